@@ -1,18 +1,24 @@
 //! From arguments to requests: every check that needs no state, with Redis's own error texts.
 
 mod client;
-mod looks;
+mod cluster;
+mod connection;
+mod generic;
+mod pubsub;
+mod scripting;
+mod server;
+mod string;
 pub mod table;
+mod transactions;
 
 use super::cluster::Topology;
 use super::frame::{Args, integer};
 use super::session::client::{Chosen, Lib, Mute};
 use super::session::pause::Pause;
 use bytes::Bytes;
-use doyen_engine::Extended;
-use doyen_engine::op::{Action, Condition, ExpireCondition, Expiry, RangeQuery};
+use doyen_engine::op::{Action, Condition, Expiry, RangeQuery};
 use std::borrow::Cow;
-use table::{Spec, Verb};
+use table::Spec;
 
 /// An error reply without its `-`: a code word, a blank, a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -292,8 +298,8 @@ pub fn find(args: Args<'_>) -> Result<&'static Spec, ErrorText> {
             Err(arity(subcommand.name))
         };
     }
-    // MSET's keys and values come in pairs. Its arity cannot express that.
-    let paired = spec.verb != Verb::MSet || args.len() % 2 == 1;
+    // Keys and values come in pairs. An arity cannot express that.
+    let paired = spec.keys.2 != 2 || args.len() % 2 == 1;
     if paired {
         Ok(spec)
     } else {
@@ -306,162 +312,98 @@ pub fn find(args: Args<'_>) -> Result<&'static Spec, ErrorText> {
 ///
 /// # Errors
 /// Redis's texts.
-pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, ErrorText> {
-    let one = |action| {
+pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Parsed {
+    (spec.parse)(Call {
+        spec,
+        args,
+        unix_ms,
+    })
+}
+
+/// What a description makes of a command.
+pub type Parsed = Result<Request, ErrorText>;
+
+/// A command as a client sent it. Its number of arguments is one that the command takes.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    spec: &'a Spec,
+    args: Args<'a>,
+    unix_ms: u64,
+}
+
+impl Call<'_> {
+    /// This operation on the first key, answered as it is.
+    fn one(self, action: Action) -> Parsed {
+        self.shaped(action, Shape::Plain)
+    }
+
+    /// This operation on the first key, answered in this shape.
+    fn shaped(self, action: Action, shape: Shape) -> Parsed {
         Ok(Request::One {
-            key: args.bytes(1),
-            action,
-            shape: Shape::Plain,
-        })
-    };
-    let shaped = |action, shape| {
-        Ok(Request::One {
-            key: args.bytes(1),
+            key: self.args.bytes(1),
             action,
             shape,
         })
-    };
-    let number = |i| integer(args.get(i)).ok_or(ErrorText::from(NOT_AN_INTEGER));
-    let expiry = |unit, n| deadline(spec, unit, n, unix_ms);
-    let plain_set = |value, condition, expiry, get| Action::Set {
-        value: args.bytes(value),
-        condition,
-        expiry,
-        get,
-    };
-    match spec.verb {
-        Verb::Get => one(Action::Get),
-        Verb::Set => set(spec, args, unix_ms),
-        Verb::GetSet => one(plain_set(2, Condition::Always, Expiry::None, true)),
-        Verb::SetNx => shaped(
-            plain_set(2, Condition::IfAbsent, Expiry::None, false),
-            Shape::Flag,
-        ),
-        Verb::SetEx => one(plain_set(
-            3,
-            Condition::Always,
-            positive(spec, Unit::Seconds, number(2)?, unix_ms)?,
-            false,
-        )),
-        Verb::PSetEx => one(plain_set(
-            3,
-            Condition::Always,
-            positive(spec, Unit::Milliseconds, number(2)?, unix_ms)?,
-            false,
-        )),
-        Verb::GetDel => one(Action::GetDel),
-        Verb::GetEx => getex(spec, args, unix_ms),
-        Verb::Append => one(Action::Append {
-            value: args.bytes(2),
-        }),
-        Verb::StrLen => one(Action::Strlen),
-        Verb::Incr => one(Action::IncrBy(1)),
-        Verb::Decr => one(Action::IncrBy(-1)),
-        Verb::IncrBy => one(Action::IncrBy(number(2)?)),
-        Verb::DecrBy => one(Action::IncrBy(
-            number(2)?
-                .checked_neg()
-                .ok_or("ERR decrement would overflow")?,
-        )),
-        Verb::IncrByFloat => shaped(
-            Action::IncrByFloat(Extended::parse(args.get(2)).ok_or(NOT_A_FLOAT)?),
-            Shape::Float,
-        ),
-        Verb::Type => shaped(Action::Exists, Shape::Type),
-        Verb::Expire => one(Action::Expire {
-            condition: expire_condition(args)?,
-            expiry: expiry(Unit::Seconds, number(2)?)?,
-        }),
-        Verb::PExpire => one(Action::Expire {
-            condition: expire_condition(args)?,
-            expiry: expiry(Unit::Milliseconds, number(2)?)?,
-        }),
-        Verb::ExpireAt => one(Action::Expire {
-            condition: expire_condition(args)?,
-            expiry: expiry(Unit::UnixSeconds, number(2)?)?,
-        }),
-        Verb::PExpireAt => one(Action::Expire {
-            condition: expire_condition(args)?,
-            expiry: expiry(Unit::UnixMilliseconds, number(2)?)?,
-        }),
-        Verb::Ttl => shaped(Action::PTtl, Shape::Seconds),
-        Verb::PTtl => one(Action::PTtl),
-        Verb::ExpireTime => shaped(Action::PExpireTime, Shape::Seconds),
-        Verb::PExpireTime => one(Action::PExpireTime),
-        Verb::Persist => one(Action::Persist),
-        Verb::MGet => Ok(Request::Many(Many::Get)),
-        Verb::MSet => Ok(Request::Many(Many::Set)),
-        Verb::Del if args.len() == 2 => one(Action::Delete),
-        Verb::Del => Ok(Request::Many(Many::Delete)),
-        Verb::Exists if args.len() == 2 => one(Action::Exists),
-        Verb::Exists => Ok(Request::Many(Many::Exists)),
-        Verb::Touch if args.len() == 2 => one(Action::Touch),
-        Verb::Touch => Ok(Request::Many(Many::Touch)),
-        Verb::DbSize => Ok(Request::All(All::Count)),
-        Verb::Flush => flush(spec, args),
-        Verb::Keys => Ok(Request::All(All::Keys {
-            pattern: pattern_at(args, 1)?,
-        })),
-        Verb::Scan => scan(args),
-        Verb::ScanRange => scan_range(args),
-        Verb::Wait => wait(args),
-        Verb::Ping if args.len() > 2 => Err(arity(spec.name)),
-        Verb::Ping => Ok(Request::Connection(ConnectionCommand::Ping(
-            (args.len() == 2).then(|| args.bytes(1)),
-        ))),
-        Verb::Echo => Ok(Request::Connection(ConnectionCommand::Echo(args.bytes(1)))),
-        Verb::Hello => hello(args),
-        Verb::Auth => match args.len() {
-            2 => Ok(Request::Connection(ConnectionCommand::Auth {
-                user: None,
-                password: args.bytes(1),
-            })),
-            3 => Ok(Request::Connection(ConnectionCommand::Auth {
-                user: Some(args.bytes(1)),
-                password: args.bytes(2),
-            })),
-            _ => Err(SYNTAX.into()),
-        },
-        Verb::Select => match number(1)? {
-            index if i32::try_from(index).is_ok() => {
-                Ok(Request::Connection(ConnectionCommand::Select(index)))
-            }
-            _ => Err(
-                "ERR value is out of range, value must between -2147483648 and 2147483647".into(),
-            ),
-        },
-        Verb::Quit => Ok(Request::Connection(ConnectionCommand::Quit)),
-        Verb::Reset => Ok(Request::Connection(ConnectionCommand::Reset)),
-        Verb::ReadOnly | Verb::ReadWrite | Verb::Asking => {
-            Ok(Request::Connection(ConnectionCommand::Accept))
-        }
-        Verb::Unwatch => constant(Constant::Ok),
-        Verb::Client => client::parse(spec, args),
-        Verb::Cluster => cluster(args),
-        Verb::Config => looks::config(spec, args),
-        Verb::Command => looks::command(spec, args),
-        Verb::Memory => looks::memory(spec, args),
-        Verb::Object => looks::object(spec, args),
-        Verb::Slowlog => looks::slowlog(spec, args),
-        Verb::Latency => looks::latency(spec, args),
-        Verb::Acl => looks::acl(spec, args),
-        Verb::PubSub => looks::pubsub(spec, args),
-        Verb::Script => looks::script(spec, args),
-        Verb::Function => looks::function(spec, args),
-        Verb::Module => constant(Constant::Array),
-        Verb::Help => Ok(Request::Server(ServerCommand::Help(
-            spec.container().unwrap_or_default(),
-        ))),
-        Verb::Time => Ok(Request::Server(ServerCommand::Time)),
-        Verb::Role => Ok(Request::Server(ServerCommand::Role)),
-        Verb::LastSave => Ok(Request::Server(ServerCommand::LastSave)),
-        Verb::LolWut => looks::lolwut(args),
-        Verb::Debug => Err(DEBUG_REFUSED.into()),
-        Verb::Info if args.len() - 1 > NAMES_MAX => Err(TOO_MANY_NAMES.into()),
-        Verb::Info => Ok(Request::Server(ServerCommand::Info(
-            args.iter_from(1).map(lower).collect(),
-        ))),
     }
+
+    /// The operation on one key, or the same on several.
+    fn each(self, action: Action, many: Many) -> Parsed {
+        if self.args.len() == 2 {
+            self.one(action)
+        } else {
+            Ok(Request::Many(many))
+        }
+    }
+
+    /// The integer at this place among the arguments.
+    fn number(self, at: usize) -> Result<i64, ErrorText> {
+        integer(self.args.get(at)).ok_or_else(|| NOT_AN_INTEGER.into())
+    }
+
+    /// A write of the value at this place.
+    fn set(self, value: usize, condition: Condition, expiry: Expiry, get: bool) -> Action {
+        Action::Set {
+            value: self.args.bytes(value),
+            condition,
+            expiry,
+            get,
+        }
+    }
+
+    /// Its options are none that the command has.
+    fn refused(self) -> Parsed {
+        Err(wrong_arguments(self.args))
+    }
+}
+
+/// A container without a subcommand does nothing.
+fn container(c: Call<'_>) -> Parsed {
+    c.refused()
+}
+
+/// `HELP` of a container.
+fn help(c: Call<'_>) -> Parsed {
+    server(ServerCommand::Help(c.spec.container().unwrap_or_default()))
+}
+
+const fn constant(answer: Constant) -> Parsed {
+    Ok(Request::Constant(answer))
+}
+
+const fn connection(command: ConnectionCommand) -> Parsed {
+    Ok(Request::Connection(command))
+}
+
+const fn server(command: ServerCommand) -> Parsed {
+    Ok(Request::Server(command))
+}
+
+/// The arguments from this place on, if they are not too many.
+fn names(c: Call<'_>, from: usize) -> Result<Vec<Bytes>, ErrorText> {
+    if c.args.len() - from > NAMES_MAX {
+        return Err(TOO_MANY_NAMES.into());
+    }
+    Ok((from..c.args.len()).map(|i| c.args.bytes(i)).collect())
 }
 
 /// Commands that clients may expect, because databases exist, but that are not supported.
@@ -561,139 +503,6 @@ fn unit(arg: &[u8]) -> Option<Unit> {
         .map(|(_, unit)| unit)
 }
 
-fn set(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, ErrorText> {
-    let (mut condition, mut given, mut keep, mut get) = (Condition::Always, None, false, false);
-    let mut i = 3;
-    while i < args.len() {
-        let arg = args.get(i);
-        if is(arg, "NX") && condition != Condition::IfPresent {
-            condition = Condition::IfAbsent;
-        } else if is(arg, "XX") && condition != Condition::IfAbsent {
-            condition = Condition::IfPresent;
-        } else if is(arg, "GET") {
-            get = true;
-        } else if is(arg, "KEEPTTL") && given.is_none() {
-            keep = true;
-        } else if let Some(unit) =
-            unit(arg).filter(|unit| given_alike(given, *unit) && !keep && i + 1 < args.len())
-        {
-            i += 1;
-            given = Some((unit, i));
-        } else {
-            return Err(SYNTAX.into());
-        }
-        i += 1;
-    }
-    let expiry = match given {
-        // The number is looked at last: a syntax error comes first, as in Redis.
-        Some((unit, at)) => positive(
-            spec,
-            unit,
-            integer(args.get(at)).ok_or(NOT_AN_INTEGER)?,
-            unix_ms,
-        )?,
-        None if keep => Expiry::Keep,
-        None => Expiry::None,
-    };
-    Ok(Request::One {
-        key: args.bytes(1),
-        action: Action::Set {
-            value: args.bytes(2),
-            condition,
-            expiry,
-            get,
-        },
-        shape: Shape::Plain,
-    })
-}
-
-/// A deadline may be given again in the same unit, and the last one counts. Another unit is an
-/// error.
-fn given_alike(given: Option<(Unit, usize)>, unit: Unit) -> bool {
-    given.is_none_or(|(before, _)| before == unit)
-}
-
-fn getex(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, ErrorText> {
-    let (mut given, mut persist) = (None, false);
-    let mut i = 2;
-    while i < args.len() {
-        let arg = args.get(i);
-        if is(arg, "PERSIST") && given.is_none() {
-            persist = true;
-        } else if let Some(unit) =
-            unit(arg).filter(|unit| given_alike(given, *unit) && !persist && i + 1 < args.len())
-        {
-            i += 1;
-            given = Some((unit, i));
-        } else {
-            return Err(SYNTAX.into());
-        }
-        i += 1;
-    }
-    let action = match given {
-        Some((unit, at)) => Action::GetEx {
-            expiry: positive(
-                spec,
-                unit,
-                integer(args.get(at)).ok_or(NOT_AN_INTEGER)?,
-                unix_ms,
-            )?,
-        },
-        None if persist => Action::GetEx {
-            expiry: Expiry::None,
-        },
-        None => Action::Get,
-    };
-    Ok(Request::One {
-        key: args.bytes(1),
-        action,
-        shape: Shape::Plain,
-    })
-}
-
-fn expire_condition(args: Args<'_>) -> Result<ExpireCondition, ErrorText> {
-    let (mut nx, mut xx, mut gt, mut lt) = (false, false, false, false);
-    for arg in args.iter_from(3) {
-        match arg.to_ascii_uppercase().as_slice() {
-            b"NX" => nx = true,
-            b"XX" => xx = true,
-            b"GT" => gt = true,
-            b"LT" => lt = true,
-            _ => {
-                return Err(
-                    format!("ERR Unsupported option {}", String::from_utf8_lossy(arg)).into(),
-                );
-            }
-        }
-    }
-    if nx && (xx || gt || lt) {
-        return Err("ERR NX and XX, GT or LT options at the same time are not compatible".into());
-    }
-    if gt && lt {
-        return Err("ERR GT and LT options at the same time are not compatible".into());
-    }
-    Ok(match (nx, xx, gt, lt) {
-        (true, ..) => ExpireCondition::IfNone,
-        // A key without a deadline is never later than anything, so GT says already what XX adds.
-        (_, _, true, _) => ExpireCondition::IfLater,
-        (_, true, _, true) => ExpireCondition::IfSomeEarlier,
-        (_, _, _, true) => ExpireCondition::IfEarlier,
-        (_, true, ..) => ExpireCondition::IfSome,
-        _ => ExpireCondition::Always,
-    })
-}
-
-fn flush(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
-    let databases = spec.name == "flushall";
-    let mode_known =
-        args.len() == 1 || args.len() == 2 && (is(args.get(1), "SYNC") || is(args.get(1), "ASYNC"));
-    if mode_known {
-        Ok(Request::All(All::Clear { databases }))
-    } else {
-        Err(SYNTAX.into())
-    }
-}
-
 /// Most names of one INFO, CONFIG GET, COMMAND INFO or COMMAND DOCS. Each name is answered by up to
 /// a kilobyte, and all of them in one slice.
 const NAMES_MAX: usize = 256;
@@ -709,142 +518,6 @@ fn pattern_at(args: Args<'_>, at: usize) -> Result<Bytes, ErrorText> {
         );
     }
     Ok(args.bytes(at))
-}
-
-fn scan(args: Args<'_>) -> Result<Request, ErrorText> {
-    let cursor = cursor(args.get(1)).ok_or("ERR invalid cursor")?;
-    let (mut count, mut pattern, mut strings) = (10, None, true);
-    let mut i = 2;
-    while i < args.len() {
-        let option = args.get(i);
-        if i + 1 >= args.len() {
-            return Err(SYNTAX.into());
-        }
-        if is(option, "COUNT") {
-            let asked = integer(args.get(i + 1)).ok_or(NOT_AN_INTEGER)?;
-            if asked < 1 {
-                return Err(SYNTAX.into());
-            }
-            count = u32::try_from(asked).unwrap_or(u32::MAX);
-        } else if is(option, "MATCH") {
-            pattern = Some(pattern_at(args, i + 1)?);
-        } else if is(option, "TYPE") {
-            strings = is(args.get(i + 1), "string");
-        } else {
-            return Err(SYNTAX.into());
-        }
-        i += 2;
-    }
-    Ok(Request::All(All::Scan {
-        cursor,
-        count,
-        pattern,
-        strings,
-    }))
-}
-
-/// Longest bound of SCANRANGE: the default limit of keys.
-const BOUND_BYTES_MAX: usize = 64 << 10;
-
-fn scan_range(args: Args<'_>) -> Result<Request, ErrorText> {
-    // Copies: every partition is asked with the bounds, and a slice would hold the read buffer
-    // meanwhile.
-    let bound = |at| match args.get(at) {
-        long if long.len() > BOUND_BYTES_MAX => Err(ErrorText::from(format!(
-            "ERR a bound is too long: at most {BOUND_BYTES_MAX} bytes"
-        ))),
-        bound => Ok(Bytes::copy_from_slice(bound)),
-    };
-    let mut query = RangeQuery {
-        from: bound(1)?,
-        to: bound(2)?,
-        count: u32::MAX,
-        reverse: false,
-        values: false,
-    };
-    let mut i = 3;
-    while i < args.len() {
-        let option = args.get(i);
-        if is(option, "LIMIT") && i + 1 < args.len() {
-            let asked = integer(args.get(i + 1)).ok_or(NOT_AN_INTEGER)?;
-            if asked < 1 {
-                return Err("ERR LIMIT must be at least 1".into());
-            }
-            query.count = u32::try_from(asked).unwrap_or(u32::MAX);
-            i += 1;
-        } else if is(option, "REV") {
-            query.reverse = true;
-        } else if is(option, "WITHVALUES") {
-            query.values = true;
-        } else {
-            return Err(SYNTAX.into());
-        }
-        i += 1;
-    }
-    Ok(Request::All(All::Range(query)))
-}
-
-/// A cursor as C, and so Redis, reads it: no text is 0, and a negative number counts from the end.
-fn cursor(text: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(text).ok()?;
-    match text.strip_prefix('-') {
-        _ if text.is_empty() => Some(0),
-        Some(rest) if !rest.starts_with('+') => rest.parse().ok().map(u64::wrapping_neg),
-        _ => text.parse().ok(),
-    }
-}
-
-fn wait(args: Args<'_>) -> Result<Request, ErrorText> {
-    integer(args.get(1)).ok_or(NOT_AN_INTEGER)?;
-    match integer(args.get(2)) {
-        None => Err("ERR timeout is not an integer or out of range".into()),
-        Some(timeout) if timeout < 0 => Err("ERR timeout is negative".into()),
-        Some(_) => Ok(Request::Wait),
-    }
-}
-
-fn hello(args: Args<'_>) -> Result<Request, ErrorText> {
-    let (mut protocol, mut auth, mut name) = (None, None, None);
-    if args.len() > 1 {
-        let asked =
-            integer(args.get(1)).ok_or("ERR Protocol version is not an integer or out of range")?;
-        if !(2..=3).contains(&asked) {
-            return Err("NOPROTO unsupported protocol version".into());
-        }
-        protocol = Some(asked);
-    }
-    let mut i = 2;
-    while i < args.len() {
-        let option = args.get(i);
-        let left = args.len() - i - 1;
-        if is(option, "AUTH") && left >= 2 {
-            auth = Some((args.bytes(i + 1), args.bytes(i + 2)));
-            i += 3;
-        } else if is(option, "SETNAME") && left >= 1 {
-            name = Some(args.bytes(i + 1));
-            i += 2;
-        } else {
-            return Err(format!(
-                "ERR Syntax error in HELLO option '{}'",
-                String::from_utf8_lossy(option)
-            )
-            .into());
-        }
-    }
-    Ok(Request::Connection(ConnectionCommand::Hello {
-        protocol,
-        auth,
-        name,
-    }))
-}
-
-/// Redis's text if its configuration does not allow `DEBUG`.
-const DEBUG_REFUSED: &str = "ERR DEBUG command not allowed. If the enable-debug-command option is \
-    set to \"local\", you can run it from a local connection, otherwise you need to set this \
-    option in the configuration file, and then restart the server.";
-
-const fn constant(answer: Constant) -> Result<Request, ErrorText> {
-    Ok(Request::Constant(answer))
 }
 
 /// Redis's text for an unknown subcommand.
@@ -868,78 +541,6 @@ fn wrong_arguments(args: Args<'_>) -> ErrorText {
         shown(0).to_uppercase()
     )
     .into()
-}
-
-/// The subcommand in small letters, if it accepts so many arguments in all.
-fn subcommand(container: &str, args: Args<'_>, known: &[(&str, i64)]) -> Result<String, ErrorText> {
-    let name = lower(args.get(1));
-    let Some((_, takes)) = known.iter().find(|(word, _)| *word == name) else {
-        return Err(unknown_subcommand(container, args));
-    };
-    let least = usize::try_from(takes.unsigned_abs()).unwrap_or(usize::MAX);
-    let fits = if *takes < 0 {
-        args.len() >= least
-    } else {
-        args.len() == least
-    };
-    if fits {
-        Ok(name)
-    } else {
-        Err(arity(&format!("{}|{name}", container.to_lowercase())))
-    }
-}
-
-fn cluster(args: Args<'_>) -> Result<Request, ErrorText> {
-    let known = [
-        ("slots", 2),
-        ("shards", 2),
-        ("nodes", 2),
-        ("info", 2),
-        ("myid", 2),
-        ("myshardid", 2),
-        ("links", 2),
-        ("replicas", 3),
-        ("slaves", 3),
-        ("keyslot", 3),
-        ("countkeysinslot", 3),
-        ("getkeysinslot", 4),
-    ];
-    let subcommand = subcommand("CLUSTER", args, &known)?;
-    let slot = || {
-        integer(args.get(2)).ok_or(NOT_AN_INTEGER).map(|n| {
-            u16::try_from(n)
-                .ok()
-                .filter(|s| *s < doyen_placement::hash::SLOTS)
-        })
-    };
-    Ok(Request::Cluster(match subcommand.as_str() {
-        "slots" => ClusterCommand::Topology(Topology::Slots),
-        "shards" => ClusterCommand::Topology(Topology::Shards),
-        "nodes" => ClusterCommand::Topology(Topology::Nodes),
-        "info" => ClusterCommand::Info,
-        "myid" => ClusterCommand::MyId,
-        "myshardid" => ClusterCommand::MyShardId,
-        "links" => ClusterCommand::Links,
-        "replicas" | "slaves" => ClusterCommand::Replicas(args.bytes(2)),
-        "keyslot" => ClusterCommand::KeySlot(doyen_placement::hash::slot(args.get(2))),
-        "getkeysinslot" => {
-            let (slot, count) = (slot()?, integer(args.get(3)).ok_or(NOT_AN_INTEGER)?);
-            let wrong = "ERR Invalid slot or number of keys";
-            // No reply has room for more keys than this.
-            let count = u64::try_from(count)
-                .map_err(|_| wrong)?
-                .min(u32::MAX.into());
-            return Ok(Request::All(All::KeysInSlot {
-                slot: slot.ok_or(wrong)?,
-                count: u32::try_from(count).unwrap_or(u32::MAX),
-            }));
-        }
-        _ => {
-            return Ok(Request::All(All::CountInSlot(
-                slot()?.ok_or("ERR Invalid slot")?,
-            )));
-        }
-    }))
 }
 
 #[cfg(test)]

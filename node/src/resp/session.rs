@@ -844,11 +844,11 @@ impl Session {
         if !settings.is_slow(took) {
             return;
         }
-        let verb = table::all()
+        let command = table::all()
             .get(usize::from(self.command))
-            .map(|spec| spec.verb);
+            .map(|spec| spec.name);
         let (id, most) = (context.door.common.next_slow(), settings.slow_entries());
-        let (args, peer, name) = (slowlog::kept(verb, args), self.peer, self.name.clone());
+        let (args, peer, name) = (slowlog::kept(command, args), self.peer, self.name.clone());
         context.door.slow.push(
             slowlog::Slow {
                 id,

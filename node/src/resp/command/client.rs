@@ -1,10 +1,11 @@
 //! `CLIENT`: what a client asks about its own connection and the connections of others.
 
-use super::table::Spec;
+use super::table::{Description, NO_KEYS};
 use super::{
-    ConnectionCommand, ErrorText, NOT_AN_INTEGER, Request, SYNTAX, constant, is, wrong_arguments,
+    Call, ConnectionCommand, Constant, ErrorText, Parsed, SYNTAX, connection, constant, container,
+    help, is,
 };
-use crate::resp::frame::{Args, integer};
+use crate::resp::frame::integer;
 use crate::resp::session::client::{Chosen, ClientKind, Lib, Mute};
 use crate::resp::session::pause::Pause;
 use bytes::Bytes;
@@ -15,64 +16,251 @@ const PAUSE_MS_MAX: i64 = i64::MAX / 1_000_000 / 2;
 /// Most clients that one command may name by their ids.
 const IDS_MAX: usize = 1024;
 
-pub(super) fn parse(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
-    let on = |at: usize| match args.get(at) {
+const NOT_TRACKING: &str = "ERR CLIENT CACHING can be called only when the client is in tracking \
+    mode with OPTIN or OPTOUT mode enabled";
+
+pub(super) const ROWS: &[Description] = &[
+    Description {
+        name: "client",
+        since: "2.4.0",
+        arity: -2,
+        flags: &[],
+        keys: NO_KEYS,
+        summary: "A container for client connection commands",
+        parse: container,
+    },
+    Description {
+        name: "client|caching",
+        since: "6.0.0",
+        arity: 3,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Instruct the server about tracking or not keys in the next request",
+        parse: |_| Err(NOT_TRACKING.into()),
+    },
+    Description {
+        name: "client|getname",
+        since: "2.6.9",
+        arity: 2,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Get the current connection name",
+        parse: |_| connection(ConnectionCommand::ClientGetName),
+    },
+    Description {
+        name: "client|getredir",
+        since: "6.0.0",
+        arity: 2,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Get tracking notifications redirection client ID if any",
+        parse: |_| constant(Constant::Integer(-1)),
+    },
+    Description {
+        name: "client|help",
+        since: "5.0.0",
+        arity: 2,
+        flags: &["loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Show helpful text about the different subcommands",
+        parse: help,
+    },
+    Description {
+        name: "client|id",
+        since: "5.0.0",
+        arity: 2,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Returns the client ID for the current connection",
+        parse: |_| connection(ConnectionCommand::ClientId),
+    },
+    Description {
+        name: "client|info",
+        since: "6.2.0",
+        arity: 2,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Returns information about the current client connection.",
+        parse: |_| connection(ConnectionCommand::ClientInfo),
+    },
+    Description {
+        name: "client|keyspace",
+        since: "0.1.0",
+        arity: -2,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Which keyspace commands are about, or use this one from now on",
+        parse: keyspace,
+    },
+    Description {
+        name: "client|kill",
+        since: "2.4.0",
+        arity: -3,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Kill the connection of a client",
+        parse: kill,
+    },
+    Description {
+        name: "client|list",
+        since: "2.4.0",
+        arity: -2,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Get the list of client connections",
+        parse: list,
+    },
+    Description {
+        name: "client|no-evict",
+        since: "7.0.0",
+        arity: 3,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Set client eviction mode for the current connection",
+        parse: |c| {
+            switch(c)
+                .map(|_| ConnectionCommand::Accept)
+                .and_then(connection)
+        },
+    },
+    Description {
+        name: "client|no-touch",
+        since: "7.2.0",
+        arity: 3,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Controls whether commands sent by the client affect the LRU/LFU of accessed keys",
+        parse: |c| connection(ConnectionCommand::ClientTouches(!switch(c)?)),
+    },
+    Description {
+        name: "client|pause",
+        since: "2.9.50",
+        arity: -3,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Stop processing commands from clients for some time",
+        parse: pause,
+    },
+    Description {
+        name: "client|reply",
+        since: "3.2.0",
+        arity: 3,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Instruct the server whether to reply to commands",
+        parse: reply,
+    },
+    Description {
+        name: "client|setinfo",
+        since: "7.2.0",
+        arity: 4,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Set client or connection specific info",
+        parse: setinfo,
+    },
+    Description {
+        name: "client|setname",
+        since: "2.6.9",
+        arity: 3,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Set the current connection name",
+        parse: |c| connection(ConnectionCommand::ClientSetName(c.args.bytes(2))),
+    },
+    Description {
+        name: "client|tracking",
+        since: "6.0.0",
+        arity: -3,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Enable or disable server assisted client side caching support",
+        parse: tracking,
+    },
+    Description {
+        name: "client|trackinginfo",
+        since: "6.2.0",
+        arity: 2,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Return information about server assisted client side caching for the current connection",
+        parse: |_| connection(ConnectionCommand::ClientTrackingInfo),
+    },
+    Description {
+        name: "client|unblock",
+        since: "5.0.0",
+        arity: -3,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Unblock a client blocked in a blocking command from a different connection",
+        parse: unblock,
+    },
+    Description {
+        name: "client|unpause",
+        since: "6.2.0",
+        arity: 2,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Resume processing of clients that were paused",
+        parse: |_| connection(ConnectionCommand::ClientUnpause),
+    },
+];
+
+/// ON or OFF, if the option is one of them.
+fn on(c: Call<'_>) -> Option<bool> {
+    match c.args.get(2) {
         word if is(word, "on") => Some(true),
         word if is(word, "off") => Some(false),
         _ => None,
-    };
-    let subcommand = spec.name.strip_prefix("client|").unwrap_or_default();
-    Ok(Request::Connection(match subcommand {
-        "id" => ConnectionCommand::ClientId,
-        "info" => ConnectionCommand::ClientInfo,
-        "list" => list(args)?,
-        "kill" => kill(args)?,
-        "getname" => ConnectionCommand::ClientGetName,
-        "setname" => ConnectionCommand::ClientSetName(args.bytes(2)),
-        "setinfo" if is(args.get(2), "lib-name") => {
-            ConnectionCommand::ClientSetInfo(Lib::Name, args.bytes(3))
-        }
-        "setinfo" if is(args.get(2), "lib-ver") => {
-            ConnectionCommand::ClientSetInfo(Lib::Version, args.bytes(3))
-        }
-        "setinfo" => {
+    }
+}
+
+/// ON or OFF.
+fn switch(c: Call<'_>) -> Result<bool, ErrorText> {
+    on(c).ok_or_else(|| SYNTAX.into())
+}
+
+fn setinfo(c: Call<'_>) -> Parsed {
+    let lib = match c.args.get(2) {
+        option if is(option, "lib-name") => Lib::Name,
+        option if is(option, "lib-ver") => Lib::Version,
+        option => {
             return Err(format!(
                 "ERR Unrecognized option '{}'",
-                String::from_utf8_lossy(args.get(2))
+                String::from_utf8_lossy(option)
             )
             .into());
         }
-        "reply" if is(args.get(2), "skip") => ConnectionCommand::ClientReply(Mute::Skip),
-        "reply" => ConnectionCommand::ClientReply(if on(2).ok_or(SYNTAX)? {
-            Mute::No
-        } else {
-            Mute::All
-        }),
-        "pause" => ConnectionCommand::ClientPause(pause(args)?),
-        "unpause" => ConnectionCommand::ClientUnpause,
-        "unblock" => return unblock(args),
-        "keyspace" if args.len() == 2 => ConnectionCommand::ClientKeyspace,
-        "keyspace" if args.len() == 3 => ConnectionCommand::ClientUse(args.bytes(2)),
-        "trackinginfo" => ConnectionCommand::ClientTrackingInfo,
-        "getredir" => return constant(super::Constant::Integer(-1)),
-        "tracking" if on(2) == Some(false) => ConnectionCommand::Accept,
-        "tracking" if on(2) == Some(true) => {
-            return Err(
-                "ERR client tracking is not available: this server does not say which keys change; \
-                 turn client-side caching off"
-                    .into(),
-            );
-        }
-        "caching" => {
-            let text = "ERR CLIENT CACHING can be called only when the client is in tracking \
-                        mode with OPTIN or OPTOUT mode enabled";
-            return Err(text.into());
-        }
-        "no-evict" if on(2).is_some() => ConnectionCommand::Accept,
-        "no-touch" if on(2).is_some() => ConnectionCommand::ClientTouches(on(2) == Some(false)),
-        "tracking" | "no-evict" | "no-touch" => return Err(SYNTAX.into()),
-        _ => return Err(wrong_arguments(args)),
-    }))
+    };
+    connection(ConnectionCommand::ClientSetInfo(lib, c.args.bytes(3)))
+}
+
+fn reply(c: Call<'_>) -> Parsed {
+    let mute = match c.args.get(2) {
+        word if is(word, "skip") => Mute::Skip,
+        _ if switch(c)? => Mute::No,
+        _ => Mute::All,
+    };
+    connection(ConnectionCommand::ClientReply(mute))
+}
+
+fn keyspace(c: Call<'_>) -> Parsed {
+    match c.args.len() {
+        2 => connection(ConnectionCommand::ClientKeyspace),
+        3 => connection(ConnectionCommand::ClientUse(c.args.bytes(2))),
+        _ => c.refused(),
+    }
+}
+
+fn tracking(c: Call<'_>) -> Parsed {
+    if switch(c)? {
+        return Err(
+            "ERR client tracking is not available: this server does not say which keys change; \
+             turn client-side caching off"
+                .into(),
+        );
+    }
+    connection(ConnectionCommand::Accept)
 }
 
 fn kind(word: &[u8]) -> Result<ClientKind, ErrorText> {
@@ -93,7 +281,8 @@ fn kind(word: &[u8]) -> Result<ClientKind, ErrorText> {
     })
 }
 
-fn list(args: Args<'_>) -> Result<ConnectionCommand, ErrorText> {
+fn list(c: Call<'_>) -> Parsed {
+    let args = c.args;
     let mut chosen = Chosen::default();
     match args.len() {
         2 => {}
@@ -110,16 +299,17 @@ fn list(args: Args<'_>) -> Result<ConnectionCommand, ErrorText> {
         }
         _ => return Err(SYNTAX.into()),
     }
-    Ok(ConnectionCommand::ClientList(chosen))
+    connection(ConnectionCommand::ClientList(chosen))
 }
 
-fn kill(args: Args<'_>) -> Result<ConnectionCommand, ErrorText> {
+fn kill(c: Call<'_>) -> Parsed {
+    let args = c.args;
     if args.len() == 3 {
         let chosen = Chosen {
             address: Some(text(args.get(2))),
             ..Chosen::default()
         };
-        return Ok(ConnectionCommand::ClientKill {
+        return connection(ConnectionCommand::ClientKill {
             chosen,
             old_form: true,
             skip_me: false,
@@ -160,41 +350,43 @@ fn kill(args: Args<'_>) -> Result<ConnectionCommand, ErrorText> {
         }
         i += 2;
     }
-    Ok(ConnectionCommand::ClientKill {
+    connection(ConnectionCommand::ClientKill {
         chosen,
         old_form: false,
         skip_me,
     })
 }
 
-fn pause(args: Args<'_>) -> Result<Pause, ErrorText> {
+fn pause(c: Call<'_>) -> Parsed {
+    let args = c.args;
     let writes_only = match args.len() {
         3 => false,
         4 if is(args.get(3), "write") => true,
         4 if is(args.get(3), "all") => false,
         4 => return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into()),
-        _ => return Err(wrong_arguments(args)),
+        _ => return c.refused(),
     };
     let ms = integer(args.get(2))
         .filter(|ms| *ms <= PAUSE_MS_MAX)
         .ok_or("ERR timeout is not an integer or out of range")?;
     let ms = u64::try_from(ms).map_err(|_| "ERR timeout is negative")?;
-    Ok(Pause {
+    connection(ConnectionCommand::ClientPause(Pause {
         lasts: Duration::from_millis(ms),
         writes_only,
-    })
+    }))
 }
 
 /// No command of this server blocks its client, so there is never one to wake.
-fn unblock(args: Args<'_>) -> Result<Request, ErrorText> {
+fn unblock(c: Call<'_>) -> Parsed {
+    let args = c.args;
     match args.len() {
         3 => {}
         4 if is(args.get(3), "timeout") || is(args.get(3), "error") => {}
         4 => return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into()),
-        _ => return Err(wrong_arguments(args)),
+        _ => return c.refused(),
     }
-    integer(args.get(2)).ok_or(NOT_AN_INTEGER)?;
-    constant(super::Constant::Integer(0))
+    c.number(2)?;
+    constant(Constant::Integer(0))
 }
 
 /// A copy: a slice would keep the whole read buffer while the other threads are asked.

@@ -1,0 +1,162 @@
+//! Commands on the connection, without `CLIENT`.
+
+use super::table::{Description, NO_KEYS};
+use super::{Call, ConnectionCommand, Parsed, SYNTAX, arity, connection, is};
+use crate::resp::frame::integer;
+
+pub(super) const ROWS: &[Description] = &[
+    Description {
+        name: "auth",
+        since: "1.0.0",
+        arity: -2,
+        flags: &[
+            "noscript",
+            "loading",
+            "stale",
+            "fast",
+            "no_auth",
+            "allow_busy",
+        ],
+        keys: NO_KEYS,
+        summary: "Authenticate to the server",
+        parse: auth,
+    },
+    Description {
+        name: "echo",
+        since: "1.0.0",
+        arity: 2,
+        flags: &["loading", "stale", "fast"],
+        keys: NO_KEYS,
+        summary: "Echo the given string",
+        parse: |c| connection(ConnectionCommand::Echo(c.args.bytes(1))),
+    },
+    Description {
+        name: "hello",
+        since: "6.0.0",
+        arity: -1,
+        flags: &[
+            "noscript",
+            "loading",
+            "stale",
+            "fast",
+            "no_auth",
+            "allow_busy",
+        ],
+        keys: NO_KEYS,
+        summary: "Handshake with Redis",
+        parse: hello,
+    },
+    Description {
+        name: "ping",
+        since: "1.0.0",
+        arity: -1,
+        flags: &["fast"],
+        keys: NO_KEYS,
+        summary: "Ping the server",
+        parse: ping,
+    },
+    Description {
+        name: "quit",
+        since: "1.0.0",
+        arity: -1,
+        flags: &[
+            "noscript",
+            "loading",
+            "stale",
+            "fast",
+            "no_auth",
+            "allow_busy",
+        ],
+        keys: NO_KEYS,
+        summary: "Close the connection",
+        parse: |_| connection(ConnectionCommand::Quit),
+    },
+    Description {
+        name: "reset",
+        since: "6.2.0",
+        arity: 1,
+        flags: &[
+            "noscript",
+            "loading",
+            "stale",
+            "fast",
+            "no_auth",
+            "allow_busy",
+        ],
+        keys: NO_KEYS,
+        summary: "Reset the connection",
+        parse: |_| connection(ConnectionCommand::Reset),
+    },
+    Description {
+        name: "select",
+        since: "1.0.0",
+        arity: 2,
+        flags: &["loading", "stale", "fast"],
+        keys: NO_KEYS,
+        summary: "Change the selected database for the current connection",
+        parse: select,
+    },
+];
+
+fn ping(c: Call<'_>) -> Parsed {
+    if c.args.len() > 2 {
+        return Err(arity(c.spec.name));
+    }
+    let text = (c.args.len() == 2).then(|| c.args.bytes(1));
+    connection(ConnectionCommand::Ping(text))
+}
+
+fn auth(c: Call<'_>) -> Parsed {
+    let (user, password) = match c.args.len() {
+        2 => (None, c.args.bytes(1)),
+        3 => (Some(c.args.bytes(1)), c.args.bytes(2)),
+        _ => return Err(SYNTAX.into()),
+    };
+    connection(ConnectionCommand::Auth { user, password })
+}
+
+fn select(c: Call<'_>) -> Parsed {
+    let index = c.number(1)?;
+    if i32::try_from(index).is_err() {
+        return Err(
+            "ERR value is out of range, value must between -2147483648 and 2147483647".into(),
+        );
+    }
+    connection(ConnectionCommand::Select(index))
+}
+
+fn hello(c: Call<'_>) -> Parsed {
+    let args = c.args;
+    let (mut protocol, mut auth, mut name) = (None, None, None);
+    if args.len() > 1 {
+        let asked =
+            integer(args.get(1)).ok_or("ERR Protocol version is not an integer or out of range")?;
+        if !(2..=3).contains(&asked) {
+            return Err("NOPROTO unsupported protocol version".into());
+        }
+        protocol = Some(asked);
+    }
+    let mut i = 2;
+    while i < args.len() {
+        let option = args.get(i);
+        let left = args.len() - i - 1;
+        if is(option, "AUTH") && left >= 2 {
+            auth = Some((args.bytes(i + 1), args.bytes(i + 2)));
+            i += 3;
+        } else if is(option, "SETNAME") && left >= 1 {
+            name = Some(args.bytes(i + 1));
+            i += 2;
+        } else {
+            return Err(format!(
+                "ERR Syntax error in HELLO option '{}'",
+                String::from_utf8_lossy(option)
+            )
+            .into());
+        }
+    }
+    connection(ConnectionCommand::Hello {
+        protocol,
+        auth,
+        name,
+    })
+}

@@ -1,0 +1,679 @@
+//! Commands on the server: what people and dashboards look at.
+
+use super::table::{Description, NO_KEYS};
+use super::{
+    Acl, All, Call, Constant, ErrorText, Listed, NAMES_MAX, NOT_AN_INTEGER, Parsed, Request,
+    SYNTAX, ServerCommand, Shape, TOO_MANY_NAMES, constant, container, help, is, lower, names,
+    pattern_at, server,
+};
+use crate::resp::frame::integer;
+use bytes::Bytes;
+use doyen_engine::op::Action;
+
+/// Bits of a generated password: the default, and the most.
+const PASSWORD_BITS: u16 = 256;
+const PASSWORD_BITS_MAX: i64 = 4096;
+/// How many slow commands are shown if the client does not say, as in Redis.
+const SLOW_SHOWN: usize = 10;
+/// Slow commands are in `SLOWLOG`, and the times of passes in `/metrics`.
+const NO_LATENCY_MONITOR: &str = "Latency monitoring is not available in this server. SLOWLOG GET \
+    shows slow commands. /metrics shows how long the passes of data threads take.\n";
+/// Redis's text if its configuration does not allow `DEBUG`.
+const DEBUG_REFUSED: &str = "ERR DEBUG command not allowed. If the enable-debug-command option is \
+    set to \"local\", you can run it from a local connection, otherwise you need to set this \
+    option in the configuration file, and then restart the server.";
+
+pub(super) const ROWS: &[Description] = &[
+    Description {
+        name: "acl",
+        since: "6.0.0",
+        arity: -2,
+        flags: &[],
+        keys: NO_KEYS,
+        summary: "A container for Access List Control commands ",
+        parse: container,
+    },
+    Description {
+        name: "acl|cat",
+        since: "6.0.0",
+        arity: -2,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "List the ACL categories or the commands inside a category",
+        parse: acl_cat,
+    },
+    Description {
+        name: "acl|genpass",
+        since: "6.0.0",
+        arity: -2,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Generate a pseudorandom secure password to use for ACL users",
+        parse: acl_genpass,
+    },
+    Description {
+        name: "acl|getuser",
+        since: "6.0.0",
+        arity: 3,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Get the rules for a specific ACL user",
+        parse: |c| acl(Acl::GetUser(c.args.bytes(2))),
+    },
+    Description {
+        name: "acl|help",
+        since: "6.0.0",
+        arity: 2,
+        flags: &["loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Show helpful text about the different subcommands",
+        parse: help,
+    },
+    Description {
+        name: "acl|list",
+        since: "6.0.0",
+        arity: 2,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "List the current ACL rules in ACL config file format",
+        parse: |_| acl(Acl::List),
+    },
+    Description {
+        name: "acl|log",
+        since: "6.0.0",
+        arity: -2,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "List latest events denied because of ACLs in place",
+        parse: acl_log,
+    },
+    Description {
+        name: "acl|users",
+        since: "6.0.0",
+        arity: 2,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "List the username of all the configured ACL rules",
+        parse: |_| acl(Acl::Users),
+    },
+    Description {
+        name: "acl|whoami",
+        since: "6.0.0",
+        arity: 2,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Return the name of the user associated to the current connection",
+        parse: |_| constant(Constant::Bulk("default")),
+    },
+    Description {
+        name: "command",
+        since: "2.8.13",
+        arity: -1,
+        flags: &["loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Get array of Redis command details",
+        parse: |_| server(ServerCommand::CommandInfo(None)),
+    },
+    Description {
+        name: "command|count",
+        since: "2.8.13",
+        arity: 2,
+        flags: &["loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Get total number of Redis commands",
+        parse: |_| server(ServerCommand::CommandCount),
+    },
+    Description {
+        name: "command|docs",
+        since: "7.0.0",
+        arity: -2,
+        flags: &["loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Get array of specific Redis command documentation",
+        parse: |c| server(ServerCommand::CommandDocs(some_names(c)?)),
+    },
+    Description {
+        name: "command|getkeys",
+        since: "2.8.13",
+        arity: -4,
+        flags: &["loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Extract keys given a full Redis command",
+        parse: command_getkeys,
+    },
+    Description {
+        name: "command|help",
+        since: "5.0.0",
+        arity: 2,
+        flags: &["loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Show helpful text about the different subcommands",
+        parse: help,
+    },
+    Description {
+        name: "command|info",
+        since: "2.8.13",
+        arity: -2,
+        flags: &["loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Get array of specific Redis command details, or all when no argument is given.",
+        parse: |c| server(ServerCommand::CommandInfo(some_names(c)?)),
+    },
+    Description {
+        name: "command|list",
+        since: "7.0.0",
+        arity: -2,
+        flags: &["loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Get an array of Redis command names",
+        parse: command_list,
+    },
+    Description {
+        name: "config",
+        since: "2.0.0",
+        arity: -2,
+        flags: &[],
+        keys: NO_KEYS,
+        summary: "A container for server configuration commands",
+        parse: container,
+    },
+    Description {
+        name: "config|get",
+        since: "2.0.0",
+        arity: -3,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Get the values of configuration parameters",
+        parse: config_get,
+    },
+    Description {
+        name: "config|help",
+        since: "5.0.0",
+        arity: 2,
+        flags: &["loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Show helpful text about the different subcommands",
+        parse: help,
+    },
+    Description {
+        name: "config|resetstat",
+        since: "2.0.0",
+        arity: 2,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Reset the stats returned by INFO",
+        parse: |_| server(ServerCommand::ResetStat),
+    },
+    Description {
+        name: "config|rewrite",
+        since: "2.8.0",
+        arity: 2,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Rewrite the configuration file with the in memory configuration",
+        parse: |_| Err("ERR The server is running without a config file".into()),
+    },
+    Description {
+        name: "config|set",
+        since: "2.0.0",
+        arity: -4,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Set configuration parameters to the given values",
+        parse: config_set,
+    },
+    Description {
+        name: "dbsize",
+        since: "1.0.0",
+        arity: 1,
+        flags: &["readonly", "fast"],
+        keys: NO_KEYS,
+        summary: "Return the number of keys in the selected database",
+        parse: |_| Ok(Request::All(All::Count)),
+    },
+    Description {
+        name: "debug",
+        since: "1.0.0",
+        arity: -2,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "A container for debugging commands",
+        parse: |_| Err(DEBUG_REFUSED.into()),
+    },
+    Description {
+        name: "flushall",
+        since: "1.0.0",
+        arity: -1,
+        flags: &["write"],
+        keys: NO_KEYS,
+        summary: "Remove all keys from all databases",
+        parse: |c| flush(c, true),
+    },
+    Description {
+        name: "flushdb",
+        since: "1.0.0",
+        arity: -1,
+        flags: &["write"],
+        keys: NO_KEYS,
+        summary: "Remove all keys from the current database",
+        parse: |c| flush(c, false),
+    },
+    Description {
+        name: "info",
+        since: "1.0.0",
+        arity: -1,
+        flags: &["loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Get information and statistics about the server",
+        parse: info,
+    },
+    Description {
+        name: "lastsave",
+        since: "1.0.0",
+        arity: 1,
+        flags: &["loading", "stale", "fast"],
+        keys: NO_KEYS,
+        summary: "Get the UNIX time stamp of the last successful save to disk",
+        parse: |_| server(ServerCommand::LastSave),
+    },
+    Description {
+        name: "latency",
+        since: "2.8.13",
+        arity: -2,
+        flags: &[],
+        keys: NO_KEYS,
+        summary: "A container for latency diagnostics commands",
+        parse: container,
+    },
+    Description {
+        name: "latency|doctor",
+        since: "2.8.13",
+        arity: 2,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Return a human readable latency analysis report.",
+        parse: |_| constant(Constant::Text(NO_LATENCY_MONITOR)),
+    },
+    Description {
+        name: "latency|graph",
+        since: "2.8.13",
+        arity: 3,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Return a latency graph for the event.",
+        parse: latency_graph,
+    },
+    Description {
+        name: "latency|help",
+        since: "2.8.13",
+        arity: 2,
+        flags: &["loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Show helpful text about the different subcommands.",
+        parse: help,
+    },
+    Description {
+        name: "latency|histogram",
+        since: "7.0.0",
+        arity: -2,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Return the cumulative distribution of latencies of a subset of commands or all.",
+        parse: |_| constant(Constant::Map),
+    },
+    Description {
+        name: "latency|history",
+        since: "2.8.13",
+        arity: 3,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Return timestamp-latency samples for the event.",
+        parse: |_| constant(Constant::Array),
+    },
+    Description {
+        name: "latency|latest",
+        since: "2.8.13",
+        arity: 2,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Return the latest latency samples for all events.",
+        parse: |_| constant(Constant::Array),
+    },
+    Description {
+        name: "latency|reset",
+        since: "2.8.13",
+        arity: -2,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Reset latency data for one or more events.",
+        parse: |_| constant(Constant::Integer(0)),
+    },
+    Description {
+        name: "lolwut",
+        since: "5.0.0",
+        arity: -1,
+        flags: &["readonly", "fast"],
+        keys: NO_KEYS,
+        summary: "Display some computer art and the Redis version",
+        parse: lolwut,
+    },
+    Description {
+        name: "memory",
+        since: "4.0.0",
+        arity: -2,
+        flags: &[],
+        keys: NO_KEYS,
+        summary: "A container for memory diagnostics commands",
+        parse: container,
+    },
+    Description {
+        name: "memory|doctor",
+        since: "4.0.0",
+        arity: 2,
+        flags: &[],
+        keys: NO_KEYS,
+        summary: "Outputs memory problems report",
+        parse: |_| server(ServerCommand::MemoryDoctor),
+    },
+    Description {
+        name: "memory|help",
+        since: "4.0.0",
+        arity: 2,
+        flags: &["loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Show helpful text about the different subcommands",
+        parse: help,
+    },
+    Description {
+        name: "memory|malloc-stats",
+        since: "4.0.0",
+        arity: 2,
+        flags: &[],
+        keys: NO_KEYS,
+        summary: "Show allocator internal stats",
+        parse: |_| {
+            constant(Constant::Text(
+                "Stats not supported for the current allocator",
+            ))
+        },
+    },
+    Description {
+        name: "memory|purge",
+        since: "4.0.0",
+        arity: 2,
+        flags: &[],
+        keys: NO_KEYS,
+        summary: "Ask the allocator to release memory",
+        parse: |_| constant(Constant::Ok),
+    },
+    Description {
+        name: "memory|stats",
+        since: "4.0.0",
+        arity: 2,
+        flags: &[],
+        keys: NO_KEYS,
+        summary: "Show memory usage details",
+        parse: |_| server(ServerCommand::MemoryStats),
+    },
+    Description {
+        name: "memory|usage",
+        since: "4.0.0",
+        arity: -3,
+        flags: &["readonly"],
+        keys: (2, 2, 1),
+        summary: "Estimate the memory usage of a key",
+        parse: memory_usage,
+    },
+    Description {
+        name: "module",
+        since: "4.0.0",
+        arity: -2,
+        flags: &[],
+        keys: NO_KEYS,
+        summary: "A container for module commands",
+        parse: container,
+    },
+    Description {
+        name: "module|help",
+        since: "5.0.0",
+        arity: 2,
+        flags: &["loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Show helpful text about the different subcommands",
+        parse: help,
+    },
+    Description {
+        name: "module|list",
+        since: "4.0.0",
+        arity: 2,
+        flags: &["admin", "noscript"],
+        keys: NO_KEYS,
+        summary: "List all modules loaded by the server",
+        parse: |_| constant(Constant::Array),
+    },
+    Description {
+        name: "role",
+        since: "2.8.12",
+        arity: 1,
+        flags: &["noscript", "loading", "stale", "fast"],
+        keys: NO_KEYS,
+        summary: "Return the role of the instance in the context of replication",
+        parse: |_| server(ServerCommand::Role),
+    },
+    Description {
+        name: "slowlog",
+        since: "2.2.12",
+        arity: -2,
+        flags: &[],
+        keys: NO_KEYS,
+        summary: "A container for slow log commands",
+        parse: container,
+    },
+    Description {
+        name: "slowlog|get",
+        since: "2.2.12",
+        arity: -2,
+        flags: &["admin", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Get the slow log's entries",
+        parse: slowlog_get,
+    },
+    Description {
+        name: "slowlog|help",
+        since: "6.2.0",
+        arity: 2,
+        flags: &["loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Show helpful text about the different subcommands",
+        parse: help,
+    },
+    Description {
+        name: "slowlog|len",
+        since: "2.2.12",
+        arity: 2,
+        flags: &["admin", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Get the slow log's length",
+        parse: |_| server(ServerCommand::SlowlogLen),
+    },
+    Description {
+        name: "slowlog|reset",
+        since: "2.2.12",
+        arity: 2,
+        flags: &["admin", "loading", "stale"],
+        keys: NO_KEYS,
+        summary: "Clear all entries from the slow log",
+        parse: |_| server(ServerCommand::SlowlogReset),
+    },
+    Description {
+        name: "time",
+        since: "2.6.0",
+        arity: 1,
+        flags: &["loading", "stale", "fast"],
+        keys: NO_KEYS,
+        summary: "Return the current server time",
+        parse: |_| server(ServerCommand::Time),
+    },
+];
+
+/// There is one user, `default`, which may do everything.
+const fn acl(what: Acl) -> Parsed {
+    server(ServerCommand::Acl(what))
+}
+
+fn acl_cat(c: Call<'_>) -> Parsed {
+    match c.args.len() {
+        2 => acl(Acl::Categories),
+        3 => acl(Acl::Category(lower(c.args.get(2)))),
+        _ => c.refused(),
+    }
+}
+
+fn acl_genpass(c: Call<'_>) -> Parsed {
+    match c.args.len() {
+        2 => acl(Acl::GenPass(PASSWORD_BITS)),
+        3 => {
+            let bits = c.number(2)?;
+            let fits = (1..=PASSWORD_BITS_MAX).contains(&bits);
+            let bits = u16::try_from(bits).ok().filter(|_| fits);
+            let why = "ERR ACL GENPASS argument must be the number of bits for the output \
+                       password, a positive number up to 4096";
+            acl(Acl::GenPass(bits.ok_or(why)?))
+        }
+        _ => c.refused(),
+    }
+}
+
+/// No rule refuses anything, so nothing is logged.
+fn acl_log(c: Call<'_>) -> Parsed {
+    match c.args.len() {
+        2 => constant(Constant::Array),
+        3 if is(c.args.get(2), "reset") => constant(Constant::Ok),
+        3 => {
+            c.number(2)?;
+            constant(Constant::Array)
+        }
+        _ => c.refused(),
+    }
+}
+
+/// The names that a command is asked about. None: all.
+fn some_names(c: Call<'_>) -> Result<Option<Vec<Bytes>>, ErrorText> {
+    if c.args.len() > 2 {
+        names(c, 2).map(Some)
+    } else {
+        Ok(None)
+    }
+}
+
+/// A command may have as many keys as it likes.
+fn command_getkeys(c: Call<'_>) -> Parsed {
+    server(ServerCommand::CommandGetKeys(
+        (2..c.args.len()).map(|i| c.args.bytes(i)).collect(),
+    ))
+}
+
+fn command_list(c: Call<'_>) -> Parsed {
+    let args = c.args;
+    server(ServerCommand::CommandList(match args.len() {
+        2 => Listed::All,
+        5 if is(args.get(2), "filterby") => match args.get(3) {
+            by if is(by, "module") => Listed::None,
+            by if is(by, "aclcat") => Listed::Category(lower(args.get(4))),
+            by if is(by, "pattern") => Listed::Pattern(pattern_at(args, 4)?),
+            _ => return Err(SYNTAX.into()),
+        },
+        _ => return Err(SYNTAX.into()),
+    }))
+}
+
+fn config_get(c: Call<'_>) -> Parsed {
+    let args = c.args;
+    if args.len() - 2 > NAMES_MAX {
+        return Err(TOO_MANY_NAMES.into());
+    }
+    let patterns = (2..args.len()).map(|i| pattern_at(args, i));
+    server(ServerCommand::ConfigGet(
+        patterns.collect::<Result<_, _>>()?,
+    ))
+}
+
+fn config_set(c: Call<'_>) -> Parsed {
+    if c.args.len() % 2 == 1 {
+        return Err(SYNTAX.into());
+    }
+    server(ServerCommand::ConfigSet(
+        names(c, 2)?
+            .chunks_exact(2)
+            .map(|pair| (lower(&pair[0]), pair[1].clone()))
+            .collect(),
+    ))
+}
+
+fn flush(c: Call<'_>, databases: bool) -> Parsed {
+    let args = c.args;
+    let mode_known =
+        args.len() == 1 || args.len() == 2 && (is(args.get(1), "SYNC") || is(args.get(1), "ASYNC"));
+    if mode_known {
+        Ok(Request::All(All::Clear { databases }))
+    } else {
+        Err(SYNTAX.into())
+    }
+}
+
+fn info(c: Call<'_>) -> Parsed {
+    if c.args.len() - 1 > NAMES_MAX {
+        return Err(TOO_MANY_NAMES.into());
+    }
+    server(ServerCommand::Info(
+        c.args.iter_from(1).map(lower).collect(),
+    ))
+}
+
+fn latency_graph(c: Call<'_>) -> Parsed {
+    Err(format!(
+        "ERR No samples available for event '{}'",
+        String::from_utf8_lossy(c.args.get(2))
+    )
+    .into())
+}
+
+fn lolwut(c: Call<'_>) -> Parsed {
+    if c.args.len() > 2 && is(c.args.get(1), "version") {
+        c.number(2)?;
+    }
+    server(ServerCommand::LolWut)
+}
+
+fn memory_usage(c: Call<'_>) -> Parsed {
+    let args = c.args;
+    // Strings have no elements to sample.
+    match args.len() {
+        3 => {}
+        5 if is(args.get(3), "samples") => {
+            integer(args.get(4)).ok_or(NOT_AN_INTEGER)?;
+            if args.get(4).starts_with(b"-") {
+                return Err(SYNTAX.into());
+            }
+        }
+        _ => return Err(SYNTAX.into()),
+    }
+    Ok(Request::One {
+        key: args.bytes(2),
+        action: Action::Footprint,
+        shape: Shape::Plain,
+    })
+}
+
+fn slowlog_get(c: Call<'_>) -> Parsed {
+    let count = match c.args.len() {
+        2 => SLOW_SHOWN,
+        3 => match integer(c.args.get(2)) {
+            Some(-1) => usize::MAX,
+            Some(count @ 0..) => usize::try_from(count).unwrap_or(usize::MAX),
+            _ => return Err("ERR count should be greater than or equal to -1".into()),
+        },
+        _ => return c.refused(),
+    };
+    server(ServerCommand::SlowlogGet(count))
+}

@@ -1,0 +1,269 @@
+//! Commands on strings.
+
+use super::table::{ALL_KEYS, Description, ONE_KEY};
+use super::{
+    Call, Many, NOT_A_FLOAT, NOT_AN_INTEGER, Parsed, Request, SYNTAX, Shape, Unit, is, positive,
+    unit,
+};
+use crate::resp::frame::integer;
+use doyen_engine::Extended;
+use doyen_engine::op::{Action, Condition, Expiry};
+
+pub(super) const ROWS: &[Description] = &[
+    Description {
+        name: "append",
+        since: "2.0.0",
+        arity: 3,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        summary: "Append a value to a key",
+        parse: |c| {
+            c.one(Action::Append {
+                value: c.args.bytes(2),
+            })
+        },
+    },
+    Description {
+        name: "decr",
+        since: "1.0.0",
+        arity: 2,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        summary: "Decrement the integer value of a key by one",
+        parse: |c| c.one(Action::IncrBy(-1)),
+    },
+    Description {
+        name: "decrby",
+        since: "1.0.0",
+        arity: 3,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        summary: "Decrement the integer value of a key by the given number",
+        parse: decrby,
+    },
+    Description {
+        name: "get",
+        since: "1.0.0",
+        arity: 2,
+        flags: &["readonly", "fast"],
+        keys: ONE_KEY,
+        summary: "Get the value of a key",
+        parse: |c| c.one(Action::Get),
+    },
+    Description {
+        name: "getdel",
+        since: "6.2.0",
+        arity: 2,
+        flags: &["write", "fast"],
+        keys: ONE_KEY,
+        summary: "Get the value of a key and delete the key",
+        parse: |c| c.one(Action::GetDel),
+    },
+    Description {
+        name: "getex",
+        since: "6.2.0",
+        arity: -2,
+        flags: &["write", "fast"],
+        keys: ONE_KEY,
+        summary: "Get the value of a key and optionally set its expiration",
+        parse: getex,
+    },
+    Description {
+        name: "getset",
+        since: "1.0.0",
+        arity: 3,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        summary: "Set the string value of a key and return its old value",
+        parse: |c| c.one(c.set(2, Condition::Always, Expiry::None, true)),
+    },
+    Description {
+        name: "incr",
+        since: "1.0.0",
+        arity: 2,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        summary: "Increment the integer value of a key by one",
+        parse: |c| c.one(Action::IncrBy(1)),
+    },
+    Description {
+        name: "incrby",
+        since: "1.0.0",
+        arity: 3,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        summary: "Increment the integer value of a key by the given amount",
+        parse: |c| c.one(Action::IncrBy(c.number(2)?)),
+    },
+    Description {
+        name: "incrbyfloat",
+        since: "2.6.0",
+        arity: 3,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        summary: "Increment the float value of a key by the given amount",
+        parse: incrbyfloat,
+    },
+    Description {
+        name: "mget",
+        since: "1.0.0",
+        arity: -2,
+        flags: &["readonly", "fast"],
+        keys: ALL_KEYS,
+        summary: "Get the values of all the given keys, each atomically for itself",
+        parse: |_| Ok(Request::Many(Many::Get)),
+    },
+    Description {
+        name: "mset",
+        since: "1.0.1",
+        arity: -3,
+        flags: &["write", "denyoom"],
+        keys: (1, -1, 2),
+        summary: "Set multiple keys to multiple values, each atomically for itself",
+        parse: |_| Ok(Request::Many(Many::Set)),
+    },
+    Description {
+        name: "psetex",
+        since: "2.6.0",
+        arity: 4,
+        flags: &["write", "denyoom"],
+        keys: ONE_KEY,
+        summary: "Set the value and expiration in milliseconds of a key",
+        parse: |c| set_for(c, Unit::Milliseconds),
+    },
+    Description {
+        name: "set",
+        since: "1.0.0",
+        arity: -3,
+        flags: &["write", "denyoom"],
+        keys: ONE_KEY,
+        summary: "Set the string value of a key",
+        parse: set,
+    },
+    Description {
+        name: "setex",
+        since: "2.0.0",
+        arity: 4,
+        flags: &["write", "denyoom"],
+        keys: ONE_KEY,
+        summary: "Set the value and expiration of a key",
+        parse: |c| set_for(c, Unit::Seconds),
+    },
+    Description {
+        name: "setnx",
+        since: "1.0.0",
+        arity: 3,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        summary: "Set the value of a key, only if the key does not exist",
+        parse: |c| {
+            c.shaped(
+                c.set(2, Condition::IfAbsent, Expiry::None, false),
+                Shape::Flag,
+            )
+        },
+    },
+    Description {
+        name: "strlen",
+        since: "2.2.0",
+        arity: 2,
+        flags: &["readonly", "fast"],
+        keys: ONE_KEY,
+        summary: "Get the length of the value stored in a key",
+        parse: |c| c.one(Action::Strlen),
+    },
+];
+
+fn set_for(c: Call<'_>, unit: Unit) -> Parsed {
+    let expiry = positive(c.spec, unit, c.number(2)?, c.unix_ms)?;
+    c.one(c.set(3, Condition::Always, expiry, false))
+}
+
+fn decrby(c: Call<'_>) -> Parsed {
+    let by = c.number(2)?.checked_neg();
+    c.one(Action::IncrBy(by.ok_or("ERR decrement would overflow")?))
+}
+
+fn incrbyfloat(c: Call<'_>) -> Parsed {
+    let by = Extended::parse(c.args.get(2)).ok_or(NOT_A_FLOAT)?;
+    c.shaped(Action::IncrByFloat(by), Shape::Float)
+}
+
+fn set(c: Call<'_>) -> Parsed {
+    let args = c.args;
+    let (mut condition, mut given, mut keep, mut get) = (Condition::Always, None, false, false);
+    let mut i = 3;
+    while i < args.len() {
+        let arg = args.get(i);
+        if is(arg, "NX") && condition != Condition::IfPresent {
+            condition = Condition::IfAbsent;
+        } else if is(arg, "XX") && condition != Condition::IfAbsent {
+            condition = Condition::IfPresent;
+        } else if is(arg, "GET") {
+            get = true;
+        } else if is(arg, "KEEPTTL") && given.is_none() {
+            keep = true;
+        } else if let Some(unit) =
+            unit(arg).filter(|unit| given_alike(given, *unit) && !keep && i + 1 < args.len())
+        {
+            i += 1;
+            given = Some((unit, i));
+        } else {
+            return Err(SYNTAX.into());
+        }
+        i += 1;
+    }
+    let expiry = match given {
+        // The number is looked at last: a syntax error comes first, as in Redis.
+        Some((unit, at)) => positive(
+            c.spec,
+            unit,
+            integer(args.get(at)).ok_or(NOT_AN_INTEGER)?,
+            c.unix_ms,
+        )?,
+        None if keep => Expiry::Keep,
+        None => Expiry::None,
+    };
+    c.one(c.set(2, condition, expiry, get))
+}
+
+/// A deadline may be given again in the same unit, and the last one counts. Another unit is an
+/// error.
+fn given_alike(given: Option<(Unit, usize)>, unit: Unit) -> bool {
+    given.is_none_or(|(before, _)| before == unit)
+}
+
+fn getex(c: Call<'_>) -> Parsed {
+    let args = c.args;
+    let (mut given, mut persist) = (None, false);
+    let mut i = 2;
+    while i < args.len() {
+        let arg = args.get(i);
+        if is(arg, "PERSIST") && given.is_none() {
+            persist = true;
+        } else if let Some(unit) =
+            unit(arg).filter(|unit| given_alike(given, *unit) && !persist && i + 1 < args.len())
+        {
+            i += 1;
+            given = Some((unit, i));
+        } else {
+            return Err(SYNTAX.into());
+        }
+        i += 1;
+    }
+    let action = match given {
+        Some((unit, at)) => Action::GetEx {
+            expiry: positive(
+                c.spec,
+                unit,
+                integer(args.get(at)).ok_or(NOT_AN_INTEGER)?,
+                c.unix_ms,
+            )?,
+        },
+        None if persist => Action::GetEx {
+            expiry: Expiry::None,
+        },
+        None => Action::Get,
+    };
+    c.one(action)
+}
