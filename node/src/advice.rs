@@ -98,7 +98,7 @@ fn problem_text(problem: &Problem, reach: Reach) -> String {
             "; `doyen keyspace alter --partitions` doubles a fixed keyspace".to_owned()
         }
         Problem::Cancel(NotCancelled::NoMove(_)) => {
-            ": `doyen moves` names those that do".to_owned()
+            ": `doyen moves` names the partitions that move".to_owned()
         }
         Problem::NotAgreed { late: false, .. }
         | Problem::NoFirstTable(_)

@@ -263,13 +263,22 @@ impl Options {
     #[cfg(feature = "flags")]
     pub(crate) fn from_text(text: &str, name: &str) -> Result<Self, ConfigError> {
         toml::from_str(text).map_err(|e| {
-            let line = e.span().map_or(1, |s| {
-                text.get(..s.start)
-                    .map_or(1, |before| before.matches('\n').count() + 1)
-            });
+            let before = e
+                .span()
+                .and_then(|s| text.get(..s.start))
+                .unwrap_or_default();
+            let at = before.matches('\n').count();
             let message = e.message().lines().next().unwrap_or_default();
-            let message = unknown_key(message).unwrap_or_else(|| message.to_owned());
-            ConfigError(format!("{name} line {line}: {message}"))
+            let message = unknown_key(message).unwrap_or_else(|| {
+                // The value may be a secret, so only the key is shown.
+                let line = text.lines().nth(at).unwrap_or_default();
+                let key = line.split_once('=').map_or("", |(key, _)| key.trim());
+                match key {
+                    "" => plain_toml(message),
+                    key => format!("`{key}`: {}", plain_toml(message)),
+                }
+            });
+            ConfigError(format!("{name} line {}: {message}", at + 1))
         })
     }
 
@@ -815,6 +824,31 @@ fn is_built(
 
 fn fail<T>(message: String) -> Result<T, ConfigError> {
     Err(ConfigError(message))
+}
+
+/// A message about a wrong value, without Rust's names of types.
+#[cfg(feature = "flags")]
+fn plain_toml(message: &str) -> String {
+    let quotes = ["invalid basic string", "string values must be quoted"];
+    if quotes.iter().any(|begin| message.starts_with(begin)) {
+        return "a text stands in quotes: write \"...\"".to_owned();
+    }
+    if message == "duplicate key" {
+        return "this key stands in the file twice: remove one of them".to_owned();
+    }
+    let Some((found, expected)) = message.split_once(", expected ") else {
+        return message.to_owned();
+    };
+    let expected = match expected {
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" | "u64" | "usize" => "a whole number",
+        "a sequence" => "a list such as [\"a\", \"b\"]",
+        "a string" => "a text in quotes",
+        "a boolean" => "true or false",
+        other => other,
+    };
+    format!("{found}, but {expected} is expected")
 }
 
 /// Serde's message about an unknown key, with the nearest key instead of all keys.
@@ -1540,6 +1574,29 @@ mod tests {
                     .contains("there is no key `bakups`: did you mean `backups`?"),
             "{error}"
         );
+        for (wrong, said) in [
+            (
+                "threads = \"x\"",
+                "`threads`: invalid type: string \"x\", but a whole number is expected",
+            ),
+            (
+                "backups = 300",
+                "`backups`: invalid value: integer `300`, but a whole number from 0 to 255 is \
+                 expected",
+            ),
+            (
+                "seed = \"a\"",
+                "`seed`: invalid type: string \"a\", but a list such as [\"a\", \"b\"] is expected",
+            ),
+            ("name = a", "`name`: a text stands in quotes: write \"...\""),
+            (
+                "backups = 1\nbackups = 2",
+                "`backups`: this key stands in the file twice: remove one of them",
+            ),
+        ] {
+            let error = Options::from_text(wrong, "doyen.toml").expect_err("refused");
+            assert!(error.0.ends_with(said), "{error}");
+        }
         for (wrong, meant) in [
             ("value_max", "`value-max`"),
             ("seeds", "`seed`"),

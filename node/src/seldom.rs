@@ -1,6 +1,7 @@
 //! Limits log lines that a stranger can cause: one line per interval, with the number of lines that
 //! were left out.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 /// The usual interval.
@@ -24,15 +25,28 @@ impl Seldom {
         }
     }
 
-    /// Notes an occurrence. If a line is due, returns the number of occurrences since the last line
-    /// that were not logged.
-    pub(crate) fn happened(&mut self, now: Instant) -> Option<u64> {
+    /// Notes an occurrence. If a line is due, returns the occurrences since the last line that were
+    /// not logged.
+    pub(crate) fn happened(&mut self, now: Instant) -> Option<LeftOut> {
         if self.due.is_some_and(|due| now < due) {
             self.left_out += 1;
             return None;
         }
         self.due = Some(now + self.every);
-        Some(std::mem::take(&mut self.left_out))
+        Some(LeftOut(std::mem::take(&mut self.left_out)))
+    }
+}
+
+/// How many lines were left out, as the end of the line that is logged: nothing if there are none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LeftOut(u64);
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            lines => write!(f, " ({lines} more since the last such line)"),
+        }
     }
 }
 
@@ -43,12 +57,14 @@ mod tests {
     #[test]
     fn the_first_line_is_logged_and_then_one_per_interval_with_the_number_of_the_others() {
         let (mut seldom, begin) = (Seldom::new(A_MINUTE), Instant::now());
-        assert_eq!(seldom.happened(begin), Some(0));
+        assert_eq!(seldom.happened(begin), Some(LeftOut(0)));
         let told = (1..60)
             .filter_map(|second| seldom.happened(begin + Duration::from_secs(second)))
             .count();
         assert_eq!(told, 0);
-        assert_eq!(seldom.happened(begin + A_MINUTE), Some(59));
+        assert_eq!(seldom.happened(begin + A_MINUTE), Some(LeftOut(59)));
         assert_eq!(seldom.happened(begin + A_MINUTE), None);
+        assert_eq!(LeftOut(0).to_string(), "");
+        assert_eq!(LeftOut(2).to_string(), " (2 more since the last such line)");
     }
 }

@@ -574,7 +574,7 @@ impl MemberCore {
         self.asserted_dead = dead.into_iter().collect();
         self.requests.recover = Some((ticket, cx.now + ADMIN_PATIENCE));
         cx.event(Event::note(format!(
-            "an operator says that {} are dead: the cluster goes on without them",
+            "an operator asserts the death of {}: the cluster goes on without such members",
             names.join(", ")
         )));
         self.become_candidate(cx);

@@ -202,7 +202,12 @@ fn confirm(dead: &str, cost: &Cost) -> Result<(), Failed> {
     let what = format!(
         "continuing without {dead}: {cost}. If one of them still runs, there may be two clusters"
     );
-    let refusal = || format!("{what}. There is no terminal to ask at: add --yes to confirm");
+    let refusal = || {
+        format!(
+            "nothing was changed: there is no terminal to ask at, so add --yes to confirm this: \
+             {what}"
+        )
+    };
     let answer = ask(&format!("{what}. Type yes to continue: "), refusal)?;
     if answer.eq_ignore_ascii_case("yes") {
         Ok(())

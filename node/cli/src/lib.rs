@@ -209,14 +209,31 @@ fn complain(what: fmt::Arguments<'_>) {
 /// Clap's message of several lines, in one line.
 fn one_line(e: &clap::Error, program: &clap::Command) -> String {
     let name = program.get_name();
-    let commands: Vec<&str> = program
-        .get_subcommands()
-        .map(clap::Command::get_name)
-        .collect();
+    let names = |command: &clap::Command| -> Vec<String> {
+        command
+            .get_subcommands()
+            .map(|c| c.get_name().to_owned())
+            .collect()
+    };
+    let commands = names(program);
     if e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // The usage begins with the command that lacks one of its own: "Usage: doyen keyspace ...".
+        let text = e.to_string();
+        let usage = text
+            .lines()
+            .find_map(|l| l.trim().strip_prefix("Usage: "))
+            .unwrap_or_default();
+        let (mut at, mut path) = (program, name.to_owned());
+        for word in usage.split_whitespace().skip(1) {
+            let Some(command) = at.find_subcommand(word) else {
+                break;
+            };
+            at = command;
+            path = format!("{path} {word}");
+        }
         return format!(
-            "name a command: {name} {}; `{name} --help` explains them",
-            commands.join(", ")
+            "name a command: {path} {}; `{path} --help` explains them",
+            names(at).join(", ")
         );
     }
     let text = e.to_string();

@@ -101,9 +101,15 @@ pub(super) fn authorize(state: &State, headers: &HeaderMap) -> Result<(), Failur
     if token.is_some_and(|token| same(token, wanted.as_bytes())) {
         return Ok(());
     }
-    let hint = "this needs the cluster's token (Authorization: Bearer ...): the commands of \
-         `doyen` send it with --secret-file FILE; a node with --http-token-file FILE takes that \
-         one";
+    let hint = if token.is_some() {
+        "this is not the cluster's token: give the commands of `doyen` the --secret-file or the \
+         --http-token-file of the nodes; a program of your own sends what is in the nodes' \
+         --http-token-file"
+    } else {
+        "this needs the cluster's token (Authorization: Bearer TOKEN): the commands of `doyen` \
+         send it, with --secret-file FILE if the cluster has a secret; for a program of your own, \
+         start the nodes with --http-token-file FILE, and send what is in it"
+    };
     Err(Failure(StatusCode::UNAUTHORIZED, hint.into()))
 }
 

@@ -188,8 +188,7 @@ impl Bounded {
                 Err(e) => {
                     if let Some(others) = self.failed.happened(std::time::Instant::now()) {
                         tracing::warn!(
-                            "HTTP connections wait, because they cannot be accepted: {e} \
-                             ({others} more since the last such line)"
+                            "HTTP connections wait, because they cannot be accepted: {e}{others}"
                         );
                     }
                     // The process may lack file descriptors: an idle connection gives its own back.

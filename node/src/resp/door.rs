@@ -306,8 +306,7 @@ impl Context {
             tracing::warn!(
                 "{expelled} RESP clients were disconnected, because other clients wait for memory: \
                  each of them held more than 128 KiB of commands or answers and made no progress \
-                 for 10 s; let clients read their answers, or raise --memory-max \
-                 ({others} more times since the last such line)"
+                 for 10 s; let clients read their answers, or raise --memory-max{others}"
             );
         }
     }

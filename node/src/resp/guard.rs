@@ -68,7 +68,7 @@ impl Guard {
         if let Some(others) = self.told.happened(Instant::now()) {
             tracing::warn!(
                 "a RESP client at {from} gave a wrong password: clients must send the one in \
-                 --resp-password-file ({others} more since the last such line)"
+                 --resp-password-file{others}"
             );
         }
         let from = network(from);

@@ -468,8 +468,7 @@ impl Clients {
             tracing::warn!(
                 "the RESP client {} was disconnected: it sends commands and reads no answers; \
                  {bytes} bytes of answers wait for it, and the {} bytes for such answers of all \
-                 clients are used up; let it read while it writes, or send shorter pipelines \
-                 ({others} others since the last such line)",
+                 clients are used up; let it read while it writes, or send shorter pipelines{others}",
                 client.connection.session.borrow().peer(),
                 spill.bytes_max(),
             );
@@ -582,7 +581,7 @@ impl Clients {
                             tracing::warn!(
                                 "RESP clients are refused: this process has nearly as many open \
                                  files as it may have; raise the limit (ulimit -n), or lower \
-                                 --connections-max ({others} more since the last such line)"
+                                 --connections-max{others}"
                             );
                         }
                         refuse(context, stream);
@@ -602,8 +601,7 @@ impl Clients {
                         listener.paused = Some(now + ACCEPT_PAUSE);
                         if let Some(others) = self.refused.happened(now) {
                             tracing::warn!(
-                                "RESP clients wait, because this node cannot accept them: {why} \
-                                 ({others} more since the last such line)"
+                                "RESP clients wait, because this node cannot accept them: {why}{others}"
                             );
                         }
                     }
@@ -625,8 +623,7 @@ impl Clients {
                 tracing::warn!(
                     "RESP clients are refused: as many are connected as --connections-max allows, \
                      and {strangers} of those at this data thread have not authenticated; find \
-                     them with CLIENT LIST, or raise --connections-max ({others} more since \
-                     the last such line)"
+                     them with CLIENT LIST, or raise --connections-max{others}"
                 );
             }
             return refuse(context, stream);

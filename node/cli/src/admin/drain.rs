@@ -44,7 +44,7 @@ pub(crate) struct Remove {
     /// The member's name
     name: String,
     /// Confirm: the member is lost, and so is the data that only it holds
-    #[arg(long, required = true)]
+    #[arg(long)]
     lost: bool,
     #[command(flatten)]
     target: Target,
@@ -84,11 +84,10 @@ impl Drain {
             .find(|m| m.id == *name)
             .map_or_else(|| name.clone(), |m| m.name.clone());
         let name = &name;
-        // Before any copy is dropped.
-        write(&few(&status, name))?;
         let _: Value = client::change(&address, "POST", &path, &token, "")
             .await
             .map_err(failed)?;
+        write(&few(&status, name))?;
         let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
         if self.no_wait {
             write(&match status.members.iter().find(|m| m.name == *name) {
@@ -206,6 +205,12 @@ fn few(status: &ClusterReport, drained: &str) -> String {
 impl Remove {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         let (address, name) = (self.target.address(), &self.name);
+        if !self.lost {
+            return Err(Failed::usage(format!(
+                "if {name} will not return, add --lost to confirm that data which only it holds \
+                 is lost; to empty a member that answers, run: doyen drain {name}"
+            )));
+        }
         let token = self.credentials.token()?;
         let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
         let names: Vec<&str> = status.members.iter().map(|m| m.name.as_str()).collect();

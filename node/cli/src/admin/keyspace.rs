@@ -199,13 +199,17 @@ impl Create {
         .await;
         match made {
             Some(k) => {
+                let status: ClusterReport =
+                    client::get(&address, "/status").await.map_err(failed)?;
+                let members = status.members.iter().filter(|m| m.may_hold()).count();
                 let (partitions, copies) = (
                     counted(k.partitions, PARTITIONS),
-                    counted(usize::from(k.backups) + 1, COPIES),
+                    counted((usize::from(k.backups) + 1).min(members), COPIES),
                 );
                 write(&format!(
-                    "keyspace {} is ready: {partitions}, {copies} of each\n",
-                    k.name
+                    "keyspace {} is ready: {partitions}, {copies} of each\n{}",
+                    k.name,
+                    unmade(k.backups, members)
                 ))
             }
             None => write(&format!(
@@ -344,6 +348,17 @@ impl Alter {
     }
 }
 
+/// A warning if more copies are wanted than there are members for.
+fn unmade(backups: u8, members: usize) -> String {
+    let wanted = usize::from(backups) + 1;
+    if wanted <= members {
+        return String::new();
+    }
+    format!(
+        "beware: only {members} of {wanted} copies can be made: no other member may hold data\n"
+    )
+}
+
 /// Warnings if more copies are wanted than there are members or memory for.
 fn lacking(
     former: &KeyspaceReport,
@@ -359,13 +374,7 @@ fn lacking(
         .collect();
     let members = may_hold.len();
     let copies = |backups: u8| (usize::from(backups) + 1).min(members);
-    let mut lines = String::new();
-    if usize::from(backups) >= members {
-        let wanted = usize::from(backups) + 1;
-        lines += &format!(
-            "beware: only {members} of {wanted} copies can be made: no other member may hold data\n"
-        );
-    }
+    let mut lines = unmade(backups, members);
     let held: u64 = loads
         .partitions
         .iter()
