@@ -28,13 +28,17 @@ pub(super) struct Joining {
     contacts: Vec<MemberId>,
     /// The newest version of that cluster's table that this process has heard of.
     seen: Version,
+    /// Counts the requests sent. Contacts are asked in turn: this one, modulo their number.
     turn: usize,
     ask_at: Time,
     heard_at: Time,
     began_at: Time,
     /// The member of that cluster that was heard last: its name and its control port.
     member: Option<(String, SocketAddr)>,
+    /// Since when the cluster refuses this process for good, without a refusal "for now" in
+    /// between. After `REFUSED_MAX` the process gives up.
     refused: Option<Time>,
+    /// The reason of the last refusal, for people.
     why: Option<String>,
 }
 

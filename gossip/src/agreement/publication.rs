@@ -172,8 +172,10 @@ impl MemberCore {
         self.try_commit(cx);
     }
 
-    /// The content of this node's ack of a table. It is made before the table is stored, because
-    /// afterwards this node counts as closed.
+    /// The content of this node's ack of a table: how long it has given no answer to the primaries
+    /// that the table deposes, and its seal if it is one of them. It is made before the table is
+    /// stored, and says what this node did until then. Once the table is stored, this node's data
+    /// threads serve none of the partitions that the table takes from it.
     fn stored(&self, cx: &Context, predecessor: TableName, table: &NamedTable) -> Stored {
         let known = (predecessor == self.committed.name
             && predecessor.version.next() == table.version)

@@ -30,8 +30,9 @@ enum Step {
     Drop,
 }
 
-/// A write below this part of what may be on its way to a peer (1 KiB) never waits for a crowded
-/// copy: such writes cannot crowd it for long.
+/// A divisor: a write smaller than `ahead_bytes_max` (what may be on its way to a peer) divided by
+/// this does not wait for a crowded copy. With the default limit of 8 MiB that is 1 KiB. Writes
+/// that small cannot keep a copy crowded for long.
 const SMALL_WRITE_PART: u64 = 8 << 10;
 
 /// About how much memory a write of so many bytes of key and value takes.

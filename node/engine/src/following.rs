@@ -29,8 +29,9 @@ impl Core {
         let Some(since) = self.follows(slot, from, head.epoch) else {
             return;
         };
-        // The table that makes it count may never be installed here: a later one may split or merge
-        // the partition, and its successors draw from this copy.
+        // A copy counts if the installed or the accepted table has it in sync. The accepted table
+        // may never be installed here: a later one may be installed instead, which splits or merges
+        // the partition. The new partitions then draw their keys from this copy.
         let of_epoch = [&slot.installed, &slot.accepted]
             .into_iter()
             .flatten()

@@ -106,13 +106,16 @@ pub(super) enum Frame {
     },
     /// The learner has no room for the copy.
     NoRoom { at: PartitionRef, session: u32 },
-    /// Because of its pace, the learner accepts no more for so many milliseconds.
+    /// The learner puts off the announced copy (`Begin`) because of its pace: the primary may
+    /// announce it again after so many milliseconds.
     Later {
         at: PartitionRef,
         session: u32,
         ms: u32,
     },
-    /// The learner keeps what it holds: everything up to `committed` is the same in every copy.
+    /// The answer to `Begin` of a learner that was in sync before. It keeps what it holds and needs
+    /// no snapshot: everything up to `committed` is the same in every copy, and the primary sends
+    /// the log after that.
     Holds {
         at: PartitionRef,
         session: u32,
@@ -156,7 +159,8 @@ pub(super) enum Frame {
         session: u32,
         dedup: Vec<Remembered>,
     },
-    /// The snapshot is complete after so many chunks, with the log up to `seq`.
+    /// The primary has sent the whole snapshot. It is complete at the learner once so many chunks,
+    /// and the log up to `seq`, have arrived.
     Finish {
         at: PartitionRef,
         session: u32,
@@ -289,6 +293,9 @@ pub(super) struct Ack {
     pub(super) seq: u64,
 }
 
+// The first byte of a frame, after its length: the kind, which is the variant of `Frame` with the
+// same name. A number that was used once gets no other meaning, because two versions of the program
+// talk to each other.
 const VIEW: u8 = 1;
 const FORWARD: u8 = 2;
 const REPLY: u8 = 3;

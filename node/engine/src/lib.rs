@@ -681,9 +681,11 @@ impl Shard {
         self.pump_all();
     }
 
-    /// The calls of local callers that are not answered, when this machine ends. Each comes with
-    /// whether a later write on the same key may have overtaken it (`poll_overtaken`). The heir
-    /// frees in slices what this machine holds, because that takes long if it is large.
+    /// Ends this machine, and returns the calls of local callers that are not answered. Each comes
+    /// with whether a later write on the same key may have overtaken it (`poll_overtaken`).
+    ///
+    /// `heir` is the machine that takes the place of this one, under a new member id. It takes over
+    /// the memory of this machine and frees it in slices, because that takes long if it is large.
     pub fn into_calls(mut self, heir: &mut Self) -> impl Iterator<Item = (Token, Work, bool)> {
         self.slots
             .iter_mut()

@@ -646,7 +646,8 @@ impl Store {
         newer
     }
 
-    /// Whether nothing is left to be sifted. Only then are the contents known.
+    /// Whether `sift` has nothing left to do. Before that, entries that are newer than the clearing
+    /// of their map may still be missing from the contents, so no checksum may be built.
     pub(super) fn is_sifted(&self) -> bool {
         self.tombstones
             .as_ref()

@@ -187,8 +187,8 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "doyen_safe",
         Unit::Count,
-        "1 if every partition serves with all its copies and nothing moves, as the coordinator \
-         says",
+        "1 if every partition serves with as many copies as the keyspace wants and the live \
+         members allow, and nothing moves, as the coordinator says",
     ),
     ("doyen_moves", Unit::Count, "Partitions that move"),
     (
@@ -227,7 +227,8 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "doyen_keyspace_under_replicated",
         Unit::Count,
-        "Partitions of a keyspace that have too few copies in sync",
+        "Partitions of a keyspace with fewer copies in sync than it wants and the live members \
+         allow",
     ),
     (
         "doyen_keyspace_unavailable",

@@ -34,8 +34,10 @@ pub struct ClusterReport {
     /// The coordinator's name, if one is known.
     pub coordinator: Option<String>,
     /// Whether the cluster is healthy, according to the coordinator, which must have the table that
-    /// is shown here. In a healthy cluster, every partition serves and has all its copies in sync,
-    /// no move is pending or still to be planned, and every member that should vote does.
+    /// is shown here. In a healthy cluster, every partition serves and has as many copies in sync
+    /// as its keyspace wants, or as many as there are live members that may hold data, if these
+    /// are fewer. No move is pending or still to be planned, and every member that should vote
+    /// does.
     pub safe: bool,
     /// Why it is not healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,7 +158,7 @@ pub struct KeyspaceReport {
     /// Splits and merges under way.
     #[serde(default)]
     pub reshaping: usize,
-    /// Partitions with fewer copies in sync than there should be.
+    /// Partitions with fewer copies in sync than the keyspace wants and the live members allow.
     pub under_replicated: usize,
     /// Partitions that no member serves.
     pub unavailable: usize,

@@ -28,8 +28,8 @@ const MOVES: MoveLimits = MoveLimits {
     learners_per_target: 512,
     learners: 1024,
 };
-/// The number of pairs of neighbours that are brought to the same members at a time, so that they
-/// can be merged.
+/// Two neighbouring ranges can be merged only if the same members hold both, so their copies may
+/// have to move first. At most so many pairs move for that reason at a time.
 const TOGETHER_MAX: usize = 64;
 /// How long such a pair may take.
 const TOGETHER_PATIENCE: Duration = Duration::from_secs(60);

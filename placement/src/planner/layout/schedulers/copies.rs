@@ -138,8 +138,9 @@ impl Seats<'_> {
         None
     }
 
-    /// As [`Self::level`], with rules (see `even`). Copies that are only planned move first,
-    /// because that costs nothing.
+    /// Evens out how many copies members hold in a keyspace with rules, where members have no
+    /// fixed target (`even.rs` says why; [`Self::level`] is for keyspaces without rules). Copies
+    /// that are only planned move first, because that costs nothing.
     fn even(&mut self) {
         let mut work = CHAIN_WORK_MAX;
         self.even_some(&mut work, |seats, p, seat| {

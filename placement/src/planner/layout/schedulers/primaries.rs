@@ -93,7 +93,9 @@ impl Seats<'_> {
         None
     }
 
-    /// As [`Self::lead`], with rules (see `even`): among the members that the rules allow best.
+    /// Evens out how many partitions members lead in a keyspace with rules, where members have no
+    /// fixed target (`even.rs` says why; [`Self::lead`] is for keyspaces without rules). No lead
+    /// moves to a member that would break more rules as primary than the present one does.
     fn even_leads(&mut self) {
         let mut changed = true;
         while std::mem::take(&mut changed) {
