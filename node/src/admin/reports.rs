@@ -46,15 +46,17 @@ impl Admin {
     /// The keyspaces with their settings.
     ///
     /// # Errors
-    /// [`ReportError::Stopped`] alone.
+    /// [`ReportError::NotMember`] until this node is a member.
     pub async fn keyspaces(&self) -> Result<Vec<KeyspaceReport>, ReportError> {
+        self.table_in_force().await?;
         self.status().await.map(|report| report.keyspaces)
     }
 
     /// One keyspace with its settings. Finds a keyspace that another member has just created.
     ///
     /// # Errors
-    /// [`ReportError::NotFound`]: there is no such keyspace.
+    /// - [`ReportError::NotMember`] until this node is a member.
+    /// - [`ReportError::NotFound`]: there is no such keyspace.
     pub async fn keyspace(&self, name: &str) -> Result<KeyspaceReport, ReportError> {
         let mut keyspaces = self.keyspaces().await?;
         if !keyspaces.iter().any(|k| k.name == name) {

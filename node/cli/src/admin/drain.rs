@@ -213,6 +213,11 @@ impl Remove {
         }
         let token = self.credentials.token()?;
         let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
+        if status.members.is_empty() {
+            return Err(Failed::new(format!(
+                "the node at {address} is no member of a cluster yet: ask another one, or wait"
+            )));
+        }
         let names: Vec<&str> = status.members.iter().map(|m| m.name.as_str()).collect();
         if !names.contains(&name.as_str()) {
             return Err(Failed::new(format!(

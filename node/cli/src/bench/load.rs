@@ -9,6 +9,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng, distr::Alphanumeric};
 use std::time::Duration;
 
+/// The highest rate. Each start is scheduled by itself, so a higher one would only cost time.
+const RATE_MAX: f64 = 1e7;
 /// The largest value.
 const VALUE_BYTES_MAX: usize = 1 << 29;
 /// A day.
@@ -115,10 +117,10 @@ impl Load {
                 self.warmup
             ));
         }
-        if let Some(rate) = self.rate.filter(|rate| !(*rate > 0.0 && rate.is_finite())) {
+        if let Some(rate) = self.rate.filter(|rate| !(*rate > 0.0 && *rate <= RATE_MAX)) {
             return wrong(format!(
-                "--rate {rate} is not a rate: give operations a second, or omit it for the closed \
-                 loop"
+                "--rate {rate} is not a rate: give operations a second, {RATE_MAX} at most, or \
+                 omit it for the closed loop"
             ));
         }
         if self.value_bytes > VALUE_BYTES_MAX {
@@ -339,6 +341,7 @@ mod tests {
             ("--warmup=-1", "--warmup"),
             ("--rate 0", "--rate"),
             ("--rate inf", "--rate"),
+            ("--rate 1e12", "--rate"),
             ("--value-bytes 9999999999", "--value-bytes"),
             ("--threads 2 --connections 1", "--threads"),
             ("--distribution zipf --exponent=-1", "--exponent"),
