@@ -320,8 +320,8 @@ impl Action {
 /// About how many bytes a number takes. Only numbers with a fraction or a large exponent take more.
 const NUMBER_BYTES: usize = 32;
 
-/// What an action may do and cost, before it is executed. There is no default: an action that leaves
-/// one of these open does not compile.
+/// What an action may do and cost, before it is executed. There is no default: an action that
+/// leaves one of these open does not compile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
     /// Whether it may change its key.

@@ -458,11 +458,13 @@ enum Unit {
     UnixMilliseconds,
 }
 
-fn deadline(spec: &Spec, unit: Unit, number: i64, unix_ms: u64) -> Result<Expiry, ErrorText> {
+/// The deadline that the argument at this place gives in this unit.
+fn deadline(c: Call<'_>, unit: Unit, at: usize) -> Result<Expiry, ErrorText> {
+    let number = c.number(at)?;
     let invalid = || {
         ErrorText::from(format!(
             "ERR invalid expire time in '{}' command",
-            spec.name
+            c.spec.name
         ))
     };
     let ms = match unit {
@@ -471,7 +473,7 @@ fn deadline(spec: &Spec, unit: Unit, number: i64, unix_ms: u64) -> Result<Expiry
     };
     match unit {
         Unit::Seconds | Unit::Milliseconds => {
-            let now = i64::try_from(unix_ms).unwrap_or(i64::MAX);
+            let now = i64::try_from(c.unix_ms).unwrap_or(i64::MAX);
             if ms > i64::MAX - now {
                 Err(invalid())
             } else {
@@ -483,11 +485,11 @@ fn deadline(spec: &Spec, unit: Unit, number: i64, unix_ms: u64) -> Result<Expiry
 }
 
 /// A time for `SET` and `GETEX`: zero and negative numbers are errors.
-fn positive(spec: &Spec, unit: Unit, number: i64, unix_ms: u64) -> Result<Expiry, ErrorText> {
-    if number <= 0 {
-        return Err(format!("ERR invalid expire time in '{}' command", spec.name).into());
+fn positive(c: Call<'_>, unit: Unit, at: usize) -> Result<Expiry, ErrorText> {
+    if c.number(at)? <= 0 {
+        return Err(format!("ERR invalid expire time in '{}' command", c.spec.name).into());
     }
-    deadline(spec, unit, number, unix_ms)
+    deadline(c, unit, at)
 }
 
 fn unit(arg: &[u8]) -> Option<Unit> {

@@ -468,7 +468,8 @@ impl Clients {
             tracing::warn!(
                 "the RESP client {} was disconnected: it sends commands and reads no answers; \
                  {bytes} bytes of answers wait for it, and the {} bytes for such answers of all \
-                 clients are used up; let it read while it writes, or send shorter pipelines{others}",
+                 clients are used up; let it read while it writes, or send shorter \
+                 pipelines{others}",
                 client.connection.session.borrow().peer(),
                 spill.bytes_max(),
             );
@@ -601,7 +602,8 @@ impl Clients {
                         listener.paused = Some(now + ACCEPT_PAUSE);
                         if let Some(others) = self.refused.happened(now) {
                             tracing::warn!(
-                                "RESP clients wait, because this node cannot accept them: {why}{others}"
+                                "RESP clients wait, because this node cannot accept them: \
+                                 {why}{others}"
                             );
                         }
                     }

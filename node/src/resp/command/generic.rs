@@ -242,7 +242,7 @@ fn object(c: Call<'_>, action: Action, shape: Shape) -> Parsed {
 
 fn expire(c: Call<'_>, unit: Unit) -> Parsed {
     let condition = expire_condition(c.args)?;
-    let expiry = deadline(c.spec, unit, c.number(2)?, c.unix_ms)?;
+    let expiry = deadline(c, unit, 2)?;
     c.one(Action::Expire { expiry, condition })
 }
 

@@ -1,11 +1,7 @@
 //! Commands on strings.
 
 use super::table::{ALL_KEYS, Description, ONE_KEY};
-use super::{
-    Call, Many, NOT_A_FLOAT, NOT_AN_INTEGER, Parsed, Request, SYNTAX, Shape, Unit, is, positive,
-    unit,
-};
-use crate::resp::frame::integer;
+use super::{Call, Many, NOT_A_FLOAT, Parsed, Request, SYNTAX, Shape, Unit, is, positive, unit};
 use doyen_engine::Extended;
 use doyen_engine::op::{Action, Condition, Expiry};
 
@@ -175,7 +171,7 @@ pub(super) const ROWS: &[Description] = &[
 ];
 
 fn set_for(c: Call<'_>, unit: Unit) -> Parsed {
-    let expiry = positive(c.spec, unit, c.number(2)?, c.unix_ms)?;
+    let expiry = positive(c, unit, 2)?;
     c.one(c.set(3, Condition::Always, expiry, false))
 }
 
@@ -215,12 +211,7 @@ fn set(c: Call<'_>) -> Parsed {
     }
     let expiry = match given {
         // The number is looked at last: a syntax error comes first, as in Redis.
-        Some((unit, at)) => positive(
-            c.spec,
-            unit,
-            integer(args.get(at)).ok_or(NOT_AN_INTEGER)?,
-            c.unix_ms,
-        )?,
+        Some((unit, at)) => positive(c, unit, at)?,
         None if keep => Expiry::Keep,
         None => Expiry::None,
     };
@@ -253,12 +244,7 @@ fn getex(c: Call<'_>) -> Parsed {
     }
     let action = match given {
         Some((unit, at)) => Action::GetEx {
-            expiry: positive(
-                c.spec,
-                unit,
-                integer(args.get(at)).ok_or(NOT_AN_INTEGER)?,
-                c.unix_ms,
-            )?,
+            expiry: positive(c, unit, at)?,
         },
         None if persist => Action::GetEx {
             expiry: Expiry::None,
