@@ -121,7 +121,7 @@ impl Core {
         while let Some(call) = parked.pop_front() {
             let key = match &call.work {
                 Work::Key(op) => Some((op.map, op.key.clone())),
-                Work::Partition(_) => None,
+                Work::Partition(_) | Work::Transaction(_) => None,
             };
             let free = left.is_empty()
                 || (!call.work.is_write() && key.as_ref().is_some_and(|k| !blocked.contains(k)));
@@ -136,8 +136,8 @@ impl Core {
                     Some(key) if slot.serving() => {
                         blocked.insert(key);
                     }
-                    // All others wait behind a call on the whole partition, or because no member
-                    // serves them.
+                    // All others wait behind a call on the whole partition or on several keys, or
+                    // because no member serves them.
                     _ => {
                         left.append(&mut parked);
                         break;
@@ -163,6 +163,12 @@ impl Core {
             Work::Key(op) if op.keyspace == at.keyspace => self.belongs(at, op.map, &op.key),
             Work::Key(_) => Some(false),
             Work::Partition(op) => Some(op.keyspace == at.keyspace && op.partition == at.partition),
+            Work::Transaction(transaction) if transaction.is_sound(at.keyspace) => {
+                transaction.keys().try_fold(true, |all, (map, key)| {
+                    Some(self.belongs(at, map, key)? && all)
+                })
+            }
+            Work::Transaction(_) => Some(false),
         };
         if before.is_some_and(|before| before <= forwarded.n) {
             return Err(Malformed("an operation that names itself as a later write"));

@@ -8,8 +8,9 @@ use super::eviction::{Made, Room};
 use super::forwarding::{Again, Asker, Call, Executed, Source};
 use super::frame::{Forwarded, Headroom};
 use super::log::{Logged, RECORD_OVERHEAD};
-use super::op::{Failure, Outcome, PartitionAction, Work};
-use super::store::{ENTRY_OVERHEAD, Effect, Key};
+use super::op::{Failure, Outcome, PartitionAction, Transaction, Work};
+use super::rows::Rows;
+use super::store::{ENTRY_OVERHEAD, Effect, Key, Undo};
 use super::{Core, Held, PartitionRef, Request, Slot, Token, scan};
 use crate::mutant::{self, broken};
 use doyen_placement::{Eviction, MapId, MemberId};
@@ -34,6 +35,9 @@ enum Step {
 /// this does not wait for a crowded copy. With the default limit of 8 MiB that is 1 KiB. Writes
 /// that small cannot keep a copy crowded for long.
 const SMALL_WRITE_PART: u64 = 8 << 10;
+
+/// How often a transaction is run at most before it waits for room.
+const ROOM_ATTEMPTS: usize = 3;
 
 /// About how much memory a write of so many bytes of key and value takes.
 pub(super) const fn needed(bytes: usize) -> usize {
@@ -344,6 +348,7 @@ impl Core {
                     unix_ms: self.unix_ms(),
                     default_ttl_ms,
                     value_bytes_max: self.limits.value_bytes_max,
+                    lineage: held.lineage,
                 };
                 let (outcome, change) = action::apply(&op.action, found, &cx);
                 if let Change::Put(value, _) = &change {
@@ -412,6 +417,7 @@ impl Core {
                 let seq = self.log(at, held, order, effect, Some(id), outcome.clone());
                 Step::Done(outcome, seq, true)
             }
+            Work::Transaction(transaction) => self.transact(at, slot, call, transaction, id),
             Work::Partition(op) => match &op.action {
                 PartitionAction::Count if !held.store.is_whole() => Step::Later,
                 PartitionAction::Count => {
@@ -456,6 +462,104 @@ impl Core {
                 }
             },
         }
+    }
+
+    /// Runs a transaction, or says why it is not executed.
+    fn transact(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        call: &Call,
+        transaction: &Transaction,
+        id: OpId,
+    ) -> Step {
+        let (default_ttl_ms, policy, still) = (slot.default_ttl_ms, slot.evicts_by(), slot.still);
+        let Some(held) = slot.held.as_deref_mut() else {
+            return Step::Park;
+        };
+        let Some(lead) = held.lead.as_ref() else {
+            return Step::Park;
+        };
+        let (open, teaches) = (lead.open, lead.teaches());
+        let cx = Context {
+            clock: held.clock.advance(self.now),
+            unix_ms: self.unix_ms(),
+            default_ttl_ms,
+            value_bytes_max: self.limits.value_bytes_max,
+            lineage: held.lineage,
+        };
+        // Once room was made, it is run again. It cannot happen often.
+        for _ in 0..ROOM_ATTEMPTS {
+            let before = held.bytes();
+            let stores = (&mut held.store, &held.log);
+            let mut rows = Rows::of(stores, cx, (teaches, policy == Eviction::Lru));
+            let ran = match rows.run(transaction) {
+                Ok(ran) => ran,
+                Err(failure) => {
+                    rows.roll_back();
+                    return Step::Refused(failure);
+                }
+            };
+            let may_expire = open && (!still || broken(&mutant::WRITES_WHILE_RESHAPED));
+            if rows.expired() > 0 && !may_expire {
+                rows.roll_back();
+                return Step::Park;
+            }
+            if let Source::Peer { member, .. } = call.source
+                && ran.answered > 0
+                && !self.peers.may_owe(member, ran.answered)
+            {
+                // It was not executed, so it may be sent again.
+                rows.roll_back();
+                return Step::Refused(Failure::Overloaded);
+            }
+            let (read_at, expired, lookups) = (rows.read_at(), rows.expired(), rows.lookups());
+            let (written, bytes) = (rows.written(), rows.bytes());
+            let Some((effect, undo)) = rows.into_record() else {
+                self.memory = (self.memory + held.bytes()).saturating_sub(before);
+                self.stats.count_lookups(lookups);
+                return Step::Done(ran.outcome, read_at, false);
+            };
+            let crowded = self.crowded_copy(held, bytes);
+            let wanted = written.bytes + written.keys.saturating_sub(1) * ENTRY_OVERHEAD;
+            let room = if written.keys > 0 {
+                self.room(held, wanted)
+            } else {
+                Room::Plenty
+            };
+            let short = room < Room::Plenty && (written.grows || room == Room::None);
+            if crowded.is_some() || short {
+                held.store.undo(&effect, undo);
+            } else {
+                self.memory = (self.memory + held.bytes()).saturating_sub(before);
+                self.stats.count_lookups(lookups);
+                self.stats.expired += expired;
+                self.worked += bytes;
+                // A transaction that only reads has no number that a retry is known by.
+                let write = transaction.is_write();
+                let (op, outcome) = if write {
+                    (Some(id), ran.outcome.clone())
+                } else {
+                    (None, Outcome::Ok)
+                };
+                let seq = self.record(at, held, (effect, undo), op, outcome);
+                return Step::Done(ran.outcome, seq, write);
+            }
+            self.memory = (self.memory + held.bytes()).saturating_sub(before);
+            if let Some(peer) = crowded {
+                self.wait_for_room(at, slot, peer);
+                return Step::Park;
+            }
+            let Some(step) = transaction.steps.first() else {
+                return Step::Refused(Failure::TooLarge);
+            };
+            match self.make_room(at, held, policy, (step.map, &step.key), wanted, room) {
+                Made::Room => {}
+                Made::Soon => return Step::Park,
+                Made::No(failure) => return Step::Refused(failure),
+            }
+        }
+        Step::Park
     }
 
     /// How much room this node and every in-sync copy have for a write of so many bytes of key and
@@ -533,6 +637,21 @@ impl Core {
         let before = held.bytes();
         let seq = held.log.last() + 1;
         let undo = held.store.apply_at(order, seq, &effect);
+        self.memory = (self.memory + held.bytes()).saturating_sub(before);
+        self.record(at, held, (effect, undo), op, outcome)
+    }
+
+    /// Logs an effect that was applied here, and sends it to every copy that is up to date.
+    fn record(
+        &mut self,
+        at: PartitionRef,
+        held: &mut Held,
+        (effect, undo): (Effect, Undo),
+        op: Option<OpId>,
+        outcome: Outcome,
+    ) -> u64 {
+        let before = held.bytes();
+        let seq = held.log.last() + 1;
         if let Some(id) = op {
             held.dedup.remember(id, seq, outcome.clone());
         }

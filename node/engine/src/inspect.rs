@@ -145,14 +145,15 @@ struct Digested<'a>(&'a Effect);
 impl Hash for Digested<'_> {
     fn hash<H: Hasher>(&self, digest: &mut H) {
         std::mem::discriminant(self.0).hash(digest);
-        self.0.map().hash(digest);
-        self.0.key().hash(digest);
+        self.0.place().hash(digest);
         match self.0 {
             Effect::Put {
                 entry, deadline, ..
             } => (entry.value(), deadline).hash(digest),
             Effect::Deadline { deadline, .. } => deadline.hash(digest),
-            Effect::Delete { .. } | Effect::Clear { .. } => {}
+            Effect::Delete { .. } => {}
+            Effect::Clear { map } => map.hash(digest),
+            Effect::Many(parts) => parts.iter().for_each(|part| Digested(part).hash(digest)),
         }
     }
 }

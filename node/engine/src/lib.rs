@@ -52,6 +52,7 @@ mod peers;
 mod published;
 mod replication;
 mod reshaping;
+mod rows;
 mod scan;
 mod shaking;
 mod slots;
@@ -69,7 +70,7 @@ use copying::{Copying, LateAck, Opening, Sink};
 use dedup::Dedup;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
-use doyen_placement::level::LEVELS;
+use doyen_placement::level::{LEVELS, TRANSACTIONS};
 use doyen_placement::loads::Meter;
 use doyen_placement::planner;
 use doyen_placement::{
@@ -83,7 +84,7 @@ use frame::Frame;
 use halving::Halving;
 use log::Log;
 use mutant::broken;
-use op::{Failure, Operation, Outcome, PartitionOperation, Work};
+use op::{Failure, Operation, Outcome, Transaction, Work};
 use pace::Pace;
 use peers::Peers;
 use published::Published;
@@ -715,21 +716,38 @@ impl Shard {
         now: Time,
         unix_ms: u64,
         token: Token,
-        operation: Operation,
+        work: impl Into<Work>,
         patience: Patience,
     ) -> bool {
+        let work = work.into();
         self.core.now = now;
         self.core.wall = (unix_ms, now);
-        if operation.key.len() > self.core.limits.key_bytes_max {
-            self.core
-                .outcomes
-                .push_back((token, Outcome::Failed(Failure::TooLarge)));
-            return false;
+        let placed = match &work {
+            Work::Key(operation) if operation.key.len() > self.core.limits.key_bytes_max => {
+                Err(Failure::TooLarge)
+            }
+            Work::Key(operation) => self
+                .core
+                .place(operation.keyspace, operation.map, &operation.key)
+                .ok_or(Failure::NoPartition),
+            Work::Partition(operation) => Ok(PartitionRef {
+                keyspace: operation.keyspace,
+                partition: operation.partition,
+            }),
+            Work::Transaction(transaction) => self
+                .core
+                .may_transact(transaction)
+                .and_then(|()| self.core.place_of(transaction.keyspace, &work)),
+        };
+        match placed {
+            Ok(at) => self.submit_at(at, token, work, patience),
+            Err(failure) => {
+                self.core
+                    .outcomes
+                    .push_back((token, Outcome::Failed(failure)));
+                false
+            }
         }
-        let at = self
-            .core
-            .place(operation.keyspace, operation.map, &operation.key);
-        self.submit_at(at, token, Work::Key(operation), patience)
     }
 
     /// Whether this thread is the primary of a key in the installed table.
@@ -774,32 +792,16 @@ impl Shard {
         done
     }
 
-    /// Submits a partition-wide operation of a local caller.
-    pub fn submit_partition(
-        &mut self,
-        now: Time,
-        token: Token,
-        operation: PartitionOperation,
-        patience: Patience,
-    ) {
-        self.core.now = now;
-        let at = PartitionRef {
-            keyspace: operation.keyspace,
-            partition: operation.partition,
-        };
-        self.submit_at(Some(at), token, Work::Partition(operation), patience);
-    }
-
     fn submit_at(
         &mut self,
-        at: Option<PartitionRef>,
+        at: PartitionRef,
         token: Token,
         work: Work,
         patience: Patience,
     ) -> bool {
-        let found = at.filter(|at| self.slots.get(*at).is_some_and(|s| s.installed.is_some()));
-        let Some((at, slot)) = found.and_then(|at| self.slots.get_mut(at).map(|s| (at, s))) else {
-            let failure = at.map_or(Failure::NoPartition, |at| self.core.missing(at));
+        let found = self.slots.get_mut(at).filter(|s| s.installed.is_some());
+        let Some(slot) = found else {
+            let failure = self.core.missing(at);
             self.core
                 .outcomes
                 .push_back((token, Outcome::Failed(failure)));
@@ -1218,7 +1220,11 @@ impl Shard {
             };
             let logged = entries
                 .iter()
-                .filter_map(move |e| Some((head?, e.effect.map(), e.effect.key()?)));
+                .flat_map(|e| e.effect.parts())
+                .filter_map(move |effect| {
+                    let (map, key) = effect.place()?;
+                    Some((head?, map, key))
+                });
             let asked = match frame {
                 Frame::Forward {
                     forwarded,
@@ -1651,6 +1657,44 @@ impl Core {
             keyspace,
             partition,
         })
+    }
+
+    /// The partition of all keys of an operation by the installed table.
+    ///
+    /// # Errors
+    /// There is none, or they are in several.
+    fn place_of(&self, keyspace: KeyspaceId, work: &Work) -> Result<PartitionRef, Failure> {
+        let mut places = work.keys().map(|(map, key)| self.place(keyspace, map, key));
+        let first = places.next().flatten().ok_or(Failure::NoPartition)?;
+        if places.all(|place| place == Some(first)) {
+            Ok(first)
+        } else {
+            Err(Failure::CrossPartition)
+        }
+    }
+
+    /// Whether a transaction of a local caller may be executed.
+    ///
+    /// # Errors
+    /// It is too large, or a member does not know transactions.
+    fn may_transact(&self, transaction: &Transaction) -> Result<(), Failure> {
+        let level = self.view.as_ref().map(|view| view.installed.level);
+        let Limits {
+            key_bytes_max,
+            value_bytes_max,
+            ..
+        } = self.limits;
+        let long = |(_, key): (MapId, &Bytes)| key.len() > key_bytes_max;
+        if level.is_some_and(|level| level < TRANSACTIONS) {
+            Err(Failure::OldMembers)
+        } else if !transaction.is_sound(transaction.keyspace)
+            || transaction.bytes() > value_bytes_max
+            || transaction.keys().any(long)
+        {
+            Err(Failure::TooLarge)
+        } else {
+            Ok(())
+        }
     }
 
     /// Why there is no such partition.

@@ -1,6 +1,6 @@
 //! Measures the load of partitions: it is counted with each operation, and read every two seconds.
 
-use super::op::{Outcome, Work};
+use super::op::{Outcome, Step, Work};
 use super::{Core, Held, Request, Shard};
 use doyen_gossip::Time;
 use doyen_placement::loads::{
@@ -27,9 +27,13 @@ impl Held {
                 .meter
                 .write(op.action.footprint().stores + op.key.len()),
             Work::Partition(_) => self.meter.write(0),
+            Work::Transaction(transaction) => {
+                let stores = |step: &Step| step.action.footprint().stores + step.key.len();
+                self.meter.write(transaction.steps.iter().map(stores).sum())
+            }
         };
-        if sampled && let Work::Key(op) = work {
-            self.meter.sample(op.map, &op.key);
+        if sampled && let Some((map, key)) = work.keys().next() {
+            self.meter.sample(map, key);
         }
     }
 }

@@ -265,10 +265,7 @@ impl Shard {
     fn move_calls(&mut self, calls: Vec<(PartitionRef, Option<Lineage>, Call)>) {
         let mut moved: BTreeMap<PartitionRef, Vec<Call>> = BTreeMap::new();
         for (at, lineage, call) in calls {
-            let to = match &call.work {
-                Work::Key(op) => self.core.place(at.keyspace, op.map, &op.key),
-                Work::Partition(_) => None,
-            };
+            let to = self.core.place_of(at.keyspace, &call.work).ok();
             let now = to
                 .and_then(|to| self.slots.get(to))
                 .and_then(|slot| slot.installed.as_ref())
@@ -283,8 +280,8 @@ impl Shard {
                 None => {
                     // Callers of whole partitions ask the new ones, and repeat what they have
                     // cleared.
-                    let unknown =
-                        call.maybe && matches!(&call.work, Work::Key(op) if op.action.is_write());
+                    let whole = matches!(call.work, Work::Partition(_));
+                    let unknown = call.maybe && call.work.is_write() && !whole;
                     let failure = if unknown {
                         Failure::Unknown
                     } else {

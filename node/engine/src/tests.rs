@@ -12,8 +12,11 @@ mod order;
 mod reshaping;
 mod slices;
 mod threads;
+mod transactions;
 
-use super::op::{Action, Condition, Expiry, Value};
+use super::op::{
+    Action, Condition, Expiry, Operation, PartitionOperation, Step, Transaction, Value, Watched,
+};
 use super::replication::DROP_DELAY;
 use super::store::Key;
 use super::*;
@@ -523,9 +526,8 @@ impl World {
     }
 
     fn submit(&mut self, n: u64, key: &str, action: Action) -> Token {
-        let token = self.next_token;
-        self.next_token += 1;
         let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
+        let token = self.next_token;
         let operation = Operation {
             keyspace: KeyspaceId(0),
             map: MapId(0),
@@ -544,20 +546,33 @@ impl World {
             )
         });
         if !set_at_once {
-            shard.submit(
-                self.now,
-                1_700_000_000_000,
-                token,
-                operation,
-                Patience::Whole,
-            );
+            return self.submit_work(n, operation);
         }
+        self.next_token += 1;
+        self.drain(n);
+        token
+    }
+
+    fn submit_work(&mut self, n: u64, work: impl Into<Work>) -> Token {
+        let token = self.next_token;
+        self.next_token += 1;
+        self.nodes.get_mut(&n).unwrap().shard.submit(
+            self.now,
+            1_700_000_000_000,
+            token,
+            work,
+            Patience::Whole,
+        );
         self.drain(n);
         token
     }
 
     fn ask(&mut self, n: u64, key: &str, action: Action) -> Outcome {
         let token = self.submit(n, key, action);
+        self.outcome(token)
+    }
+
+    fn outcome(&mut self, token: Token) -> Outcome {
         for _ in 0..2_000 {
             if let Some(outcome) = self.outcomes.get(&token) {
                 return outcome.clone();
@@ -1022,8 +1037,9 @@ fn a_cleared_map_is_empty_everywhere() {
         };
         let token = w.next_token;
         w.next_token += 1;
-        w.nodes.get_mut(&2).unwrap().shard.submit_partition(
+        w.nodes.get_mut(&2).unwrap().shard.submit(
             w.now,
+            1_700_000_000_000,
             token,
             operation,
             Patience::Whole,
@@ -1592,8 +1608,9 @@ impl World {
             map: MapId(0),
             action,
         };
-        self.nodes.get_mut(&n).unwrap().shard.submit_partition(
+        self.nodes.get_mut(&n).unwrap().shard.submit(
             self.now,
+            1_700_000_000_000,
             token,
             operation,
             Patience::Whole,
@@ -1719,6 +1736,42 @@ struct Counter {
 
 /// Random faults around counters. Every increment is applied at most once, and exactly once if it
 /// is acknowledged. No read is below what was acknowledged or read before.
+/// Another key of the same partition.
+fn twin_of(key: &str) -> String {
+    let t = table(1, |_| vec![1]);
+    let partition = |key: &str| t.keyspaces[0].partition_of(MapId(0), key.as_bytes());
+    (0..)
+        .map(|n| format!("twin{n}"))
+        .find(|twin| partition(twin) == partition(key))
+        .unwrap()
+}
+
+fn transaction<'a>(
+    watched: &[(&str, Option<i64>)],
+    steps: impl IntoIterator<Item = (&'a str, Action)>,
+) -> Transaction {
+    let bytes = |key: &str| Bytes::copy_from_slice(key.as_bytes());
+    Transaction {
+        keyspace: KeyspaceId(0),
+        watched: watched
+            .iter()
+            .map(|(key, version)| Watched {
+                map: MapId(0),
+                key: bytes(key),
+                version: *version,
+            })
+            .collect(),
+        steps: steps
+            .into_iter()
+            .map(|(key, action)| Step {
+                map: MapId(0),
+                key: bytes(key),
+                action,
+            })
+            .collect(),
+    }
+}
+
 fn random_faults(seed: u64, steps: u64) {
     let copies = 2 + seed as u32 % 2;
     let mut w = World::new(seed, 5, |p| {
@@ -1728,7 +1781,10 @@ fn random_faults(seed: u64, steps: u64) {
     // Clients get their table.
     w.settle(Duration::from_millis(50));
     let callers = [1, 2, 3, 4, 5, clients[0], clients[1], clients[1]];
-    let keys: Vec<String> = (0..6).map(|n| format!("c{n}")).collect();
+    // The last ones have a twin that is read and written in the same transaction.
+    let keys: Vec<String> = (0..8).map(|n| format!("c{n}")).collect();
+    let twins: Vec<String> = keys.iter().map(|key| twin_of(key)).collect();
+    let is_pair = |k: usize| k >= 5;
     let mut counters: Vec<Counter> = keys.iter().map(|_| Counter::default()).collect();
     let mut open: BTreeMap<Token, (u64, usize, bool, i64)> = BTreeMap::new();
     let judge = |w: &mut World,
@@ -1739,6 +1795,13 @@ fn random_faults(seed: u64, steps: u64) {
                 continue;
             };
             let counter = &mut counters[k];
+            let outcome = match outcome {
+                Outcome::Many(both) => {
+                    assert_eq!(both[0], both[1], "seed {seed}: key {k} and its twin");
+                    both[0].clone()
+                }
+                outcome => outcome,
+            };
             let value = match outcome {
                 Outcome::Int(v) => v,
                 Outcome::Nil => 0,
@@ -1786,15 +1849,17 @@ fn random_faults(seed: u64, steps: u64) {
             let write = w.rng.one_in(2);
             counters[k].submitted += i64::from(write);
             let floor = counters[k].floor;
-            let token = w.submit(
-                n,
-                &keys[k],
-                if write {
-                    Action::IncrBy(1)
-                } else {
-                    Action::Get
-                },
-            );
+            let action = if write {
+                Action::IncrBy(1)
+            } else {
+                Action::Get
+            };
+            let token = if is_pair(k) {
+                let steps = [(&*keys[k], action.clone()), (&*twins[k], action)];
+                w.submit_work(n, transaction(&[], steps))
+            } else {
+                w.submit(n, &keys[k], action)
+            };
             open.insert(token, (n, k, write, floor));
         }
         let wires: Vec<_> = w.wires.keys().copied().collect();
@@ -1857,6 +1922,9 @@ fn random_faults(seed: u64, steps: u64) {
             Outcome::Nil => 0,
             other => panic!("seed {seed}: {other:?}"),
         };
+        if is_pair(k) {
+            assert_eq!(w.get(survivor, &twins[k]), w.get(survivor, key));
+        }
         let acked = counters[k].seen.len() as i64;
         assert!(
             value >= counters[k].floor && value >= acked && value <= counters[k].submitted,

@@ -37,6 +37,11 @@ pub const fn failure(failure: Failure, shape: Shape) -> &'static str {
         Failure::Unknown => {
             "UNKNOWN the write may or may not have happened: read the key before you try again"
         }
+        Failure::CrossPartition => "CROSSSLOT Keys in request don't hash to the same slot",
+        Failure::OldMembers => {
+            "ERR not every member of the cluster runs this version: nothing happened; finish the \
+             upgrade"
+        }
         Failure::Overloaded => {
             "BUSY too many operations are waiting, or their answers are too large: nothing \
              happened; try again later, or ask for less at once"
@@ -67,6 +72,6 @@ pub fn outcome(encoder: &mut Encoder<'_>, shape: Shape, outcome: &Outcome) {
         (Outcome::Int(value), _) => encoder.integer(*value),
         (Outcome::Bulk(value), _) => encoder.bulk(value),
         // Operations that clients name by a key have no such outcome.
-        (Outcome::Keys { .. }, _) => encoder.error("ERR unexpected outcome"),
+        (Outcome::Keys { .. } | Outcome::Many(_), _) => encoder.error("ERR unexpected outcome"),
     }
 }

@@ -245,8 +245,9 @@ fn writes_wait_for_what_is_being_freed_and_nothing_is_evicted_for_it() {
             };
             let token = w.next_token;
             w.next_token += 1;
-            w.nodes.get_mut(&1).unwrap().shard.submit_partition(
+            w.nodes.get_mut(&1).unwrap().shard.submit(
                 w.now,
+                1_700_000_000_000,
                 token,
                 operation,
                 Patience::Whole,

@@ -176,8 +176,9 @@ impl World {
             map: MapId(0),
             action,
         };
-        self.nodes.get_mut(&n).unwrap().shard.submit_partition(
+        self.nodes.get_mut(&n).unwrap().shard.submit(
             self.now,
+            1_700_000_000_000,
             token,
             operation,
             Patience::Whole,

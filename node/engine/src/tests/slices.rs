@@ -51,8 +51,9 @@ fn clear(w: &mut World, n: u64) {
         };
         let token = w.next_token;
         w.next_token += 1;
-        w.nodes.get_mut(&n).unwrap().shard.submit_partition(
+        w.nodes.get_mut(&n).unwrap().shard.submit(
             w.now,
+            1_700_000_000_000,
             token,
             operation,
             Patience::Whole,
