@@ -13,6 +13,7 @@ mod transactions;
 
 use super::cluster::Topology;
 use super::frame::{Args, integer};
+use super::gather::Kind;
 use super::session::client::{Chosen, Lib, Mute};
 use super::session::pause::Pause;
 use bytes::Bytes;
@@ -127,6 +128,29 @@ pub enum Many {
     Touch,
 }
 
+impl Many {
+    /// How many arguments each part has, and how their outcomes are combined.
+    pub(super) const fn parts(self) -> (usize, Kind) {
+        match self {
+            Self::Get => (1, Kind::Values),
+            Self::Set => (2, Kind::Written),
+            Self::Delete => (1, Kind::Deleted),
+            Self::Exists | Self::Touch => (1, Kind::Sum),
+        }
+    }
+
+    /// The operation of the part whose key is at this place among the arguments.
+    pub(super) fn action(self, args: Args<'_>, at: usize) -> Action {
+        match self {
+            Self::Get => Action::Get,
+            Self::Delete => Action::Delete,
+            Self::Exists => Action::Exists,
+            Self::Touch => Action::Touch,
+            Self::Set => Action::set(args.bytes(at + 1)),
+        }
+    }
+}
+
 /// Operations on all partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum All {
@@ -206,6 +230,12 @@ pub enum ConnectionCommand {
     ClientPause(Pause),
     ClientUnpause,
     ClientTrackingInfo,
+    Multi,
+    Exec,
+    Discard,
+    /// Watch the keys that are the arguments.
+    Watch,
+    Unwatch,
 }
 
 /// Commands about the cluster.

@@ -113,6 +113,14 @@ impl<'a> Encoder<'a> {
         }
     }
 
+    /// A null reply where an array is expected.
+    pub fn nil_array(&mut self) {
+        match self.protocol {
+            Protocol::Resp2 => self.out.extend_from_slice(b"*-1\r\n"),
+            Protocol::Resp3 => self.out.extend_from_slice(b"_\r\n"),
+        }
+    }
+
     /// A number that need not be whole. A string in RESP2.
     pub fn double(&mut self, value: f64) {
         let text = value.to_string();

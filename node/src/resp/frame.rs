@@ -62,6 +62,17 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
+    /// No arguments.
+    pub(super) const fn none() -> Self {
+        static EMPTY: Bytes = Bytes::new();
+        Self {
+            chunk: &EMPTY,
+            base: 0,
+            args: &[],
+            too_large: None,
+        }
+    }
+
     /// How many, the command's name among them.
     #[must_use]
     pub fn len(&self) -> usize {

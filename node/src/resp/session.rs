@@ -13,7 +13,8 @@ mod transaction;
 
 use super::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, Room, STALLED_MAX};
 use super::command::{
-    self, All, ClusterCommand, Constant, ErrorText, Many, Request, ServerCommand, Shape, table,
+    self, All, ClusterCommand, ConnectionCommand, Constant, ErrorText, Many, Request,
+    ServerCommand, Shape, table,
 };
 use super::common::{Back, Question, Told};
 use super::counts::{self, Failed};
@@ -39,6 +40,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use transaction::{Running, Transacting};
 
 /// Most replies that one connection may wait for.
 const PENDING_MAX: usize = 8192;
@@ -114,9 +116,8 @@ pub(crate) struct Session {
     peer: SocketAddr,
     protocol: Protocol,
     pub(crate) authenticated: bool,
-    /// `MULTI` was refused, and the transaction that it began has not ended. Its commands are not
-    /// executed.
-    in_refused_transaction: bool,
+    /// What `MULTI` began and `WATCH` watches.
+    transacting: Option<Box<Transacting>>,
     /// Since when the client has not been authenticated.
     pub(crate) stranger_since: Time,
     pub(crate) judging: Judging,
@@ -264,6 +265,7 @@ impl Slot {
     fn waits(&self) -> usize {
         match &self.state {
             State::Gathering(gather) => gather.waits(),
+            State::Running(running) => running.waits(),
             _ => 0,
         }
     }
@@ -280,6 +282,8 @@ enum State {
         outcome: Outcome,
     },
     Gathering(Box<Gather>),
+    /// A transaction, or the keys that it is to watch.
+    Running(Box<Running>),
     /// The other data threads are asked.
     Asking(Box<Asking>),
     Encoded(Bytes),
@@ -327,7 +331,7 @@ impl Connection {
             peer,
             protocol: Protocol::Resp2,
             authenticated,
-            in_refused_transaction: false,
+            transacting: None,
             stranger_since: now,
             judging: Judging::AtOnce,
             name: Bytes::new(),
@@ -405,8 +409,8 @@ impl Connection {
         let mut weighed = 0;
         if entry.expected > 0 {
             let share = match &entry.state {
-                State::Gathering(gather) => entry.expected.div_ceil(gather.waits().max(1)),
-                _ => entry.expected,
+                State::Waiting { .. } => entry.expected,
+                _ => entry.expected.div_ceil(entry.waits().max(1)),
             };
             entry.expected -= share;
             weighed = share;
@@ -467,6 +471,21 @@ impl Connection {
                 // If this command is partway, it asks for nothing more.
                 if let Some(way) = session.partway.as_mut().filter(|_| gather.has_failed()) {
                     way.hold = Hold::No;
+                }
+            }
+            State::Running(running) => {
+                let held = running.held();
+                entry.weight += bytes;
+                session.pending_bytes += bytes;
+                running.take(part, token, outcome, copied);
+                charge(
+                    &session.budget,
+                    &mut session.charged,
+                    &mut entry.charged,
+                    |c| c + running.held() - held,
+                );
+                if running.waits() == 0 {
+                    session.ran(at);
                 }
             }
             State::Asking(_) | State::Done { .. } | State::Encoded(_) => return false,
@@ -600,7 +619,7 @@ impl Connection {
             context.door.counters.commands += 1;
             session.silent = session.take_mute();
         }
-        if session.in_refused_transaction && session.refuse_in_transaction(args) {
+        if session.is_queueing() && session.queue_command(context, args) {
             return true;
         }
         let began = context.times_plain().then(Instant::now);
@@ -646,6 +665,9 @@ impl Connection {
             match slot.state {
                 State::Waiting { token, .. } => context.forget(token),
                 State::Gathering(gather) => gather.tokens().for_each(|token| context.forget(token)),
+                State::Running(running) => {
+                    running.tokens().for_each(|token| context.forget(token));
+                }
                 State::Asking(_) | State::Done { .. } | State::Encoded(_) => {}
             }
         }
@@ -770,7 +792,7 @@ fn submit_steps(
         };
         let connection = connection.clone();
         let part = partition.0;
-        let token = context.submit_partition(operation, patience, |read| ReplyWaiter {
+        let (token, _) = context.submit(operation, patience, |read| ReplyWaiter {
             connection,
             slot,
             part,
@@ -820,9 +842,7 @@ impl Session {
                 let named =
                     table::Spec::find(args.get(0)).filter(|spec| spec.container().is_none());
                 self.command = named.map_or(counts::UNKNOWN, |spec| spec.number);
-                if !self.refuse_transaction(args) {
-                    self.refuse(&why);
-                }
+                self.refuse(&why);
                 return false;
             }
         };
@@ -941,11 +961,11 @@ impl Session {
             || self.charged >= FREE_ANSWER_BYTES && self.budget.is_short()
             || self.sweeping
             // The answers of all threads may be long and count only once they are here: one such
-            // command at a time.
+            // command at a time. And what follows a transaction may need what it did or watches.
             || self
                 .slots
                 .back()
-                .is_some_and(|slot| matches!(slot.state, State::Asking(_)))
+                .is_some_and(|slot| matches!(slot.state, State::Asking(_) | State::Running(_)))
             || self.slots.len() >= PENDING_MAX
             || self.pending_bytes >= PENDING_BYTES_MAX
             || self.out.len() >= self.output_max()
@@ -1164,6 +1184,13 @@ impl Session {
             match &mut slot.state {
                 State::Waiting { .. } | State::Asking(_) => break,
                 State::Gathering(gather) if !gather.is_done() => break,
+                State::Running(running) if running.waits() > 0 => break,
+                State::Running(running) => {
+                    running.encode(&mut encoder);
+                    if encoder.errors() > 0 {
+                        counts::note(&mut self.failed, slot.command, &out[start..], false);
+                    }
+                }
                 State::Gathering(gather) => {
                     let whole = gather.encode(&mut encoder);
                     if encoder.errors() > 0 {
@@ -1247,6 +1274,10 @@ impl Session {
     }
 
     fn answer_and_note(&mut self, rejected: bool, encode: impl FnOnce(&mut Encoder<'_>)) {
+        let protocol = self.protocol;
+        if let Some(captured) = self.captured() {
+            return encode(&mut Encoder::new(captured, protocol));
+        }
         let at_once = self.slots.is_empty() && !self.silent;
         let mut apart = BytesMut::new();
         let out = if at_once {
@@ -1404,6 +1435,10 @@ impl Session {
                 };
                 self.answer(|e| e.integer(least));
             }
+            Request::Connection(ConnectionCommand::Exec) => {
+                self.execute_transaction(connection, context);
+            }
+            Request::Connection(ConnectionCommand::Watch) => self.watch(connection, context, args),
             Request::Connection(asked) => self.about_connection(connection, context, asked),
             Request::Cluster(asked) => self.about_cluster(context, asked),
             Request::Server(asked) => self.about_server(context, asked),
@@ -1418,12 +1453,7 @@ impl Session {
         args: Args<'_>,
         many: Many,
     ) {
-        let (step, kind) = match many {
-            Many::Get => (1, Kind::Values),
-            Many::Set => (2, Kind::Written),
-            Many::Delete => (1, Kind::Deleted),
-            Many::Exists | Many::Touch => (1, Kind::Sum),
-        };
+        let (step, kind) = many.parts();
         let parts = (args.len() - 1) / step;
         self.push(State::Gathering(Box::new(Gather::of_parts(kind, parts))), 0);
         self.partway = Some(Partway {
@@ -1447,7 +1477,7 @@ impl Session {
         let State::Gathering(gather) = &mut entry.state else {
             return;
         };
-        let step = if matches!(way.many, Many::Set) { 2 } else { 1 };
+        let (step, _) = way.many.parts();
         let (mut keys, mut bytes) = (0, 0);
         way.hold = Hold::No;
         while way.at < args.len() && !gather.has_failed() {
@@ -1463,13 +1493,11 @@ impl Session {
                 });
                 return;
             }
-            let action = match way.many {
-                Many::Get if self.touches => Action::Get,
-                Many::Get => Action::Peek,
-                Many::Delete => Action::Delete,
-                Many::Exists => Action::Exists,
-                Many::Touch => Action::Touch,
-                Many::Set => Action::set(args.bytes(way.at + 1)),
+            let action = way.many.action(args, way.at);
+            let action = if self.touches {
+                action
+            } else {
+                action.untouching()
             };
             let footprint = action.footprint();
             let weight = footprint.given.bytes;
