@@ -29,7 +29,7 @@ use super::{Core, Lane, Malformed, MemberId, Request, Slot};
 use crate::codec;
 use bytes::Bytes;
 use doyen_gossip::Time;
-use doyen_placement::{MapEntry, PartitionRef, Table, TableName};
+use doyen_placement::{MapEntry, Table, TableName};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,7 +138,8 @@ impl Core {
     }
 
     /// A client's call could not be executed here. A large one is sent back.
-    pub(super) fn park_only_small(&mut self, at: PartitionRef, slot: &mut Slot, client: MemberId) {
+    pub(super) fn park_only_small(&mut self, slot: &mut Slot, client: MemberId) {
+        let at = slot.at;
         let large = |c: &Call| c.source.peer() == Some(client) && c.work.bytes() > PARKED_BYTES_MAX;
         if slot.calls.parked.back().is_some_and(large)
             && let Some(call) = slot.calls.parked.pop_back()

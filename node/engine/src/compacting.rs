@@ -475,8 +475,8 @@ impl Shard {
             run.rest = self
                 .slots
                 .iter()
-                .filter(|(_, slot)| slot.held.is_some())
-                .map(|(at, _)| at)
+                .filter(|slot| slot.held.is_some())
+                .map(|slot| slot.at)
                 .collect();
             run.place = Place::default();
         }

@@ -342,7 +342,7 @@ impl Shard {
                 break;
             };
             if let Some(slot) = self.slots.get_mut(at).filter(|slot| waits(slot, id)) {
-                self.core.start_teaching(at, slot, id);
+                self.core.start_teaching(slot, id);
             }
         }
     }
@@ -363,7 +363,8 @@ fn under_way(slot: &Slot) -> usize {
 /// The primary's side.
 impl Core {
     /// Begins a snapshot, or queues it.
-    pub(super) fn start_teaching(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
+    pub(super) fn start_teaching(&mut self, slot: &mut Slot, id: MemberId) {
+        let at = slot.at;
         let lacks = slot.is_repaired(&self.leaving);
         // Many wait for their turn, and looking for room is work for every member.
         let its_turn = self.copying.may_begin(lacks, self.limits.copies_max)
@@ -371,7 +372,7 @@ impl Core {
         if waits(slot, id) && !its_turn {
             return self.copying.waiting.push_back((at, id));
         }
-        let has_room = self.has_room(at, slot, id);
+        let has_room = self.has_room(slot, id);
         let Some(held) = &mut slot.held else { return };
         let Held {
             lead: Some(lead),
@@ -475,7 +476,8 @@ impl Core {
 
     /// Whether a copy fits there besides the memory that is kept for writes. Another copy is worth
     /// less than writes to all of them.
-    fn has_room(&self, at: PartitionRef, slot: &Slot, id: MemberId) -> bool {
+    fn has_room(&self, slot: &Slot, id: MemberId) -> bool {
+        let at = slot.at;
         let Some(room) = self.peers.headroom(id) else {
             return false;
         };
@@ -505,14 +507,7 @@ impl Core {
 
     /// The learner was in sync a short while ago. It gets the log after what it has instead of a
     /// snapshot.
-    pub(super) fn resume(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        id: MemberId,
-        session: u32,
-        has: u64,
-    ) {
+    pub(super) fn resume(&mut self, slot: &mut Slot, id: MemberId, session: u32, has: u64) {
         let now = self.now;
         let Some(held) = &mut slot.held else { return };
         let Held {
@@ -537,17 +532,17 @@ impl Core {
         if has < log.base() || has > log.committed() || log.bytes_between(has, log.last()) > WINDOW
         {
             teaching.whole = true;
-            return self.start_teaching(at, slot, id);
+            return self.start_teaching(slot, id);
         }
         teaching.phase = Phase::Resuming;
         teaching.resumed = true;
         teaching.progress = now;
         link.acked = has;
-        self.send_alignment(at, held, id);
+        self.send_alignment(held, id);
     }
 
     /// Takes the next steps for every learner of a partition.
-    pub(super) fn teach_all(&mut self, at: PartitionRef, slot: &mut Slot) {
+    pub(super) fn teach_all(&mut self, slot: &mut Slot) {
         let Some(lead) = slot.held.as_ref().and_then(|h| h.lead.as_ref()) else {
             return;
         };
@@ -558,13 +553,14 @@ impl Core {
             .map(|(id, _)| *id)
             .collect();
         for id in ids {
-            self.teach(at, slot, id);
-            self.admit(at, slot, id);
+            self.teach(slot, id);
+            self.admit(slot, id);
         }
     }
 
     /// Takes the next step for one learner.
-    pub(super) fn teach(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
+    pub(super) fn teach(&mut self, slot: &mut Slot, id: MemberId) {
+        let at = slot.at;
         let now = self.now;
         let silent = self.limits.copy_silent_max * SILENT_FACTOR;
         let unready = self.limits.copy_silent_max * UNREADY_FACTOR;
@@ -591,12 +587,11 @@ impl Core {
             Phase::Queued => {
                 let late = now.since(teaching.progress) > unready;
                 if teaching.failures >= FAILURES_MAX || late && !self.peers.up(id) {
-                    self.abandon(at, slot, id);
-                } else if teaching.refusals >= REFUSALS_MAX || late && !self.has_room(at, slot, id)
-                {
-                    self.give_up_learner(at, slot, id, epoch, InSyncChange::NoRoom);
+                    self.abandon(slot, id);
+                } else if teaching.refusals >= REFUSALS_MAX || late && !self.has_room(slot, id) {
+                    self.give_up_learner(slot, id, epoch, InSyncChange::NoRoom);
                 } else {
-                    self.start_teaching(at, slot, id);
+                    self.start_teaching(slot, id);
                 }
                 return;
             }
@@ -616,10 +611,10 @@ impl Core {
                 if teaching.begins < BEGINS_MAX
                     && now.since(teaching.progress) > BEGIN_AGAIN * (1 << teaching.begins) =>
             {
-                return self.continue_teaching(at, slot, id);
+                return self.continue_teaching(slot, id);
             }
             Phase::Continuing if teaching.begins >= BEGINS_MAX && self.peers.up(id) => {
-                return self.start_teaching(at, slot, id);
+                return self.start_teaching(slot, id);
             }
             // In order with the log, so the learner compares at exactly this sequence.
             Phase::Comparable if !summed(store, teaching.sum, &mut self.worked) => {
@@ -650,7 +645,7 @@ impl Core {
                 if teaching.begins < BEGINS_MAX
                     && now.since(teaching.progress) > BEGIN_AGAIN * (1 << teaching.begins) =>
             {
-                return self.start_teaching(at, slot, id);
+                return self.start_teaching(slot, id);
             }
             Phase::Begun
             | Phase::Resuming
@@ -664,7 +659,7 @@ impl Core {
         // If the link is slow, snapshots of other partitions come in between.
         let progress = teaching.progress.max(self.peers.copied_at(id));
         if !teaching.verified() && now.since(progress) > silent {
-            self.give_up_learner(at, slot, id, epoch, InSyncChange::Abandon);
+            self.give_up_learner(slot, id, epoch, InSyncChange::Abandon);
         }
     }
 
@@ -675,7 +670,8 @@ impl Core {
 
     /// Sends the next part of a snapshot, and after the last one its end. Then other snapshots have
     /// their turn.
-    pub(super) fn send_chunk(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
+    pub(super) fn send_chunk(&mut self, slot: &mut Slot, id: MemberId) {
+        let at = slot.at;
         let Some(held) = &mut slot.held else { return };
         let Held {
             lead: Some(lead),
@@ -763,20 +759,20 @@ impl Core {
         }
     }
 
-    fn abandon(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
+    fn abandon(&mut self, slot: &mut Slot, id: MemberId) {
         if let Some(epoch) = slot.held.as_ref().map(|h| h.epoch) {
-            self.give_up_learner(at, slot, id, epoch, InSyncChange::Abandon);
+            self.give_up_learner(slot, id, epoch, InSyncChange::Abandon);
         }
     }
 
     fn give_up_learner(
         &mut self,
-        at: PartitionRef,
         slot: &mut Slot,
         id: MemberId,
         epoch: Epoch,
         why: impl FnOnce(MemberId) -> InSyncChange,
     ) {
+        let at = slot.at;
         let Some(teaching) = teaching(slot, id) else {
             return;
         };
@@ -795,7 +791,6 @@ impl Core {
     /// The learner has received a chunk.
     pub(super) fn chunk_acked(
         &mut self,
-        at: PartitionRef,
         slot: &mut Slot,
         from: MemberId,
         (session, index): (u32, u32),
@@ -815,11 +810,12 @@ impl Core {
         teaching.unacked.drain(..done);
         teaching.progress = now;
         self.peers.note_copied(from, now);
-        self.teach(at, slot, from);
+        self.teach(slot, from);
     }
 
     /// The connection was lost, or another epoch began. Asks the learner how much has arrived.
-    pub(super) fn continue_teaching(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
+    pub(super) fn continue_teaching(&mut self, slot: &mut Slot, id: MemberId) {
+        let at = slot.at;
         let now = self.now;
         let Some(held) = &mut slot.held else { return };
         let Held {
@@ -838,7 +834,7 @@ impl Core {
             return;
         };
         if !serves || !teaching.may_continue() {
-            return self.start_teaching(at, slot, id);
+            return self.start_teaching(slot, id);
         }
         if teaching.phase != Phase::Continuing {
             teaching.begins = 0;
@@ -868,7 +864,6 @@ impl Core {
     /// that is all). `None`: it does not know the snapshot.
     pub(super) fn arrived_there(
         &mut self,
-        at: PartitionRef,
         slot: &mut Slot,
         from: MemberId,
         session: u32,
@@ -901,7 +896,7 @@ impl Core {
                 && *seq <= log.last()
         });
         let Some((chunks, seq, finished)) = known else {
-            return self.start_teaching(at, slot, from);
+            return self.start_teaching(slot, from);
         };
         let arrived = teaching.unacked.len() - (teaching.sent - chunks) as usize;
         if let Some((cursor, total)) = teaching
@@ -928,8 +923,8 @@ impl Core {
         link.next = seq + 1;
         link.stalled = None;
         self.stats.continued += 1;
-        self.teach(at, slot, from);
-        self.stream(at, slot, from);
+        self.teach(slot, from);
+        self.stream(slot, from);
     }
 
     /// Acknowledges chunks that have arrived, as fast as the pace allows. They count as taken by
@@ -956,13 +951,7 @@ impl Core {
     }
 
     /// The learner has received everything.
-    pub(super) fn finished(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        from: MemberId,
-        session: u32,
-    ) {
+    pub(super) fn finished(&mut self, slot: &mut Slot, from: MemberId, session: u32) {
         let now = self.now;
         let Some(teaching) = teaching(slot, from).filter(|t| t.session == session) else {
             return;
@@ -971,7 +960,7 @@ impl Core {
             Phase::Finishing => {
                 teaching.phase = Phase::Comparable;
                 teaching.progress = now;
-                self.teach(at, slot, from);
+                self.teach(slot, from);
             }
             // The learner was not at the sequence of the checksum, because it refused entries of an
             // epoch that only one of the two knew. It is asked again at the next upkeep.
@@ -981,14 +970,8 @@ impl Core {
     }
 
     /// The learner has compared the checksums.
-    pub(super) fn verdict(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        from: MemberId,
-        session: u32,
-        equal: bool,
-    ) {
+    pub(super) fn verdict(&mut self, slot: &mut Slot, from: MemberId, session: u32, equal: bool) {
+        let at = slot.at;
         let now = self.now;
         let lacks = slot.is_repaired(&self.leaving);
         let Some(teaching) = teaching(slot, from).filter(|t| t.session == session && !t.verified())
@@ -1017,7 +1000,7 @@ impl Core {
             if let Some(held) = &mut slot.held {
                 held.store.end_sum(sum);
             }
-            self.admit(at, slot, from);
+            self.admit(slot, from);
         } else {
             teaching.failures += 1;
             teaching.whole = true;
@@ -1026,9 +1009,9 @@ impl Core {
                 .push_back(Request::Differed(at, from.member()));
             if teaching.failures >= FAILURES_MAX {
                 teaching.phase = Phase::Queued;
-                self.abandon(at, slot, from);
+                self.abandon(slot, from);
             } else {
-                self.start_teaching(at, slot, from);
+                self.start_teaching(slot, from);
             }
         }
     }
@@ -1036,7 +1019,8 @@ impl Core {
     /// Asks for the admission of a verified learner, once it has everything that is committed and
     /// the compared sequence is committed. From then on its ack is required, until another epoch is
     /// installed (rule 7).
-    pub(super) fn admit(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
+    pub(super) fn admit(&mut self, slot: &mut Slot, id: MemberId) {
+        let at = slot.at;
         let now = self.now;
         let Some(held) = &mut slot.held else { return };
         let Held {

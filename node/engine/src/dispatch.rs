@@ -14,24 +14,20 @@ use std::collections::{BTreeSet, VecDeque};
 
 impl Core {
     /// A call arrives: it is executed or sent at once, or parked behind those that came before it.
-    pub(super) fn take_call(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) {
+    pub(super) fn take_call(&mut self, slot: &mut Slot, call: Call) {
         self.outstanding += 1;
         let overtakes = slot.calls.parked.is_empty()
             || (slot.serving() && !call.work.is_write() && slot.calls.may_overtake(&call.work));
         if !overtakes {
             slot.calls.parked.push_back(call);
-        } else if let Some(call) = self.dispatch(at, slot, call) {
+        } else if let Some(call) = self.dispatch(slot, call) {
             slot.calls.parked.push_back(call);
         }
     }
 
     /// Executes a call or sends it on. Gives it back if neither is possible now.
-    pub(super) fn dispatch(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        call: Call,
-    ) -> Option<Call> {
+    pub(super) fn dispatch(&mut self, slot: &mut Slot, call: Call) -> Option<Call> {
+        let at = slot.at;
         if let Source::Peer {
             member,
             lineage,
@@ -54,7 +50,7 @@ impl Core {
             let takes = slot.serving()
                 && !(slot.still && call.work.is_write() && !broken(&mutant::WRITES_WHILE_RESHAPED));
             return if takes {
-                self.execute(at, slot, call)
+                self.execute(slot, call)
             } else {
                 Some(call)
             };
@@ -84,7 +80,7 @@ impl Core {
                 Sending::Now => {}
                 Sending::Wait => return Some(call),
                 Sending::TooLarge => {
-                    self.answer(slot, at, call.asker(), Outcome::Failed(Failure::TooLarge));
+                    self.answer(slot, call.asker(), Outcome::Failed(Failure::TooLarge));
                     return None;
                 }
             }
@@ -92,7 +88,7 @@ impl Core {
         // Parked if the primary is not connected, or takes its bytes slower than they are sent.
         let Some(out) = self.peers.room(primary) else {
             if self.peers.up(primary) {
-                self.wait_for_room(at, slot, primary);
+                self.wait_for_room(slot, primary);
             }
             return Some(call);
         };
@@ -111,7 +107,7 @@ impl Core {
     }
 
     /// Executes or sends parked calls in order. Calls on one key never overtake each other.
-    pub(super) fn pump(&mut self, at: PartitionRef, slot: &mut Slot) {
+    pub(super) fn pump(&mut self, slot: &mut Slot) {
         if slot.calls.parked.is_empty() {
             return;
         }
@@ -126,7 +122,7 @@ impl Core {
             let free = left.is_empty()
                 || (!call.work.is_write() && key.as_ref().is_some_and(|k| !blocked.contains(k)));
             let refused = if free && (left.is_empty() || slot.serving()) {
-                self.dispatch(at, slot, call)
+                self.dispatch(slot, call)
             } else {
                 Some(call)
             };
@@ -215,7 +211,7 @@ impl Core {
         before: Option<u64>,
         work: Work,
     ) {
-        let Forwarded { at, n, .. } = *forwarded;
+        let n = forwarded.n;
         let source = Source::of_forwarded(peer, forwarded);
         let tried = before.map(|n| {
             Box::new(Tried {
@@ -225,7 +221,6 @@ impl Core {
         });
         let until = self.now + self.limits.park;
         self.take_call(
-            at,
             slot,
             Call {
                 source,
@@ -238,7 +233,7 @@ impl Core {
             },
         );
         if peer.is_client() {
-            self.park_only_small(at, slot, peer);
+            self.park_only_small(slot, peer);
         }
     }
 
@@ -350,13 +345,8 @@ impl Core {
     }
 
     /// Gives a call its outcome, for good.
-    pub(super) fn answer(
-        &mut self,
-        slot: &mut Slot,
-        at: PartitionRef,
-        asker: Asker,
-        outcome: Outcome,
-    ) {
+    pub(super) fn answer(&mut self, slot: &mut Slot, asker: Asker, outcome: Outcome) {
+        let at = slot.at;
         self.outstanding -= 1;
         match asker.source {
             Source::Local(token) => {
@@ -375,28 +365,22 @@ impl Core {
     }
 
     /// A call that was sent in this attempt was answered.
-    pub(super) fn replied(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        (n, attempt): (u64, u32),
-        outcome: Outcome,
-    ) {
+    pub(super) fn replied(&mut self, slot: &mut Slot, (n, attempt): (u64, u32), outcome: Outcome) {
         let Some(mut call) = slot.calls.take(n, attempt) else {
             return;
         };
         slot.calls.refusals = 0;
         if outcome == Outcome::Failed(Failure::Overloaded) && call.maybe && call.work.is_write() {
             // The peer that answers so has not checked whether the call is applied.
-            self.answer(slot, at, call.asker(), Outcome::Failed(Failure::Unknown));
+            self.answer(slot, call.asker(), Outcome::Failed(Failure::Unknown));
         } else if outcome != Outcome::Failed(Failure::Overtaken) {
-            self.answer(slot, at, call.asker(), outcome);
+            self.answer(slot, call.asker(), outcome);
         } else if let Some(outcome) = call.take_outcome() {
-            self.answer(slot, at, call.asker(), outcome);
+            self.answer(slot, call.asker(), outcome);
         } else {
             self.leave_to_caller(slot, call);
         }
-        self.pump(at, slot);
+        self.pump(slot);
     }
 
     /// A local call was executed and changed nothing, and its outcome is lost. Its caller decides
@@ -411,30 +395,30 @@ impl Core {
     }
 
     /// Gives up the calls that had waited long enough when this look at the partitions began.
-    pub(super) fn give_up(&mut self, at: PartitionRef, slot: &mut Slot) {
+    pub(super) fn give_up(&mut self, slot: &mut Slot) {
         let now = self.gives_up_to;
         if slot.crowded_by.is_some() && slot.serving() {
-            self.give_up_crowded(at, slot);
+            self.give_up_crowded(slot);
         }
         if !slot.calls.all().any(|(_, until)| until <= now) {
             return;
         }
         let (parked, sent, waiting) = slot.calls.take_late(now);
         for call in parked {
-            self.fail(at, slot, call.asker(), call.maybe);
+            self.fail(slot, call.asker(), call.maybe);
         }
         for call in sent {
-            self.fail(at, slot, call.asker(), true);
+            self.fail(slot, call.asker(), true);
         }
         for executed in waiting {
-            self.fail_executed(at, slot, executed);
+            self.fail_executed(slot, executed);
         }
     }
 
     /// Writes that waited long enough for a crowded copy are refused as overload: the partition
     /// works, and the writes were not executed. Writes of peers are refused early enough for their
     /// origins to hear of it before they give up.
-    fn give_up_crowded(&mut self, at: PartitionRef, slot: &mut Slot) {
+    fn give_up_crowded(&mut self, slot: &mut Slot) {
         let (now, soon) = (self.now, self.now + self.limits.park / 5);
         let late = |call: &Call| {
             let due = if call.source.peer().is_some() {
@@ -452,19 +436,19 @@ impl Core {
             .partition::<Vec<Call>, _>(late);
         slot.calls.parked = left.into();
         for call in late {
-            self.answer(slot, at, call.asker(), Outcome::Failed(Failure::Overloaded));
+            self.answer(slot, call.asker(), Outcome::Failed(Failure::Overloaded));
         }
     }
 
-    pub(super) fn fail_executed(&mut self, at: PartitionRef, slot: &mut Slot, executed: Executed) {
+    pub(super) fn fail_executed(&mut self, slot: &mut Slot, executed: Executed) {
         if let Source::Peer { member, .. } = executed.asker.source {
             self.peers.disown(member, &executed.outcome);
         }
-        self.fail(at, slot, executed.asker, executed.logged || executed.maybe);
+        self.fail(slot, executed.asker, executed.logged || executed.maybe);
     }
 
     /// Gives up a call that may or may not be applied.
-    pub(super) fn fail(&mut self, at: PartitionRef, slot: &mut Slot, asker: Asker, maybe: bool) {
+    pub(super) fn fail(&mut self, slot: &mut Slot, asker: Asker, maybe: bool) {
         if let Source::Peer { .. } = asker.source {
             // Its origin gives up by itself, at about the same time.
             self.outstanding -= 1;
@@ -473,7 +457,6 @@ impl Core {
         self.pace.failed();
         self.answer(
             slot,
-            at,
             asker,
             Outcome::Failed(if asker.write && maybe {
                 Failure::Unknown

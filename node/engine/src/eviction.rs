@@ -201,7 +201,7 @@ impl Shard {
         // little to do and the first does all of it: a partition that was always first would lose
         // everything.
         let (mut first, mut seen) = (0, 0);
-        for (at, slot) in self.slots.iter() {
+        for slot in self.slots.iter() {
             let policy = slot.evicts_by();
             let Some(held) = slot
                 .held
@@ -220,7 +220,7 @@ impl Shard {
                 if core.random() % seen < keys as u64 {
                     first = core.evicting.queue.len();
                 }
-                core.evicting.queue.push_back((at, turn));
+                core.evicting.queue.push_back((slot.at, turn));
             }
         }
         core.evicting.queue.rotate_left(first);
@@ -243,8 +243,8 @@ impl Shard {
             if turn > some {
                 self.core.evicting.queue.push_front((at, turn - some));
             }
-            self.core.evict_some(at, slot, some);
-            self.core.notice(at, slot);
+            self.core.evict_some(slot, some);
+            self.core.notice(slot);
             left -= some;
         }
         if self.core.evicting.queue.is_empty() && self.core.has_excess() {
@@ -287,7 +287,7 @@ impl Core {
     }
 
     /// Evicts some keys of one partition.
-    fn evict_some(&mut self, at: PartitionRef, slot: &mut Slot, keys: usize) {
+    fn evict_some(&mut self, slot: &mut Slot, keys: usize) {
         let (policy, random) = (slot.evicts_by(), self.random());
         let Some(held) = slot
             .held
@@ -307,13 +307,13 @@ impl Core {
             random,
             None,
         );
-        self.evict(at, held, victims);
+        self.evict(held, victims);
         // Without copies, no ack will commit it.
-        self.advance(at, slot);
+        self.advance(slot);
     }
 
     /// Deletes keys, as logged effects without an operation.
-    fn evict(&mut self, at: PartitionRef, held: &mut Held, victims: Vec<Victim>) {
+    fn evict(&mut self, held: &mut Held, victims: Vec<Victim>) {
         for Victim {
             map,
             order,
@@ -324,16 +324,9 @@ impl Core {
             #[cfg(any(test, feature = "fuzz"))]
             {
                 self.evicting.gone.truncate(GONE_MAX - 1);
-                self.evicting.gone.push_front((at, map, key.clone()));
+                self.evicting.gone.push_front((held.at, map, key.clone()));
             }
-            self.log(
-                at,
-                held,
-                order,
-                Effect::Delete { map, key },
-                None,
-                Outcome::Ok,
-            );
+            self.log(held, order, Effect::Delete { map, key }, None, Outcome::Ok);
             self.stats.evicted += 1;
             self.evicting.own.relieve(bytes);
             for (id, _) in held.lead.iter().flat_map(|l| l.links.iter()) {
@@ -346,13 +339,13 @@ impl Core {
     /// any may be.
     pub(super) fn make_room(
         &mut self,
-        at: PartitionRef,
         held: &mut Held,
         policy: Eviction,
         key: (MapId, &[u8]),
         bytes: usize,
         room: Room,
     ) -> Made {
+        let at = held.at;
         // If memory is given back in a moment, a pause is better.
         let soon = self.settled_room(held, bytes) > room;
         if policy == Eviction::None {
@@ -371,7 +364,7 @@ impl Core {
             let victims = held.store.victims(policy, wanted, random, Some(key));
             evicted = victims.len();
             self.evicting.pressed |= evicted > 0;
-            self.evict(at, held, victims);
+            self.evict(held, victims);
         }
         let makes = evicted > 0 || waits;
         match self.room(held, bytes) {

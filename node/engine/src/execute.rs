@@ -10,7 +10,7 @@ use super::frame::{Forwarded, Headroom};
 use super::log::{Logged, RECORD_OVERHEAD};
 use super::op::{Failure, Outcome, PartitionAction, Work};
 use super::store::{ENTRY_OVERHEAD, Effect, Key};
-use super::{Core, Held, PartitionRef, Request, Slot, Token, scan};
+use super::{Core, Held, Request, Slot, Token, scan};
 use crate::mutant::{self, broken};
 use doyen_placement::{Eviction, MapId, MemberId};
 
@@ -42,19 +42,14 @@ pub(super) const fn needed(bytes: usize) -> usize {
 
 impl Core {
     /// Executes a call at its serving primary, or gives it back to be parked.
-    pub(super) fn execute(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        mut call: Call,
-    ) -> Option<Call> {
-        let step = self.step(at, slot, &call);
+    pub(super) fn execute(&mut self, slot: &mut Slot, mut call: Call) -> Option<Call> {
+        let step = self.step(slot, &call);
         match step {
             Step::Park => return Some(call),
             Step::Later => slot.calls.later.push_back(call),
-            Step::Refused(failure) => self.answer(slot, at, call.asker(), Outcome::Failed(failure)),
+            Step::Refused(failure) => self.answer(slot, call.asker(), Outcome::Failed(failure)),
             Step::Drop => self.outstanding -= 1,
-            Step::Overtaken(seq) => self.overtaken(at, slot, call, seq),
+            Step::Overtaken(seq) => self.overtaken(slot, call, seq),
             Step::Done(outcome, seq, logged) => {
                 self.stats.executed += 1;
                 self.worked += outcome.bytes();
@@ -66,7 +61,7 @@ impl Core {
                 }
                 // What was known of it belongs to an earlier lineage.
                 call.tried = None;
-                self.wait(at, slot, Executed::of(call, seq, outcome, logged));
+                self.wait(slot, Executed::of(call, seq, outcome, logged));
             }
         }
         None
@@ -75,7 +70,7 @@ impl Core {
     /// A call that was sent again is overtaken: only its first outcome may hold. It holds once the
     /// later write is committed. Only the member that executed it, and no later primary, knows that
     /// outcome.
-    fn overtaken(&mut self, at: PartitionRef, slot: &mut Slot, mut call: Call, seq: u64) {
+    fn overtaken(&mut self, slot: &mut Slot, mut call: Call, seq: u64) {
         let outcome = match call.source {
             Source::Local(_) => match call.take_outcome() {
                 Some(outcome) => outcome,
@@ -83,11 +78,12 @@ impl Core {
             },
             Source::Peer { .. } => Outcome::Failed(Failure::Overtaken),
         };
-        self.wait(at, slot, Executed::of(call, seq, outcome, false));
+        self.wait(slot, Executed::of(call, seq, outcome, false));
     }
 
     /// The executed call waits until it is committed.
-    fn wait(&mut self, at: PartitionRef, slot: &mut Slot, executed: Executed) {
+    fn wait(&mut self, slot: &mut Slot, executed: Executed) {
+        let at = slot.at;
         let Some(held) = &slot.held else { return };
         if executed.seq <= held.log.committed() {
             return self.ready.push_back((at, executed));
@@ -99,7 +95,7 @@ impl Core {
         slot.calls.waiting.push_back(executed);
         if alone {
             // Without copies a write is committed as soon as it is logged.
-            self.advance(at, slot);
+            self.advance(slot);
         }
     }
 
@@ -108,7 +104,6 @@ impl Core {
     /// and value only into the entry.
     pub(super) fn set(
         &mut self,
-        at: PartitionRef,
         slot: &mut Slot,
         map: MapId,
         (key, value): (&[u8], &[u8]),
@@ -131,7 +126,7 @@ impl Core {
         };
         let entry = Entry::new(key, value, 0, 0);
         let again = Again::Set(map, entry.clone());
-        self.put(at, slot, (map, entry), id, asker, again);
+        self.put(slot, (map, entry), id, asker, again);
         true
     }
 
@@ -145,7 +140,6 @@ impl Core {
         entry: Entry,
     ) -> Result<(), Entry> {
         let Forwarded {
-            at,
             lineage,
             n,
             finished,
@@ -170,7 +164,7 @@ impl Core {
             n,
             write: true,
         };
-        self.put(at, slot, (map, entry), id, asker, Again::ByPeer);
+        self.put(slot, (map, entry), id, asker, Again::ByPeer);
         Ok(())
     }
 
@@ -210,7 +204,8 @@ impl Core {
 
     /// Calls of a partition wait until a peer is not crowded any more. `Shard::admit` continues
     /// them.
-    pub(super) fn wait_for_room(&mut self, at: PartitionRef, slot: &mut Slot, peer: MemberId) {
+    pub(super) fn wait_for_room(&mut self, slot: &mut Slot, peer: MemberId) {
+        let at = slot.at;
         self.peers.hold_back(peer);
         if slot.crowded_by.replace(peer) != Some(peer) {
             let waiting = self.crowded.entry(peer).or_default();
@@ -223,7 +218,6 @@ impl Core {
     /// Writes an entry without further checks.
     fn put(
         &mut self,
-        at: PartitionRef,
         slot: &mut Slot,
         (map, entry): (MapId, Entry),
         id: OpId,
@@ -247,10 +241,9 @@ impl Core {
             entry,
             deadline: action::fresh(default_ttl_ms, (clock, self.unix_ms())),
         };
-        let seq = self.log(at, held, order, effect, Some(id), Outcome::Ok);
+        let seq = self.log(held, order, effect, Some(id), Outcome::Ok);
         let until = self.now + self.limits.park;
         self.wait(
-            at,
             slot,
             Executed {
                 asker,
@@ -265,7 +258,7 @@ impl Core {
         );
     }
 
-    fn step(&mut self, at: PartitionRef, slot: &mut Slot, call: &Call) -> Step {
+    fn step(&mut self, slot: &mut Slot, call: &Call) -> Step {
         let id = self.op_id(slot, call);
         let few = slot.has_too_few_copies();
         let (default_ttl_ms, eviction, still) = (slot.default_ttl_ms, slot.evicts_by(), slot.still);
@@ -322,7 +315,7 @@ impl Core {
                         return Step::Park;
                     }
                     let key = entry.key().into();
-                    self.expire(at, held, op.map, key);
+                    self.expire(held, op.map, key);
                     found = held.store.entry(op.map, order, &op.key);
                 }
                 let footprint = op.action.footprint();
@@ -348,7 +341,7 @@ impl Core {
                 let (outcome, change) = action::apply(&op.action, found, &cx);
                 if let Change::Put(value, _) = &change {
                     if let Some(peer) = self.crowded_copy(held, op.key.len() + value.len()) {
-                        self.wait_for_room(at, slot, peer);
+                        self.wait_for_room(slot, peer);
                         return Step::Park;
                     }
                     self.worked += value.len();
@@ -369,8 +362,7 @@ impl Core {
                         let grows = found.is_none_or(|e| e.len() < bytes);
                         let room = self.room(held, bytes);
                         if room < Room::Plenty && (grows || room == Room::None) {
-                            match self.make_room(at, held, eviction, (op.map, &op.key), bytes, room)
-                            {
+                            match self.make_room(held, eviction, (op.map, &op.key), bytes, room) {
                                 Made::Room => {}
                                 Made::Soon => return Step::Park,
                                 Made::No(failure) => return Step::Refused(failure),
@@ -409,7 +401,7 @@ impl Core {
                         },
                     },
                 };
-                let seq = self.log(at, held, order, effect, Some(id), outcome.clone());
+                let seq = self.log(held, order, effect, Some(id), outcome.clone());
                 Step::Done(outcome, seq, true)
             }
             Work::Partition(op) => match &op.action {
@@ -445,7 +437,6 @@ impl Core {
                         return Step::Done(Outcome::Ok, held.log.last(), false);
                     }
                     let seq = self.log(
-                        at,
                         held,
                         0,
                         Effect::Clear { map: op.map },
@@ -496,16 +487,9 @@ impl Core {
     }
 
     /// Deletes an overdue key, as a logged effect without an operation.
-    pub(super) fn expire(&mut self, at: PartitionRef, held: &mut Held, map: MapId, key: Key) {
+    pub(super) fn expire(&mut self, held: &mut Held, map: MapId, key: Key) {
         let order = held.store.order(&key);
-        self.log(
-            at,
-            held,
-            order,
-            Effect::Delete { map, key },
-            None,
-            Outcome::Ok,
-        );
+        self.log(held, order, Effect::Delete { map, key }, None, Outcome::Ok);
         self.stats.expired += 1;
     }
 
@@ -523,7 +507,6 @@ impl Core {
     /// the order of its key, if it has one.
     pub(super) fn log(
         &mut self,
-        at: PartitionRef,
         held: &mut Held,
         order: u64,
         effect: Effect,
@@ -546,7 +529,7 @@ impl Core {
             undo,
         );
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
-        self.replicate(at, held, seq);
+        self.replicate(held, seq);
         seq
     }
 }

@@ -4,7 +4,7 @@
 use super::frame::{Ack, Frame, Head};
 use super::log::Logged;
 use super::store::Effect;
-use super::{Assigned, Core, Held, Lane, PartitionRef, Slot};
+use super::{Assigned, Core, Held, Lane, Slot};
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_placement::{Epoch, MemberId};
@@ -84,7 +84,7 @@ impl Core {
                 session: head.session,
             });
             if resumes {
-                self.sum_sink(held, head.at);
+                self.sum_sink(held);
             } else {
                 held.sink = None;
                 held.was_in_sync |= counts;
@@ -94,11 +94,11 @@ impl Core {
             }
             held.log.commit(head.committed, &mut self.garbage);
             held.wanted = None;
-            self.acknowledge(held, from, head.at, head.epoch);
+            self.acknowledge(held, from, head.epoch);
         }
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
         // If a clear was undone, the keys that it was still to draw are there again.
-        self.note_drawing(head.at, slot);
+        self.note_drawing(slot);
     }
 
     /// Entries of the primary's log.
@@ -150,12 +150,12 @@ impl Core {
         held.log.commit(head.committed, &mut self.garbage);
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
         if head.first < seq {
-            self.acknowledge(held, from, head.at, head.epoch);
+            self.acknowledge(held, from, head.epoch);
         }
         if sifted && !held.store.is_sifted() {
             self.timers.insert((self.now, head.at));
         }
-        self.prepare_sink(head.at, slot);
+        self.prepare_sink(slot);
     }
 
     /// Whether `from` leads the partition in this epoch, as far as this node knows. Returns the
@@ -195,13 +195,8 @@ impl Core {
     }
 
     /// Notes an ack. The last one of a batch is sent.
-    pub(super) fn acknowledge(
-        &mut self,
-        held: &mut Held,
-        to: MemberId,
-        at: PartitionRef,
-        epoch: Epoch,
-    ) {
+    pub(super) fn acknowledge(&mut self, held: &mut Held, to: MemberId, epoch: Epoch) {
+        let at = held.at;
         let ack = Ack {
             at,
             epoch,

@@ -4,7 +4,7 @@
 //! splits are off or others are under way, the request has no effect, and the primary asks again.
 
 use super::store::{Key, Store};
-use super::{Core, Held, PartitionRef, Slot};
+use super::{Core, Held, Slot};
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::MapId;
 use doyen_placement::division::{Cut, SPLIT_BYTES_MAX};
@@ -90,7 +90,8 @@ fn between(one: (MapId, &[u8]), other: (MapId, &[u8])) -> Option<Cut> {
 
 impl Core {
     /// Asks for a split of a range that has grown too large.
-    pub(super) fn halve(&mut self, at: PartitionRef, slot: &mut Slot) {
+    pub(super) fn halve(&mut self, slot: &mut Slot) {
+        let at = slot.at;
         let now = self.now;
         let Some(held) = slot.held.as_deref_mut() else {
             return;

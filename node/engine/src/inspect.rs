@@ -62,10 +62,10 @@ impl Shard {
 
     /// Everything that this node holds.
     pub fn inspect(&self) -> impl Iterator<Item = Inspection> + '_ {
-        self.slots.iter().filter_map(|(at, slot)| {
+        self.slots.iter().filter_map(|slot| {
             let held = slot.held.as_ref()?;
             Some(Inspection {
-                at,
+                at: held.at,
                 lineage: held.lineage,
                 epoch: held.epoch,
                 base: held.log.base(),

@@ -227,8 +227,9 @@ struct Core {
 }
 
 /// One partition of the table: its members, its calls, and what this node holds of it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Slot {
+    at: PartitionRef,
     installed: Option<Assigned>,
     accepted: Option<Assigned>,
     /// The lineage that was installed last. Calls are sent for it.
@@ -254,6 +255,26 @@ struct Slot {
 }
 
 impl Slot {
+    fn new(at: PartitionRef) -> Self {
+        Self {
+            at,
+            installed: None,
+            accepted: None,
+            lineage: None,
+            min_in_sync: 0,
+            default_ttl_ms: None,
+            eviction: Eviction::default(),
+            calls: Calls::default(),
+            held: None,
+            noticed: false,
+            expiring: false,
+            still: false,
+            ranged: false,
+            crowded_by: None,
+            drawing: false,
+        }
+    }
+
     /// The rules of its keyspace.
     const fn rules(&self) -> (u8, Option<u64>, Eviction, bool) {
         (
@@ -266,14 +287,7 @@ impl Slot {
 
     /// Notes the partition's assignment in the two tables of a view. Returns whether it is the same
     /// as in the former tables, among the same members (`anew`: the members differ).
-    fn assign(
-        &mut self,
-        view: &View,
-        at: PartitionRef,
-        still: bool,
-        threads: &Threads,
-        anew: bool,
-    ) -> bool {
+    fn assign(&mut self, view: &View, still: bool, threads: &Threads, anew: bool) -> bool {
         // Most partitions of a table are shared with the table before it.
         let take = |assigned: &mut Option<Assigned>, partition: Option<&Arc<Partition>>| match (
             assigned.as_ref(),
@@ -286,6 +300,7 @@ impl Slot {
                 false
             }
         };
+        let at = self.at;
         let before = (self.rules(), self.still);
         let keyspace = view.installed.keyspace(at.keyspace);
         let partition = keyspace.and_then(|k| k.partition(at.partition));
@@ -350,6 +365,7 @@ impl Assigned {
 /// A partition's contents and log at this node.
 #[derive(Debug)]
 struct Held {
+    at: PartitionRef,
     lineage: Lineage,
     /// The epoch that was installed last. Appends of an older one are refused.
     epoch: Epoch,
@@ -383,8 +399,9 @@ struct Held {
 }
 
 impl Held {
-    fn empty(lineage: Lineage, store: Store, now: Time) -> Self {
+    fn empty(at: PartitionRef, lineage: Lineage, store: Store, now: Time) -> Self {
         Self {
+            at,
             lineage,
             epoch: Epoch(0),
             fence: Epoch(0),
@@ -633,9 +650,9 @@ impl Shard {
                 partition,
             }));
         }
-        let assign = |(at, slot): (PartitionRef, &mut Slot)| {
-            slot.assign(&view, at, still.contains(&at), &self.core.threads, anew)
-                .then_some(at)
+        let assign = |slot: &mut Slot| {
+            slot.assign(&view, still.contains(&slot.at), &self.core.threads, anew)
+                .then_some(slot.at)
         };
         let mut as_before = self
             .slots
@@ -646,13 +663,14 @@ impl Shard {
             .peekable();
         self.reshape();
         self.look_for_repairs();
-        for (at, slot) in self.slots.iter_mut() {
+        for slot in self.slots.iter_mut() {
+            let at = slot.at;
             // Both lists are in order. New partitions stand between the others.
             let as_before = as_before.next_if_eq(&at).is_some();
             let opens = self.core.opens.contains_key(&at) && !slot.is_open();
             if !as_before || opens || !slot.calls.is_empty() {
-                self.core.turn(at, slot, renamed);
-                self.core.notice(at, slot);
+                self.core.turn(slot, renamed);
+                self.core.notice(slot);
             }
         }
         self.slots.prune(|id| {
@@ -663,10 +681,10 @@ impl Shard {
         });
         for (at, (from, opening)) in std::mem::take(&mut self.core.early) {
             if let Some(slot) = self.slots.get_mut(at) {
-                self.core.begin_sink(at, slot, from, opening);
+                self.core.begin_sink(slot, from, opening);
             }
         }
-        self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
+        self.core.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
         if let Some(view) = &self.core.view {
             self.core
                 .peers
@@ -689,7 +707,7 @@ impl Shard {
     pub fn into_calls(mut self, heir: &mut Self) -> impl Iterator<Item = (Token, Work, bool)> {
         self.slots
             .iter_mut()
-            .for_each(|(_, slot)| self.core.discard(slot));
+            .for_each(|slot| self.core.discard(slot));
         heir.core.garbage.append(&mut self.core.garbage);
         heir.core.old_logs.append(&mut self.core.old_logs);
         let mut ready: BTreeMap<PartitionRef, Vec<Executed>> = BTreeMap::new();
@@ -697,9 +715,9 @@ impl Shard {
             .ready
             .into_iter()
             .for_each(|(at, executed)| ready.entry(at).or_default().push(executed));
-        let calls = self.slots.into_iter().flat_map(move |(at, s)| {
-            s.calls
-                .into_all(ready.remove(&at).unwrap_or_default(), at.keyspace)
+        let calls = self.slots.into_iter().flat_map(move |slot| {
+            let ready = ready.remove(&slot.at).unwrap_or_default();
+            slot.calls.into_all(ready, slot.at.keyspace)
         });
         calls.filter_map(|c| {
             let overtaken = c.before().is_some();
@@ -767,9 +785,9 @@ impl Shard {
         let Some(slot) = self.slots.get_mut(at) else {
             return false;
         };
-        let done = core.set(at, slot, map, pair, token);
+        let done = core.set(slot, map, pair, token);
         if done {
-            core.notice(at, slot);
+            core.notice(slot);
         }
         done
     }
@@ -798,7 +816,7 @@ impl Shard {
         patience: Patience,
     ) -> bool {
         let found = at.filter(|at| self.slots.get(*at).is_some_and(|s| s.installed.is_some()));
-        let Some((at, slot)) = found.and_then(|at| self.slots.get_mut(at).map(|s| (at, s))) else {
+        let Some(slot) = found.and_then(|at| self.slots.get_mut(at)) else {
             let failure = at.map_or(Failure::NoPartition, |at| self.core.missing(at));
             self.core
                 .outcomes
@@ -828,8 +846,8 @@ impl Shard {
         if call.work.is_write() {
             slot.calls.begin(n);
         }
-        self.core.take_call(at, slot, call);
-        self.core.notice(at, slot);
+        self.core.take_call(slot, call);
+        self.core.notice(slot);
         slot.primary() != Some(self.core.me)
     }
 
@@ -949,18 +967,18 @@ impl Shard {
             let link = held.lead.as_ref()?.links.get(&peer)?;
             (link.next <= held.log.last()).then_some(())
         };
-        for (at, slot) in self.slots.iter_mut() {
+        for slot in self.slots.iter_mut() {
             if lags(slot).is_some() {
-                self.core.stream(at, slot, peer);
-                self.core.notice(at, slot);
+                self.core.stream(slot, peer);
+                self.core.notice(slot);
             }
         }
         self.core.peers.answer_more(peer, 1);
         self.admit(peer);
-        for (at, slot) in self.slots.iter_mut() {
+        for slot in self.slots.iter_mut() {
             if !slot.calls.parked.is_empty() && slot.primary() == Some(peer) {
-                self.core.pump(at, slot);
-                self.core.notice(at, slot);
+                self.core.pump(slot);
+                self.core.notice(slot);
             }
         }
         self.core.peers.answer_more(peer, usize::MAX);
@@ -984,8 +1002,8 @@ impl Shard {
             };
             if let Some(slot) = self.slots.get_mut(at) {
                 slot.crowded_by = slot.crowded_by.filter(|by| *by != peer);
-                self.core.pump(at, slot);
-                self.core.notice(at, slot);
+                self.core.pump(slot);
+                self.core.notice(slot);
             }
         }
         if self.core.crowded.get(&peer).is_some_and(VecDeque::is_empty) {
@@ -1005,7 +1023,7 @@ impl Shard {
             // Most of these were answered before they were forgotten.
             let calls = self
                 .slots
-                .values()
+                .iter()
                 .flat_map(|s| s.calls.all())
                 .map(|(source, _)| source);
             let calls = calls.chain(self.core.ready.iter().map(|(_, e)| e.asker.source));
@@ -1037,19 +1055,19 @@ impl Shard {
         }
         // Members send no copy here before they know that there is room.
         self.core.tell_headroom();
-        for (at, slot) in self.slots.iter_mut() {
+        for slot in self.slots.iter_mut() {
             if slot
                 .held
                 .as_ref()
                 .is_some_and(|h| h.lead.as_ref().is_some_and(|l| l.links.contains_key(&peer)))
             {
-                self.core.restart_link(at, slot, peer);
-                self.core.notice(at, slot);
+                self.core.restart_link(slot, peer);
+                self.core.notice(slot);
             } else if slot.primary() == Some(peer) {
                 if let Some(held) = &mut slot.held {
                     held.wanted = None;
                 }
-                self.core.pump(at, slot);
+                self.core.pump(slot);
             }
         }
     }
@@ -1069,7 +1087,7 @@ impl Shard {
             .ready
             .retain(|(_, e)| e.asker.source.peer() != Some(peer));
         let mut dropped = before - self.core.ready.len();
-        for (_, slot) in self.slots.iter_mut().filter(|(_, s)| !s.calls.is_empty()) {
+        for slot in self.slots.iter_mut().filter(|s| !s.calls.is_empty()) {
             if slot.calls.sent_to == Some(peer) {
                 slot.calls.unsend();
             }
@@ -1291,7 +1309,7 @@ impl Shard {
                 for ack in acks {
                     if let Some(slot) = self.slots.get_mut(ack.at) {
                         self.core.acked(ack, slot, peer);
-                        self.core.notice(ack.at, slot);
+                        self.core.notice(slot);
                     }
                 }
                 return Ok(());
@@ -1333,7 +1351,7 @@ impl Shard {
         };
         // A copy that follows its primary's log has no later work.
         if !matches!(read, Frame::Append { .. } | Frame::Align { .. }) {
-            core.notice(at, slot);
+            core.notice(slot);
         }
         match read {
             Frame::Forward {
@@ -1351,12 +1369,12 @@ impl Shard {
                 attempt,
                 outcome,
                 ..
-            } => core.replied(at, slot, (n, attempt), outcome),
+            } => core.replied(slot, (n, attempt), outcome),
             Frame::NotServing { n, attempt, .. } => {
                 if slot.calls.refused(n, attempt) {
                     let pause = core.backoff(RETRY.0, RETRY.1, slot.calls.refusals);
                     slot.calls.refusals += 1;
-                    core.timers.insert((core.now + pause, at));
+                    core.timers.insert((core.now + pause, slot.at));
                 }
             }
             Frame::Align {
@@ -1371,7 +1389,7 @@ impl Shard {
                 session,
                 next,
                 ..
-            } => core.wanted(at, slot, peer, (epoch, session, next)),
+            } => core.wanted(slot, peer, (epoch, session, next)),
             Frame::Begin {
                 epoch,
                 lineage,
@@ -1382,7 +1400,6 @@ impl Shard {
                 ..
             } => {
                 core.begin_sink(
-                    at,
                     slot,
                     peer,
                     Opening {
@@ -1399,16 +1416,16 @@ impl Shard {
             Frame::Later { session, ms, .. } => core.put_off_there(slot, peer, session, ms),
             Frame::Holds {
                 session, committed, ..
-            } => core.resume(at, slot, peer, session, committed),
+            } => core.resume(slot, peer, session, committed),
             Frame::Chunk {
                 session,
                 index,
                 digest,
                 body,
                 ..
-            } => core.chunk(at, slot, peer, (session, index, digest), body)?,
+            } => core.chunk(slot, peer, (session, index, digest), body)?,
             Frame::ChunkAck { session, index, .. } => {
-                core.chunk_acked(at, slot, peer, (session, index))
+                core.chunk_acked(slot, peer, (session, index))
             }
             Frame::Outcomes { session, dedup, .. } => core.outcomes(slot, peer, session, dedup),
             Frame::Continue {
@@ -1416,7 +1433,7 @@ impl Shard {
                 session,
                 next,
                 ..
-            } => core.continue_sink(at, slot, peer, epoch, (session, next)),
+            } => core.continue_sink(slot, peer, epoch, (session, next)),
             Frame::Arrived {
                 session,
                 chunks,
@@ -1426,7 +1443,6 @@ impl Shard {
                 ..
             } => {
                 core.arrived_there(
-                    at,
                     slot,
                     peer,
                     session,
@@ -1438,16 +1454,16 @@ impl Shard {
                 chunks,
                 seq,
                 ..
-            } => core.finish(at, slot, peer, (session, chunks, seq)),
-            Frame::Finished { session, .. } => core.finished(at, slot, peer, session),
+            } => core.finish(slot, peer, (session, chunks, seq)),
+            Frame::Finished { session, .. } => core.finished(slot, peer, session),
             Frame::Compare {
                 session,
                 seq,
                 sum,
                 clock,
                 ..
-            } => core.compare(at, slot, peer, (session, seq, sum), clock),
-            Frame::Verdict { session, equal, .. } => core.verdict(at, slot, peer, session, equal),
+            } => core.compare(slot, peer, (session, seq, sum), clock),
+            Frame::Verdict { session, equal, .. } => core.verdict(slot, peer, session, equal),
             Frame::View(_)
             | Frame::Acks { .. }
             | Frame::Tick { .. }
@@ -1465,8 +1481,8 @@ impl Shard {
         let parked = self
             .slots
             .iter()
-            .filter(|(_, slot)| !slot.calls.parked.is_empty() && slot.primary() == Some(primary));
-        self.core.timers.extend(parked.map(|(at, _)| (soon, at)));
+            .filter(|slot| !slot.calls.parked.is_empty() && slot.primary() == Some(primary));
+        self.core.timers.extend(parked.map(|slot| (soon, slot.at)));
     }
 
     /// Releases outcomes that may be answered. Call it after a batch of inputs, with a clock and a
@@ -1503,7 +1519,7 @@ impl Shard {
             let Some(slot) = self.slots.get_mut(at) else {
                 continue;
             };
-            self.core.answer(slot, at, asker, executed.outcome);
+            self.core.answer(slot, asker, executed.outcome);
         }
     }
 
@@ -1573,7 +1589,7 @@ impl Shard {
         stats.memory_filled =
             (self.core.memory_held() as u64).saturating_mul(1000) / memory_max.max(1);
         stats.divided = self.core.drawing.len() as u64;
-        for slot in self.slots.values() {
+        for slot in self.slots.iter() {
             stats.parked += slot.calls.parked.len() as u64;
             let Some(held) = &slot.held else { continue };
             stats.keys += held.store.keys() as u64;
@@ -1595,8 +1611,8 @@ impl Shard {
         let led = self
             .slots
             .iter()
-            .filter(|(at, slot)| at.keyspace == keyspace && slot.serving());
-        for held in led.filter_map(|(_, slot)| slot.held.as_ref()) {
+            .filter(|slot| slot.at.keyspace == keyspace && slot.serving());
+        for held in led.filter_map(|slot| slot.held.as_ref()) {
             held.store.each_of(&maps, |place, keys, expire| {
                 all[place].0 += keys as u64;
                 all[place].1 += expire as u64;
@@ -1628,12 +1644,8 @@ impl Shard {
     }
 
     fn pump_all(&mut self) {
-        for (at, slot) in self
-            .slots
-            .iter_mut()
-            .filter(|(_, s)| !s.calls.parked.is_empty())
-        {
-            self.core.pump(at, slot);
+        for slot in self.slots.iter_mut().filter(|s| !s.calls.parked.is_empty()) {
+            self.core.pump(slot);
         }
     }
 }
@@ -1681,14 +1693,14 @@ impl Core {
     }
 
     /// A partition may have work: upkeep looks at it until it is quiet.
-    fn notice(&mut self, at: PartitionRef, slot: &mut Slot) {
+    fn notice(&mut self, slot: &mut Slot) {
         if std::mem::replace(&mut slot.noticed, true) {
             return;
         }
         if self.noticed.is_empty() {
             self.next_upkeep = self.now + upkeep::UPKEEP;
         }
-        self.noticed.push(at);
+        self.noticed.push(slot.at);
     }
 
     /// An empty store for a partition of a keyspace. It keeps keys sorted if the partitions are

@@ -3,11 +3,11 @@
 use super::op::{Outcome, Work};
 use super::{Core, Held, Request, Shard};
 use doyen_gossip::Time;
+use doyen_placement::MemberId;
 use doyen_placement::loads::{
     FILLED, MemberLoad, PROGRESS_MAX, PartitionLoad, Progress, Report, Rounding, Sample,
 };
 use doyen_placement::planner::may_receive;
-use doyen_placement::{MemberId, PartitionRef};
 use std::time::Duration;
 
 /// Time between two measurements.
@@ -36,16 +36,17 @@ impl Held {
 
 impl Held {
     /// Reports the progress of this partition's copies.
-    fn tell_progress(&mut self, at: PartitionRef, now: Time, moves: &mut Vec<Progress>) {
+    fn tell_progress(&mut self, now: Time, moves: &mut Vec<Progress>) {
         let keys = self.store.keys() as u64;
         let Some(lead) = self.lead.as_mut().filter(|l| l.teaches()) else {
             return;
         };
         let room = PROGRESS_MAX.saturating_sub(moves.len());
-        let told = lead
-            .links
-            .iter_mut()
-            .filter_map(|(id, link)| link.teaching.as_mut()?.progress(at, id.member(), keys, now));
+        let told = lead.links.iter_mut().filter_map(|(id, link)| {
+            link.teaching
+                .as_mut()?
+                .progress(self.at, id.member(), keys, now)
+        });
         moves.extend(told.take(room));
     }
 }
@@ -80,11 +81,11 @@ impl Shard {
         let anew = looks % ROUND == 0;
         self.core.measured = (now, looks.wrapping_add(1));
         let (mut loads, mut moves, mut rounding) = (Vec::new(), Vec::new(), Rounding::default());
-        for (at, slot) in self.slots.iter_mut() {
+        for slot in self.slots.iter_mut() {
             let Some(held) = slot.held.as_deref_mut() else {
                 continue;
             };
-            held.tell_progress(at, now, &mut moves);
+            held.tell_progress(now, &mut moves);
             if held.lead.is_none() {
                 held.said = None;
                 continue;
@@ -104,7 +105,7 @@ impl Shard {
                 written_bytes: rates.written_bytes,
                 skew: held.meter.sampled().map(Sample::skew).unwrap_or_default(),
             };
-            loads.push((at, load));
+            loads.push((slot.at, load));
         }
         let (memory, memory_max) = (
             self.core.memory_held() as u64,

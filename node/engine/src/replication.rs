@@ -16,7 +16,7 @@ use super::frame::{self, Ack, Frame, Head};
 use super::log::{Log, begin_anew};
 use super::peers::Wait;
 use super::upkeep::{EXPIRE_SLICE, UPKEEP};
-use super::{Assigned, Core, Held, Lane, PartitionRef, Slot};
+use super::{Assigned, Core, Held, Lane, Slot};
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
@@ -160,12 +160,13 @@ impl Link {
 
 impl Core {
     /// Acts on the tables' assignment of one partition.
-    pub(super) fn turn(&mut self, at: PartitionRef, slot: &mut Slot, renamed: bool) {
+    pub(super) fn turn(&mut self, slot: &mut Slot, renamed: bool) {
+        let at = slot.at;
         let me = self.me;
         let partition = |a: &Option<Assigned>| a.as_ref().map(|a| a.partition.clone());
         let (Some(installed), accepted) = (partition(&slot.installed), partition(&slot.accepted))
         else {
-            self.unassigned(at, slot);
+            self.unassigned(slot);
             return;
         };
         let in_sync = self.in_sync(&installed).any(|m| m == me);
@@ -175,7 +176,7 @@ impl Core {
             .as_ref()
             .is_some_and(|h| h.lineage != installed.lineage)
         {
-            self.depose(at, slot);
+            self.depose(slot);
             self.discard(slot);
         }
         if slot
@@ -183,12 +184,13 @@ impl Core {
             .replace(installed.lineage)
             .is_some_and(|before| before != installed.lineage)
         {
-            self.lost(at, slot);
+            self.lost(slot);
         }
         if slot.held.is_none() && (in_sync || learner) {
             // In sync without data: the lineage began with this node, and its primary still has
             // every entry, because none was committed without this copy.
             slot.held = Some(Box::new(Held::empty(
+                slot.at,
                 installed.lineage,
                 self.store_of(at.keyspace),
                 self.now,
@@ -198,18 +200,12 @@ impl Core {
             held.was_in_sync |= in_sync;
         }
         if in_sync && self.peer_of(installed.primary(), at) == me {
-            self.lead(at, slot, &installed, accepted.as_deref());
+            self.lead(slot, &installed, accepted.as_deref());
         } else {
             if slot.held.as_mut().and_then(|h| h.lead.take()).is_some() {
-                self.depose(at, slot);
+                self.depose(slot);
             }
-            self.follow(
-                at,
-                slot,
-                &installed,
-                accepted.as_deref(),
-                in_sync || learner,
-            );
+            self.follow(slot, &installed, accepted.as_deref(), in_sync || learner);
         }
         if let Some(held) = &mut slot.held
             && renamed
@@ -218,15 +214,15 @@ impl Core {
             let table = view.installed.clone();
             held.dedup.retain(|id| table.member(id.member()).is_some());
         }
-        self.reroute(at, slot);
-        self.advance(at, slot);
-        self.pump(at, slot);
+        self.reroute(slot);
+        self.advance(slot);
+        self.pump(slot);
     }
 
     /// The partition began empty, as another lineage. Outcomes of the old lineage are lost. A write
     /// that may have been applied there must not be sent again here, because it could not be
     /// recognized as a retry.
-    fn lost(&mut self, at: PartitionRef, slot: &mut Slot) {
+    fn lost(&mut self, slot: &mut Slot) {
         slot.calls.unsend();
         let maybe = |c: &Call| {
             c.maybe
@@ -239,14 +235,14 @@ impl Core {
             .partition::<Vec<_>, _>(maybe);
         slot.calls.parked = left.into();
         for call in lost {
-            self.fail(at, slot, call.asker(), true);
+            self.fail(slot, call.asker(), true);
         }
     }
 
     /// No table assigns the partition.
-    fn unassigned(&mut self, at: PartitionRef, slot: &mut Slot) {
+    fn unassigned(&mut self, slot: &mut Slot) {
         if slot.held.as_mut().and_then(|h| h.lead.take()).is_some() {
-            self.depose(at, slot);
+            self.depose(slot);
         }
         if slot.accepted.is_none()
             && let Some(held) = &mut slot.held
@@ -257,7 +253,8 @@ impl Core {
 
     /// Calls that went to a former primary are parked. Calls of processes that are not members any
     /// more are dropped.
-    fn reroute(&mut self, at: PartitionRef, slot: &mut Slot) {
+    fn reroute(&mut self, slot: &mut Slot) {
+        let at = slot.at;
         if slot
             .calls
             .sent_to
@@ -293,13 +290,8 @@ impl Core {
     }
 
     /// This node leads by the installed table.
-    fn lead(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        installed: &Arc<Partition>,
-        accepted: Option<&Partition>,
-    ) {
+    fn lead(&mut self, slot: &mut Slot, installed: &Arc<Partition>, accepted: Option<&Partition>) {
+        let at = slot.at;
         // A table that drops the keyspace ends the tenure like one that names another primary,
         // whether it will be committed or not.
         let same = |a: &Partition| {
@@ -322,7 +314,7 @@ impl Core {
             && !(held_since.is_some() && broken(&mutant::KEEPS_TENURE))
         {
             if held_since.is_some() {
-                self.depose(at, slot);
+                self.depose(slot);
             }
             let opens_at = said.unwrap_or(self.now + self.limits.takeover_wait);
             let Some(held) = &mut slot.held else { return };
@@ -417,7 +409,7 @@ impl Core {
                 .and_then(|h| h.lead.as_ref())
                 .is_some_and(|l| l.links.get(&id).is_some_and(|l| l.fresh));
             if moved || fresh {
-                self.restart_link(at, slot, id);
+                self.restart_link(slot, id);
             }
         }
     }
@@ -425,12 +417,12 @@ impl Core {
     /// Another member leads the partition by the installed table.
     fn follow(
         &mut self,
-        at: PartitionRef,
         slot: &mut Slot,
         installed: &Arc<Partition>,
         accepted: Option<&Partition>,
         holds: bool,
     ) {
+        let at = slot.at;
         let soon = accepted.is_some_and(|a| {
             a.replicas
                 .iter()
@@ -470,7 +462,8 @@ impl Core {
 
     /// A tenure of this node is over: none of its calls is answered. Local calls are kept to be
     /// executed again. Calls of peers are refused.
-    pub(super) fn depose(&mut self, at: PartitionRef, slot: &mut Slot) {
+    pub(super) fn depose(&mut self, slot: &mut Slot) {
+        let at = slot.at;
         if let Some(held) = &mut slot.held {
             held.store.end_sums();
         }
@@ -526,7 +519,8 @@ impl Core {
     }
 
     /// Sends an entry that was just logged to every link that is up to date.
-    pub(super) fn replicate(&mut self, at: PartitionRef, held: &mut Held, seq: u64) {
+    pub(super) fn replicate(&mut self, held: &mut Held, seq: u64) {
+        let at = held.at;
         let Held {
             lead: Some(lead),
             log,
@@ -572,7 +566,7 @@ impl Core {
 
     /// Begins sending to a copy anew: after a reconnection, in a new epoch, or because the copy
     /// asks.
-    pub(super) fn restart_link(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
+    pub(super) fn restart_link(&mut self, slot: &mut Slot, id: MemberId) {
         let Some(held) = &mut slot.held else { return };
         let Some(lead) = &mut held.lead else { return };
         let Some(link) = lead.links.get_mut(&id) else {
@@ -583,21 +577,22 @@ impl Core {
         link.said_committed = 0;
         link.fresh = false;
         if link.teaching.as_ref().is_some_and(|t| !t.verified()) {
-            self.continue_teaching(at, slot, id);
+            self.continue_teaching(slot, id);
             return;
         }
         if link.aligned {
             link.next = link.acked + 1;
-            self.stream(at, slot, id);
+            self.stream(slot, id);
         } else {
-            self.send_alignment(at, held, id);
+            self.send_alignment(held, id);
         }
     }
 
     /// Sends the log to a copy in this epoch, so that the copy's log becomes equal: everything
     /// beyond what is committed. A copy that was in sync before gets everything beyond what it
     /// knows to be committed.
-    pub(super) fn send_alignment(&mut self, at: PartitionRef, held: &mut Held, id: MemberId) {
+    pub(super) fn send_alignment(&mut self, held: &mut Held, id: MemberId) {
+        let at = held.at;
         let Held {
             lead: Some(lead),
             log,
@@ -651,7 +646,8 @@ impl Core {
     }
 
     /// Sends the entries that a link is missing, within its window.
-    pub(super) fn stream(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
+    pub(super) fn stream(&mut self, slot: &mut Slot, id: MemberId) {
+        let at = slot.at;
         let Some(held) = &mut slot.held else { return };
         let Held {
             lead: Some(lead),
@@ -673,7 +669,7 @@ impl Core {
             // The tail is gone. A learner begins anew. A copy in sync can lag so far only because
             // of a defect here.
             if link.teaching.is_some() {
-                self.start_teaching(at, slot, id);
+                self.start_teaching(slot, id);
             }
             return;
         }
@@ -748,23 +744,23 @@ impl Core {
         self.peers.note_heard(from);
         let lags = link.next <= held.log.last();
         if begun {
-            self.teach(ack.at, slot, from);
+            self.teach(slot, from);
         }
         if lags || begun {
-            self.stream(ack.at, slot, from);
+            self.stream(slot, from);
         }
-        self.advance(ack.at, slot);
-        self.admit(ack.at, slot, from);
+        self.advance(slot);
+        self.admit(slot, from);
     }
 
     /// A copy is missing something.
     pub(super) fn wanted(
         &mut self,
-        at: PartitionRef,
         slot: &mut Slot,
         from: MemberId,
         (epoch, session, next): (Epoch, u32, u64),
     ) {
+        let at = slot.at;
         let Some(held) = &mut slot.held else { return };
         let Some(lead) = &mut held.lead else { return };
         let Some(link) = lead.links.get_mut(&from) else {
@@ -787,12 +783,12 @@ impl Core {
                 self.ask(at, epoch, InSyncChange::Withdraw(from.member()));
                 return;
             }
-            self.restart_link(at, slot, from);
+            self.restart_link(slot, from);
             return;
         }
         if next <= held.log.base() {
             if link.teaching.is_some() {
-                self.start_teaching(at, slot, from);
+                self.start_teaching(slot, from);
             } else {
                 self.ask(at, epoch, InSyncChange::Remove(from.member()));
             }
@@ -804,12 +800,13 @@ impl Core {
         link.next = next;
         link.stalled = link.stalled.map(Wait::again);
         link.said_committed = 0;
-        self.stream(at, slot, from);
+        self.stream(slot, from);
     }
 
     /// Commits what every required copy has, releases the calls that waited for it, and opens the
     /// tenure when it may.
-    pub(super) fn advance(&mut self, at: PartitionRef, slot: &mut Slot) {
+    pub(super) fn advance(&mut self, slot: &mut Slot) {
+        let at = slot.at;
         let Some(held) = &mut slot.held else { return };
         let Held {
             lead: Some(lead),
@@ -872,7 +869,7 @@ impl Core {
             }
             begin_anew(&mut slot.calls.waiting);
         }
-        self.report_still(at, slot);
+        self.report_still(slot);
     }
 
     /// How much of a log is kept after every copy has it: its share of the node's tail, but little
@@ -887,25 +884,26 @@ impl Core {
     }
 
     /// A timer of the partition is due.
-    pub(super) fn wake(&mut self, at: PartitionRef, slot: &mut Slot) {
-        self.advance(at, slot);
-        self.pump(at, slot);
-        self.sift(at, slot);
-        self.prepare_sink(at, slot);
-        self.continue_sums(at, slot);
+    pub(super) fn wake(&mut self, slot: &mut Slot) {
+        self.advance(slot);
+        self.pump(slot);
+        self.sift(slot);
+        self.prepare_sink(slot);
+        self.continue_sums(slot);
         if slot
             .held
             .as_ref()
             .and_then(|h| h.lead.as_ref())
             .is_some_and(Lead::teaches)
         {
-            self.teach_all(at, slot);
+            self.teach_all(slot);
         }
     }
 
     /// Whether a partition that no table assigns to this node may be deleted: after a while,
     /// earlier if memory is short, and not while too few other members have it.
-    fn may_discard(&self, at: PartitionRef, slot: &Slot) -> bool {
+    fn may_discard(&self, slot: &Slot) -> bool {
+        let at = slot.at;
         let Some(due) = slot.held.as_ref().and_then(|h| h.drop_at) else {
             return false;
         };
@@ -957,15 +955,16 @@ impl Core {
     }
 
     /// Regular work: commit notices, expiry, silent copies, learners, and data to drop.
-    pub(super) fn upkeep(&mut self, at: PartitionRef, slot: &mut Slot) {
-        if self.may_discard(at, slot) {
+    pub(super) fn upkeep(&mut self, slot: &mut Slot) {
+        let at = slot.at;
+        if self.may_discard(slot) {
             self.discard(slot);
         }
-        self.give_up(at, slot);
-        self.pump(at, slot);
-        self.note_drawing(at, slot);
-        self.note_overdue(at, slot);
-        self.halve(at, slot);
+        self.give_up(slot);
+        self.pump(slot);
+        self.note_drawing(slot);
+        self.note_overdue(slot);
+        self.halve(slot);
         let Some(held) = &mut slot.held else { return };
         let share = self.tail_bytes(held.store.bytes());
         trim(held, share, &mut self.memory);
@@ -1059,14 +1058,15 @@ impl Core {
             }
         }
         for id in restart {
-            self.restart_link(at, slot, id);
+            self.restart_link(slot, id);
         }
-        self.teach_all(at, slot);
-        self.advance(at, slot);
+        self.teach_all(slot);
+        self.advance(slot);
     }
 
     /// Notes that there are overdue keys to expire.
-    fn note_overdue(&mut self, at: PartitionRef, slot: &mut Slot) {
+    fn note_overdue(&mut self, slot: &mut Slot) {
+        let at = slot.at;
         let Some(held) = &slot.held else { return };
         let expires =
             self.used && !slot.still && held.lead.as_ref().is_some_and(|l| l.open && l.serving);
@@ -1077,12 +1077,7 @@ impl Core {
     }
 
     /// Expires some keys and subtracts them from the budget. True if there may be more.
-    pub(super) fn expire_some(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        budget: &mut usize,
-    ) -> bool {
+    pub(super) fn expire_some(&mut self, slot: &mut Slot, budget: &mut usize) -> bool {
         let Some(held) = &mut slot.held else {
             return false;
         };
@@ -1094,7 +1089,7 @@ impl Core {
         let more = overdue.len() == most;
         *budget -= overdue.len();
         for (map, key) in overdue {
-            self.expire(at, held, map, key);
+            self.expire(held, map, key);
         }
         more
     }

@@ -118,8 +118,8 @@ impl Shard {
         let gone = self
             .slots
             .iter()
-            .filter(|(at, slot)| slot.installed.is_none() && was(*at))
-            .map(|(at, _)| at);
+            .filter(|slot| slot.installed.is_none() && was(slot.at))
+            .map(|slot| slot.at);
         let gone: Vec<PartitionRef> = gone.collect();
         if gone.is_empty() {
             return;
@@ -132,7 +132,7 @@ impl Shard {
             let lineage = slot.lineage;
             calls.extend(
                 self.core
-                    .take_calls(*at, slot)
+                    .take_calls(slot)
                     .into_iter()
                     .map(|call| (*at, lineage, call)),
             );
@@ -169,8 +169,11 @@ impl Shard {
                 left.push(at);
             }
         }
-        self.slots.retain(|at, slot| {
-            slot.installed.is_some() || slot.accepted.is_some() || left.contains(&at) || !was(at)
+        self.slots.retain(|slot| {
+            slot.installed.is_some()
+                || slot.accepted.is_some()
+                || left.contains(&slot.at)
+                || !was(slot.at)
         });
     }
 
@@ -246,6 +249,7 @@ impl Shard {
                 partition: partition.id,
             };
             let mut held = Held::empty(
+                at,
                 partition.lineage,
                 self.core.store_of(keyspace),
                 self.core.now,
@@ -257,7 +261,7 @@ impl Shard {
             self.core.memory += held.bytes();
             let slot = self.slots.get_or_insert(at);
             slot.held = Some(Box::new(held));
-            self.core.note_drawing(at, slot);
+            self.core.note_drawing(slot);
         }
     }
 
@@ -339,16 +343,16 @@ impl Shard {
             self.core.drawing.pop_front();
             let mut later = std::mem::take(&mut slot.calls.later);
             slot.calls.parked.append(&mut later);
-            self.core.wake(at, slot);
-            self.core.notice(at, slot);
+            self.core.wake(slot);
+            self.core.notice(slot);
         }
     }
 }
 
 impl Core {
     /// All unanswered local calls of a partition. Peers send theirs to other members.
-    fn take_calls(&mut self, at: PartitionRef, slot: &mut Slot) -> Vec<Call> {
-        self.depose(at, slot);
+    fn take_calls(&mut self, slot: &mut Slot) -> Vec<Call> {
+        self.depose(slot);
         if let Some(held) = &mut slot.held {
             held.lead = None;
         }
@@ -357,7 +361,8 @@ impl Core {
     }
 
     /// Notes a partition that draws from former ones.
-    pub(super) fn note_drawing(&mut self, at: PartitionRef, slot: &mut Slot) {
+    pub(super) fn note_drawing(&mut self, slot: &mut Slot) {
+        let at = slot.at;
         let draws = slot
             .held
             .as_ref()
@@ -368,7 +373,8 @@ impl Core {
     }
 
     /// Reports that a partition without writes is the same in all copies.
-    pub(super) fn report_still(&mut self, at: PartitionRef, slot: &mut Slot) {
+    pub(super) fn report_still(&mut self, slot: &mut Slot) {
+        let at = slot.at;
         let now = self.now;
         let Some(held) = slot.held.as_deref_mut().filter(|_| slot.still) else {
             return;

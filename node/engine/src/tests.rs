@@ -1360,7 +1360,7 @@ fn a_learner_gets_in_under_writes_however_short_the_tail_is() {
     );
     w.settle(Duration::from_millis(300));
     w.check_copies();
-    for slot in w.nodes[&1].shard.slots.values() {
+    for slot in w.nodes[&1].shard.slots.iter() {
         assert!(
             slot.held.as_ref().unwrap().log.bytes() <= 1_024,
             "the log is trimmed once there is no learner"
@@ -1871,8 +1871,8 @@ fn random_faults(seed: u64, steps: u64) {
             .shard
             .slots
             .iter()
-            .filter(|(_, s)| !s.calls.is_empty())
-            .map(|(at, s)| (at, &s.calls))
+            .filter(|s| !s.calls.is_empty())
+            .map(|s| (s.at, &s.calls))
             .collect();
         assert_eq!(
             node.shard.core.outstanding, 0,
@@ -1882,7 +1882,7 @@ fn random_faults(seed: u64, steps: u64) {
         let held: usize = node
             .shard
             .slots
-            .values()
+            .iter()
             .filter_map(|s| s.held.as_ref())
             .map(|h| h.bytes())
             .sum();

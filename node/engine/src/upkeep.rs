@@ -52,7 +52,7 @@ impl Shard {
             if let Some((at, executed)) = self.core.ready.pop_front()
                 && let Some(slot) = self.slots.get_mut(at)
             {
-                self.core.fail_executed(at, slot, executed);
+                self.core.fail_executed(slot, executed);
             }
         }
         if self.core.upkeep_at() <= now {
@@ -97,8 +97,8 @@ impl Shard {
         while let Some((_, at)) = self.core.timers.first().copied().filter(|(t, _)| *t <= now) {
             self.core.timers.pop_first();
             if let Some(slot) = self.slots.get_mut(at) {
-                self.core.wake(at, slot);
-                self.core.notice(at, slot);
+                self.core.wake(slot);
+                self.core.notice(slot);
             }
             if self.core.worked - before >= TIMER_WORK_MAX {
                 break;
@@ -119,9 +119,9 @@ impl Shard {
                 continue;
             };
             slot.noticed = false;
-            self.core.upkeep(at, slot);
+            self.core.upkeep(slot);
             if !slot.quiet() {
-                self.core.notice(at, slot);
+                self.core.notice(slot);
             }
         }
     }
@@ -142,7 +142,7 @@ impl Shard {
         self.core.ready = left;
         for (at, executed) in late {
             if let Some(slot) = self.slots.get_mut(at) {
-                self.core.fail_executed(at, slot, executed);
+                self.core.fail_executed(slot, executed);
             }
         }
     }
@@ -155,7 +155,7 @@ impl Shard {
         let mut noticed = std::mem::take(&mut self.core.noticed);
         if self.core.next_round <= now {
             self.core.next_round = now + ROUND;
-            self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
+            self.core.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
             let arrives = |at| {
                 self.slots
                     .get(at)
@@ -165,7 +165,7 @@ impl Shard {
             };
             self.core.expect_only(arrives);
             self.look_for_repairs();
-            noticed = self.slots.iter().map(|(at, _)| at).collect();
+            noticed = self.slots.iter().map(|slot| slot.at).collect();
             self.core.greet_clients();
             self.measure(now);
             if self.core.next_retire <= now {
@@ -177,7 +177,7 @@ impl Shard {
                     };
                 self.slots
                     .iter_mut()
-                    .filter_map(|(_, s)| s.held.as_mut())
+                    .filter_map(|s| s.held.as_mut())
                     .for_each(|h| h.dedup.retire_clients());
             }
         } else {
@@ -195,7 +195,7 @@ impl Shard {
     pub(super) fn look_for_repairs(&mut self) {
         let repairing = self
             .slots
-            .values()
+            .iter()
             .any(|slot| slot.is_repaired(&self.core.leaving));
         self.core.pace.set_repairing(repairing);
     }
@@ -213,11 +213,11 @@ impl Shard {
             let Some(slot) = self.slots.get_mut(at) else {
                 continue;
             };
-            slot.expiring = self.core.expire_some(at, slot, &mut left);
+            slot.expiring = self.core.expire_some(slot, &mut left);
             if slot.expiring {
                 self.core.expiring.push_back(at);
             }
-            self.core.notice(at, slot);
+            self.core.notice(slot);
         }
     }
 
@@ -266,8 +266,8 @@ impl Shard {
                 self.core.to_copy.push_back((at, id));
                 waiting += 1;
             } else if let Some(slot) = self.slots.get_mut(at) {
-                self.core.send_chunk(at, slot, id);
-                self.core.notice(at, slot);
+                self.core.send_chunk(slot, id);
+                self.core.notice(slot);
             }
         }
         self.core.copies_wait = waiting > 0 && waiting >= self.core.to_copy.len();

@@ -75,13 +75,8 @@ impl Sink {
 impl Core {
     /// A snapshot begins. What the partition held is void, unless it is a copy that was in sync and
     /// that the log can complete.
-    pub(crate) fn begin_sink(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        from: MemberId,
-        opening: Opening,
-    ) {
+    pub(crate) fn begin_sink(&mut self, slot: &mut Slot, from: MemberId, opening: Opening) {
+        let at = slot.at;
         let Opening {
             epoch,
             lineage,
@@ -104,7 +99,7 @@ impl Core {
             }
             return;
         };
-        let fits = self.fits(at, slot, bytes);
+        let fits = self.fits(slot, bytes);
         let Some(held) = slot
             .held
             .as_mut()
@@ -179,7 +174,7 @@ impl Core {
         });
         held.store.begin_sum(session);
         self.memory += held.bytes();
-        self.acknowledge(held, from, at, epoch);
+        self.acknowledge(held, from, epoch);
         fault::pass(Point::TargetBegins);
     }
 
@@ -192,7 +187,8 @@ impl Core {
 
     /// Whether so much fits here, besides the memory that is kept for writes and the other
     /// snapshots under way.
-    fn fits(&self, at: PartitionRef, slot: &Slot, bytes: u64) -> bool {
+    fn fits(&self, slot: &Slot, bytes: u64) -> bool {
+        let at = slot.at;
         let room = self.headroom();
         // What the partition holds now is dropped first.
         let left = room
@@ -212,12 +208,12 @@ impl Core {
     /// Receives a part of the snapshot.
     pub(crate) fn chunk(
         &mut self,
-        at: PartitionRef,
         slot: &mut Slot,
         from: MemberId,
         (session, index, digest): (u32, u32, u64),
         body: Bytes,
     ) -> Result<(), Malformed> {
+        let at = slot.at;
         let Some(held) = &mut slot.held else {
             return Ok(());
         };
@@ -285,12 +281,12 @@ impl Core {
     /// snapshot has arrived.
     pub(crate) fn continue_sink(
         &mut self,
-        at: PartitionRef,
         slot: &mut Slot,
         from: MemberId,
         epoch: Epoch,
         (session, next): (u32, u32),
     ) {
+        let at = slot.at;
         let Some(since) = self.follows(slot, from, epoch) else {
             return;
         };
@@ -343,7 +339,7 @@ impl Core {
             // The message that the checksum is ready may be lost, and the checksum was dropped once
             // it was compared.
             held.store.end_sums();
-            self.sum_sink(held, at);
+            self.sum_sink(held);
         }
     }
 
@@ -370,7 +366,6 @@ impl Core {
     /// The snapshot is complete.
     pub(crate) fn finish(
         &mut self,
-        at: PartitionRef,
         slot: &mut Slot,
         from: MemberId,
         (session, chunks, seq): (u32, u32, u64),
@@ -380,12 +375,13 @@ impl Core {
             sink.filter(|s| s.session == session && s.from == from && s.finish.is_none())
         {
             sink.finish = Some((chunks, seq));
-            self.prepare_sink(at, slot);
+            self.prepare_sink(slot);
         }
     }
 
     /// Drops the cleared entries of a map, some at a time, while a snapshot arrives.
-    pub(crate) fn sift(&mut self, at: PartitionRef, slot: &mut Slot) {
+    pub(crate) fn sift(&mut self, slot: &mut Slot) {
+        let at = slot.at;
         let Some(held) = slot.held.as_mut().filter(|h| !h.store.is_sifted()) else {
             return;
         };
@@ -399,7 +395,8 @@ impl Core {
     }
 
     /// If all chunks and the log have arrived, the learner is complete and builds its checksum.
-    pub(crate) fn prepare_sink(&mut self, at: PartitionRef, slot: &mut Slot) {
+    pub(crate) fn prepare_sink(&mut self, slot: &mut Slot) {
+        let at = slot.at;
         let Some(held) = &mut slot.held else { return };
         let Some(sink) = &mut held.sink else { return };
         let Some((chunks, seq)) = sink.finish else {
@@ -425,7 +422,7 @@ impl Core {
         }
         held.store.keep_tombstones(false);
         self.expected.remove(&at);
-        self.sum_sink(held, at);
+        self.sum_sink(held);
     }
 
     /// Releases the room that was kept for snapshots that do not come any more.
@@ -434,7 +431,8 @@ impl Core {
     }
 
     /// The learner has everything. It begins to build its checksum.
-    pub(crate) fn sum_sink(&mut self, held: &mut Held, at: PartitionRef) {
+    pub(crate) fn sum_sink(&mut self, held: &mut Held) {
+        let at = held.at;
         let Some(sink) = &mut held.sink else { return };
         sink.phase = SinkPhase::Summing;
         if !held.store.sums(sink.sum) {
@@ -444,7 +442,8 @@ impl Core {
     }
 
     /// Builds a slice of the learner's checksum.
-    pub(crate) fn continue_sums(&mut self, at: PartitionRef, slot: &mut Slot) {
+    pub(crate) fn continue_sums(&mut self, slot: &mut Slot) {
+        let at = slot.at;
         let Some(held) = &mut slot.held else { return };
         let Some(sink) = held.sink.as_mut().filter(|s| s.phase == SinkPhase::Summing) else {
             return;
@@ -465,12 +464,12 @@ impl Core {
     /// void.
     pub(crate) fn compare(
         &mut self,
-        at: PartitionRef,
         slot: &mut Slot,
         from: MemberId,
         (session, seq, sum): (u32, u64, u64),
         clock: u64,
     ) {
+        let at = slot.at;
         let Some(held) = &mut slot.held else { return };
         let ready = held
             .sink
@@ -486,7 +485,7 @@ impl Core {
         }
         let Some(mine) = held.store.sum(name) else {
             // It compared before, and was asked twice how much had arrived.
-            return self.sum_sink(held, at);
+            return self.sum_sink(held);
         };
         // If nothing was written since, this is the first time that the learner hears the clock.
         held.clock.hear(clock, self.now);

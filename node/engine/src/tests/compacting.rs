@@ -25,7 +25,7 @@ type Content = (Vec<u8>, u64, bool);
 /// All entries of a shard, and their addresses.
 fn entries(w: &World, n: u64) -> Vec<(Lies, Content)> {
     let slots = w.nodes[&n].shard.slots.iter();
-    let held = slots.filter_map(|(_, slot)| slot.held.as_deref());
+    let held = slots.filter_map(|slot| slot.held.as_deref());
     let all = held.flat_map(|held| {
         held.store
             .following(&None)

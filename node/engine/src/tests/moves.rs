@@ -100,7 +100,7 @@ fn a_learner_that_knows_nothing_of_its_session_begins_anew() {
     let mut w = world(73, 1_000, MoveRate::Adaptive);
     until_learned(&mut w, 500);
     w.disconnect(1, 2);
-    for (_, slot) in w.nodes.get_mut(&2).unwrap().shard.slots.iter_mut() {
+    for slot in w.nodes.get_mut(&2).unwrap().shard.slots.iter_mut() {
         slot.held.iter_mut().for_each(|held| held.sink = None);
     }
     w.connect(1, 2);
@@ -198,7 +198,7 @@ fn a_dropped_copy_is_kept_for_a_while() {
         w.nodes[&2]
             .shard
             .slots
-            .values()
+            .iter()
             .filter(|s| s.held.is_some())
             .count()
     };
@@ -275,9 +275,9 @@ fn missing_copies_are_made_before_balancing_ones() {
                 .shard
                 .slots
                 .iter()
-                .find(|(at, _)| at.partition == PartitionId(0));
+                .find(|s| s.at.partition == PartitionId(0));
             first
-                .and_then(|(_, s)| s.held.as_ref())
+                .and_then(|s| s.held.as_ref())
                 .map_or(0, |held| held.store.bytes())
         };
         let mut steps = 0;
@@ -453,7 +453,7 @@ fn a_table_turns_only_what_it_changes() {
             .shard
             .slots
             .iter()
-            .filter(|(_, slot)| slot.noticed)
+            .filter(|slot| slot.noticed)
             .count()
     };
     assert_eq!(noticed(&w), 0, "all is quiet");

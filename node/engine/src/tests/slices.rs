@@ -264,7 +264,7 @@ fn a_learner_that_hears_of_a_clear_amid_its_snapshot_comes_in_sync() {
     let left = |shard: &Shard| {
         shard
             .slots
-            .values()
+            .iter()
             .filter(|s| s.held.as_ref().is_some_and(|h| !h.store.is_sifted()))
             .count()
     };
@@ -297,7 +297,7 @@ fn upkeep_looks_at_some_partitions_at_a_time() {
     });
     for at in more {
         let slot = shard.slots.get_or_insert(at);
-        shard.core.notice(at, slot);
+        shard.core.notice(slot);
     }
     let noticed = shard.core.noticed.len();
     let now = w.now + Duration::from_millis(60);
