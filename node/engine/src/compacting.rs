@@ -18,6 +18,7 @@
 use super::entry::{Entry, LargeValue};
 use super::shaking::Shaking;
 use super::store::Place;
+use super::timers::Duty;
 use super::{Core, Shard};
 use doyen_gossip::Time;
 use doyen_placement::PartitionRef;
@@ -88,7 +89,6 @@ pub(super) struct Compacting {
     loose_after: u64,
     next_run: Time,
     run: Option<Run>,
-    next_step: Time,
     /// Until then, the gain of the last run may not be visible.
     settles_until: Time,
     /// Bytes that the present run will gain, or that the last one has gained.
@@ -401,13 +401,6 @@ impl Surveyor for Round {
     }
 }
 
-impl Compacting {
-    /// When the next step is due.
-    pub(super) fn due(&self) -> Option<Time> {
-        self.run.is_some().then_some(self.next_step)
-    }
-}
-
 impl Shard {
     /// Sets the memory that the process holds besides what this shard counts.
     pub fn set_outside(&mut self, outside: Outside) {
@@ -431,7 +424,7 @@ impl Shard {
 
     /// Starts a run if enough is loose.
     pub(super) fn look_at_loose(&mut self, now: Time) {
-        let (garbage, dropped) = (self.core.has_garbage(), self.core.dropped_bytes());
+        let (garbage, dropped) = (!self.core.garbage.is_empty(), self.core.garbage.bytes());
         let (short, least) = self.core.loose_least();
         let compacting = &mut self.core.compacting;
         let loose = compacting.outside.loose;
@@ -459,13 +452,13 @@ impl Shard {
         } else {
             Stage::shake(loose, true)
         };
-        (compacting.gain, compacting.freed, compacting.next_step) =
-            (loose, loose.min(dropped) / 2, now);
+        (compacting.gain, compacting.freed) = (loose, loose.min(dropped) / 2);
         compacting.run = Some(Run {
             rest: VecDeque::new(),
             place: Place::default(),
             stage,
         });
+        self.core.timers.set(Duty::Compact, now);
         self.enlist();
     }
 
@@ -484,11 +477,19 @@ impl Shard {
 
     /// Takes the next step of the run.
     pub(super) fn compact_due(&mut self, now: Time) {
-        if self.core.compacting.run.is_none() || now < self.core.compacting.next_step {
+        if !self.core.timers.take(Duty::Compact, now) {
             return;
         }
         let (short, _) = self.core.loose_least();
-        self.core.compacting.next_step = if short { now } else { now + PAUSE };
+        let next = if short { now } else { now + PAUSE };
+        self.core.timers.rest(Duty::Compact, next);
+        self.compact_some(now);
+        if self.core.compacting.run.is_some() {
+            self.core.timers.want(Duty::Compact);
+        }
+    }
+
+    fn compact_some(&mut self, now: Time) {
         let mut work = 0;
         while work < STEP_WORK {
             let Some(run) = &mut self.core.compacting.run else {
@@ -496,7 +497,7 @@ impl Shard {
             };
             if let Stage::Shake { shaking, .. } = &mut run.stage {
                 match shaking.step(now) {
-                    Some(next) => self.core.compacting.next_step = next,
+                    Some(next) => self.core.timers.rest(Duty::Compact, next),
                     None => self.end_stage(now),
                 }
                 return;
@@ -618,7 +619,7 @@ impl Core {
             gain,
             ..
         } = &self.compacting;
-        if self.compacting.dropped > 0 || self.has_garbage() {
+        if self.compacting.dropped > 0 || !self.garbage.is_empty() {
             self.loose()
         } else if run.is_some() || self.now < *settles_until {
             self.loose().min(*gain)

@@ -37,6 +37,7 @@ use super::ahead::Ahead;
 use super::frame::{self, Frame, Headroom};
 use super::replication::WINDOW;
 use super::store::{Cursor, Store};
+use super::timers::Duty;
 use super::{Core, ENTRY_WORK, Held, Lane, PartitionRef, Request, SLICE, Shard, Slot};
 use crate::fault::{self, Point};
 use crate::mutant::{self, broken};
@@ -281,8 +282,6 @@ pub(super) struct Copying {
     lacking: usize,
     /// Snapshots that wait to begin, as far as known since all were last counted.
     waiting: VecDeque<(PartitionRef, MemberId)>,
-    /// A snapshot has ended since, so another has its place.
-    ended: bool,
 }
 
 impl Copying {
@@ -292,7 +291,7 @@ impl Copying {
         slots: impl Iterator<Item = &'a Slot>,
         leaving: &BTreeSet<MemberId>,
     ) {
-        (self.all, self.lacking, self.ended) = (0, 0, false);
+        (self.all, self.lacking) = (0, 0);
         // Waiting snapshots enlist again.
         self.waiting.clear();
         for slot in slots {
@@ -301,11 +300,6 @@ impl Copying {
                 under_way => self.add(slot.is_repaired(leaving), under_way),
             }
         }
-    }
-
-    /// Whether a snapshot has ended in whose place another may begin.
-    pub(super) fn is_due(&self) -> bool {
-        self.ended && !self.waiting.is_empty()
     }
 
     /// Missing copies do not wait for copies that only balance load and hold all places: they have
@@ -322,15 +316,14 @@ impl Copying {
     fn end(&mut self, lacks: bool) {
         self.all = self.all.saturating_sub(1);
         self.lacking = self.lacking.saturating_sub(usize::from(lacks));
-        self.ended = true;
     }
 }
 
 impl Shard {
     /// Begins waiting snapshots in place of ended ones. Waiting for the next look at all partitions
     /// would waste a good part of the time.
-    pub(super) fn begin_copies(&mut self) {
-        if !std::mem::take(&mut self.core.copying.ended) {
+    pub(super) fn begin_copies(&mut self, now: Time) {
+        if !self.core.timers.take(Duty::Begin, now) {
             return;
         }
         let most = self.core.limits.copies_max;
@@ -600,6 +593,7 @@ impl Core {
                     && !std::mem::replace(&mut teaching.queued, true)
                 {
                     self.to_copy.push_back((at, id));
+                    self.timers.want(Duty::Copy);
                 }
                 if teaching.queued {
                     // The learner waits for this node, not this node for it.
@@ -618,7 +612,7 @@ impl Core {
             }
             // In order with the log, so the learner compares at exactly this sequence.
             Phase::Comparable if !summed(store, teaching.sum, &mut self.worked) => {
-                self.timers.insert((now + Duration::from_millis(1), at));
+                self.timers.wake(at, now + Duration::from_millis(1));
             }
             Phase::Comparable if link.next == log.last() + 1 => {
                 if let Some(sum) = store.sum(teaching.sum) {
@@ -756,6 +750,7 @@ impl Core {
         if teaching.unacked.len() < self.limits.chunks_in_flight {
             teaching.queued = true;
             self.to_copy.push_back((at, id));
+            self.timers.want(Duty::Copy);
         }
     }
 
@@ -940,14 +935,14 @@ impl Core {
         }) = self.late_acks.front()
         {
             if let Err(next) = self.pace.may_take(now) {
-                self.ack_at = next;
-                return;
+                return self.timers.set(Duty::Ack, next);
             }
             self.late_acks.pop_front();
             self.pace.taken(bytes);
             self.peers
                 .send(from, Lane::Calls, &Frame::ChunkAck { at, session, index });
         }
+        self.timers.cancel(Duty::Ack);
     }
 
     /// The learner has received everything.
@@ -997,6 +992,7 @@ impl Core {
             let sum = teaching.sum;
             self.stats.caught_up += u64::from(teaching.resumed);
             self.copying.end(lacks);
+            self.timers.set(Duty::Begin, now);
             if let Some(held) = &mut slot.held {
                 held.store.end_sum(sum);
             }

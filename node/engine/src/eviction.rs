@@ -30,6 +30,7 @@ use super::op::{Failure, Outcome};
 #[cfg(any(test, feature = "fuzz"))]
 use super::store::Key;
 use super::store::{Effect, Victim, Wanted};
+use super::timers::Duty;
 use super::upkeep::UPKEEP;
 use super::{Core, Held, PartitionRef, Shard, Slot};
 use doyen_gossip::Time;
@@ -96,7 +97,6 @@ pub(super) struct Evicting {
     own: Pressure,
     /// The partitions whose turn it is, and how many keys of each.
     queue: VecDeque<(PartitionRef, usize)>,
-    next_step: Time,
     next_look: Time,
     /// A write has made room since the last check.
     pressed: bool,
@@ -120,18 +120,12 @@ impl Evicting {
                 excess: 0,
             },
             queue: VecDeque::new(),
-            next_step: now,
             next_look: now,
             pressed: false,
             barren: false,
             #[cfg(any(test, feature = "fuzz"))]
             gone: VecDeque::new(),
         }
-    }
-
-    /// When the next step is due.
-    pub(super) fn due(&self) -> Option<Time> {
-        (!self.queue.is_empty()).then_some(self.next_step)
     }
 }
 
@@ -187,6 +181,7 @@ impl Shard {
         core.peers.look_at_memory(members, pressed);
         if !core.has_excess() {
             core.evicting.queue.clear();
+            core.timers.cancel(Duty::Evict);
             core.evicting.barren = false;
         } else if core.evicting.queue.is_empty() {
             self.note_evictable();
@@ -224,14 +219,17 @@ impl Shard {
             }
         }
         core.evicting.queue.rotate_left(first);
+        if !core.evicting.queue.is_empty() {
+            core.timers.want(Duty::Evict);
+        }
     }
 
     /// Evicts some keys.
     pub(super) fn evict_due(&mut self, now: Time) {
-        if self.core.evicting.queue.is_empty() || now < self.core.evicting.next_step {
+        if !self.core.timers.take(Duty::Evict, now) {
             return;
         }
-        self.core.evicting.next_step = now + PAUSE;
+        self.core.timers.rest(Duty::Evict, now + PAUSE);
         let mut left = STEP;
         while left > 0
             && let Some((at, turn)) = self.core.evicting.queue.pop_front()
@@ -247,7 +245,9 @@ impl Shard {
             self.core.notice(slot);
             left -= some;
         }
-        if self.core.evicting.queue.is_empty() && self.core.has_excess() {
+        if !self.core.evicting.queue.is_empty() {
+            self.core.timers.want(Duty::Evict);
+        } else if self.core.has_excess() {
             self.note_evictable();
         }
     }
@@ -378,7 +378,7 @@ impl Core {
     }
 
     fn soon(&mut self, at: PartitionRef) -> Made {
-        self.timers.insert((self.now + ROOM_PAUSE, at));
+        self.timers.wake(at, self.now + ROOM_PAUSE);
         Made::Soon
     }
 

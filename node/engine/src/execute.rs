@@ -86,7 +86,7 @@ impl Core {
         let at = slot.at;
         let Some(held) = &slot.held else { return };
         if executed.seq <= held.log.committed() {
-            return self.ready.push_back((at, executed));
+            return self.ready.push(at, executed, &mut self.timers);
         }
         let alone = held
             .lead

@@ -92,7 +92,7 @@ impl Core {
             if !broken(&mutant::DEAF_TO_THE_CLOCK) {
                 held.clock.hear(head.clock, self.now);
             }
-            held.log.commit(head.committed, &mut self.garbage);
+            self.commit(held, head.committed);
             held.wanted = None;
             self.acknowledge(held, from, head.epoch);
         }
@@ -129,7 +129,7 @@ impl Core {
         let (before, sifted) = (held.bytes(), held.store.is_sifted());
         held.fence = head.epoch;
         // Committed entries are dropped first: the new entries reuse their memory.
-        held.log.commit(head.committed, &mut self.garbage);
+        self.commit(held, head.committed);
         held.log.trim(self.tail_bytes(held.store.bytes()), u64::MAX);
         let mut seq = head.first;
         for logged in entries {
@@ -147,13 +147,13 @@ impl Core {
             held.expire_alone(self.now);
         }
         // Entries that came again may be committed already.
-        held.log.commit(head.committed, &mut self.garbage);
+        self.commit(held, head.committed);
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
         if head.first < seq {
             self.acknowledge(held, from, head.epoch);
         }
         if sifted && !held.store.is_sifted() {
-            self.timers.insert((self.now, head.at));
+            self.timers.wake(head.at, self.now);
         }
         self.prepare_sink(slot);
     }

@@ -40,6 +40,7 @@ mod frame;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
+mod garbage;
 mod halving;
 mod index;
 mod inspect;
@@ -50,6 +51,7 @@ pub mod mutant;
 mod pace;
 mod peers;
 mod published;
+mod ready;
 mod replication;
 mod reshaping;
 mod scan;
@@ -59,6 +61,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod timers;
 mod upkeep;
 
 use bytes::{Bytes, BytesMut};
@@ -80,6 +83,7 @@ use eviction::Evicting;
 use following::Follow;
 use forwarding::{Call, Calls, Executed, Source};
 use frame::Frame;
+use garbage::Garbage;
 use halving::Halving;
 use log::Log;
 use mutant::broken;
@@ -87,12 +91,14 @@ use op::{Failure, Operation, Outcome, PartitionOperation, Work};
 use pace::Pace;
 use peers::Peers;
 use published::Published;
+use ready::Ready;
 use replication::{Clock, Lead};
 use slots::Slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Map, Store};
+use store::Store;
+use timers::{Duty, Timers};
 
 pub use api::{Lane, Limits, Malformed, Patience, Request, Stats, Token};
 pub use clients::PARK;
@@ -154,14 +160,12 @@ struct Core {
     arrived: Option<(TableName, Arc<Table>)>,
     /// The installed table in the encoding for clients.
     published: Published,
-    /// When outcomes of clients are next retired.
-    next_retire: Time,
     peers: Peers,
     /// Partitions with calls that wait for a crowded peer, in the order in which they began to
     /// wait.
     crowded: BTreeMap<MemberId, VecDeque<PartitionRef>>,
     /// Executed and committed calls. `release` decides whether they may be answered.
-    ready: VecDeque<(PartitionRef, Executed)>,
+    ready: Ready,
     outcomes: VecDeque<(Token, Outcome)>,
     /// Local calls that were executed and changed nothing, and whose outcomes are lost.
     overtaken: VecDeque<(Token, Work)>,
@@ -181,29 +185,21 @@ struct Core {
     holding: usize,
     used: bool,
     asked_used: bool,
-    /// Partitions with timers.
-    timers: BTreeSet<(Time, PartitionRef)>,
-    /// Dropped maps, which are freed in slices.
-    garbage: Vec<Map>,
-    old_logs: Vec<Log>,
-    /// Partitions that still draw from former ones, and when they draw next.
+    timers: Timers,
+    garbage: Garbage,
+    /// Partitions that still draw from former ones.
     drawing: VecDeque<PartitionRef>,
-    draw_at: Time,
-    free_at: Time,
-    /// Partitions with overdue keys, and when some of those are expired next.
+    /// Partitions with overdue keys.
     expiring: VecDeque<PartitionRef>,
-    expire_at: Time,
     evicting: Evicting,
     compacting: Compacting,
-    /// Learners that may be sent a part of their snapshot, and when the next part is due.
+    /// Learners that may be sent a part of their snapshot.
     to_copy: VecDeque<(PartitionRef, MemberId)>,
-    copy_at: Time,
     pace: Pace,
     /// At the last check, the pace allowed nothing more.
     paced: bool,
-    /// Chunks that arrived and are acknowledged as the pace allows, and when the next ack is due.
+    /// Chunks that arrived and are acknowledged as the pace allows.
     late_acks: VecDeque<LateAck>,
-    ack_at: Time,
     /// Snapshots whose table is not installed here yet, with their senders.
     early: BTreeMap<PartitionRef, (MemberId, Opening)>,
     /// Reads in this pass that were answered at once.
@@ -216,12 +212,10 @@ struct Core {
     noticed: Vec<PartitionRef>,
     /// Partitions that the present upkeep must still look at.
     looking_at: VecDeque<PartitionRef>,
-    next_upkeep: Time,
     /// The present upkeep gives up the calls that were due at this time.
     gives_up_to: Time,
     /// Bytes of values and frames handled since `take_work`.
     worked: usize,
-    next_round: Time,
     /// When loads were last measured, and how often they were.
     measured: (Time, u32),
 }
@@ -521,11 +515,10 @@ impl Shard {
             arriving: None,
             published: Published::default(),
             arrived: None,
-            next_retire: now + clients::RETENTION,
             peers: Peers::new(limits.owed_bytes_max()),
             limits,
             crowded: BTreeMap::new(),
-            ready: VecDeque::new(),
+            ready: Ready::default(),
             outcomes: VecDeque::new(),
             overtaken: VecDeque::new(),
             requests: VecDeque::new(),
@@ -541,32 +534,24 @@ impl Shard {
             holding: 0,
             used: false,
             asked_used: false,
-            timers: BTreeSet::new(),
-            garbage: Vec::new(),
-            old_logs: Vec::new(),
+            timers: Timers::default(),
+            garbage: Garbage::default(),
             drawing: VecDeque::new(),
-            draw_at: now,
-            free_at: now,
             expiring: VecDeque::new(),
-            expire_at: now,
             evicting: Evicting::new(now),
             compacting: Compacting::default(),
             to_copy: VecDeque::new(),
-            copy_at: now,
             pace: Pace::new(now),
             paced: false,
             late_acks: VecDeque::new(),
             early: BTreeMap::new(),
-            ack_at: now,
             read: 0,
             copies_wait: false,
             forgotten: BTreeSet::new(),
             worked: 0,
             noticed: Vec::new(),
             looking_at: VecDeque::new(),
-            next_upkeep: now,
             gives_up_to: Time::ZERO,
-            next_round: now,
             measured: (now, 0),
         };
         Self {
@@ -579,7 +564,13 @@ impl Shard {
     pub fn install(&mut self, now: Time, view: View) {
         self.core.now = now;
         // Calls that wait for `release` are checked again under the new tables.
-        while let Some((at, executed)) = self.core.ready.pop_back() {
+        for (at, executed) in self
+            .core
+            .ready
+            .take(&mut self.core.timers)
+            .into_iter()
+            .rev()
+        {
             if let Some(slot) = self.slots.get_mut(at) {
                 slot.calls.waiting.push_front(executed);
             }
@@ -605,6 +596,10 @@ impl Shard {
             .map(|(at, since, time)| (*at, (*since, *time)))
             .collect();
         let former = self.core.view.replace(view.clone());
+        if former.is_none() {
+            self.core.timers.set(Duty::Round, now);
+            self.core.timers.set(Duty::Retire, now + clients::RETENTION);
+        }
         self.core.arrived = None;
         self.core
             .published
@@ -708,11 +703,12 @@ impl Shard {
         self.slots
             .iter_mut()
             .for_each(|slot| self.core.discard(slot));
-        heir.core.garbage.append(&mut self.core.garbage);
-        heir.core.old_logs.append(&mut self.core.old_logs);
+        let garbage = std::mem::take(&mut self.core.garbage);
+        heir.core.garbage.inherit(garbage, &mut heir.core.timers);
         let mut ready: BTreeMap<PartitionRef, Vec<Executed>> = BTreeMap::new();
         self.core
             .ready
+            .take(&mut self.core.timers)
             .into_iter()
             .for_each(|(at, executed)| ready.entry(at).or_default().push(executed));
         let calls = self.slots.into_iter().flat_map(move |slot| {
@@ -923,9 +919,8 @@ impl Shard {
             tried: None,
         };
         self.core.outstanding += 1;
-        self.core
-            .ready
-            .push_back((at, Executed::of(call, 0, outcome, false)));
+        let executed = Executed::of(call, 0, outcome, false);
+        self.core.ready.push(at, executed, &mut self.core.timers);
     }
 
     /// Whether a read or committed outcome may be answered (rule 8), by a clock and a lease that
@@ -1026,7 +1021,7 @@ impl Shard {
                 .iter()
                 .flat_map(|s| s.calls.all())
                 .map(|(source, _)| source);
-            let calls = calls.chain(self.core.ready.iter().map(|(_, e)| e.asker.source));
+            let calls = calls.chain(self.core.ready.sources());
             let live = calls
                 .filter_map(|source| source.token())
                 .chain(self.core.outcomes.iter().map(|(t, _)| *t));
@@ -1082,11 +1077,7 @@ impl Shard {
         self.admit(peer);
         self.core.early.retain(|_, (from, _)| *from != peer);
         self.core.pull_again(peer);
-        let before = self.core.ready.len();
-        self.core
-            .ready
-            .retain(|(_, e)| e.asker.source.peer() != Some(peer));
-        let mut dropped = before - self.core.ready.len();
+        let mut dropped = self.core.ready.drop_of(peer, &mut self.core.timers);
         for slot in self.slots.iter_mut().filter(|s| !s.calls.is_empty()) {
             if slot.calls.sent_to == Some(peer) {
                 slot.calls.unsend();
@@ -1374,7 +1365,7 @@ impl Shard {
                 if slot.calls.refused(n, attempt) {
                     let pause = core.backoff(RETRY.0, RETRY.1, slot.calls.refusals);
                     slot.calls.refusals += 1;
-                    core.timers.insert((core.now + pause, slot.at));
+                    core.timers.wake(slot.at, core.now + pause);
                 }
             }
             Frame::Align {
@@ -1482,7 +1473,7 @@ impl Shard {
             .slots
             .iter()
             .filter(|slot| !slot.calls.parked.is_empty() && slot.primary() == Some(primary));
-        self.core.timers.extend(parked.map(|slot| (soon, slot.at)));
+        parked.for_each(|slot| self.core.timers.wake(slot.at, soon));
     }
 
     /// Releases outcomes that may be answered. Call it after a batch of inputs, with a clock and a
@@ -1499,7 +1490,7 @@ impl Shard {
         }
         let read = std::mem::take(&mut self.core.read);
         self.core.pace.answered(passed, read);
-        while let Some((at, executed)) = self.core.ready.pop_front() {
+        while let Some((at, executed)) = self.core.ready.pop() {
             let asker = executed.asker;
             if !executed.hurried {
                 let waited = self
@@ -1521,6 +1512,7 @@ impl Shard {
             };
             self.core.answer(slot, asker, executed.outcome);
         }
+        self.core.ready.settle(&mut self.core.timers);
     }
 
     /// The next released outcome.
@@ -1698,7 +1690,7 @@ impl Core {
             return;
         }
         if self.noticed.is_empty() {
-            self.next_upkeep = self.now + upkeep::UPKEEP;
+            self.timers.set(Duty::Upkeep, self.now + upkeep::UPKEEP);
         }
         self.noticed.push(slot.at);
     }

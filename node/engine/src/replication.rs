@@ -11,10 +11,11 @@
 //! learner whose admission was asked for, until another epoch is installed (rule 7).
 
 use super::copying::Teaching;
-use super::forwarding::{Asker, Call, Source, note_order};
+use super::forwarding::{Asker, Call, Executed, Source, note_order};
 use super::frame::{self, Ack, Frame, Head};
 use super::log::{Log, begin_anew};
 use super::peers::Wait;
+use super::timers::Duty;
 use super::upkeep::{EXPIRE_SLICE, UPKEEP};
 use super::{Assigned, Core, Held, Lane, Slot};
 use crate::mutant::{self, broken};
@@ -334,7 +335,7 @@ impl Core {
                 said_still: None,
                 halve_at: None,
             });
-            self.timers.insert((opens_at, at));
+            self.timers.wake(at, opens_at);
         }
         let now = self.now;
         let in_sync: BTreeSet<MemberId> =
@@ -354,7 +355,7 @@ impl Core {
         lead.serving = serving;
         if let Some(said) = said.filter(|said| !lead.open && *said != lead.opens_at) {
             lead.opens_at = said;
-            self.timers.insert((said, at));
+            self.timers.wake(at, said);
         }
         let gone: Vec<MemberId> = lead
             .links
@@ -513,8 +514,7 @@ impl Core {
     pub(super) fn discard(&mut self, slot: &mut Slot) {
         if let Some(mut held) = slot.held.take() {
             self.memory = self.memory.saturating_sub(held.bytes());
-            self.garbage.append(&mut held.store.take());
-            self.old_logs.push(held.log);
+            self.drop_contents(&mut held);
         }
     }
 
@@ -833,7 +833,8 @@ impl Core {
         // Deposed by an accepted table: this node commits nothing more (rule 10: its ack was the
         // seal).
         if (lead.serving || broken(&mutant::COMMITS_DEPOSED)) && point > log.committed() {
-            log.commit(point, &mut self.garbage);
+            self.garbage
+                .collect(&mut self.timers, |maps| log.commit(point, maps));
             let share = self.tail_bytes(held.store.bytes());
             trim(held, share, &mut self.memory);
         }
@@ -850,22 +851,15 @@ impl Core {
             lead.open = true;
             self.opened.push((at, lead.since));
             // Parked writes are executed later, not from within the present call.
-            self.timers.insert((self.now, at));
+            self.timers.wake(at, self.now);
         }
         if lead.serving || broken(&mutant::COMMITS_DEPOSED) {
             let committed = log.committed();
-            while slot
-                .calls
-                .waiting
-                .front()
-                .is_some_and(|e| e.seq <= committed)
+            let due = |e: &Executed| e.seq <= committed;
+            while slot.calls.waiting.front().is_some_and(due)
+                && let Some(executed) = slot.calls.waiting.pop_front()
             {
-                self.ready.extend(
-                    slot.calls
-                        .waiting
-                        .pop_front()
-                        .map(|executed| (at, executed)),
-                );
+                self.ready.push(slot.at, executed, &mut self.timers);
             }
             begin_anew(&mut slot.calls.waiting);
         }
@@ -1073,6 +1067,7 @@ impl Core {
         if expires && !slot.expiring && held.store.is_overdue(held.clock.advance(self.now)) {
             slot.expiring = true;
             self.expiring.push_back(at);
+            self.timers.want(Duty::Expire);
         }
     }
 

@@ -22,6 +22,7 @@ use super::forwarding::{Call, note_order};
 use super::log::Log;
 use super::op::{Failure, Outcome, Work};
 use super::store::{Key, Portion};
+use super::timers::Duty;
 use super::{Core, Held, PartitionRef, Shard, Slot, Slots};
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
@@ -240,8 +241,11 @@ impl Shard {
         let dedup = Dedup::of_all(former.iter().map(|(held, _)| &held.dedup));
         let mut stores = Vec::new();
         for (held, behind_ms) in former {
-            stores.push(held.store.into_former(behind_ms, &mut self.core.garbage));
-            self.core.old_logs.push(held.log);
+            let core = &mut self.core;
+            let Held { store, log, .. } = *held;
+            let former = |maps: &mut _| store.into_former(behind_ms, maps);
+            stores.push(core.garbage.collect(&mut core.timers, former));
+            core.garbage.add(log, &mut core.timers);
         }
         for partition in &mine {
             let at = PartitionRef {
@@ -321,22 +325,31 @@ impl Shard {
 
     /// Draws some more keys.
     pub(super) fn draw_due(&mut self, now: Time) {
-        if now < self.core.draw_at {
+        if !self.core.timers.take(Duty::Draw, now) {
             return;
         }
         let Some(at) = self.core.drawing.front().copied() else {
             return;
         };
-        self.core.draw_at = now + DRAW_PAUSE;
+        self.core.timers.rest(Duty::Draw, now + DRAW_PAUSE);
+        self.draw_more(at);
+        if !self.core.drawing.is_empty() {
+            self.core.timers.want(Duty::Draw);
+        }
+    }
+
+    fn draw_more(&mut self, at: PartitionRef) {
         let Some(slot) = self.slots.get_mut(at) else {
             self.core.drawing.pop_front();
             return;
         };
         if let Some(held) = slot.held.as_deref_mut() {
             let before = held.bytes();
-            held.store
-                .draw_some(self.core.limits.drawn_max, &mut self.core.garbage);
-            self.core.memory = (self.core.memory + held.bytes()).saturating_sub(before);
+            let core = &mut self.core;
+            let most = core.limits.drawn_max;
+            core.garbage
+                .collect(&mut core.timers, |maps| held.store.draw_some(most, maps));
+            core.memory = (core.memory + held.bytes()).saturating_sub(before);
         }
         if slot.held.as_ref().is_none_or(|held| held.store.is_whole()) {
             slot.drawing = false;
@@ -369,6 +382,7 @@ impl Core {
             .is_some_and(|held| !held.store.is_whole());
         if draws && !std::mem::replace(&mut slot.drawing, true) {
             self.drawing.push_back(at);
+            self.timers.want(Duty::Draw);
         }
     }
 

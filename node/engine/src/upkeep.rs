@@ -7,10 +7,8 @@
 //! ```
 //! Each step is bounded for one tick, and `poll_timeout` says when the next one is due.
 
-use super::forwarding::Executed;
-use super::log::Log;
-use super::store::Map;
-use super::{Core, Shard, clients};
+use super::timers::Duty;
+use super::{Core, Held, Shard, clients};
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use std::collections::VecDeque;
@@ -48,22 +46,23 @@ impl Shard {
         self.core.now = now;
         self.wake_due(now);
         // Answers that were not released for lack of a lease.
-        while self.core.ready.front().is_some_and(|(_, e)| e.until <= now) {
-            if let Some((at, executed)) = self.core.ready.pop_front()
-                && let Some(slot) = self.slots.get_mut(at)
-            {
-                self.core.fail_executed(slot, executed);
+        if self.core.timers.take(Duty::GiveUp, now) {
+            while let Some((at, executed)) = self.core.ready.pop_late(now) {
+                if let Some(slot) = self.slots.get_mut(at) {
+                    self.core.fail_executed(slot, executed);
+                }
             }
+            self.core.ready.settle(&mut self.core.timers);
         }
-        if self.core.upkeep_at() <= now {
-            self.upkeep(now);
-        }
+        self.upkeep(now);
+        self.retire_due(now);
         self.draw_due(now);
         self.expire_due(now);
         self.evict_due(now);
         self.compact_due(now);
-        self.begin_copies();
+        self.begin_copies(now);
         self.copy_due(now);
+        // The pace may have risen since the next ack got its time.
         self.core.ack_chunks(now);
         self.core.free(now);
     }
@@ -71,31 +70,13 @@ impl Shard {
     /// When `tick` is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        let core = &self.core;
-        let upkeep = core.view.is_some().then(|| core.upkeep_at());
-        let timer = core.timers.first().map(|(t, _)| *t);
-        let ready = core.ready.front().map(|(_, e)| e.until);
-        let expiry = (!core.expiring.is_empty()).then_some(core.expire_at);
-        let eviction = core.evicting.due();
-        let compaction = core.compacting.due();
-        let copy = (!core.to_copy.is_empty()).then_some(core.copy_at);
-        let begins = core.copying.is_due().then_some(core.now);
-        let acks = (!core.late_acks.is_empty()).then_some(core.ack_at);
-        let draw = (!core.drawing.is_empty()).then_some(core.draw_at);
-        let garbage = core.has_garbage().then_some(core.free_at);
-        [
-            upkeep, timer, ready, expiry, eviction, compaction, begins, copy, acks, draw, garbage,
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        self.core.timers.next()
     }
 
     /// Wakes partitions whose timers are due. Most of their work is checksums.
     fn wake_due(&mut self, now: Time) {
         let before = self.core.worked;
-        while let Some((_, at)) = self.core.timers.first().copied().filter(|(t, _)| *t <= now) {
-            self.core.timers.pop_first();
+        while let Some(at) = self.core.timers.take_partition(now) {
             if let Some(slot) = self.slots.get_mut(at) {
                 self.core.wake(slot);
                 self.core.notice(slot);
@@ -109,8 +90,22 @@ impl Shard {
 
     fn upkeep(&mut self, now: Time) {
         if self.core.looking_at.is_empty() {
-            self.begin_upkeep(now);
+            let round = self.core.timers.take(Duty::Round, now);
+            if !self.core.timers.take(Duty::Upkeep, now) && !round {
+                return;
+            }
+            self.begin_upkeep(now, round);
         }
+        self.look();
+        if self.core.looking_at.is_empty() {
+            self.core.timers.cancel(Duty::Look);
+        } else {
+            self.core.timers.set(Duty::Look, now);
+        }
+    }
+
+    /// Looks at some partitions.
+    fn look(&mut self) {
         for _ in 0..UPKEEP_SLICE {
             let Some(at) = self.core.looking_at.pop_front() else {
                 return;
@@ -132,14 +127,7 @@ impl Shard {
     /// later write on its key, it would be sent again as if that write did not exist.
     fn begin_giving_up(&mut self, now: Time) {
         self.core.gives_up_to = now;
-        let due = |(_, executed): &(_, Executed)| executed.until <= now;
-        if !self.core.ready.iter().any(due) {
-            return;
-        }
-        let (late, left) = std::mem::take(&mut self.core.ready)
-            .into_iter()
-            .partition::<VecDeque<_>, _>(due);
-        self.core.ready = left;
+        let late = self.core.ready.take_late(now, &mut self.core.timers);
         for (at, executed) in late {
             if let Some(slot) = self.slots.get_mut(at) {
                 self.core.fail_executed(slot, executed);
@@ -147,14 +135,16 @@ impl Shard {
         }
     }
 
-    fn begin_upkeep(&mut self, now: Time) {
+    fn begin_upkeep(&mut self, now: Time, round: bool) {
         self.begin_giving_up(now);
         self.core.pace.judge(now);
         self.core.tell_headroom();
         self.look_at_memory(now);
         let mut noticed = std::mem::take(&mut self.core.noticed);
-        if self.core.next_round <= now {
-            self.core.next_round = now + ROUND;
+        // A round looks at all that is noticed, too.
+        self.core.timers.cancel(Duty::Upkeep);
+        if round {
+            self.core.timers.set(Duty::Round, now + ROUND);
             self.core.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
             let arrives = |at| {
                 self.slots
@@ -168,27 +158,33 @@ impl Shard {
             noticed = self.slots.iter().map(|slot| slot.at).collect();
             self.core.greet_clients();
             self.measure(now);
-            if self.core.next_retire <= now {
-                self.core.next_retire = now
-                    + if broken(&mutant::RETIRES_EARLY) {
-                        clients::FRESH
-                    } else {
-                        clients::RETENTION
-                    };
-                self.slots
-                    .iter_mut()
-                    .filter_map(|s| s.held.as_mut())
-                    .for_each(|h| h.dedup.retire_clients());
-            }
         } else {
             noticed.sort_unstable();
         }
+        self.core.timers.cancel(Duty::Begin);
         // A partition that is being copied is not quiet, so it is among these.
         self.core.copying.count(
             noticed.iter().filter_map(|at| self.slots.get(*at)),
             &self.core.leaving,
         );
         self.core.looking_at = VecDeque::from(noticed);
+    }
+
+    /// Forgets outcomes of clients.
+    fn retire_due(&mut self, now: Time) {
+        if !self.core.timers.take(Duty::Retire, now) {
+            return;
+        }
+        let next = if broken(&mutant::RETIRES_EARLY) {
+            clients::FRESH
+        } else {
+            clients::RETENTION
+        };
+        self.core.timers.set(Duty::Retire, now + next);
+        self.slots
+            .iter_mut()
+            .filter_map(|s| s.held.as_mut())
+            .for_each(|h| h.dedup.retire_clients());
     }
 
     /// Checks whether a missing copy is on its way. It goes before copies that only balance load.
@@ -202,10 +198,10 @@ impl Shard {
 
     /// Expires some keys of the partitions with overdue keys.
     fn expire_due(&mut self, now: Time) {
-        if self.core.expiring.is_empty() || now < self.core.expire_at {
+        if !self.core.timers.take(Duty::Expire, now) {
             return;
         }
-        self.core.expire_at = now + EXPIRE_PAUSE;
+        self.core.timers.rest(Duty::Expire, now + EXPIRE_PAUSE);
         let mut left = EXPIRE_STEP;
         while left > 0
             && let Some(at) = self.core.expiring.pop_front()
@@ -218,6 +214,9 @@ impl Shard {
                 self.core.expiring.push_back(at);
             }
             self.core.notice(slot);
+        }
+        if !self.core.expiring.is_empty() {
+            self.core.timers.want(Duty::Expire);
         }
     }
 
@@ -237,25 +236,26 @@ impl Shard {
     /// There are no clients at the moment: work that pauses for them is due.
     pub fn go_on(&mut self) {
         if self.pauses() {
-            self.core.draw_at = Time::ZERO;
+            self.core.timers.rest(Duty::Draw, Time::ZERO);
             if !self.core.paced {
-                self.core.copy_at = Time::ZERO;
+                self.core.timers.rest(Duty::Copy, Time::ZERO);
             }
         }
     }
 
     /// Sends some parts of the snapshots whose learners have room.
     fn copy_due(&mut self, now: Time) {
-        if self.core.to_copy.is_empty() || now < self.core.copy_at {
+        if !self.core.timers.take(Duty::Copy, now) {
             return;
         }
-        self.core.copy_at = now + COPY_PAUSE;
+        self.core.timers.rest(Duty::Copy, now + COPY_PAUSE);
         self.core.paced = false;
         let before = self.core.worked;
         let mut waiting = 0;
         while self.core.worked - before < COPY_WORK_MAX && waiting < self.core.to_copy.len() {
             if let Err(next) = self.core.pace.may_send(now) {
-                self.core.copy_at = next.max(now + COPY_PAUSE);
+                let next = next.max(now + COPY_PAUSE);
+                self.core.timers.rest(Duty::Copy, next);
                 self.core.paced = true;
                 break;
             }
@@ -271,37 +271,31 @@ impl Shard {
             }
         }
         self.core.copies_wait = waiting > 0 && waiting >= self.core.to_copy.len();
+        if !self.core.to_copy.is_empty() {
+            self.core.timers.want(Duty::Copy);
+        }
         self.core.worked = before;
     }
 }
 
 impl Core {
-    /// When upkeep is due.
-    fn upkeep_at(&self) -> Time {
-        if !self.looking_at.is_empty() {
-            return self.now;
-        }
-        if self.noticed.is_empty() {
-            self.next_round
-        } else {
-            self.next_upkeep.min(self.next_round)
-        }
+    /// A partition's log is committed up to here. Maps that no undo needs any more are freed.
+    pub(super) fn commit(&mut self, held: &mut Held, seq: u64) {
+        self.garbage
+            .collect(&mut self.timers, |maps| held.log.commit(seq, maps));
     }
 
-    pub(super) fn has_garbage(&self) -> bool {
-        !self.garbage.is_empty() || !self.old_logs.is_empty()
-    }
-
-    /// Bytes that were dropped and are not freed yet. Each map and log counts as a whole until all
-    /// of it is freed.
-    pub(super) fn dropped_bytes(&self) -> u64 {
-        let maps = self.garbage.iter().map(Map::bytes).sum::<usize>();
-        (maps + self.old_logs.iter().map(Log::bytes).sum::<usize>()) as u64
+    /// Drops all contents. They are freed in slices.
+    pub(super) fn drop_contents(&mut self, held: &mut Held) {
+        self.garbage
+            .collect(&mut self.timers, |maps| maps.append(&mut held.store.take()));
+        self.garbage
+            .add(std::mem::take(&mut held.log), &mut self.timers);
     }
 
     /// Frees a slice of what was dropped.
     fn free(&mut self, now: Time) {
-        if now < self.free_at || !self.has_garbage() {
+        if !self.timers.take(Duty::Free, now) {
             return;
         }
         // If memory is short, writes wait for this.
@@ -311,17 +305,10 @@ impl Core {
         } else {
             (FREE_SLICE, FREE_PAUSE)
         };
-        self.free_at = now + pause;
-        if let Some(map) = self.garbage.last_mut() {
-            if !map.shed(slice) {
-                let shed = self.garbage.pop();
-                self.garbage
-                    .extend(shed.into_iter().flat_map(Map::into_former));
-            }
-        } else if let Some(log) = self.old_logs.last_mut()
-            && !log.shed(slice, &mut self.garbage)
-        {
-            self.old_logs.pop();
+        self.timers.rest(Duty::Free, now + pause);
+        self.garbage.free(slice);
+        if !self.garbage.is_empty() {
+            self.timers.want(Duty::Free);
         }
     }
 }

@@ -151,13 +151,14 @@ impl Core {
         self.pace.taken(self.first_chunk(bytes));
         self.expected.insert(at, bytes);
         self.memory = self.memory.saturating_sub(held.bytes());
-        self.garbage.append(&mut held.store.take());
+        self.garbage
+            .collect(&mut self.timers, |maps| maps.append(&mut held.store.take()));
         held.was_in_sync = false;
         held.store = held.store.emptied();
         held.store
             .keep_tombstones(!broken(&mutant::RAISES_THE_DEAD));
-        self.old_logs
-            .push(std::mem::replace(&mut held.log, Log::after(seq)));
+        let log = std::mem::replace(&mut held.log, Log::after(seq));
+        self.garbage.add(log, &mut self.timers);
         if !broken(&mutant::KEEPS_OUTCOMES) {
             held.dedup = Dedup::default();
         }
@@ -387,9 +388,11 @@ impl Core {
         };
         let before = held.bytes();
         self.worked += SIFTED * ENTRY_WORK;
-        if !held.store.sift(SIFTED, &mut self.garbage) {
-            self.timers
-                .insert((self.now + Duration::from_millis(1), at));
+        let sifted = self
+            .garbage
+            .collect(&mut self.timers, |maps| held.store.sift(SIFTED, maps));
+        if !sifted {
+            self.timers.wake(at, self.now + Duration::from_millis(1));
         }
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
     }
@@ -438,7 +441,7 @@ impl Core {
         if !held.store.sums(sink.sum) {
             held.store.begin_sum(sink.sum);
         }
-        self.timers.insert((self.now, at));
+        self.timers.wake(at, self.now);
     }
 
     /// Builds a slice of the learner's checksum.
@@ -455,8 +458,7 @@ impl Core {
                 .send(from, Lane::Calls, &Frame::Finished { at, session });
             fault::pass(Point::TargetFinishes);
         } else {
-            self.timers
-                .insert((self.now + Duration::from_millis(1), at));
+            self.timers.wake(at, self.now + Duration::from_millis(1));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::compacting::Outside;
+use crate::timers::Duty;
 use std::collections::BTreeSet;
 
 const KEYS: usize = 40_000;
@@ -234,7 +235,13 @@ fn writes_wait_for_what_is_being_freed_and_nothing_is_evicted_for_it() {
             w.submit(1, &key(n), set("x"));
         }
         w.settle(Duration::from_millis(500));
-        w.nodes.get_mut(&1).unwrap().shard.core.free_at = Time(u64::MAX);
+        w.nodes
+            .get_mut(&1)
+            .unwrap()
+            .shard
+            .core
+            .timers
+            .rest(Duty::Free, Time(u64::MAX));
         for partition in 0..u32::from(PARTITIONS) {
             let action = op::PartitionAction::Clear;
             let operation = PartitionOperation {
@@ -255,7 +262,7 @@ fn writes_wait_for_what_is_being_freed_and_nothing_is_evicted_for_it() {
         }
         w.settle(Duration::from_millis(20));
         assert!(
-            w.nodes[&1].shard.core.has_garbage(),
+            !w.nodes[&1].shard.core.garbage.is_empty(),
             "the check checks nothing"
         );
         for n in 0..100 {

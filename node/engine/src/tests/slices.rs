@@ -64,10 +64,18 @@ fn clear(w: &mut World, n: u64) {
 fn garbage(shard: &Shard) -> usize {
     let logs = shard
         .core
-        .old_logs
+        .garbage
+        .logs
         .iter()
         .map(|log| (log.last() - log.base()) as usize);
-    shard.core.garbage.iter().map(Map::len).chain(logs).sum()
+    shard
+        .core
+        .garbage
+        .maps
+        .iter()
+        .map(super::super::store::Map::len)
+        .chain(logs)
+        .sum()
 }
 
 /// Regression: while ten million keys were freed, clients were not served.
@@ -109,7 +117,7 @@ fn a_process_that_begins_anew_frees_its_contents_in_steps() {
     for n in 1..100 {
         heir.tick(now + Duration::from_millis(5 * n));
     }
-    assert_eq!((garbage(&heir), heir.core.old_logs.len()), (0, 0));
+    assert_eq!((garbage(&heir), heir.core.garbage.logs.len()), (0, 0));
 }
 
 impl World {
