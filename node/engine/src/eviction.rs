@@ -274,12 +274,12 @@ impl Core {
         policy != Eviction::None
             && self.used
             && held.store.is_whole()
-            && held.lead.as_ref().is_some_and(|l| l.open && l.serving)
+            && held.lead().is_some_and(|l| l.open && l.serving)
     }
 
     /// How much is too much at this member, or at one of the members with a copy of this partition.
     fn excess_of(&self, held: &Held) -> u64 {
-        let links = held.lead.iter().flat_map(|l| l.links.iter());
+        let links = held.lead().into_iter().flat_map(|l| l.links.iter());
         let copies = links
             .filter(|(_, link)| link.required)
             .map(|(id, _)| self.peers.excess(*id));
@@ -329,7 +329,7 @@ impl Core {
             self.log(held, order, Effect::Delete { map, key }, None, Outcome::Ok);
             self.stats.evicted += 1;
             self.evicting.own.relieve(bytes);
-            for (id, _) in held.lead.iter().flat_map(|l| l.links.iter()) {
+            for (id, _) in held.lead().into_iter().flat_map(|l| l.links.iter()) {
                 self.peers.relieve(*id, bytes);
             }
         }

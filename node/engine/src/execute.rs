@@ -89,8 +89,7 @@ impl Core {
             return self.ready.push(at, executed, &mut self.timers);
         }
         let alone = held
-            .lead
-            .as_ref()
+            .lead()
             .is_none_or(|l| l.links.values().all(|l| !l.required));
         slot.calls.waiting.push_back(executed);
         if alone {
@@ -180,7 +179,7 @@ impl Core {
         let held = slot
             .held
             .as_deref()
-            .filter(|h| clear && h.lead.as_ref().is_some_and(|l| l.open));
+            .filter(|h| clear && h.lead().is_some_and(|l| l.open));
         let bytes = key.len() + value.len();
         let fits = |held: &Held| {
             self.room(held, bytes) == Room::Plenty && self.crowded_copy(held, bytes).is_none()
@@ -195,7 +194,7 @@ impl Core {
         if (bytes as u64) < self.limits.ahead_bytes_max / SMALL_WRITE_PART {
             return None;
         }
-        let links = &held.lead.as_ref()?.links;
+        let links = &held.lead()?.links;
         links
             .iter()
             .find(|(id, link)| link.required && self.peers.crowded(**id))
@@ -265,7 +264,7 @@ impl Core {
         let Some(held) = slot.held.as_mut() else {
             return Step::Park;
         };
-        let Some(open) = held.lead.as_ref().map(|l| l.open) else {
+        let Some(open) = held.lead().map(|l| l.open) else {
             return Step::Park;
         };
         // After a reset the partition is empty, while the old primary may still serve the former
@@ -382,9 +381,8 @@ impl Core {
                         // A learner may not have the entry yet.
                         Some(e)
                             if held
-                                .lead
-                                .as_ref()
-                                .is_some_and(super::replication::Lead::teaches) =>
+                                .lead()
+                                .is_some_and(super::replication::Primary::teaches) =>
                         {
                             // A copy, because the store changes its date and undo needs the former
                             // one.
@@ -477,8 +475,8 @@ impl Core {
             _ => Room::None,
         };
         let copies = held
-            .lead
-            .iter()
+            .lead()
+            .into_iter()
             .flat_map(|l| l.links.iter())
             .filter(|(_, link)| link.required);
         copies

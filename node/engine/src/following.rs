@@ -3,6 +3,7 @@
 
 use super::frame::{Ack, Frame, Head};
 use super::log::Logged;
+use super::role::Bond;
 use super::store::Effect;
 use super::{Assigned, Core, Held, Lane, Slot};
 use crate::mutant::{self, broken};
@@ -40,14 +41,15 @@ impl Core {
             .into_iter()
             .any(|a| self.in_sync(&a.partition).any(|m| m == self.me));
         let Some(held) = &mut slot.held else { return };
-        if held.lead.is_some() || base >= head.first || last < base {
+        let Some(follower) = held.follower() else {
+            return;
+        };
+        if base >= head.first || last < base {
             return;
         }
-        let resumes = held
-            .sink
-            .as_ref()
-            .is_some_and(|s| s.resumes(head.session, from));
-        if !resumes && (head.session != 0 || held.sink.as_ref().is_some_and(|s| !s.complete())) {
+        let sink = follower.sink();
+        let resumes = sink.is_some_and(|s| s.resumes(head.session, from));
+        if !resumes && (head.session != 0 || sink.is_some_and(|s| !s.complete())) {
             return;
         }
         let before = held.bytes();
@@ -79,21 +81,17 @@ impl Core {
             if !broken(&mutant::KEEPS_TAIL) {
                 held.cut(last + 1);
             }
-            held.follow = Some(Follow {
-                since,
-                session: head.session,
-            });
+            let session = head.session;
+            held.align(Follow { since, session }, resumes);
             if resumes {
                 self.sum_sink(held);
             } else {
-                held.sink = None;
                 held.was_in_sync |= counts;
             }
             if !broken(&mutant::DEAF_TO_THE_CLOCK) {
                 held.clock.hear(head.clock, self.now);
             }
             self.commit(held, head.committed);
-            held.wanted = None;
             self.acknowledge(held, from, head.epoch);
         }
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
@@ -113,19 +111,21 @@ impl Core {
             return;
         };
         let Some(held) = &mut slot.held else { return };
-        if held.lead.is_some() {
+        let last = held.log.last();
+        let Some(follower) = held.follower_mut() else {
             return;
-        }
-        if held.follow
+        };
+        if follower.follow()
             != Some(Follow {
                 since,
                 session: head.session,
             })
-            || head.first > held.log.last() + 1
+            || head.first > last + 1
         {
             self.want(held, from, head);
             return;
         }
+        follower.wanted = None;
         let (before, sifted) = (held.bytes(), held.store.is_sifted());
         held.fence = head.epoch;
         // Committed entries are dropped first: the new entries reuse their memory.
@@ -139,7 +139,6 @@ impl Core {
             }
             seq += 1;
         }
-        held.wanted = None;
         if !broken(&mutant::DEAF_TO_THE_CLOCK) {
             held.clock.hear(head.clock, self.now);
         }
@@ -179,8 +178,11 @@ impl Core {
 
     fn want(&mut self, held: &mut Held, from: MemberId, head: &Head) {
         let next = held.log.last() + 1;
-        if held.wanted.replace((head.epoch, next)) != Some((head.epoch, next)) {
-            let session = held.follow.map_or(0, |f| f.session);
+        let Some(follower) = held.follower_mut() else {
+            return;
+        };
+        if follower.wanted.replace((head.epoch, next)) != Some((head.epoch, next)) {
+            let session = follower.session();
             self.peers.send(
                 from,
                 Lane::Calls,
@@ -196,19 +198,22 @@ impl Core {
 
     /// Notes an ack. The last one of a batch is sent.
     pub(super) fn acknowledge(&mut self, held: &mut Held, to: MemberId, epoch: Epoch) {
-        let at = held.at;
+        let (at, seq) = (held.at, held.log.last());
+        let Some(follower) = held.follower_mut() else {
+            return;
+        };
         let ack = Ack {
             at,
             epoch,
-            session: held.follow.map_or(0, |f| f.session),
-            seq: held.log.last(),
+            session: follower.session(),
+            seq,
         };
         if let Some(peer) = self.peers.get(to) {
             // If the last ack of this partition is still in the batch, it is replaced.
-            match peer.acks.get_mut(held.ack_noted) {
+            match peer.acks.get_mut(follower.ack_noted) {
                 Some(noted) if noted.at == at => *noted = ack,
                 _ => {
-                    held.ack_noted = peer.acks.len();
+                    follower.ack_noted = peer.acks.len();
                     peer.acks.push(ack);
                 }
             }
@@ -270,6 +275,17 @@ pub(super) fn hears_of_memory(me: MemberId, peer: MemberId) -> bool {
 }
 
 impl Held {
+    /// A primary has aligned the log. A learner that resumes stays one until it was compared.
+    fn align(&mut self, follow: Follow, resumes: bool) {
+        let Some(follower) = self.follower_mut() else {
+            return;
+        };
+        match std::mem::take(&mut follower.bond) {
+            Bond::Learning(_, sink) if resumes => follower.bind(Bond::Learning(follow, sink)),
+            _ => follower.bind(Bond::Aligned(follow)),
+        }
+    }
+
     /// The effect of `mutant::COPIES_EXPIRE`: nothing of it is in the log.
     fn expire_alone(&mut self, now: Time) {
         let seq = self.log.last();
@@ -297,10 +313,10 @@ impl Held {
         if let Some(op) = logged.op {
             self.dedup.remember(op, seq, logged.outcome.clone());
         }
-        let undo = if self.sink.as_ref().is_some_and(|s| !s.complete()) {
+        let undo = if self.sink().is_some_and(|s| !s.complete()) {
             self.store.apply_fuzzy(seq, &logged.effect);
             super::store::Undo::Nothing
-        } else if self.sink.is_some() && broken(&mutant::LOSES_TAIL) {
+        } else if self.sink().is_some() && broken(&mutant::LOSES_TAIL) {
             super::store::Undo::Nothing
         } else {
             self.store.apply(seq, &logged.effect)

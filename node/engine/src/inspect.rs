@@ -72,10 +72,10 @@ impl Shard {
                 last: held.log.last(),
                 last_epoch: held.log.entry(held.log.last()).map(|logged| logged.epoch),
                 committed: held.log.committed(),
-                since: held.lead.as_ref().map(|l| l.since),
-                open: held.lead.as_ref().is_some_and(|l| l.open),
-                serving: held.lead.as_ref().is_some_and(|l| l.serving),
-                arriving: held.sink.is_some(),
+                since: held.lead().map(|l| l.since),
+                open: held.lead().is_some_and(|l| l.open),
+                serving: held.lead().is_some_and(|l| l.serving),
+                arriving: held.sink().is_some(),
             })
         })
     }

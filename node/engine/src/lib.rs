@@ -54,6 +54,7 @@ mod published;
 mod ready;
 mod replication;
 mod reshaping;
+mod role;
 mod scan;
 mod shaking;
 mod slots;
@@ -80,11 +81,9 @@ use doyen_placement::{
     PartitionRef, Reshape, Table, TableName,
 };
 use eviction::Evicting;
-use following::Follow;
 use forwarding::{Call, Calls, Executed, Source};
 use frame::Frame;
 use garbage::Garbage;
-use halving::Halving;
 use log::Log;
 use mutant::broken;
 use op::{Failure, Operation, Outcome, PartitionOperation, Work};
@@ -92,7 +91,8 @@ use pace::Pace;
 use peers::Peers;
 use published::Published;
 use ready::Ready;
-use replication::{Clock, Lead};
+use replication::{Clock, Primary};
+use role::{Follower, Role};
 use slots::Slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -354,6 +354,14 @@ impl Assigned {
             partition: partition.clone(),
         }
     }
+
+    /// Whether fewer members than the goal hold it, and a learner is to be one more.
+    fn is_repaired(&self, leaving: &BTreeSet<MemberId>) -> bool {
+        let partition = &self.partition;
+        let stay = partition.in_sync().filter(|m| !leaving.contains(m)).count();
+        let goal = partition.goal.as_ref().map_or(0, Vec::len);
+        partition.learners().next().is_some() && stay < goal
+    }
 }
 
 /// A partition's contents and log at this node.
@@ -373,23 +381,9 @@ struct Held {
     log: Log,
     dedup: Dedup,
     clock: Clock,
-    /// The state of the primary, if this node leads.
-    lead: Option<Lead>,
-    /// The log that this copy continues.
-    follow: Option<Follow>,
-    /// A snapshot that is arriving.
-    sink: Option<Sink>,
-    /// The last thing that was asked of the primary, so that it is not asked for every frame.
-    wanted: Option<(Epoch, u64)>,
-    drop_at: Option<Time>,
-    /// A search for the key at which to split.
-    halving: Option<Box<Halving>>,
-    /// The place of this partition's ack in its batch, if it has one.
-    ack_noted: usize,
     /// Measures the load here.
     meter: Meter,
-    /// Bytes and keys that were reported to the control thread while this node leads.
-    said: Option<(u64, u64)>,
+    role: Role,
 }
 
 impl Held {
@@ -404,15 +398,8 @@ impl Held {
             log: Log::default(),
             dedup: Dedup::default(),
             clock: Clock::new(now),
-            lead: None,
-            follow: None,
-            sink: None,
-            wanted: None,
-            drop_at: None,
-            halving: None,
-            ack_noted: 0,
             meter: Meter::default(),
-            said: None,
+            role: Role::Follower(Follower::default()),
         }
     }
 
@@ -420,13 +407,66 @@ impl Held {
         self.store.bytes() + self.log.bytes()
     }
 
+    /// The primary, if this node leads.
+    #[inline]
+    const fn lead(&self) -> Option<&Primary> {
+        match &self.role {
+            Role::Primary(primary) => Some(primary),
+            Role::Follower(_) => None,
+        }
+    }
+
+    /// The primary, if this node leads.
+    #[inline]
+    const fn lead_mut(&mut self) -> Option<&mut Primary> {
+        match &mut self.role {
+            Role::Primary(primary) => Some(primary),
+            Role::Follower(_) => None,
+        }
+    }
+
+    /// The follower, if this node does not lead.
+    #[inline]
+    const fn follower(&self) -> Option<&Follower> {
+        match &self.role {
+            Role::Follower(follower) => Some(follower),
+            Role::Primary(_) => None,
+        }
+    }
+
+    /// The follower, if this node does not lead.
+    #[inline]
+    const fn follower_mut(&mut self) -> Option<&mut Follower> {
+        match &mut self.role {
+            Role::Follower(follower) => Some(follower),
+            Role::Primary(_) => None,
+        }
+    }
+
+    /// What is being copied to this node.
+    fn sink(&self) -> Option<&Sink> {
+        self.follower().and_then(Follower::sink)
+    }
+
+    /// What is being copied to this node.
+    fn sink_mut(&mut self) -> Option<&mut Sink> {
+        self.follower_mut().and_then(Follower::sink_mut)
+    }
+
+    /// Another member leads, or none. False: this node did not lead.
+    fn step_down(&mut self) -> bool {
+        let led = self.lead().is_some();
+        if led {
+            self.role = Role::Follower(Follower::default());
+        }
+        led
+    }
+
     /// Whether upkeep has nothing to do here until something happens.
     fn quiet(&self) -> bool {
-        self.halving.is_none()
-            && self.store.is_whole()
+        self.store.is_whole()
             && self
-                .lead
-                .as_ref()
+                .lead()
                 .is_none_or(|l| l.quiet(&self.log) && !self.store.expires())
     }
 }
@@ -441,7 +481,7 @@ impl Slot {
     fn is_open(&self) -> bool {
         self.held
             .as_ref()
-            .and_then(|h| h.lead.as_ref())
+            .and_then(|h| h.lead())
             .is_some_and(|lead| lead.open)
     }
 
@@ -462,11 +502,11 @@ impl Slot {
     /// Whether a missing copy is on its way to or from here, or will be soon because a member
     /// leaves. Until the copy counts, another failure may lose data.
     fn is_repaired(&self, leaving: &BTreeSet<MemberId>) -> bool {
-        let stay = |p: &Partition| p.in_sync().filter(|m| !leaving.contains(m)).count();
-        let lacks = |p: &Partition| {
-            p.learners().next().is_some() && stay(p) < p.goal.as_ref().map_or(0, Vec::len)
-        };
-        self.held.is_some() && self.installed.as_ref().is_some_and(|a| lacks(&a.partition))
+        self.held.is_some()
+            && self
+                .installed
+                .as_ref()
+                .is_some_and(|a| a.is_repaired(leaving))
     }
 
     /// Whether fewer copies are in sync than a write needs.
@@ -479,7 +519,7 @@ impl Slot {
     fn serving(&self) -> bool {
         self.held
             .as_ref()
-            .and_then(|h| h.lead.as_ref())
+            .and_then(|h| h.lead())
             .is_some_and(|l| l.serving || broken(&mutant::SERVES_BY_INSTALLED))
     }
 }
@@ -865,7 +905,7 @@ impl Shard {
             return None;
         }
         let held = slot.held.as_deref_mut()?;
-        if !held.lead.as_ref().is_some_and(|l| l.open) {
+        if !held.lead().is_some_and(|l| l.open) {
             return None;
         }
         let order = held.store.order(key);
@@ -959,12 +999,14 @@ impl Shard {
     fn relieve(&mut self, peer: MemberId) {
         let lags = |slot: &Slot| {
             let held = slot.held.as_ref()?;
-            let link = held.lead.as_ref()?.links.get(&peer)?;
+            let link = held.lead()?.links.get(&peer)?;
             (link.next <= held.log.last()).then_some(())
         };
         for slot in self.slots.iter_mut() {
             if lags(slot).is_some() {
-                self.core.stream(slot, peer);
+                if let Some(mut leading) = slot.leading() {
+                    leading.stream(&mut self.core, peer);
+                }
                 self.core.notice(slot);
             }
         }
@@ -1051,16 +1093,14 @@ impl Shard {
         // Members send no copy here before they know that there is room.
         self.core.tell_headroom();
         for slot in self.slots.iter_mut() {
-            if slot
-                .held
-                .as_ref()
-                .is_some_and(|h| h.lead.as_ref().is_some_and(|l| l.links.contains_key(&peer)))
+            if let Some(mut leading) = slot.leading()
+                && leading.lead.links.contains_key(&peer)
             {
-                self.core.restart_link(slot, peer);
+                leading.restart_link(&mut self.core, peer);
                 self.core.notice(slot);
             } else if slot.primary() == Some(peer) {
-                if let Some(held) = &mut slot.held {
-                    held.wanted = None;
+                if let Some(follower) = slot.held.as_mut().and_then(|h| h.follower_mut()) {
+                    follower.wanted = None;
                 }
                 self.core.pump(slot);
             }
@@ -1299,7 +1339,9 @@ impl Shard {
                     .set_headroom(peer, *headroom, *arrived, self.core.now);
                 for ack in acks {
                     if let Some(slot) = self.slots.get_mut(ack.at) {
-                        self.core.acked(ack, slot, peer);
+                        if let Some(mut leading) = slot.leading() {
+                            leading.acked(&mut self.core, ack, peer);
+                        }
                         self.core.notice(slot);
                     }
                 }
@@ -1375,12 +1417,6 @@ impl Shard {
                 entries,
             } => core.align(slot, peer, &head, (base, last), entries),
             Frame::Append { head, entries } => core.append(slot, peer, &head, entries),
-            Frame::Want {
-                epoch,
-                session,
-                next,
-                ..
-            } => core.wanted(slot, peer, (epoch, session, next)),
             Frame::Begin {
                 epoch,
                 lineage,
@@ -1403,11 +1439,6 @@ impl Shard {
                     },
                 );
             }
-            Frame::NoRoom { session, .. } => core.refused_there(slot, peer, session),
-            Frame::Later { session, ms, .. } => core.put_off_there(slot, peer, session, ms),
-            Frame::Holds {
-                session, committed, ..
-            } => core.resume(slot, peer, session, committed),
             Frame::Chunk {
                 session,
                 index,
@@ -1415,9 +1446,6 @@ impl Shard {
                 body,
                 ..
             } => core.chunk(slot, peer, (session, index, digest), body)?,
-            Frame::ChunkAck { session, index, .. } => {
-                core.chunk_acked(slot, peer, (session, index))
-            }
             Frame::Outcomes { session, dedup, .. } => core.outcomes(slot, peer, session, dedup),
             Frame::Continue {
                 epoch,
@@ -1425,28 +1453,12 @@ impl Shard {
                 next,
                 ..
             } => core.continue_sink(slot, peer, epoch, (session, next)),
-            Frame::Arrived {
-                session,
-                chunks,
-                seq,
-                holds,
-                finished,
-                ..
-            } => {
-                core.arrived_there(
-                    slot,
-                    peer,
-                    session,
-                    holds.then_some((chunks, seq, finished)),
-                );
-            }
             Frame::Finish {
                 session,
                 chunks,
                 seq,
                 ..
             } => core.finish(slot, peer, (session, chunks, seq)),
-            Frame::Finished { session, .. } => core.finished(slot, peer, session),
             Frame::Compare {
                 session,
                 seq,
@@ -1454,7 +1466,18 @@ impl Shard {
                 clock,
                 ..
             } => core.compare(slot, peer, (session, seq, sum), clock),
-            Frame::Verdict { session, equal, .. } => core.verdict(slot, peer, session, equal),
+            Frame::Want { .. }
+            | Frame::NoRoom { .. }
+            | Frame::Later { .. }
+            | Frame::Holds { .. }
+            | Frame::ChunkAck { .. }
+            | Frame::Arrived { .. }
+            | Frame::Finished { .. }
+            | Frame::Verdict { .. } => {
+                if let Some(mut leading) = slot.leading() {
+                    leading.told(core, peer, read);
+                }
+            }
             Frame::View(_)
             | Frame::Acks { .. }
             | Frame::Tick { .. }
@@ -1585,7 +1608,7 @@ impl Shard {
             stats.parked += slot.calls.parked.len() as u64;
             let Some(held) = &slot.held else { continue };
             stats.keys += held.store.keys() as u64;
-            if let Some(lead) = &held.lead {
+            if let Some(lead) = held.lead() {
                 if lead.open && lead.serving {
                     stats.open += 1
                 } else {
@@ -1630,7 +1653,7 @@ impl Shard {
         })?;
         let waits = !slot.calls.parked.is_empty() || !slot.calls.later.is_empty();
         let held = slot.held.as_deref().filter(|_| slot.serving() && !waits)?;
-        let open = held.lead.as_ref().is_some_and(|lead| lead.open);
+        let open = held.lead().is_some_and(|lead| lead.open);
         (open && held.store.is_whole() && held.log.last() <= held.log.committed())
             .then(|| held.store.count(map))
     }

@@ -1,6 +1,7 @@
 //! Measures the load of partitions: it is counted with each operation, and read every two seconds.
 
 use super::op::{Outcome, Work};
+use super::role::Role;
 use super::{Core, Held, Request, Shard};
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
@@ -38,15 +39,15 @@ impl Held {
     /// Reports the progress of this partition's copies.
     fn tell_progress(&mut self, now: Time, moves: &mut Vec<Progress>) {
         let keys = self.store.keys() as u64;
-        let Some(lead) = self.lead.as_mut().filter(|l| l.teaches()) else {
+        let at = self.at;
+        let Some(lead) = self.lead_mut().filter(|l| l.teaches()) else {
             return;
         };
         let room = PROGRESS_MAX.saturating_sub(moves.len());
-        let told = lead.links.iter_mut().filter_map(|(id, link)| {
-            link.teaching
-                .as_mut()?
-                .progress(self.at, id.member(), keys, now)
-        });
+        let told = lead
+            .links
+            .iter_mut()
+            .filter_map(|(id, link)| link.teaching.as_mut()?.progress(at, id.member(), keys, now));
         moves.extend(told.take(room));
     }
 }
@@ -86,16 +87,21 @@ impl Shard {
                 continue;
             };
             held.tell_progress(now, &mut moves);
-            if held.lead.is_none() {
-                held.said = None;
+            let Held {
+                role: Role::Primary(lead),
+                store,
+                meter,
+                ..
+            } = held
+            else {
+                continue;
+            };
+            let (bytes, keys) = (store.bytes() as u64, store.keys() as u64);
+            if meter.is_idle() && lead.said == Some((bytes, keys)) && !anew {
                 continue;
             }
-            let (bytes, keys) = (held.store.bytes() as u64, held.store.keys() as u64);
-            if held.meter.is_idle() && held.said == Some((bytes, keys)) && !anew {
-                continue;
-            }
-            held.said = Some((bytes, keys));
-            let rates = rounding.round(held.meter.look(since));
+            lead.said = Some((bytes, keys));
+            let rates = rounding.round(meter.look(since));
             let load = PartitionLoad {
                 bytes,
                 keys,
@@ -103,7 +109,7 @@ impl Shard {
                 writes: rates.writes,
                 read_bytes: rates.read_bytes,
                 written_bytes: rates.written_bytes,
-                skew: held.meter.sampled().map(Sample::skew).unwrap_or_default(),
+                skew: meter.sampled().map(Sample::skew).unwrap_or_default(),
             };
             loads.push((slot.at, load));
         }

@@ -21,6 +21,7 @@ use super::dedup::Dedup;
 use super::forwarding::{Call, note_order};
 use super::log::Log;
 use super::op::{Failure, Outcome, Work};
+use super::role::Leading;
 use super::store::{Key, Portion};
 use super::timers::Duty;
 use super::{Core, Held, PartitionRef, Shard, Slot, Slots};
@@ -367,7 +368,7 @@ impl Core {
     fn take_calls(&mut self, slot: &mut Slot) -> Vec<Call> {
         self.depose(slot);
         if let Some(held) = &mut slot.held {
-            held.lead = None;
+            held.step_down();
         }
         slot.calls.unsend();
         std::mem::take(&mut slot.calls.parked).into()
@@ -385,41 +386,38 @@ impl Core {
             self.timers.want(Duty::Draw);
         }
     }
+}
 
+impl Leading<'_> {
     /// Reports that a partition without writes is the same in all copies.
-    pub(super) fn report_still(&mut self, slot: &mut Slot) {
-        let at = slot.at;
-        let now = self.now;
-        let Some(held) = slot.held.as_deref_mut().filter(|_| slot.still) else {
+    pub(super) fn report_still(&mut self, cx: &mut Core) {
+        let now = cx.now;
+        if !self.still {
             return;
-        };
-        let Held {
-            lead: Some(lead),
-            log,
-            clock,
-            epoch,
-            ..
-        } = held
-        else {
-            return;
-        };
+        }
         let confirmed =
-            |l: &super::replication::Link| !l.required || (l.aligned && l.acked >= log.last());
-        let still = lead.open
-            && lead.serving
-            && log.committed() == log.last()
-            && lead.links.values().all(confirmed);
+            |l: &super::replication::Link| !l.required || (l.aligned && l.acked >= self.log.last());
+        let still = self.lead.open
+            && self.lead.serving
+            && self.log.committed() == self.log.last()
+            && self.lead.links.values().all(confirmed);
         if (!still && !broken(&mutant::RESHAPES_UNCONFIRMED))
-            || lead.said_still.is_some_and(|said| now < said + SAY_AGAIN)
+            || self
+                .lead
+                .said_still
+                .is_some_and(|said| now < said + SAY_AGAIN)
         {
             return;
         }
-        lead.said_still = Some(now);
+        self.lead.said_still = Some(now);
         let own = i64::try_from(now.since(Time::ZERO).as_millis()).unwrap_or(i64::MAX);
-        let ahead_ms = i64::try_from(clock.advance(now))
+        let ahead_ms = i64::try_from(self.clock.advance(now))
             .unwrap_or(i64::MAX)
             .saturating_sub(own);
-        let epoch = *epoch;
-        self.ask(at, epoch, InSyncChange::WritesStopped { ahead_ms });
+        cx.ask(
+            self.at,
+            self.epoch,
+            InSyncChange::WritesStopped { ahead_ms },
+        );
     }
 }

@@ -150,7 +150,7 @@ impl Shard {
                 self.slots
                     .get(at)
                     .and_then(|s| s.held.as_ref())
-                    .and_then(|h| h.sink.as_ref())
+                    .and_then(|h| h.sink())
                     .is_some_and(|s| !s.complete())
             };
             self.core.expect_only(arrives);
@@ -266,7 +266,9 @@ impl Shard {
                 self.core.to_copy.push_back((at, id));
                 waiting += 1;
             } else if let Some(slot) = self.slots.get_mut(at) {
-                self.core.send_chunk(slot, id);
+                if let Some(mut leading) = slot.leading() {
+                    leading.send_chunk(&mut self.core, id);
+                }
                 self.core.notice(slot);
             }
         }

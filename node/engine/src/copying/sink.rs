@@ -4,6 +4,7 @@ use super::super::dedup::{Dedup, Remembered};
 use super::super::following::Follow;
 use super::super::frame::{self, Frame};
 use super::super::log::Log;
+use super::super::role::{Bond, Role};
 use super::super::store::digest_bytes;
 use super::super::{Core, ENTRY_WORK, Held, Lane, Malformed, PartitionRef, Slot};
 use super::summed;
@@ -71,6 +72,24 @@ impl Sink {
     }
 }
 
+impl Held {
+    /// The partition begins to learn: everything before is void.
+    fn learn(&mut self, follow: Follow, from: MemberId, phase: SinkPhase) {
+        let session = follow.session;
+        let sink = Sink {
+            session,
+            sum: session,
+            from,
+            chunks: 0,
+            finish: None,
+            phase,
+        };
+        if let Some(follower) = self.follower_mut() {
+            follower.bind(Bond::Learning(follow, sink));
+        }
+    }
+}
+
 /// The learner's side.
 impl Core {
     /// A snapshot begins. What the partition held is void, unless it is a copy that was in sync and
@@ -103,26 +122,17 @@ impl Core {
         let Some(held) = slot
             .held
             .as_mut()
-            .filter(|h| h.lineage == lineage && h.lead.is_none())
+            .filter(|h| h.lineage == lineage && h.lead().is_none())
         else {
             return;
         };
         let committed = held.log.committed();
-        let complete = held.was_in_sync && held.sink.as_ref().is_none_or(Sink::complete);
+        let complete = held.was_in_sync && held.sink().is_none_or(Sink::complete);
         // An empty copy is better sent a snapshot than the whole log.
         if complete && committed >= kept && committed <= seq && held.log.last() > 0 {
             held.store.end_sums();
-            held.wanted = None;
             held.fence = epoch;
-            held.follow = Some(Follow { since, session });
-            held.sink = Some(Sink {
-                session,
-                sum: session,
-                from,
-                chunks: 0,
-                finish: None,
-                phase: SinkPhase::Resuming,
-            });
+            held.learn(Follow { since, session }, from, SinkPhase::Resuming);
             self.peers.send(
                 from,
                 Lane::Calls,
@@ -162,17 +172,8 @@ impl Core {
         if !broken(&mutant::KEEPS_OUTCOMES) {
             held.dedup = Dedup::default();
         }
-        held.wanted = None;
         held.fence = epoch;
-        held.follow = Some(Follow { since, session });
-        held.sink = Some(Sink {
-            session,
-            sum: session,
-            from,
-            chunks: 0,
-            finish: None,
-            phase: SinkPhase::Arriving,
-        });
+        held.learn(Follow { since, session }, from, SinkPhase::Arriving);
         held.store.begin_sum(session);
         self.memory += held.bytes();
         self.acknowledge(held, from, epoch);
@@ -219,8 +220,7 @@ impl Core {
             return Ok(());
         };
         let expected = held
-            .sink
-            .as_ref()
+            .sink()
             .filter(|s| s.session == session && s.from == from && !s.complete())
             .map(|s| s.chunks + 1);
         let Some(expected) = expected else {
@@ -249,11 +249,12 @@ impl Core {
         {
             adopted += usize::from(held.store.adopt(map, entry));
         }
-        if let Some(sink) = &mut held.sink {
+        if let Some(sink) = held.sink_mut() {
             sink.chunks = expected;
+            let sum = sink.sum;
             // Summed as it is stored, while it is in the processor's caches. Entries that come by
             // the log are summed when the checksum gets to them.
-            self.worked += held.store.advance_sum(sink.sum, adopted).1;
+            self.worked += held.store.advance_sum(sum, adopted).1;
         }
         let grown = held.bytes().saturating_sub(before) as u64;
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
@@ -291,18 +292,22 @@ impl Core {
         let Some(since) = self.follows(slot, from, epoch) else {
             return;
         };
-        let Some(held) = slot.held.as_mut().filter(|h| h.lead.is_none()) else {
+        let Some(held) = slot.held.as_deref_mut() else {
+            return;
+        };
+        let Some(follower) = held.follower_mut() else {
             return;
         };
         // The primary may have asked before, and the answer was lost.
         let known = |s: u32| s == session || s == next;
-        let goes_on = held
-            .follow
-            .is_some_and(|f| f.since == since && known(f.session));
-        let sink = held.sink.as_mut().filter(|s| {
-            goes_on && known(s.session) && s.from == from && s.phase != SinkPhase::Resuming
-        });
-        let Some(sink) = sink else {
+        let goes_on = |f: &Follow, s: &Sink| {
+            f.since == since
+                && known(f.session)
+                && known(s.session)
+                && s.from == from
+                && s.phase != SinkPhase::Resuming
+        };
+        let Some((follow, sink)) = follower.learning_mut().filter(|(f, s)| goes_on(f, s)) else {
             let nothing = Frame::Arrived {
                 at,
                 session: next,
@@ -313,15 +318,11 @@ impl Core {
             };
             return self.peers.send(from, Lane::Calls, &nothing);
         };
-        sink.session = next;
-        held.follow = Some(Follow {
-            since,
-            session: next,
-        });
+        (sink.session, follow.session) = (next, next);
         let (chunks, summed) = (sink.chunks, sink.phase != SinkPhase::Arriving);
         // A copy that got only the log has no chunks, and no end of them.
         let finished = summed || sink.finish.is_some();
-        held.wanted = None;
+        follower.wanted = None;
         held.fence = epoch;
         let seq = held.log.last();
         self.peers.send(
@@ -354,8 +355,7 @@ impl Core {
     ) {
         let Some(held) = &mut slot.held else { return };
         if held
-            .sink
-            .as_ref()
+            .sink()
             .is_some_and(|s| s.session == session && s.from == from && s.finish.is_none())
         {
             for (origin, finished, applied) in dedup {
@@ -371,7 +371,7 @@ impl Core {
         from: MemberId,
         (session, chunks, seq): (u32, u32, u64),
     ) {
-        let sink = slot.held.as_mut().and_then(|h| h.sink.as_mut());
+        let sink = slot.held.as_mut().and_then(|h| h.sink_mut());
         if let Some(sink) =
             sink.filter(|s| s.session == session && s.from == from && s.finish.is_none())
         {
@@ -401,7 +401,7 @@ impl Core {
     pub(crate) fn prepare_sink(&mut self, slot: &mut Slot) {
         let at = slot.at;
         let Some(held) = &mut slot.held else { return };
-        let Some(sink) = &mut held.sink else { return };
+        let Some(sink) = held.sink() else { return };
         let Some((chunks, seq)) = sink.finish else {
             return;
         };
@@ -436,10 +436,11 @@ impl Core {
     /// The learner has everything. It begins to build its checksum.
     pub(crate) fn sum_sink(&mut self, held: &mut Held) {
         let at = held.at;
-        let Some(sink) = &mut held.sink else { return };
+        let Some(sink) = held.sink_mut() else { return };
         sink.phase = SinkPhase::Summing;
-        if !held.store.sums(sink.sum) {
-            held.store.begin_sum(sink.sum);
+        let sum = sink.sum;
+        if !held.store.sums(sum) {
+            held.store.begin_sum(sum);
         }
         self.timers.wake(at, self.now);
     }
@@ -448,10 +449,21 @@ impl Core {
     pub(crate) fn continue_sums(&mut self, slot: &mut Slot) {
         let at = slot.at;
         let Some(held) = &mut slot.held else { return };
-        let Some(sink) = held.sink.as_mut().filter(|s| s.phase == SinkPhase::Summing) else {
+        let Held {
+            role: Role::Follower(follower),
+            store,
+            ..
+        } = &mut **held
+        else {
             return;
         };
-        if summed(&mut held.store, sink.sum, &mut self.worked) && held.store.is_whole() {
+        let Some(sink) = follower
+            .sink_mut()
+            .filter(|s| s.phase == SinkPhase::Summing)
+        else {
+            return;
+        };
+        if summed(store, sink.sum, &mut self.worked) && store.is_whole() {
             sink.phase = SinkPhase::Ready;
             let (session, from) = (sink.session, sink.from);
             self.peers
@@ -474,8 +486,7 @@ impl Core {
         let at = slot.at;
         let Some(held) = &mut slot.held else { return };
         let ready = held
-            .sink
-            .as_ref()
+            .sink()
             .filter(|s| s.session == session && s.from == from && s.phase == SinkPhase::Ready);
         let Some(name) = ready.map(|sink| sink.sum) else {
             return;

@@ -2,6 +2,7 @@
 
 use super::slices::{fill, second_learns};
 use super::*;
+use crate::role::Bond;
 use doyen_placement::MoveRate;
 
 /// One holder whose copies go to the second member a few chunks at a time. There are so many keys
@@ -101,7 +102,12 @@ fn a_learner_that_knows_nothing_of_its_session_begins_anew() {
     until_learned(&mut w, 500);
     w.disconnect(1, 2);
     for slot in w.nodes.get_mut(&2).unwrap().shard.slots.iter_mut() {
-        slot.held.iter_mut().for_each(|held| held.sink = None);
+        let followers = slot.held.iter_mut().filter_map(|held| held.follower_mut());
+        for follower in followers {
+            if let Some(follow) = follower.follow() {
+                follower.bind(Bond::Aligned(follow));
+            }
+        }
     }
     w.connect(1, 2);
     w.settle(Duration::from_secs(2));
