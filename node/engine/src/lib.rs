@@ -448,11 +448,6 @@ impl Held {
         self.follower().and_then(Follower::sink)
     }
 
-    /// What is being copied to this node.
-    fn sink_mut(&mut self) -> Option<&mut Sink> {
-        self.follower_mut().and_then(Follower::sink_mut)
-    }
-
     /// Another member leads, or none. False: this node did not lead.
     fn step_down(&mut self) -> bool {
         let led = self.lead().is_some();
@@ -1415,8 +1410,18 @@ impl Shard {
                 base,
                 last,
                 entries,
-            } => core.align(slot, peer, &head, (base, last), entries),
-            Frame::Append { head, entries } => core.append(slot, peer, &head, entries),
+            } => {
+                if let Some(mut following) = slot.following() {
+                    following.align(core, peer, &head, (base, last), entries);
+                }
+                // If a clear was undone, the keys that it was still to draw are there again.
+                core.note_drawing(slot);
+            }
+            Frame::Append { head, entries } => {
+                if let Some(mut following) = slot.following() {
+                    following.append(core, peer, &head, entries);
+                }
+            }
             Frame::Begin {
                 epoch,
                 lineage,
@@ -1439,33 +1444,15 @@ impl Shard {
                     },
                 );
             }
-            Frame::Chunk {
-                session,
-                index,
-                digest,
-                body,
-                ..
-            } => core.chunk(slot, peer, (session, index, digest), body)?,
-            Frame::Outcomes { session, dedup, .. } => core.outcomes(slot, peer, session, dedup),
-            Frame::Continue {
-                epoch,
-                session,
-                next,
-                ..
-            } => core.continue_sink(slot, peer, epoch, (session, next)),
-            Frame::Finish {
-                session,
-                chunks,
-                seq,
-                ..
-            } => core.finish(slot, peer, (session, chunks, seq)),
-            Frame::Compare {
-                session,
-                seq,
-                sum,
-                clock,
-                ..
-            } => core.compare(slot, peer, (session, seq, sum), clock),
+            Frame::Chunk { .. }
+            | Frame::Outcomes { .. }
+            | Frame::Continue { .. }
+            | Frame::Finish { .. }
+            | Frame::Compare { .. } => {
+                if let Some(mut following) = slot.following() {
+                    following.told(core, peer, read)?;
+                }
+            }
             Frame::Want { .. }
             | Frame::NoRoom { .. }
             | Frame::Later { .. }

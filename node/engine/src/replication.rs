@@ -600,8 +600,10 @@ impl Core {
         self.advance(slot);
         self.pump(slot);
         self.sift(slot);
-        self.prepare_sink(slot);
-        self.continue_sums(slot);
+        if let Some(mut following) = slot.following() {
+            following.prepare_sink(self);
+            following.continue_sums(self);
+        }
         if let Some(mut leading) = slot.leading()
             && leading.lead.teaches()
         {

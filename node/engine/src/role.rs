@@ -154,3 +154,63 @@ impl Leading<'_> {
         self.installed.is_some_and(|a| a.is_repaired(leaving))
     }
 }
+
+/// A partition that this node holds and does not lead: its follower, and all that the follower
+/// works with.
+#[derive(Debug)]
+pub(super) struct Following<'a> {
+    pub(super) at: PartitionRef,
+    pub(super) installed: Option<&'a Assigned>,
+    pub(super) accepted: Option<&'a Assigned>,
+    pub(super) lineage: Lineage,
+    pub(super) epoch: Epoch,
+    pub(super) fence: &'a mut Epoch,
+    pub(super) was_in_sync: &'a mut bool,
+    pub(super) clock: &'a mut Clock,
+    pub(super) log: &'a mut Log,
+    pub(super) store: &'a mut Store,
+    pub(super) dedup: &'a mut Dedup,
+    pub(super) follower: &'a mut Follower,
+}
+
+impl Slot {
+    /// The partition as its follower sees it. `None`: this node leads it, or holds nothing of it.
+    #[inline]
+    pub(super) fn following(&mut self) -> Option<Following<'_>> {
+        let Held {
+            role: Role::Follower(follower),
+            lineage,
+            epoch,
+            fence,
+            was_in_sync,
+            clock,
+            log,
+            store,
+            dedup,
+            ..
+        } = self.held.as_deref_mut()?
+        else {
+            return None;
+        };
+        Some(Following {
+            at: self.at,
+            installed: self.installed.as_ref(),
+            accepted: self.accepted.as_ref(),
+            lineage: *lineage,
+            epoch: *epoch,
+            fence,
+            was_in_sync,
+            clock,
+            log,
+            store,
+            dedup,
+            follower,
+        })
+    }
+}
+
+impl Following<'_> {
+    pub(super) fn bytes(&self) -> usize {
+        self.store.bytes() + self.log.bytes()
+    }
+}

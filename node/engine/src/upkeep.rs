@@ -281,12 +281,6 @@ impl Shard {
 }
 
 impl Core {
-    /// A partition's log is committed up to here. Maps that no undo needs any more are freed.
-    pub(super) fn commit(&mut self, held: &mut Held, seq: u64) {
-        self.garbage
-            .collect(&mut self.timers, |maps| held.log.commit(seq, maps));
-    }
-
     /// Drops all contents. They are freed in slices.
     pub(super) fn drop_contents(&mut self, held: &mut Held) {
         self.garbage
