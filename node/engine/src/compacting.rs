@@ -19,7 +19,7 @@ use super::entry::{Entry, LargeValue};
 use super::shaking::Shaking;
 use super::store::Place;
 use super::timers::Duty;
-use super::{Core, Shard};
+use super::{Context, Shard};
 use doyen_gossip::Time;
 use doyen_placement::PartitionRef;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -404,13 +404,13 @@ impl Surveyor for Round {
 impl Shard {
     /// Sets the memory that the process holds besides what this shard counts.
     pub fn set_outside(&mut self, outside: Outside) {
-        self.core.compacting.outside = outside;
+        self.core.memory.compacting.outside = outside;
     }
 
     /// Bytes of memory that this shard counts.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.core.memory
+        self.core.memory.bytes
     }
 
     /// Bytes that are left, after the memory outside is subtracted.
@@ -424,9 +424,12 @@ impl Shard {
 
     /// Starts a run if enough is loose.
     pub(super) fn look_at_loose(&mut self, now: Time) {
-        let (garbage, dropped) = (!self.core.garbage.is_empty(), self.core.garbage.bytes());
+        let (garbage, dropped) = (
+            !self.core.memory.garbage.is_empty(),
+            self.core.memory.garbage.bytes(),
+        );
         let (short, least) = self.core.loose_least();
-        let compacting = &mut self.core.compacting;
+        let compacting = &mut self.core.memory.compacting;
         let loose = compacting.outside.loose;
         compacting.dropped = compacting.dropped.max(dropped);
         if compacting.run.is_some() || garbage || now < compacting.settles_until {
@@ -464,7 +467,7 @@ impl Shard {
 
     /// Begins a round through all partitions.
     fn enlist(&mut self) {
-        if let Some(run) = &mut self.core.compacting.run {
+        if let Some(run) = &mut self.core.memory.compacting.run {
             run.rest = self
                 .slots
                 .iter()
@@ -484,7 +487,7 @@ impl Shard {
         let next = if short { now } else { now + PAUSE };
         self.core.timers.rest(Duty::Compact, next);
         self.compact_some(now);
-        if self.core.compacting.run.is_some() {
+        if self.core.memory.compacting.run.is_some() {
             self.core.timers.want(Duty::Compact);
         }
     }
@@ -492,7 +495,7 @@ impl Shard {
     fn compact_some(&mut self, now: Time) {
         let mut work = 0;
         while work < STEP_WORK {
-            let Some(run) = &mut self.core.compacting.run else {
+            let Some(run) = &mut self.core.memory.compacting.run else {
                 return;
             };
             if let Stage::Shake { shaking, .. } = &mut run.stage {
@@ -538,7 +541,7 @@ impl Shard {
     fn end_stage(&mut self, now: Time) {
         let bytes = (self.core.limits.memory_bytes_max as u64 / ROUND_PART).max(ROUND_BYTES_LEAST);
         let (short, least) = self.core.loose_least();
-        let compacting = &mut self.core.compacting;
+        let compacting = &mut self.core.memory.compacting;
         let loose = compacting.outside.loose;
         let Some(run) = &mut compacting.run else {
             return;
@@ -600,7 +603,7 @@ impl Stage {
     }
 }
 
-impl Core {
+impl Context {
     /// Whether memory is short, and from how many loose bytes on it is worth it to move entries.
     fn loose_least(&self) -> (bool, u64) {
         let (room, max) = (self.headroom(), self.limits.memory_bytes_max as u64);
@@ -618,8 +621,8 @@ impl Core {
             settles_until,
             gain,
             ..
-        } = &self.compacting;
-        if self.compacting.dropped > 0 || !self.garbage.is_empty() {
+        } = &self.memory.compacting;
+        if self.memory.compacting.dropped > 0 || !self.memory.garbage.is_empty() {
             self.loose()
         } else if run.is_some() || self.now < *settles_until {
             self.loose().min(*gain)
@@ -630,18 +633,24 @@ impl Core {
 
     /// The loose bytes, without those that new values may take at once.
     fn loose(&self) -> u64 {
-        self.compacting
+        self.memory
+            .compacting
             .outside
             .loose
-            .saturating_sub(self.compacting.freed)
+            .saturating_sub(self.memory.compacting.freed)
     }
 
     /// Bytes of memory that this thread holds, including its part of the memory outside.
     pub(super) fn memory_held(&self) -> usize {
-        let outside = self.compacting.outside.buffers.saturating_add(self.loose());
+        let outside = self
+            .memory
+            .compacting
+            .outside
+            .buffers
+            .saturating_add(self.loose());
         usize::try_from(outside)
             .unwrap_or(usize::MAX)
-            .saturating_add(self.memory)
+            .saturating_add(self.memory.bytes)
     }
 }
 

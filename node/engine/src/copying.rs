@@ -35,11 +35,12 @@ mod sink;
 
 use super::ahead::Ahead;
 use super::frame::{self, Frame, Headroom};
+use super::pace::Pace;
 use super::replication::WINDOW;
 use super::role::Leading;
 use super::store::{Cursor, Store};
 use super::timers::Duty;
-use super::{Core, ENTRY_WORK, Lane, PartitionRef, Request, SLICE, Shard, Slot};
+use super::{Context, ENTRY_WORK, Lane, PartitionRef, Request, SLICE, Shard, Slot};
 use crate::fault::{self, Point};
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
@@ -48,7 +49,7 @@ use doyen_placement::MemberId;
 use doyen_placement::loads::{CopyPhase, Progress};
 use doyen_placement::planner;
 pub(super) use sink::{LateAck, Opening, Sink};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// So many snapshots of one learner may fail before it is given up.
@@ -275,17 +276,55 @@ impl Teaching {
     }
 }
 
-/// Snapshots that this node sends.
-#[derive(Debug, Default)]
+/// Snapshots under way: those that this node sends, and those that it receives.
+#[derive(Debug)]
 pub(super) struct Copying {
+    pub(super) pace: Pace,
+    /// At the last check, the pace allowed nothing more.
+    pub(super) paced: bool,
+    next_session: u32,
+    /// Snapshots that this node sends.
     pub(super) all: usize,
     /// Those among them that replace missing copies.
     lacking: usize,
     /// Snapshots that wait to begin, as far as known since all were last counted.
     waiting: VecDeque<(PartitionRef, MemberId)>,
+    /// Learners that may be sent a part of their snapshot.
+    pub(super) to_copy: VecDeque<(PartitionRef, MemberId)>,
+    /// At the last check, no learner could take more.
+    pub(super) stuck: bool,
+    /// For each copy that is made here: the bytes that are still to arrive.
+    expected: BTreeMap<PartitionRef, u64>,
+    /// Chunks that arrived and are acknowledged as the pace allows.
+    pub(super) late_acks: VecDeque<LateAck>,
+    /// Snapshots whose table is not installed here yet, with their senders.
+    pub(super) early: BTreeMap<PartitionRef, (MemberId, Opening)>,
 }
 
 impl Copying {
+    pub(super) fn new(now: Time) -> Self {
+        Self {
+            pace: Pace::new(now),
+            paced: false,
+            next_session: 1,
+            all: 0,
+            lacking: 0,
+            waiting: VecDeque::new(),
+            to_copy: VecDeque::new(),
+            stuck: false,
+            expected: BTreeMap::new(),
+            late_acks: VecDeque::new(),
+            early: BTreeMap::new(),
+        }
+    }
+
+    /// The name of a new session.
+    fn session(&mut self) -> u32 {
+        let session = self.next_session;
+        self.next_session = session.wrapping_add(1).max(1);
+        session
+    }
+
     /// Counts the snapshots of the slots that are about to be looked at.
     pub(super) fn count<'a>(
         &mut self,
@@ -357,11 +396,12 @@ fn under_way(slot: &Slot) -> usize {
 }
 
 /// The primary's side.
-impl Core {
+impl Context {
     /// How much of that room a copy of a partition leaves. A copy that only balances load leaves
     /// twice as much: at 80 %, copies move away again.
     fn kept_from(&self, at: PartitionRef, room: Headroom) -> u64 {
         let balances = self
+            .tables
             .view
             .as_ref()
             .is_some_and(|view| planner::ranges::may_stay(&view.installed, at));
@@ -374,7 +414,7 @@ impl Core {
 
     /// The size of a snapshot's parts at this pace.
     fn chunk_bytes(&self) -> usize {
-        self.limits.chunk_bytes.min(self.pace.part())
+        self.limits.chunk_bytes.min(self.copying.pace.part())
     }
 
     /// Acknowledges chunks that have arrived, as fast as the pace allows. They count as taken by
@@ -387,13 +427,13 @@ impl Core {
             session,
             index,
             bytes,
-        }) = self.late_acks.front()
+        }) = self.copying.late_acks.front()
         {
-            if let Err(next) = self.pace.may_take(now) {
+            if let Err(next) = self.copying.pace.may_take(now) {
                 return self.timers.set(Duty::Ack, next);
             }
-            self.late_acks.pop_front();
-            self.pace.taken(bytes);
+            self.copying.late_acks.pop_front();
+            self.copying.pace.taken(bytes);
             self.peers
                 .send(from, Lane::Calls, &Frame::ChunkAck { at, session, index });
         }
@@ -403,7 +443,7 @@ impl Core {
 
 impl Leading<'_> {
     /// A copy or a learner tells its primary something.
-    pub(super) fn told(&mut self, cx: &mut Core, from: MemberId, frame: Frame) {
+    pub(super) fn told(&mut self, cx: &mut Context, from: MemberId, frame: Frame) {
         match frame {
             Frame::Want {
                 epoch,
@@ -434,11 +474,11 @@ impl Leading<'_> {
     }
 
     /// Begins a snapshot, or queues it.
-    pub(super) fn start_teaching(&mut self, cx: &mut Core, id: MemberId) {
-        let lacks = self.is_repaired(&cx.leaving);
+    pub(super) fn start_teaching(&mut self, cx: &mut Context, id: MemberId) {
+        let lacks = self.is_repaired(&cx.tables.leaving);
         // Many wait for their turn, and looking for room is work for every member.
-        let its_turn =
-            cx.copying.may_begin(lacks, cx.limits.copies_max) && (lacks || !cx.pace.repairing());
+        let its_turn = cx.copying.may_begin(lacks, cx.limits.copies_max)
+            && (lacks || !cx.copying.pace.repairing());
         if self.waits(id) && !its_turn {
             return cx.copying.waiting.push_back((self.at, id));
         }
@@ -466,8 +506,7 @@ impl Leading<'_> {
         if !running {
             cx.copying.add(lacks, 1);
         }
-        let session = cx.next_session;
-        cx.next_session = cx.next_session.wrapping_add(1).max(1);
+        let session = cx.copying.session();
         let seq = self.log.last();
         let whole = teaching.whole;
         let (failures, refusals, begins) =
@@ -507,7 +546,7 @@ impl Leading<'_> {
     }
 
     /// The learner has no room. It knows better than this node, because others fill it as well.
-    pub(super) fn refused_there(&mut self, cx: &mut Core, from: MemberId, session: u32) {
+    pub(super) fn refused_there(&mut self, cx: &mut Context, from: MemberId, session: u32) {
         let again_at = cx.now + REFUSED_PAUSE;
         let Some(teaching) = self
             .teaching(from)
@@ -521,7 +560,13 @@ impl Leading<'_> {
     }
 
     /// The learner accepts no more at the moment. No snapshot begins there before it does.
-    pub(super) fn put_off_there(&mut self, cx: &mut Core, from: MemberId, session: u32, ms: u32) {
+    pub(super) fn put_off_there(
+        &mut self,
+        cx: &mut Context,
+        from: MemberId,
+        session: u32,
+        ms: u32,
+    ) {
         let until = cx.now + Duration::from_millis(ms.into()).min(PUT_OFF_MAX);
         let Some(teaching) = self
             .teaching(from)
@@ -536,7 +581,7 @@ impl Leading<'_> {
 
     /// Whether a copy fits there besides the memory that is kept for writes. Another copy is worth
     /// less than writes to all of them.
-    fn has_room(&self, cx: &Core, id: MemberId) -> bool {
+    fn has_room(&self, cx: &Context, id: MemberId) -> bool {
         let Some(room) = cx.peers.headroom(id) else {
             return false;
         };
@@ -550,7 +595,7 @@ impl Leading<'_> {
 
     /// The learner was in sync a short while ago. It gets the log after what it has instead of a
     /// snapshot.
-    pub(super) fn resume(&mut self, cx: &mut Core, id: MemberId, session: u32, has: u64) {
+    pub(super) fn resume(&mut self, cx: &mut Context, id: MemberId, session: u32, has: u64) {
         let now = cx.now;
         let Some(link) = self.lead.links.get_mut(&id) else {
             return;
@@ -578,7 +623,7 @@ impl Leading<'_> {
     }
 
     /// Takes the next steps for every learner of a partition.
-    pub(super) fn teach_all(&mut self, cx: &mut Core) {
+    pub(super) fn teach_all(&mut self, cx: &mut Context) {
         let ids: Vec<MemberId> = self
             .lead
             .links
@@ -593,7 +638,7 @@ impl Leading<'_> {
     }
 
     /// Takes the next step for one learner.
-    pub(super) fn teach(&mut self, cx: &mut Core, id: MemberId) {
+    pub(super) fn teach(&mut self, cx: &mut Context, id: MemberId) {
         let now = cx.now;
         let silent = cx.limits.copy_silent_max * SILENT_FACTOR;
         let unready = cx.limits.copy_silent_max * UNREADY_FACTOR;
@@ -619,7 +664,7 @@ impl Leading<'_> {
                 if teaching.unacked.len() < cx.limits.chunks_in_flight
                     && !std::mem::replace(&mut teaching.queued, true)
                 {
-                    cx.to_copy.push_back((self.at, id));
+                    cx.copying.to_copy.push_back((self.at, id));
                     cx.timers.want(Duty::Copy);
                 }
                 if teaching.queued {
@@ -686,7 +731,7 @@ impl Leading<'_> {
 
     /// Sends the next part of a snapshot, and after the last one its end. Then other snapshots have
     /// their turn.
-    pub(super) fn send_chunk(&mut self, cx: &mut Core, id: MemberId) {
+    pub(super) fn send_chunk(&mut self, cx: &mut Context, id: MemberId) {
         let Some(teaching) = self
             .lead
             .links
@@ -772,7 +817,7 @@ impl Leading<'_> {
         teaching.cursor = last.map(|(map, entry)| (map, entry.key().into()));
         teaching.total.keys += taken as u64;
         teaching.total.bytes += bytes as u64;
-        cx.pace.sent(bytes);
+        cx.copying.pace.sent(bytes);
         fault::pass(Point::SourceSends);
         let _ = self.store.advance_sum(sum, taken);
         // The bytes are written, and read once more for the checksum.
@@ -780,18 +825,18 @@ impl Leading<'_> {
         cx.stats.snapshot_bytes += bytes as u64;
         if teaching.unacked.len() < cx.limits.chunks_in_flight {
             teaching.queued = true;
-            cx.to_copy.push_back((self.at, id));
+            cx.copying.to_copy.push_back((self.at, id));
             cx.timers.want(Duty::Copy);
         }
     }
 
-    fn abandon(&mut self, cx: &mut Core, id: MemberId) {
+    fn abandon(&mut self, cx: &mut Context, id: MemberId) {
         self.give_up_learner(cx, id, InSyncChange::Abandon);
     }
 
     fn give_up_learner(
         &mut self,
-        cx: &mut Core,
+        cx: &mut Context,
         id: MemberId,
         why: impl FnOnce(MemberId) -> InSyncChange,
     ) {
@@ -807,13 +852,13 @@ impl Leading<'_> {
         if let Some(teaching) = self.teaching(id) {
             teaching.ask_at = cx.now + pause;
         }
-        cx.ask(self.at, self.epoch, why(id.member()));
+        cx.outbox.ask(self.at, self.epoch, why(id.member()));
     }
 
     /// The learner has received a chunk.
     pub(super) fn chunk_acked(
         &mut self,
-        cx: &mut Core,
+        cx: &mut Context,
         from: MemberId,
         (session, index): (u32, u32),
     ) {
@@ -836,7 +881,7 @@ impl Leading<'_> {
     }
 
     /// The connection was lost, or another epoch began. Asks the learner how much has arrived.
-    pub(super) fn continue_teaching(&mut self, cx: &mut Core, id: MemberId) {
+    pub(super) fn continue_teaching(&mut self, cx: &mut Context, id: MemberId) {
         let now = cx.now;
         let serves = self.lead.open && self.lead.serving;
         let Some(link) = self.lead.links.get_mut(&id) else {
@@ -855,11 +900,7 @@ impl Leading<'_> {
         teaching.begins += 1;
         teaching.progress = now;
         link.aligned = false;
-        let free = cx.next_session;
-        if teaching.next.is_none() {
-            cx.next_session = free.wrapping_add(1).max(1);
-        }
-        let next = *teaching.next.get_or_insert(free);
+        let next = *teaching.next.get_or_insert_with(|| cx.copying.session());
         cx.peers.send(
             id,
             Lane::Calls,
@@ -876,7 +917,7 @@ impl Leading<'_> {
     /// that is all). `None`: it does not know the snapshot.
     pub(super) fn arrived_there(
         &mut self,
-        cx: &mut Core,
+        cx: &mut Context,
         from: MemberId,
         session: u32,
         has: Option<(u32, u64, bool)>,
@@ -931,7 +972,7 @@ impl Leading<'_> {
     }
 
     /// The learner has received everything.
-    pub(super) fn finished(&mut self, cx: &mut Core, from: MemberId, session: u32) {
+    pub(super) fn finished(&mut self, cx: &mut Context, from: MemberId, session: u32) {
         let now = cx.now;
         let Some(teaching) = self.teaching(from).filter(|t| t.session == session) else {
             return;
@@ -950,9 +991,9 @@ impl Leading<'_> {
     }
 
     /// The learner has compared the checksums.
-    pub(super) fn verdict(&mut self, cx: &mut Core, from: MemberId, session: u32, equal: bool) {
+    pub(super) fn verdict(&mut self, cx: &mut Context, from: MemberId, session: u32, equal: bool) {
         let (now, at) = (cx.now, self.at);
-        let lacks = self.is_repaired(&cx.leaving);
+        let lacks = self.is_repaired(&cx.tables.leaving);
         let Some(teaching) = self
             .teaching(from)
             .filter(|t| t.session == session && !t.verified())
@@ -985,7 +1026,7 @@ impl Leading<'_> {
             teaching.failures += 1;
             teaching.whole = true;
             cx.stats.checksum_mismatches += 1;
-            cx.requests.push_back(Request::Differed(at, from.member()));
+            cx.outbox.push(Request::Differed(at, from.member()));
             if teaching.failures >= FAILURES_MAX {
                 teaching.phase = Phase::Queued;
                 self.abandon(cx, from);
@@ -998,7 +1039,7 @@ impl Leading<'_> {
     /// Asks for the admission of a verified learner, once it has everything that is committed and
     /// the compared sequence is committed. From then on its ack is required, until another epoch is
     /// installed (rule 7).
-    pub(super) fn admit(&mut self, cx: &mut Core, id: MemberId) {
+    pub(super) fn admit(&mut self, cx: &mut Context, id: MemberId) {
         let now = cx.now;
         if !self.lead.open || !self.lead.serving {
             return;
@@ -1040,7 +1081,8 @@ impl Leading<'_> {
         if let Some(teaching) = self.teaching(id) {
             teaching.ask_at = now + pause;
         }
-        cx.ask(self.at, self.epoch, InSyncChange::Admit(id.member()));
+        cx.outbox
+            .ask(self.at, self.epoch, InSyncChange::Admit(id.member()));
         fault::pass(Point::SourceAdmits);
     }
 

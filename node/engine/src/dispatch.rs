@@ -6,16 +6,16 @@ use super::entry::Entry;
 use super::forwarding::{Asker, Call, Executed, Source, Tried};
 use super::frame::{self, Forwarded, Frame};
 use super::op::{Action, Failure, Operation, Outcome, Work};
-use super::{Core, Lane, Malformed, Slot};
+use super::{Context, Lane, Malformed, Slot};
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_placement::{MapId, MemberId, PartitionRef};
 use std::collections::{BTreeSet, VecDeque};
 
-impl Core {
+impl Context {
     /// A call arrives: it is executed or sent at once, or parked behind those that came before it.
     pub(super) fn take_call(&mut self, slot: &mut Slot, call: Call) {
-        self.outstanding += 1;
+        self.callers.outstanding += 1;
         let overtakes = slot.calls.parked.is_empty()
             || (slot.serving() && !call.work.is_write() && slot.calls.may_overtake(&call.work));
         if !overtakes {
@@ -42,7 +42,7 @@ impl Core {
         {
             // It may have been applied in the lineage that is lost. Its origin answers it as soon
             // as it knows of the loss.
-            self.outstanding -= 1;
+            self.callers.outstanding -= 1;
             self.refuse(at, member, call.n, attempt);
             return None;
         }
@@ -63,7 +63,7 @@ impl Core {
             if slot.accepted.as_ref().is_some_and(|a| a.primary == self.me) {
                 return Some(call);
             }
-            self.outstanding -= 1;
+            self.callers.outstanding -= 1;
             self.refuse(at, member, call.n, attempt);
             return None;
         }
@@ -237,20 +237,10 @@ impl Core {
         }
     }
 
-    /// Whether a key belongs to this partition, whose range never changes. `None` if no table names
-    /// the partition.
+    /// Whether a key belongs to this partition. `None` if no table names the partition.
     fn belongs(&self, at: PartitionRef, map: MapId, key: &[u8]) -> Option<bool> {
-        let view = self.view.as_ref()?;
-        let tables = [&view.installed, &view.accepted]
-            .into_iter()
-            .filter_map(|table| table.keyspace(at.keyspace));
-        let keyspace = tables
-            .into_iter()
-            .find(|k| k.partition(at.partition).is_some())?;
-        Some(
-            key.len() <= self.limits.key_bytes_max
-                && keyspace.partition_of(map, key) == Some(at.partition),
-        )
+        let belongs = self.tables.belongs(at, map, key)?;
+        Some(belongs && key.len() <= self.limits.key_bytes_max)
     }
 
     /// Whether a peer's operation is accepted. If not, it was refused, or belongs to a refused
@@ -302,7 +292,7 @@ impl Core {
         // A peer may have as many calls here as the callers of this node: twice the limit bounds
         // both together. Clients leave room for members.
         let shares = if peer.is_client() { 1 } else { 2 };
-        if self.outstanding >= self.limits.waiting_max.saturating_mul(shares) {
+        if self.callers.outstanding >= self.limits.waiting_max.saturating_mul(shares) {
             self.peers.send(
                 peer,
                 Lane::Calls,
@@ -320,17 +310,13 @@ impl Core {
 
     /// Drops calls of peers, which are not answered here.
     pub(super) fn retain_parked(&mut self, slot: &mut Slot, keep: impl Fn(&Call) -> bool) {
-        self.outstanding -= slot.calls.retain(keep);
+        self.callers.outstanding -= slot.calls.retain(keep);
     }
 
     /// Whether operations of this process are accepted: those of members and of clients.
     pub(super) fn may_ask(&self, id: MemberId) -> bool {
         let member = id.member();
-        id.is_client()
-            || broken(&mutant::TAKES_STRANGERS)
-            || self.view.as_ref().is_some_and(|v| {
-                v.installed.member(member).is_some() || v.accepted.member(member).is_some()
-            })
+        id.is_client() || broken(&mutant::TAKES_STRANGERS) || self.tables.name_member(member)
     }
 
     /// This node does not serve the partition: the peer sends this call and the following ones to
@@ -347,20 +333,20 @@ impl Core {
     /// Gives a call its outcome, for good.
     pub(super) fn answer(&mut self, slot: &mut Slot, asker: Asker, outcome: Outcome) {
         let at = slot.at;
-        self.outstanding -= 1;
+        self.callers.outstanding -= 1;
         match asker.source {
             Source::Local(token) => {
                 if asker.write {
                     slot.calls.finish(asker.n);
                 }
-                self.outcomes.push_back((token, outcome));
+                self.callers.answer(token, outcome);
             }
             Source::Peer {
                 member, attempt, ..
             } => self.peers.answer(member, at, (asker.n, attempt), outcome),
         }
-        if self.outstanding == 0 && self.outcomes.is_empty() {
-            self.forgotten.clear();
+        if self.callers.is_idle() {
+            self.callers.forget_none();
         }
     }
 
@@ -386,17 +372,18 @@ impl Core {
     /// A local call was executed and changed nothing, and its outcome is lost. Its caller decides
     /// whether to ask again.
     pub(super) fn leave_to_caller(&mut self, slot: &mut Slot, call: Call) {
-        self.outstanding -= 1;
+        self.callers.outstanding -= 1;
         if call.work.is_write() {
             slot.calls.finish(call.n);
         }
-        self.overtaken
-            .extend(call.source.token().map(|token| (token, call.work)));
+        if let Some(token) = call.source.token() {
+            self.callers.leave(token, call.work);
+        }
     }
 
     /// Gives up the calls that had waited long enough when this look at the partitions began.
     pub(super) fn give_up(&mut self, slot: &mut Slot) {
-        let now = self.gives_up_to;
+        let now = self.rounds.gives_up_to;
         if slot.crowded_by.is_some() && slot.serving() {
             self.give_up_crowded(slot);
         }
@@ -451,10 +438,10 @@ impl Core {
     pub(super) fn fail(&mut self, slot: &mut Slot, asker: Asker, maybe: bool) {
         if let Source::Peer { .. } = asker.source {
             // Its origin gives up by itself, at about the same time.
-            self.outstanding -= 1;
+            self.callers.outstanding -= 1;
             return;
         }
-        self.pace.failed();
+        self.copying.pace.failed();
         self.answer(
             slot,
             asker,

@@ -15,7 +15,7 @@
 //! wait would evict far too much. For the same reason, a member that has not reported since the
 //! last check does not count.
 //!
-//! A write that finds a member full makes its own room (`Core::make_room`), so writes cannot outrun
+//! A write that finds a member full makes its own room (`Context::make_room`), so writes cannot outrun
 //! eviction, however fast they come. If its partition has nothing to evict, other partitions make
 //! room for it. They may be slower, so only a small part is lent meanwhile.
 //!
@@ -27,12 +27,12 @@
 use super::execute::needed;
 use super::frame::Headroom;
 use super::op::{Failure, Outcome};
+use super::rounds::UPKEEP;
 #[cfg(any(test, feature = "fuzz"))]
 use super::store::Key;
 use super::store::{Effect, Victim, Wanted};
 use super::timers::Duty;
-use super::upkeep::UPKEEP;
-use super::{Core, Held, PartitionRef, Shard, Slot};
+use super::{Context, Held, PartitionRef, Shard, Slot};
 use doyen_gossip::Time;
 use doyen_placement::loads::FULL;
 use doyen_placement::{Eviction, MapId};
@@ -167,23 +167,27 @@ impl Shard {
     /// Checks which members are full.
     pub(super) fn look_at_memory(&mut self, now: Time) {
         let core = &mut self.core;
-        if now < core.evicting.next_look || core.me.is_client() {
+        if now < core.memory.evicting.next_look || core.me.is_client() {
             return;
         }
-        core.evicting.next_look = now + LOOK;
+        core.memory.evicting.next_look = now + LOOK;
         self.look_at_loose(now);
         let core = &mut self.core;
         // Every thread with primaries of that member's partitions does its part. For this member
         // itself, it is all that this thread leads.
-        let members = core.view.as_ref().map_or(1, |v| v.installed.members.len()) as u64;
-        let pressed = std::mem::take(&mut core.evicting.pressed);
-        core.evicting.own.look(core.headroom(), 1, pressed);
+        let members = core
+            .tables
+            .view
+            .as_ref()
+            .map_or(1, |v| v.installed.members.len()) as u64;
+        let pressed = std::mem::take(&mut core.memory.evicting.pressed);
+        core.memory.evicting.own.look(core.headroom(), 1, pressed);
         core.peers.look_at_memory(members, pressed);
         if !core.has_excess() {
-            core.evicting.queue.clear();
+            core.memory.evicting.queue.clear();
             core.timers.cancel(Duty::Evict);
-            core.evicting.barren = false;
-        } else if core.evicting.queue.is_empty() {
+            core.memory.evicting.barren = false;
+        } else if core.memory.evicting.queue.is_empty() {
             self.note_evictable();
         }
     }
@@ -191,7 +195,7 @@ impl Shard {
     /// Gives each partition its turn, in which it may lose keys.
     fn note_evictable(&mut self) {
         let core = &mut self.core;
-        core.evicting.barren = true;
+        core.memory.evicting.barren = true;
         // The first turn goes to a random partition, in proportion to its keys. Often there is
         // little to do and the first does all of it: a partition that was always first would lose
         // everything.
@@ -209,17 +213,17 @@ impl Shard {
             // The fraction of a key is rounded at random.
             let more = (core.random() % TURN_PART as u64) < (keys % TURN_PART) as u64;
             let turn = keys / TURN_PART + usize::from(more);
-            core.evicting.barren &= keys == 0;
+            core.memory.evicting.barren &= keys == 0;
             if turn > 0 {
                 seen += keys as u64;
                 if core.random() % seen < keys as u64 {
-                    first = core.evicting.queue.len();
+                    first = core.memory.evicting.queue.len();
                 }
-                core.evicting.queue.push_back((slot.at, turn));
+                core.memory.evicting.queue.push_back((slot.at, turn));
             }
         }
-        core.evicting.queue.rotate_left(first);
-        if !core.evicting.queue.is_empty() {
+        core.memory.evicting.queue.rotate_left(first);
+        if !core.memory.evicting.queue.is_empty() {
             core.timers.want(Duty::Evict);
         }
     }
@@ -232,20 +236,24 @@ impl Shard {
         self.core.timers.rest(Duty::Evict, now + PAUSE);
         let mut left = STEP;
         while left > 0
-            && let Some((at, turn)) = self.core.evicting.queue.pop_front()
+            && let Some((at, turn)) = self.core.memory.evicting.queue.pop_front()
         {
             let Some(slot) = self.slots.get_mut(at) else {
                 continue;
             };
             let some = turn.min(left);
             if turn > some {
-                self.core.evicting.queue.push_front((at, turn - some));
+                self.core
+                    .memory
+                    .evicting
+                    .queue
+                    .push_front((at, turn - some));
             }
             self.core.evict_some(slot, some);
             self.core.notice(slot);
             left -= some;
         }
-        if !self.core.evicting.queue.is_empty() {
+        if !self.core.memory.evicting.queue.is_empty() {
             self.core.timers.want(Duty::Evict);
         } else if self.core.has_excess() {
             self.note_evictable();
@@ -253,7 +261,7 @@ impl Shard {
     }
 }
 
-impl Core {
+impl Context {
     /// The memory that this thread has left.
     pub(super) fn headroom(&self) -> Headroom {
         let max = self.limits.memory_bytes_max;
@@ -265,7 +273,7 @@ impl Core {
     }
 
     fn has_excess(&self) -> bool {
-        self.evicting.own.excess() > 0 || self.peers.has_excess()
+        self.memory.evicting.own.excess() > 0 || self.peers.has_excess()
     }
 
     /// Whether this thread may evict keys of a partition: its policy allows it, all of it is here,
@@ -283,7 +291,7 @@ impl Core {
         let copies = links
             .filter(|(_, link)| link.required)
             .map(|(id, _)| self.peers.excess(*id));
-        copies.fold(self.evicting.own.excess(), u64::max)
+        copies.fold(self.memory.evicting.own.excess(), u64::max)
     }
 
     /// Evicts some keys of one partition.
@@ -323,12 +331,15 @@ impl Core {
         {
             #[cfg(any(test, feature = "fuzz"))]
             {
-                self.evicting.gone.truncate(GONE_MAX - 1);
-                self.evicting.gone.push_front((held.at, map, key.clone()));
+                self.memory.evicting.gone.truncate(GONE_MAX - 1);
+                self.memory
+                    .evicting
+                    .gone
+                    .push_front((held.at, map, key.clone()));
             }
             self.log(held, order, Effect::Delete { map, key }, None, Outcome::Ok);
             self.stats.evicted += 1;
-            self.evicting.own.relieve(bytes);
+            self.memory.evicting.own.relieve(bytes);
             for (id, _) in held.lead().into_iter().flat_map(|l| l.links.iter()) {
                 self.peers.relieve(*id, bytes);
             }
@@ -363,7 +374,7 @@ impl Core {
             };
             let victims = held.store.victims(policy, wanted, random, Some(key));
             evicted = victims.len();
-            self.evicting.pressed |= evicted > 0;
+            self.memory.evicting.pressed |= evicted > 0;
             self.evict(held, victims);
         }
         let makes = evicted > 0 || waits;
@@ -371,7 +382,7 @@ impl Core {
             Room::None if makes => self.soon(at),
             Room::Kept if makes => Made::Room,
             // If nothing of this partition may be evicted, other partitions make room.
-            Room::Lent if makes || !self.evicting.barren => Made::Room,
+            Room::Lent if makes || !self.memory.evicting.barren => Made::Room,
             Room::Plenty => Made::Room,
             Room::None | Room::Kept | Room::Lent => self.no_room(),
         }

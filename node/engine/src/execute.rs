@@ -1,7 +1,7 @@
 //! Executes operations at the primary: answers reads at once, logs writes, and waits until they are
 //! committed.
 
-use super::action::{self, Change, Context};
+use super::action::{self, Change};
 use super::dedup::{Known, OpId};
 use super::entry::Entry;
 use super::eviction::{Made, Room};
@@ -10,7 +10,7 @@ use super::frame::{Forwarded, Headroom};
 use super::log::{Logged, RECORD_OVERHEAD};
 use super::op::{Failure, Outcome, PartitionAction, Work};
 use super::store::{ENTRY_OVERHEAD, Effect, Key};
-use super::{Core, Held, Request, Slot, Token, scan};
+use super::{Context, Held, Request, Slot, Token, scan};
 use crate::mutant::{self, broken};
 use doyen_placement::{Eviction, MapId, MemberId};
 
@@ -40,7 +40,7 @@ pub(super) const fn needed(bytes: usize) -> usize {
     bytes + ENTRY_OVERHEAD + RECORD_OVERHEAD
 }
 
-impl Core {
+impl Context {
     /// Executes a call at its serving primary, or gives it back to be parked.
     pub(super) fn execute(&mut self, slot: &mut Slot, mut call: Call) -> Option<Call> {
         let step = self.step(slot, &call);
@@ -48,7 +48,7 @@ impl Core {
             Step::Park => return Some(call),
             Step::Later => slot.calls.later.push_back(call),
             Step::Refused(failure) => self.answer(slot, call.asker(), Outcome::Failed(failure)),
-            Step::Drop => self.outstanding -= 1,
+            Step::Drop => self.callers.outstanding -= 1,
             Step::Overtaken(seq) => self.overtaken(slot, call, seq),
             Step::Done(outcome, seq, logged) => {
                 self.stats.executed += 1;
@@ -86,7 +86,7 @@ impl Core {
         let at = slot.at;
         let Some(held) = &slot.held else { return };
         if executed.seq <= held.log.committed() {
-            return self.ready.push(at, executed, &mut self.timers);
+            return self.callers.ready.push(at, executed, &mut self.timers);
         }
         let alone = held
             .lead()
@@ -111,7 +111,7 @@ impl Core {
         if !self.is_clear(slot, key, value) {
             return false;
         }
-        let n = self.number();
+        let n = self.callers.number();
         slot.calls.begin(n);
         let id = OpId {
             origin: self.me,
@@ -204,13 +204,9 @@ impl Core {
     /// Calls of a partition wait until a peer is not crowded any more. `Shard::admit` continues
     /// them.
     pub(super) fn wait_for_room(&mut self, slot: &mut Slot, peer: MemberId) {
-        let at = slot.at;
         self.peers.hold_back(peer);
         if slot.crowded_by.replace(peer) != Some(peer) {
-            let waiting = self.crowded.entry(peer).or_default();
-            if !waiting.contains(&at) {
-                waiting.push_back(at);
-            }
+            self.callers.wait_for(peer, slot.at);
         }
     }
 
@@ -227,7 +223,7 @@ impl Core {
         let Some(held) = slot.held.as_deref_mut() else {
             return;
         };
-        self.outstanding += 1;
+        self.callers.outstanding += 1;
         self.stats.executed += 1;
         self.worked += entry.value().len();
         if held.meter.write(entry.key().len() + entry.value().len()) {
@@ -293,7 +289,7 @@ impl Core {
             }
             if !self.used {
                 if !std::mem::replace(&mut self.asked_used, true) {
-                    self.requests.push_back(Request::Used);
+                    self.outbox.push(Request::Used);
                 }
                 return Step::Park;
             }
@@ -331,7 +327,7 @@ impl Core {
                 {
                     entry.mark();
                 }
-                let cx = Context {
+                let cx = action::Context {
                     clock,
                     unix_ms: self.unix_ms(),
                     default_ttl_ms,
@@ -412,7 +408,7 @@ impl Core {
                     let clock = held.clock.advance(self.now);
                     let before = held.bytes();
                     let (next, keys) = scan::scan(&mut held.store, op.map, *cursor, *count, clock);
-                    self.memory = (self.memory + held.bytes()).saturating_sub(before);
+                    self.memory.recount(before, held.bytes());
                     Step::Done(Outcome::Keys { next, keys }, held.log.last(), false)
                 }
                 PartitionAction::Range(query) => {
@@ -420,7 +416,7 @@ impl Core {
                     let clock = held.clock.advance(self.now);
                     let before = held.bytes();
                     let (more, keys) = scan::range(&mut held.store, op.map, query, clock);
-                    self.memory = (self.memory + held.bytes()).saturating_sub(before);
+                    self.memory.recount(before, held.bytes());
                     Step::Done(
                         Outcome::Keys {
                             next: u64::from(more),
@@ -497,7 +493,7 @@ impl Core {
         if !held.store.is_whole() {
             let before = held.bytes();
             held.store.draw(map, order, key);
-            self.memory = (self.memory + held.bytes()).saturating_sub(before);
+            self.memory.recount(before, held.bytes());
         }
     }
 
@@ -526,7 +522,7 @@ impl Core {
             },
             undo,
         );
-        self.memory = (self.memory + held.bytes()).saturating_sub(before);
+        self.memory.recount(before, held.bytes());
         self.replicate(held, seq);
         seq
     }

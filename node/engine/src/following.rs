@@ -5,7 +5,7 @@ use super::frame::{Ack, Frame, Head};
 use super::log::Logged;
 use super::role::{Bond, Following};
 use super::store::{Effect, Undo};
-use super::{Assigned, Core, Lane};
+use super::{Assigned, Context, Lane};
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_placement::{Epoch, MemberId};
@@ -17,7 +17,7 @@ pub(super) struct Follow {
     pub(super) session: u32,
 }
 
-impl Core {
+impl Context {
     /// Sends the acks of a batch. If much has arrived although no frame of it is whole yet, this
     /// says so.
     pub(super) fn send_acks(&mut self, to: MemberId) {
@@ -76,7 +76,7 @@ impl Following<'_> {
     /// A new primary's tail.
     pub(super) fn align(
         &mut self,
-        cx: &mut Core,
+        cx: &mut Context,
         from: MemberId,
         head: &Head,
         (base, last): (u64, u64),
@@ -94,7 +94,7 @@ impl Following<'_> {
             .filter(|a| a.epoch == head.epoch);
         let counts = of_epoch
             .into_iter()
-            .any(|a| cx.in_sync(&a.partition).any(|m| m == cx.me));
+            .any(|a| cx.tables.in_sync(&a.partition).any(|m| m == cx.me));
         if base >= head.first || last < base {
             return;
         }
@@ -145,13 +145,13 @@ impl Following<'_> {
             self.commit(cx, head.committed);
             self.acknowledge(cx, from, head.epoch);
         }
-        cx.memory = (cx.memory + self.bytes()).saturating_sub(before);
+        cx.memory.recount(before, self.bytes());
     }
 
     /// Entries of the primary's log.
     pub(super) fn append(
         &mut self,
-        cx: &mut Core,
+        cx: &mut Context,
         from: MemberId,
         head: &Head,
         entries: Vec<Logged>,
@@ -191,7 +191,7 @@ impl Following<'_> {
         }
         // Entries that came again may be committed already.
         self.commit(cx, head.committed);
-        cx.memory = (cx.memory + self.bytes()).saturating_sub(before);
+        cx.memory.recount(before, self.bytes());
         if head.first < seq {
             self.acknowledge(cx, from, head.epoch);
         }
@@ -219,7 +219,7 @@ impl Following<'_> {
             .filter(|_| epoch >= fence || broken(&mutant::NO_FENCE))
     }
 
-    fn want(&mut self, cx: &mut Core, from: MemberId, head: &Head) {
+    fn want(&mut self, cx: &mut Context, from: MemberId, head: &Head) {
         let next = self.log.last() + 1;
         let follower = &mut *self.follower;
         if follower.wanted.replace((head.epoch, next)) != Some((head.epoch, next)) {
@@ -238,7 +238,7 @@ impl Following<'_> {
     }
 
     /// Notes an ack. The last one of a batch is sent.
-    pub(super) fn acknowledge(&mut self, cx: &mut Core, to: MemberId, epoch: Epoch) {
+    pub(super) fn acknowledge(&mut self, cx: &mut Context, to: MemberId, epoch: Epoch) {
         let (at, seq) = (self.at, self.log.last());
         let follower = &mut *self.follower;
         let ack = Ack {
@@ -269,8 +269,9 @@ impl Following<'_> {
     }
 
     /// The log is committed up to here. Maps that no undo needs any more are freed.
-    fn commit(&mut self, cx: &mut Core, seq: u64) {
-        cx.garbage
+    fn commit(&mut self, cx: &mut Context, seq: u64) {
+        cx.memory
+            .garbage
             .collect(&mut cx.timers, |maps| self.log.commit(seq, maps));
     }
 

@@ -3,7 +3,7 @@
 //! The primary looks for that key a slice at a time, and asks the coordinator to split there. If
 //! splits are off or others are under way, the request has no effect, and the primary asks again.
 
-use super::Core;
+use super::Context;
 use super::role::Leading;
 use super::store::{Key, Store};
 use doyen_gossip::agreement::InSyncChange;
@@ -91,7 +91,7 @@ fn between(one: (MapId, &[u8]), other: (MapId, &[u8])) -> Option<Cut> {
 
 impl Leading<'_> {
     /// Asks for a split of a range that has grown too large.
-    pub(super) fn halve(&mut self, cx: &mut Core) {
+    pub(super) fn halve(&mut self, cx: &mut Context) {
         let now = cx.now;
         let large = self.store.bytes() > cx.limits.range_bytes_max;
         let Self { lead, store, .. } = self;
@@ -114,7 +114,7 @@ impl Leading<'_> {
         lead.halving = None;
         lead.halve_at = Some(now + ASK_AGAIN);
         if let Some(cut) = found {
-            cx.ask(self.at, self.epoch, InSyncChange::Split(cut));
+            cx.outbox.ask(self.at, self.epoch, InSyncChange::Split(cut));
         }
     }
 }

@@ -24,8 +24,10 @@ mod api;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench;
+mod callers;
 mod clients;
 mod compacting;
+mod context;
 mod copying;
 mod deadline;
 mod dedup;
@@ -46,8 +48,10 @@ mod index;
 mod inspect;
 mod log;
 mod measuring;
+mod memory;
 #[doc(hidden)]
 pub mod mutant;
+mod outbox;
 mod pace;
 mod peers;
 mod published;
@@ -55,10 +59,12 @@ mod ready;
 mod replication;
 mod reshaping;
 mod role;
+mod rounds;
 mod scan;
 mod shaking;
 mod slots;
 mod store;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -66,31 +72,24 @@ mod timers;
 mod upkeep;
 
 use bytes::{Bytes, BytesMut};
-use clients::Arriving;
-use compacting::Compacting;
 pub use compacting::Outside;
-use copying::{Copying, LateAck, Opening, Sink};
+use context::Context;
+use copying::{Opening, Sink};
 use dedup::Dedup;
 use doyen_gossip::Time;
-use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
+use doyen_gossip::agreement::View;
 use doyen_placement::level::LEVELS;
 use doyen_placement::loads::Meter;
 use doyen_placement::planner;
 use doyen_placement::{
-    Epoch, Eviction, KeyspaceId, Lineage, MapId, MemberId, Mode, OrderKey, Partition, PartitionId,
-    PartitionRef, Reshape, Table, TableName,
+    Epoch, Eviction, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionId,
+    PartitionRef, Reshape, Table,
 };
-use eviction::Evicting;
 use forwarding::{Call, Calls, Executed, Source};
 use frame::Frame;
-use garbage::Garbage;
 use log::Log;
 use mutant::broken;
 use op::{Failure, Operation, Outcome, PartitionOperation, Work};
-use pace::Pace;
-use peers::Peers;
-use published::Published;
-use ready::Ready;
 use replication::{Clock, Primary};
 use role::{Follower, Role};
 use slots::Slots;
@@ -98,7 +97,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
-use timers::{Duty, Timers};
+use timers::Duty;
 
 pub use api::{Lane, Limits, Malformed, Patience, Request, Stats, Token};
 pub use clients::PARK;
@@ -112,8 +111,6 @@ pub use threads::thread_of;
 
 /// Keys summed in one slice.
 const SLICE: usize = 4_000;
-/// How many callers may be forgotten before those without an open call are removed.
-const FORGOTTEN_MAX: usize = 4_096;
 /// About how many bytes of values and frames one `receive` handles: a few milliseconds of work.
 const RECEIVE_WORK_MAX: usize = 4 << 20;
 /// The same for snapshots, for which no client waits: a part or two, some tenths of a millisecond.
@@ -130,94 +127,8 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(4), Duration::from_mi
 /// The machine.
 #[derive(Debug)]
 pub struct Shard {
-    core: Core,
+    core: Context,
     slots: Slots,
-}
-
-/// Everything that belongs to no partition.
-#[derive(Debug)]
-struct Core {
-    /// This data thread.
-    me: MemberId,
-    threads: Threads,
-    /// Members that are about to leave.
-    leaving: BTreeSet<MemberId>,
-    limits: Limits,
-    rng: u64,
-    now: Time,
-    /// Wall time, and the moment when it was read.
-    wall: (u64, Time),
-    view: Option<View>,
-    /// When new tenures may acknowledge (rule 9).
-    opens: BTreeMap<PartitionRef, (Epoch, Time)>,
-    name: Option<TableName>,
-    /// The newest table that was asked for.
-    asked_for: Option<TableName>,
-    /// At a client: the member that was asked for it, and when its last part came.
-    asked_of: Option<(MemberId, Time)>,
-    arriving: Option<Arriving>,
-    /// At a client: the last table that arrived. It is not installed before the shell has taken it.
-    arrived: Option<(TableName, Arc<Table>)>,
-    /// The installed table in the encoding for clients.
-    published: Published,
-    peers: Peers,
-    /// Partitions with calls that wait for a crowded peer, in the order in which they began to
-    /// wait.
-    crowded: BTreeMap<MemberId, VecDeque<PartitionRef>>,
-    /// Executed and committed calls. `release` decides whether they may be answered.
-    ready: Ready,
-    outcomes: VecDeque<(Token, Outcome)>,
-    /// Local calls that were executed and changed nothing, and whose outcomes are lost.
-    overtaken: VecDeque<(Token, Work)>,
-    requests: VecDeque<Request>,
-    opened: Vec<(PartitionRef, Epoch)>,
-    in_sync: Vec<InSyncRequest>,
-    stats: Stats,
-    memory: usize,
-    /// Number of calls that are not answered.
-    outstanding: usize,
-    next_n: u64,
-    next_session: u32,
-    copying: Copying,
-    /// For each copy that is made here: the bytes that are still to arrive.
-    expected: BTreeMap<PartitionRef, u64>,
-    /// Number of held partitions, which share the tail.
-    holding: usize,
-    used: bool,
-    asked_used: bool,
-    timers: Timers,
-    garbage: Garbage,
-    /// Partitions that still draw from former ones.
-    drawing: VecDeque<PartitionRef>,
-    /// Partitions with overdue keys.
-    expiring: VecDeque<PartitionRef>,
-    evicting: Evicting,
-    compacting: Compacting,
-    /// Learners that may be sent a part of their snapshot.
-    to_copy: VecDeque<(PartitionRef, MemberId)>,
-    pace: Pace,
-    /// At the last check, the pace allowed nothing more.
-    paced: bool,
-    /// Chunks that arrived and are acknowledged as the pace allows.
-    late_acks: VecDeque<LateAck>,
-    /// Snapshots whose table is not installed here yet, with their senders.
-    early: BTreeMap<PartitionRef, (MemberId, Opening)>,
-    /// Reads in this pass that were answered at once.
-    read: u32,
-    /// At the last check, no learner could take more.
-    copies_wait: bool,
-    forgotten: BTreeSet<Token>,
-    /// Partitions that the next upkeep looks at. All others have nothing to do. An idle node looks
-    /// at none: looking at a thousand partitions twenty times a second was a third of its cost.
-    noticed: Vec<PartitionRef>,
-    /// Partitions that the present upkeep must still look at.
-    looking_at: VecDeque<PartitionRef>,
-    /// The present upkeep gives up the calls that were due at this time.
-    gives_up_to: Time,
-    /// Bytes of values and frames handled since `take_work`.
-    worked: usize,
-    /// When loads were last measured, and how often they were.
-    measured: (Time, u32),
 }
 
 /// One partition of the table: its members, its calls, and what this node holds of it.
@@ -233,9 +144,9 @@ struct Slot {
     eviction: Eviction,
     calls: Calls,
     held: Option<Box<Held>>,
-    /// Whether it is in `Core::noticed`, or in the list of the present upkeep.
+    /// Whether it is in `Context::noticed`, or in the list of the present upkeep.
     noticed: bool,
-    /// Whether it is in `Core::expiring`.
+    /// Whether it is in `Context::expiring`.
     expiring: bool,
     /// Whether the installed table splits or merges it, so that it accepts no writes.
     still: bool,
@@ -244,7 +155,7 @@ struct Slot {
     /// The peer, a copy or the primary, for which calls wait here because it takes its bytes slower
     /// than they come.
     crowded_by: Option<MemberId>,
-    /// Whether it is in `Core::drawing`.
+    /// Whether it is in `Context::drawing`.
     drawing: bool,
 }
 
@@ -535,60 +446,7 @@ impl Shard {
     /// keys to evict.
     #[must_use]
     pub fn new(me: MemberId, limits: Limits, rng_seed: u64, now: Time) -> Self {
-        let core = Core {
-            me,
-            threads: Threads::default(),
-            leaving: BTreeSet::new(),
-            rng: rng_seed | 1,
-            now,
-            wall: (0, now),
-            view: None,
-            opens: BTreeMap::new(),
-            name: None,
-            asked_for: None,
-            asked_of: None,
-            arriving: None,
-            published: Published::default(),
-            arrived: None,
-            peers: Peers::new(limits.owed_bytes_max()),
-            limits,
-            crowded: BTreeMap::new(),
-            ready: Ready::default(),
-            outcomes: VecDeque::new(),
-            overtaken: VecDeque::new(),
-            requests: VecDeque::new(),
-            opened: Vec::new(),
-            in_sync: Vec::new(),
-            stats: Stats::default(),
-            memory: 0,
-            outstanding: 0,
-            next_n: 1,
-            next_session: 1,
-            copying: Copying::default(),
-            expected: BTreeMap::new(),
-            holding: 0,
-            used: false,
-            asked_used: false,
-            timers: Timers::default(),
-            garbage: Garbage::default(),
-            drawing: VecDeque::new(),
-            expiring: VecDeque::new(),
-            evicting: Evicting::new(now),
-            compacting: Compacting::default(),
-            to_copy: VecDeque::new(),
-            pace: Pace::new(now),
-            paced: false,
-            late_acks: VecDeque::new(),
-            early: BTreeMap::new(),
-            read: 0,
-            copies_wait: false,
-            forgotten: BTreeSet::new(),
-            worked: 0,
-            noticed: Vec::new(),
-            looking_at: VecDeque::new(),
-            gives_up_to: Time::ZERO,
-            measured: (now, 0),
-        };
+        let core = Context::new(me, limits, rng_seed, now);
         Self {
             core,
             slots: Slots::default(),
@@ -601,6 +459,7 @@ impl Shard {
         // Calls that wait for `release` are checked again under the new tables.
         for (at, executed) in self
             .core
+            .callers
             .ready
             .take(&mut self.core.timers)
             .into_iter()
@@ -610,37 +469,39 @@ impl Shard {
                 slot.calls.waiting.push_front(executed);
             }
         }
-        let name = match (&self.core.view, self.core.name) {
+        let name = match (&self.core.tables.view, self.core.tables.name) {
             // To compute the name takes reading the whole table.
             (Some(former), Some(name)) if Arc::ptr_eq(&former.installed, &view.installed) => name,
             _ => view.installed.name(),
         };
-        let renamed = self.core.name != Some(name);
-        self.core.name = Some(name);
+        let renamed = self.core.tables.name != Some(name);
+        self.core.tables.name = Some(name);
         self.core.used |= view.installed.members.len() > 1;
         let threads = view
             .installed
             .member(self.core.me.member())
             .map_or(1, |m| m.addresses.threads());
         self.core
+            .copying
             .pace
             .set(view.installed.settings.balancing.rate, threads);
-        self.core.opens = view
+        self.core.tables.opens = view
             .opens_at
             .iter()
             .map(|(at, since, time)| (*at, (*since, *time)))
             .collect();
-        let former = self.core.view.replace(view.clone());
+        let former = self.core.tables.view.replace(view.clone());
         if former.is_none() {
             self.core.timers.set(Duty::Round, now);
             self.core.timers.set(Duty::Retire, now + clients::RETENTION);
         }
-        self.core.arrived = None;
+        self.core.pulling.installed();
         self.core
+            .tables
             .published
             .install(name, &view.installed, self.core.peers.has_clients());
-        self.core.leaving = planner::leaving(&view.installed);
-        self.core.threads = Threads::of(&[&view.installed, &view.accepted]);
+        self.core.tables.leaving = planner::leaving(&view.installed);
+        self.core.tables.threads = Threads::of(&[&view.installed, &view.accepted]);
         if renamed && !self.core.me.is_client() {
             for id in self
                 .core
@@ -681,8 +542,13 @@ impl Shard {
             }));
         }
         let assign = |slot: &mut Slot| {
-            slot.assign(&view, still.contains(&slot.at), &self.core.threads, anew)
-                .then_some(slot.at)
+            slot.assign(
+                &view,
+                still.contains(&slot.at),
+                &self.core.tables.threads,
+                anew,
+            )
+            .then_some(slot.at)
         };
         let mut as_before = self
             .slots
@@ -697,7 +563,7 @@ impl Shard {
             let at = slot.at;
             // Both lists are in order. New partitions stand between the others.
             let as_before = as_before.next_if_eq(&at).is_some();
-            let opens = self.core.opens.contains_key(&at) && !slot.is_open();
+            let opens = self.core.tables.opens.contains_key(&at) && !slot.is_open();
             if !as_before || opens || !slot.calls.is_empty() {
                 self.core.turn(slot, renamed);
                 self.core.notice(slot);
@@ -709,13 +575,13 @@ impl Shard {
                 .or(view.accepted.keyspace(id))
                 .is_none()
         });
-        for (at, (from, opening)) in std::mem::take(&mut self.core.early) {
+        for (at, (from, opening)) in std::mem::take(&mut self.core.copying.early) {
             if let Some(slot) = self.slots.get_mut(at) {
                 self.core.begin_sink(slot, from, opening);
             }
         }
-        self.core.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
-        if let Some(view) = &self.core.view {
+        self.core.memory.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
+        if let Some(view) = &self.core.tables.view {
             self.core
                 .peers
                 .retain_silent(|id| view.installed.member(id.member()).is_some());
@@ -738,10 +604,14 @@ impl Shard {
         self.slots
             .iter_mut()
             .for_each(|slot| self.core.discard(slot));
-        let garbage = std::mem::take(&mut self.core.garbage);
-        heir.core.garbage.inherit(garbage, &mut heir.core.timers);
+        let garbage = std::mem::take(&mut self.core.memory.garbage);
+        heir.core
+            .memory
+            .garbage
+            .inherit(garbage, &mut heir.core.timers);
         let mut ready: BTreeMap<PartitionRef, Vec<Executed>> = BTreeMap::new();
         self.core
+            .callers
             .ready
             .take(&mut self.core.timers)
             .into_iter()
@@ -771,12 +641,13 @@ impl Shard {
         self.core.wall = (unix_ms, now);
         if operation.key.len() > self.core.limits.key_bytes_max {
             self.core
-                .outcomes
-                .push_back((token, Outcome::Failed(Failure::TooLarge)));
+                .callers
+                .answer(token, Outcome::Failed(Failure::TooLarge));
             return false;
         }
         let at = self
             .core
+            .tables
             .place(operation.keyspace, operation.map, &operation.key);
         self.submit_at(at, token, Work::Key(operation), patience)
     }
@@ -785,6 +656,7 @@ impl Shard {
     pub fn leads(&self, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> bool {
         let slot = self
             .core
+            .tables
             .place(keyspace, map, key)
             .and_then(|at| self.slots.get(at));
         slot.is_some_and(|slot| slot.primary() == Some(self.core.me))
@@ -806,11 +678,11 @@ impl Shard {
         let (key, value) = pair;
         if key.len() > core.limits.key_bytes_max
             || value.len() > core.limits.value_bytes_max
-            || core.outstanding >= core.limits.waiting_max
+            || core.callers.outstanding >= core.limits.waiting_max
         {
             return false;
         }
-        let Some(at) = core.place(keyspace, map, key) else {
+        let Some(at) = core.tables.place(keyspace, map, key) else {
             return false;
         };
         let Some(slot) = self.slots.get_mut(at) else {
@@ -848,19 +720,17 @@ impl Shard {
     ) -> bool {
         let found = at.filter(|at| self.slots.get(*at).is_some_and(|s| s.installed.is_some()));
         let Some(slot) = found.and_then(|at| self.slots.get_mut(at)) else {
-            let failure = at.map_or(Failure::NoPartition, |at| self.core.missing(at));
-            self.core
-                .outcomes
-                .push_back((token, Outcome::Failed(failure)));
+            let failure = at.map_or(Failure::NoPartition, |at| self.core.tables.missing(at));
+            self.core.callers.answer(token, Outcome::Failed(failure));
             return false;
         };
-        if self.core.outstanding >= self.core.limits.waiting_max {
+        if self.core.callers.outstanding >= self.core.limits.waiting_max {
             self.core
-                .outcomes
-                .push_back((token, Outcome::Failed(Failure::Overloaded)));
+                .callers
+                .answer(token, Outcome::Failed(Failure::Overloaded));
             return false;
         }
-        let n = self.core.number();
+        let n = self.core.callers.number();
         let (until, hurried) = match patience {
             Patience::Whole => (self.core.now + self.core.limits.park, false),
             Patience::Until(until) => (until, true),
@@ -895,7 +765,9 @@ impl Shard {
         key: &[u8],
     ) -> Option<(u64, Option<&[u8]>)> {
         self.core.now = self.core.now.max(now);
-        let slot = self.slots.get_mut(self.core.place(keyspace, map, key)?)?;
+        let slot = self
+            .slots
+            .get_mut(self.core.tables.place(keyspace, map, key)?)?;
         if !slot.serving() || !slot.calls.parked.is_empty() {
             return None;
         }
@@ -914,7 +786,7 @@ impl Shard {
         }
         self.core.stats.executed += 1;
         self.core.stats.count_lookup(found.is_some());
-        self.core.read += 1;
+        self.core.callers.read_at_once += 1;
         if slot.eviction == Eviction::Lru
             && let Some(entry) = found
         {
@@ -926,7 +798,7 @@ impl Shard {
         if held.meter.read(bytes) {
             held.meter.sample(map, key);
         }
-        let n = self.core.number();
+        let n = self.core.callers.number();
         Some((n, value))
     }
 
@@ -936,12 +808,13 @@ impl Shard {
     pub fn keep(&mut self, token: Token, n: u64, operation: Operation, outcome: Outcome) {
         let Some(at) = self
             .core
+            .tables
             .place(operation.keyspace, operation.map, &operation.key)
         else {
             return self
                 .core
-                .outcomes
-                .push_back((token, Outcome::Failed(Failure::NoPartition)));
+                .callers
+                .answer(token, Outcome::Failed(Failure::NoPartition));
         };
         let until = self.core.now + self.core.limits.park;
         let call = Call {
@@ -953,9 +826,12 @@ impl Shard {
             maybe: false,
             tried: None,
         };
-        self.core.outstanding += 1;
+        self.core.callers.outstanding += 1;
         let executed = Executed::of(call, 0, outcome, false);
-        self.core.ready.push(at, executed, &mut self.core.timers);
+        self.core
+            .callers
+            .ready
+            .push(at, executed, &mut self.core.timers);
     }
 
     /// Whether a read or committed outcome may be answered (rule 8), by a clock and a lease that
@@ -973,7 +849,7 @@ impl Shard {
         self.core
             .limits
             .waiting_max
-            .saturating_sub(self.core.outstanding)
+            .saturating_sub(self.core.callers.outstanding)
     }
 
     /// Bytes of values and frames handled since the last call. With this, a shell divides work into
@@ -1019,17 +895,11 @@ impl Shard {
     /// Calls that waited for a crowded peer are executed, one partition after the other, as long as
     /// the peer accepts more.
     fn admit(&mut self, peer: MemberId) {
-        let waiting = self.core.crowded.get(&peer).map_or(0, VecDeque::len);
-        for _ in 0..waiting {
+        for _ in 0..self.core.callers.waiting_for(peer) {
             if self.core.peers.hold_back(peer) {
                 return;
             }
-            let Some(at) = self
-                .core
-                .crowded
-                .get_mut(&peer)
-                .and_then(VecDeque::pop_front)
-            else {
+            let Some(at) = self.core.callers.next_waiting_for(peer) else {
                 break;
             };
             if let Some(slot) = self.slots.get_mut(at) {
@@ -1038,32 +908,20 @@ impl Shard {
                 self.core.notice(slot);
             }
         }
-        if self.core.crowded.get(&peer).is_some_and(VecDeque::is_empty) {
-            self.core.crowded.remove(&peer);
-        }
     }
 
     /// The caller is gone, and its outcome is not wanted any more. (What was sent may still
     /// happen.)
     pub fn forget(&mut self, token: Token) {
-        if self.core.outstanding == 0 && self.core.outcomes.is_empty() {
+        if self.core.callers.is_idle() {
             return;
         }
-        self.core.forgotten.insert(token);
-        if self.core.forgotten.len() >= FORGOTTEN_MAX && self.core.forgotten.len().is_power_of_two()
-        {
-            // Most of these were answered before they were forgotten.
-            let calls = self
-                .slots
-                .iter()
-                .flat_map(|s| s.calls.all())
-                .map(|(source, _)| source);
-            let calls = calls.chain(self.core.ready.sources());
-            let live = calls
-                .filter_map(|source| source.token())
-                .chain(self.core.outcomes.iter().map(|(t, _)| *t));
-            let live: BTreeSet<Token> = live.filter(|t| self.core.forgotten.contains(t)).collect();
-            self.core.forgotten = live;
+        if self.core.callers.forget(token) {
+            let calls = self.slots.iter().flat_map(|s| s.calls.all());
+            let sources = calls.map(|(source, _)| source);
+            let ready: Vec<Source> = self.core.callers.ready.sources().collect();
+            let open = sources.chain(ready).filter_map(|source| source.token());
+            self.core.callers.forget_answered(open);
         }
     }
 
@@ -1080,7 +938,7 @@ impl Shard {
         if peer.is_client() {
             return self.core.greet(peer);
         }
-        if let Some(name) = self.core.name
+        if let Some(name) = self.core.tables.name
             && threads::tells_tables(self.core.me, peer)
         {
             self.core.peers.send(peer, Lane::Calls, &Frame::View(name));
@@ -1110,9 +968,9 @@ impl Shard {
         }
         self.core.peers.disconnect(peer);
         self.admit(peer);
-        self.core.early.retain(|_, (from, _)| *from != peer);
+        self.core.copying.early.retain(|_, (from, _)| *from != peer);
         self.core.pull_again(peer);
-        let mut dropped = self.core.ready.drop_of(peer, &mut self.core.timers);
+        let mut dropped = self.core.callers.ready.drop_of(peer, &mut self.core.timers);
         for slot in self.slots.iter_mut().filter(|s| !s.calls.is_empty()) {
             if slot.calls.sent_to == Some(peer) {
                 slot.calls.unsend();
@@ -1124,7 +982,7 @@ impl Shard {
                 .retain(|e| e.asker.source.peer() != Some(peer));
             dropped += before - slot.calls.waiting.len();
         }
-        self.core.outstanding -= dropped;
+        self.core.callers.outstanding -= dropped;
     }
 
     /// Takes bytes of one lane. Whole frames are consumed from the front. A partial frame stays for
@@ -1291,6 +1149,7 @@ impl Shard {
     pub fn warm<'a>(&self, keyspace: KeyspaceId, map: MapId, keys: impl Iterator<Item = &'a [u8]>) {
         let Some(keyspace) = self
             .core
+            .tables
             .view
             .as_ref()
             .and_then(|v| v.installed.keyspace(keyspace))
@@ -1498,9 +1357,9 @@ impl Shard {
             // stays true. If it ends, `install` sends these back to be executed again.
             return;
         }
-        let read = std::mem::take(&mut self.core.read);
-        self.core.pace.answered(passed, read);
-        while let Some((at, executed)) = self.core.ready.pop() {
+        let read = std::mem::take(&mut self.core.callers.read_at_once);
+        self.core.copying.pace.answered(passed, read);
+        while let Some((at, executed)) = self.core.callers.ready.pop() {
             let asker = executed.asker;
             if !executed.hurried {
                 let waited = self
@@ -1508,13 +1367,13 @@ impl Shard {
                     .limits
                     .park
                     .saturating_sub(executed.until.since(now));
-                self.core.pace.answered(waited, 1);
+                self.core.copying.pace.answered(waited, 1);
             }
             if let Source::Local(token) = asker.source
                 && !asker.write
             {
-                self.core.outstanding -= 1;
-                self.core.outcomes.push_back((token, executed.outcome));
+                self.core.callers.outstanding -= 1;
+                self.core.callers.answer(token, executed.outcome);
                 continue;
             }
             let Some(slot) = self.slots.get_mut(at) else {
@@ -1522,17 +1381,12 @@ impl Shard {
             };
             self.core.answer(slot, asker, executed.outcome);
         }
-        self.core.ready.settle(&mut self.core.timers);
+        self.core.callers.ready.settle(&mut self.core.timers);
     }
 
     /// The next released outcome.
     pub fn poll_outcome(&mut self) -> Option<(Token, Outcome)> {
-        loop {
-            let (token, outcome) = self.core.outcomes.pop_front()?;
-            if self.core.is_wanted(token) {
-                return Some((token, outcome));
-            }
-        }
+        self.core.callers.poll_outcome()
     }
 
     /// The next operation that was executed and changed nothing in a tenure that ended, whose
@@ -1541,12 +1395,7 @@ impl Shard {
     /// whose operations on one key keep an order answers that nothing happened. A caller with one
     /// operation at a time submits it again.
     pub fn poll_overtaken(&mut self) -> Option<(Token, Work)> {
-        loop {
-            let (token, work) = self.core.overtaken.pop_front()?;
-            if self.core.is_wanted(token) {
-                return Some((token, work));
-            }
-        }
+        self.core.callers.poll_overtaken()
     }
 
     /// The next bytes for a peer: everything that is ready for one lane, in one buffer. Large
@@ -1563,19 +1412,13 @@ impl Shard {
 
     /// The next request to the control thread.
     pub fn poll_request(&mut self) -> Option<Request> {
-        if !self.core.opened.is_empty() {
-            return Some(Request::Opened(std::mem::take(&mut self.core.opened)));
-        }
-        if !self.core.in_sync.is_empty() {
-            return Some(Request::InSync(std::mem::take(&mut self.core.in_sync)));
-        }
-        self.core.requests.pop_front()
+        self.core.outbox.poll()
     }
 
     /// Bytes held: entries, tails, snapshots.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        self.core.memory as u64
+        self.core.memory.bytes as u64
     }
 
     /// Counters and gauges.
@@ -1583,14 +1426,14 @@ impl Shard {
     pub fn stats(&self) -> Stats {
         let mut stats = self.core.stats.clone();
         let (memory, memory_max) = (
-            self.core.memory as u64,
+            self.core.memory.bytes as u64,
             self.core.limits.memory_bytes_max as u64,
         );
         (stats.memory_bytes, stats.memory_bytes_max) = (memory, memory_max);
         stats.memory_outside_bytes = self.core.memory_held() as u64 - memory;
         stats.memory_filled =
             (self.core.memory_held() as u64).saturating_mul(1000) / memory_max.max(1);
-        stats.divided = self.core.drawing.len() as u64;
+        stats.divided = self.core.rounds.drawing.len() as u64;
         for slot in self.slots.iter() {
             stats.parked += slot.calls.parked.len() as u64;
             let Some(held) = &slot.held else { continue };
@@ -1652,110 +1495,10 @@ impl Shard {
     }
 }
 
-impl Core {
-    /// The partition and slot of a key by the installed table.
-    fn place(&self, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> Option<PartitionRef> {
-        let partition = self
-            .view
-            .as_ref()?
-            .installed
-            .keyspace(keyspace)?
-            .partition_of(map, key)?;
-        Some(PartitionRef {
-            keyspace,
-            partition,
-        })
-    }
-
-    /// Why there is no such partition.
-    fn missing(&self, at: PartitionRef) -> Failure {
-        let keyspace = self
-            .view
-            .as_ref()
-            .and_then(|v| v.installed.keyspace(at.keyspace));
-        let was =
-            keyspace.is_some_and(|k| !k.partitions.is_empty() && at.partition < k.next_partition());
-        if was {
-            Failure::Stale
-        } else {
-            Failure::NoPartition
-        }
-    }
-
-    /// Whether the caller of an operation that ends now still waits for it.
-    fn is_wanted(&mut self, token: Token) -> bool {
-        self.forgotten.is_empty() || !self.forgotten.remove(&token)
-    }
-
-    /// The number of the next operation of this node's callers.
-    fn number(&mut self) -> u64 {
-        let n = self.next_n;
-        self.next_n += 1;
-        n
-    }
-
+impl Context {
     /// A partition may have work: upkeep looks at it until it is quiet.
+    #[inline]
     fn notice(&mut self, slot: &mut Slot) {
-        if std::mem::replace(&mut slot.noticed, true) {
-            return;
-        }
-        if self.noticed.is_empty() {
-            self.timers.set(Duty::Upkeep, self.now + upkeep::UPKEEP);
-        }
-        self.noticed.push(slot.at);
-    }
-
-    /// An empty store for a partition of a keyspace. It keeps keys sorted if the partitions are
-    /// ranges.
-    fn store_of(&self, keyspace: KeyspaceId) -> Store {
-        let table = self.view.as_ref().map(|v| &v.installed);
-        let keyspace = table.and_then(|table| table.keyspace(keyspace));
-        // The same at every member of the cluster, so that cursors of scans are, too.
-        let order_key = table.map_or_else(OrderKey::default, |table| table.order_key);
-        Store::new(order_key).sorted(keyspace.is_some_and(|k| k.mode == Mode::Range || k.ordered))
-    }
-
-    /// Wall time now.
-    fn unix_ms(&self) -> u64 {
-        self.wall
-            .0
-            .saturating_add(u64::try_from(self.now.since(self.wall.1).as_millis()).unwrap_or(0))
-    }
-
-    /// A pause that doubles with each attempt, with jitter.
-    fn backoff(&mut self, first: Duration, most: Duration, attempt: u32) -> Duration {
-        let pause = first.saturating_mul(1 << attempt.min(10)).min(most);
-        pause / 2 + pause.mul_f64((self.random() % 1024) as f64 / 1024.0)
-    }
-
-    /// A number that need not be unpredictable: xorshift64.
-    fn random(&mut self) -> u64 {
-        self.rng ^= self.rng << 13;
-        self.rng ^= self.rng >> 7;
-        self.rng ^= self.rng << 17;
-        self.rng
-    }
-
-    /// A peer has installed this table. If it is newer than ours, it is asked for.
-    fn heard_of(&mut self, name: TableName) {
-        let newer = self
-            .name
-            .is_none_or(|ours| ours.cluster == name.cluster && ours.order() < name.order());
-        // A name that no table has must not keep later names from being asked for.
-        if newer && self.asked_for != Some(name) {
-            self.asked_for = Some(name);
-            self.requests.push_back(Request::Newer(name));
-        }
-    }
-
-    fn ask(&mut self, partition: PartitionRef, epoch: Epoch, change: InSyncChange) {
-        let request = InSyncRequest {
-            partition,
-            epoch,
-            change,
-        };
-        if !self.in_sync.contains(&request) {
-            self.in_sync.push(request);
-        }
+        self.rounds.notice(slot, self.now, &mut self.timers);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::op::{Outcome, Work};
 use super::role::Role;
-use super::{Core, Held, Request, Shard};
+use super::{Context, Held, Request, Shard};
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
 use doyen_placement::loads::{
@@ -52,10 +52,14 @@ impl Held {
     }
 }
 
-impl Core {
+impl Context {
     /// Live members to which this thread has no connection at all.
     fn unheard(&self) -> Vec<MemberId> {
-        let members = self.view.iter().flat_map(|view| &view.installed.members);
+        let members = self
+            .tables
+            .view
+            .iter()
+            .flat_map(|view| &view.installed.members);
         let others = members.filter(|m| m.id != self.me.member() && may_receive(m));
         others
             .map(|m| m.id)
@@ -67,7 +71,7 @@ impl Core {
 impl Shard {
     /// Reports changes to the control thread, if it is time.
     pub(super) fn measure(&mut self, now: Time) {
-        let (before, looks) = self.core.measured;
+        let (before, looks) = self.core.rounds.measured;
         let since = now.since(before);
         if since
             < if self.core.copying.all > 0 {
@@ -80,7 +84,7 @@ impl Shard {
             return;
         }
         let anew = looks % ROUND == 0;
-        self.core.measured = (now, looks.wrapping_add(1));
+        self.core.rounds.measured = (now, looks.wrapping_add(1));
         let (mut loads, mut moves, mut rounding) = (Vec::new(), Vec::new(), Rounding::default());
         for slot in self.slots.iter_mut() {
             let Some(held) = slot.held.as_deref_mut() else {
@@ -126,7 +130,7 @@ impl Shard {
         // Other members should take new partitions.
         member.busy = member.filled() >= FILLED;
         let unheard = self.core.unheard();
-        self.core.requests.push_back(Request::Loads(Report {
+        self.core.outbox.push(Request::Loads(Report {
             member,
             partitions: loads,
             moves,

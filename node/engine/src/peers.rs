@@ -752,7 +752,7 @@ impl Peers {
     }
 
     /// Whether so much is on its way to a peer that snapshots must wait. Peers report arrived bytes
-    /// with their memory (`Core::tell_headroom`).
+    /// with their memory (`Context::tell_headroom`).
     pub(super) fn copies_wait(&self, id: MemberId) -> bool {
         self.all
             .get(&id)

@@ -17,10 +17,10 @@ use super::halving::Halving;
 use super::log::{Log, begin_anew};
 use super::peers::Wait;
 use super::role::{Leading, Role};
+use super::rounds::UPKEEP;
 use super::store::Store;
-use super::timers::Duty;
-use super::upkeep::{EXPIRE_SLICE, UPKEEP};
-use super::{Assigned, Core, Held, Lane, Slot};
+use super::upkeep::EXPIRE_SLICE;
+use super::{Assigned, Context, Held, Lane, Slot};
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
@@ -166,7 +166,7 @@ impl Link {
     }
 }
 
-impl Core {
+impl Context {
     /// A partition's log may be committed further, if this node leads it.
     pub(super) fn advance(&mut self, slot: &mut Slot) {
         if let Some(mut leading) = slot.leading() {
@@ -184,8 +184,8 @@ impl Core {
             self.unassigned(slot);
             return;
         };
-        let in_sync = self.in_sync(&installed).any(|m| m == me);
-        let learner = self.learners(&installed).any(|m| m == me);
+        let in_sync = self.tables.in_sync(&installed).any(|m| m == me);
+        let learner = self.tables.learners(&installed).any(|m| m == me);
         if slot
             .held
             .as_ref()
@@ -207,14 +207,14 @@ impl Core {
             slot.held = Some(Box::new(Held::empty(
                 slot.at,
                 installed.lineage,
-                self.store_of(at.keyspace),
+                self.tables.store_of(at.keyspace),
                 self.now,
             )));
         }
         if let Some(held) = &mut slot.held {
             held.was_in_sync |= in_sync;
         }
-        if in_sync && self.peer_of(installed.primary(), at) == me {
+        if in_sync && self.tables.peer_of(installed.primary(), at) == me {
             self.lead(slot, &installed, accepted.as_deref());
         } else {
             if slot.held.as_mut().is_some_and(|h| h.step_down()) {
@@ -224,7 +224,7 @@ impl Core {
         }
         if let Some(held) = &mut slot.held
             && renamed
-            && let Some(view) = &self.view
+            && let Some(view) = &self.tables.view
         {
             let table = view.installed.clone();
             held.dedup.retain(|id| table.member(id.member()).is_some());
@@ -295,7 +295,7 @@ impl Core {
                     Source::Peer {
                         member, attempt, ..
                     } => {
-                        self.outstanding -= 1;
+                        self.callers.outstanding -= 1;
                         self.refuse(at, member, call.n, attempt);
                     }
                     Source::Local(_) => slot.calls.parked.push_back(call),
@@ -310,12 +310,13 @@ impl Core {
         // A table that drops the keyspace ends the tenure like one that names another primary,
         // whether it will be committed or not.
         let same = |a: &Partition| {
-            self.peer_of(a.primary(), at) == self.me
+            self.tables.peer_of(a.primary(), at) == self.me
                 && a.since == installed.since
                 && a.lineage == installed.lineage
         };
         let serving = accepted.map_or(broken(&mutant::SERVES_FORMER), same);
         let said = self
+            .tables
             .opens
             .get(&at)
             .filter(|(since, _)| *since == installed.since)
@@ -346,16 +347,19 @@ impl Core {
             self.timers.wake(at, opens_at);
         }
         let now = self.now;
-        let in_sync: BTreeSet<MemberId> =
-            self.in_sync(installed).filter(|m| *m != self.me).collect();
+        let in_sync: BTreeSet<MemberId> = self
+            .tables
+            .in_sync(installed)
+            .filter(|m| *m != self.me)
+            .collect();
         let kept = |_: &&MemberId| !broken(&mutant::DROPS_EARLY);
         let required: BTreeSet<MemberId> = accepted
             .into_iter()
-            .flat_map(|a| self.in_sync(a))
+            .flat_map(|a| self.tables.in_sync(a))
             .filter(|m| *m != self.me)
             .chain(in_sync.iter().filter(kept).copied())
             .collect();
-        let learners: BTreeSet<MemberId> = self.learners(installed).collect();
+        let learners: BTreeSet<MemberId> = self.tables.learners(installed).collect();
         let Some(held) = &mut slot.held else { return };
         let moved = held.epoch != installed.epoch;
         held.epoch = installed.epoch;
@@ -436,7 +440,7 @@ impl Core {
         let soon = accepted.is_some_and(|a| {
             a.replicas
                 .iter()
-                .any(|r| self.peer_of(r.member, at) == self.me)
+                .any(|r| self.tables.peer_of(r.member, at) == self.me)
         });
         let Some(held) = &mut slot.held else { return };
         let Held {
@@ -468,7 +472,7 @@ impl Core {
             let session = if follows { follower.session() } else { 0 };
             let next = log.last() + 1;
             self.peers.send(
-                self.peer_of(installed.primary(), at),
+                self.tables.peer_of(installed.primary(), at),
                 Lane::Calls,
                 &Frame::Want {
                     at,
@@ -522,7 +526,7 @@ impl Core {
             }
         }
         for (member, n, attempt) in refused {
-            self.outstanding -= 1;
+            self.callers.outstanding -= 1;
             self.refuse(at, member, n, attempt);
         }
         calls.sort_by_key(|c| c.n);
@@ -533,7 +537,7 @@ impl Core {
     /// Drops the contents of a partition. They are freed in slices.
     pub(super) fn discard(&mut self, slot: &mut Slot) {
         if let Some(mut held) = slot.held.take() {
-            self.memory = self.memory.saturating_sub(held.bytes());
+            self.memory.bytes = self.memory.bytes.saturating_sub(held.bytes());
             self.drop_contents(&mut held);
         }
     }
@@ -588,7 +592,7 @@ impl Core {
     /// compared to the contents, because a copy that lags by much of them is as well served by a
     /// snapshot.
     pub(super) fn tail_bytes(&self, stored: usize) -> usize {
-        let share = self.limits.tail_bytes_max / self.holding.max(TAIL_SHARES_MIN);
+        let share = self.limits.tail_bytes_max / self.memory.holding.max(TAIL_SHARES_MIN);
         let part = Some(stored / TAIL_PART)
             .filter(|part| *part >= TAIL_BYTES_WORTH)
             .unwrap_or_default();
@@ -630,7 +634,7 @@ impl Core {
         // While other members lack copies, a table may still give it back. Then only the log must
         // be sent.
         let needed = || {
-            let table = self.view.as_ref().map(|view| &view.installed);
+            let table = self.tables.view.as_ref().map(|view| &view.installed);
             table.is_some_and(|table| {
                 table.partition(at).is_some() && !planner::ranges::may_stay(table, at)
             })
@@ -643,7 +647,7 @@ impl Core {
     /// primary. If this node judged alone, it would drop their copies, and be the only holder of
     /// data that clients cannot reach.
     fn doubt(&self) -> Duration {
-        let Some(view) = &self.view else {
+        let Some(view) = &self.tables.view else {
             return Duration::ZERO;
         };
         let counts = |m: &Member| {
@@ -685,7 +689,7 @@ impl Core {
             Role::Primary(lead) => Some(&*lead),
             Role::Follower(_) => None,
         };
-        trim(lead, log, store, share, &mut self.memory);
+        trim(lead, log, store, share, &mut self.memory.bytes);
         if let Some(mut leading) = slot.leading() {
             leading.halve(self);
             leading.upkeep(self);
@@ -694,13 +698,10 @@ impl Core {
 
     /// Notes that there are overdue keys to expire.
     fn note_overdue(&mut self, slot: &mut Slot) {
-        let at = slot.at;
         let Some(held) = &slot.held else { return };
         let expires = self.used && !slot.still && held.lead().is_some_and(|l| l.open && l.serving);
         if expires && !slot.expiring && held.store.is_overdue(held.clock.advance(self.now)) {
-            slot.expiring = true;
-            self.expiring.push_back(at);
-            self.timers.want(Duty::Expire);
+            self.rounds.expires(slot, &mut self.timers);
         }
     }
 
@@ -725,7 +726,7 @@ impl Core {
 
 impl Leading<'_> {
     /// Regular work: commit notices, silent copies and learners.
-    fn upkeep(&mut self, cx: &mut Core) {
+    fn upkeep(&mut self, cx: &mut Context) {
         let now = cx.now;
         let tell_time = now.since(self.lead.said_clock) >= CLOCK_INTERVAL && self.store.expires();
         if tell_time {
@@ -793,7 +794,7 @@ impl Leading<'_> {
         silent.into_iter().for_each(|id| cx.peers.note_silent(id));
         for (id, change, asked) in asks {
             let pause = cx.backoff(Duration::from_millis(200), Duration::from_secs(2), asked);
-            cx.ask(self.at, self.epoch, change);
+            cx.outbox.ask(self.at, self.epoch, change);
             if let Some(link) = self.lead.links.get_mut(&id) {
                 link.ask_at = now + pause;
             }
@@ -807,7 +808,7 @@ impl Leading<'_> {
 
     /// Begins sending to a copy anew: after a reconnection, in a new epoch, or because the copy
     /// asks.
-    pub(super) fn restart_link(&mut self, cx: &mut Core, id: MemberId) {
+    pub(super) fn restart_link(&mut self, cx: &mut Context, id: MemberId) {
         let Some(link) = self.lead.links.get_mut(&id) else {
             return;
         };
@@ -830,7 +831,7 @@ impl Leading<'_> {
     /// Sends the log to a copy in this epoch, so that the copy's log becomes equal: everything
     /// beyond what is committed. A copy that was in sync before gets everything beyond what it
     /// knows to be committed.
-    pub(super) fn send_alignment(&mut self, cx: &mut Core, id: MemberId) {
+    pub(super) fn send_alignment(&mut self, cx: &mut Context, id: MemberId) {
         let Some(link) = self.lead.links.get_mut(&id) else {
             return;
         };
@@ -874,7 +875,7 @@ impl Leading<'_> {
     }
 
     /// Sends the entries that a link is missing, within its window.
-    pub(super) fn stream(&mut self, cx: &mut Core, id: MemberId) {
+    pub(super) fn stream(&mut self, cx: &mut Context, id: MemberId) {
         let Some(link) = self.lead.links.get_mut(&id) else {
             return;
         };
@@ -925,7 +926,7 @@ impl Leading<'_> {
     }
 
     /// A copy reports what it has.
-    pub(super) fn acked(&mut self, cx: &mut Core, ack: &Ack, from: MemberId) {
+    pub(super) fn acked(&mut self, cx: &mut Context, ack: &Ack, from: MemberId) {
         let Some(link) = self.lead.links.get_mut(&from) else {
             return;
         };
@@ -972,7 +973,7 @@ impl Leading<'_> {
     /// A copy is missing something.
     pub(super) fn wanted(
         &mut self,
-        cx: &mut Core,
+        cx: &mut Context,
         from: MemberId,
         (epoch, session, next): (Epoch, u32, u64),
     ) {
@@ -993,7 +994,8 @@ impl Leading<'_> {
                 link.aligned = false;
             } else if link.teaching.as_ref().is_some_and(Teaching::verified) {
                 // Its acks may be required. Only another epoch ends that.
-                cx.ask(self.at, epoch, InSyncChange::Withdraw(from.member()));
+                cx.outbox
+                    .ask(self.at, epoch, InSyncChange::Withdraw(from.member()));
                 return;
             }
             self.restart_link(cx, from);
@@ -1003,7 +1005,8 @@ impl Leading<'_> {
             if link.teaching.is_some() {
                 self.start_teaching(cx, from);
             } else {
-                cx.ask(self.at, epoch, InSyncChange::Remove(from.member()));
+                cx.outbox
+                    .ask(self.at, epoch, InSyncChange::Remove(from.member()));
             }
             return;
         }
@@ -1018,7 +1021,7 @@ impl Leading<'_> {
 
     /// Commits what every required copy has, releases the calls that waited for it, and opens the
     /// tenure when it may.
-    pub(super) fn advance(&mut self, cx: &mut Core) {
+    pub(super) fn advance(&mut self, cx: &mut Context) {
         let required = || self.lead.links.values().filter(|l| l.required);
         let mut aligned = true;
         let mut point = self.log.last();
@@ -1036,16 +1039,23 @@ impl Leading<'_> {
         // Deposed by an accepted table: this node commits nothing more (rule 10: its ack was the
         // seal).
         if (self.lead.serving || broken(&mutant::COMMITS_DEPOSED)) && point > self.log.committed() {
-            cx.garbage
+            cx.memory
+                .garbage
                 .collect(&mut cx.timers, |maps| self.log.commit(point, maps));
             let share = cx.tail_bytes(self.store.bytes());
-            trim(Some(self.lead), self.log, self.store, share, &mut cx.memory);
+            trim(
+                Some(self.lead),
+                self.log,
+                self.store,
+                share,
+                &mut cx.memory.bytes,
+            );
         }
         let tail = (aligned && self.log.committed() >= self.lead.tail)
             || broken(&mutant::OPENS_WITHOUT_TAIL);
         if !self.lead.open && self.lead.serving && tail && cx.now >= self.lead.opens_at {
             self.lead.open = true;
-            cx.opened.push((self.at, self.lead.since));
+            cx.outbox.opened(self.at, self.lead.since);
             // Parked writes are executed later, not from within the present call.
             cx.timers.wake(self.at, cx.now);
         }
@@ -1055,7 +1065,7 @@ impl Leading<'_> {
             while self.calls.waiting.front().is_some_and(due)
                 && let Some(executed) = self.calls.waiting.pop_front()
             {
-                cx.ready.push(self.at, executed, &mut cx.timers);
+                cx.callers.ready.push(self.at, executed, &mut cx.timers);
             }
             begin_anew(&mut self.calls.waiting);
         }

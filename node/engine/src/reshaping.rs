@@ -24,7 +24,7 @@ use super::op::{Failure, Outcome, Work};
 use super::role::Leading;
 use super::store::{Key, Portion};
 use super::timers::Duty;
-use super::{Core, Held, PartitionRef, Shard, Slot, Slots};
+use super::{Context, Held, PartitionRef, Shard, Slot, Slots};
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
@@ -107,7 +107,7 @@ impl Shard {
     /// Handles partitions that are not in the installed table any more, though their keyspace is:
     /// their contents and calls go to new partitions.
     pub(super) fn reshape(&mut self) {
-        let Some(view) = self.core.view.clone() else {
+        let Some(view) = self.core.tables.view.clone() else {
             return;
         };
         let was = |at: PartitionRef| {
@@ -191,7 +191,7 @@ impl Shard {
         };
         let mine = partitions
             .iter()
-            .filter(|p| self.core.in_sync(p).any(|m| m == me) && fresh(&self.slots, p));
+            .filter(|p| self.core.tables.in_sync(p).any(|m| m == me) && fresh(&self.slots, p));
         let mine: Vec<&Arc<Partition>> = mine.copied().collect();
         let Some(first) = mine.first() else { return };
         let held = |partition| {
@@ -222,7 +222,7 @@ impl Shard {
                 partition: from.partition,
             };
             if let Some(held) = self.slots.get_mut(at).and_then(|slot| slot.held.take()) {
-                self.core.memory = self.core.memory.saturating_sub(held.bytes());
+                self.core.memory.bytes = self.core.memory.bytes.saturating_sub(held.bytes());
                 former.push((held, from.behind_ms));
             }
         }
@@ -245,8 +245,8 @@ impl Shard {
             let core = &mut self.core;
             let Held { store, log, .. } = *held;
             let former = |maps: &mut _| store.into_former(behind_ms, maps);
-            stores.push(core.garbage.collect(&mut core.timers, former));
-            core.garbage.add(log, &mut core.timers);
+            stores.push(core.memory.garbage.collect(&mut core.timers, former));
+            core.memory.garbage.add(log, &mut core.timers);
         }
         for partition in &mine {
             let at = PartitionRef {
@@ -256,14 +256,14 @@ impl Shard {
             let mut held = Held::empty(
                 at,
                 partition.lineage,
-                self.core.store_of(keyspace),
+                self.core.tables.store_of(keyspace),
                 self.core.now,
             );
             (held.was_in_sync, held.log, held.dedup, held.clock) =
                 (true, Log::after(last), dedup.clone(), clock);
             let portion: Arc<dyn Portion> = Arc::new(Heir::new(table, at));
             held.store = held.store.draw_from(&stores, mine.len(), &portion);
-            self.core.memory += held.bytes();
+            self.core.memory.bytes += held.bytes();
             let slot = self.slots.get_or_insert(at);
             slot.held = Some(Box::new(held));
             self.core.note_drawing(slot);
@@ -275,7 +275,7 @@ impl Shard {
         let mut moved: BTreeMap<PartitionRef, Vec<Call>> = BTreeMap::new();
         for (at, lineage, call) in calls {
             let to = match &call.work {
-                Work::Key(op) => self.core.place(at.keyspace, op.map, &op.key),
+                Work::Key(op) => self.core.tables.place(at.keyspace, op.map, &op.key),
                 Work::Partition(_) => None,
             };
             let now = to
@@ -299,12 +299,10 @@ impl Shard {
                     } else {
                         Failure::Stale
                     };
-                    self.core.outstanding -= 1;
-                    self.core.outcomes.extend(
-                        call.source
-                            .token()
-                            .map(|token| (token, Outcome::Failed(failure))),
-                    );
+                    self.core.callers.outstanding -= 1;
+                    if let Some(token) = call.source.token() {
+                        self.core.callers.answer(token, Outcome::Failed(failure));
+                    }
                 }
             }
         }
@@ -329,32 +327,33 @@ impl Shard {
         if !self.core.timers.take(Duty::Draw, now) {
             return;
         }
-        let Some(at) = self.core.drawing.front().copied() else {
+        let Some(at) = self.core.rounds.drawing.front().copied() else {
             return;
         };
         self.core.timers.rest(Duty::Draw, now + DRAW_PAUSE);
         self.draw_more(at);
-        if !self.core.drawing.is_empty() {
+        if !self.core.rounds.drawing.is_empty() {
             self.core.timers.want(Duty::Draw);
         }
     }
 
     fn draw_more(&mut self, at: PartitionRef) {
         let Some(slot) = self.slots.get_mut(at) else {
-            self.core.drawing.pop_front();
+            self.core.rounds.drawing.pop_front();
             return;
         };
         if let Some(held) = slot.held.as_deref_mut() {
             let before = held.bytes();
             let core = &mut self.core;
             let most = core.limits.drawn_max;
-            core.garbage
+            core.memory
+                .garbage
                 .collect(&mut core.timers, |maps| held.store.draw_some(most, maps));
-            core.memory = (core.memory + held.bytes()).saturating_sub(before);
+            core.memory.recount(before, held.bytes());
         }
         if slot.held.as_ref().is_none_or(|held| held.store.is_whole()) {
             slot.drawing = false;
-            self.core.drawing.pop_front();
+            self.core.rounds.drawing.pop_front();
             let mut later = std::mem::take(&mut slot.calls.later);
             slot.calls.parked.append(&mut later);
             self.core.wake(slot);
@@ -363,7 +362,7 @@ impl Shard {
     }
 }
 
-impl Core {
+impl Context {
     /// All unanswered local calls of a partition. Peers send theirs to other members.
     fn take_calls(&mut self, slot: &mut Slot) -> Vec<Call> {
         self.depose(slot);
@@ -376,21 +375,19 @@ impl Core {
 
     /// Notes a partition that draws from former ones.
     pub(super) fn note_drawing(&mut self, slot: &mut Slot) {
-        let at = slot.at;
         let draws = slot
             .held
             .as_ref()
             .is_some_and(|held| !held.store.is_whole());
-        if draws && !std::mem::replace(&mut slot.drawing, true) {
-            self.drawing.push_back(at);
-            self.timers.want(Duty::Draw);
+        if draws {
+            self.rounds.draws(slot, &mut self.timers);
         }
     }
 }
 
 impl Leading<'_> {
     /// Reports that a partition without writes is the same in all copies.
-    pub(super) fn report_still(&mut self, cx: &mut Core) {
+    pub(super) fn report_still(&mut self, cx: &mut Context) {
         let now = cx.now;
         if !self.still {
             return;
@@ -414,7 +411,7 @@ impl Leading<'_> {
         let ahead_ms = i64::try_from(self.clock.advance(now))
             .unwrap_or(i64::MAX)
             .saturating_sub(own);
-        cx.ask(
+        cx.outbox.ask(
             self.at,
             self.epoch,
             InSyncChange::WritesStopped { ahead_ms },

@@ -18,6 +18,8 @@ use super::replication::DROP_DELAY;
 use super::store::Key;
 use super::*;
 use bytes::Bytes;
+use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
+use doyen_placement::TableName;
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, MapId, Member,
@@ -796,7 +798,7 @@ fn keys_are_ordered_by_the_tables_secret_and_by_no_published_number() {
                 opens_at: Arc::default(),
             },
         );
-        shard.core.store_of(KeyspaceId(0)).order(b"key")
+        shard.core.tables.store_of(KeyspaceId(0)).order(b"key")
     };
     let cluster = w.tables[0].cluster;
     let another = doyen_placement::ClusterId(cluster.0 ^ 1);
@@ -1473,7 +1475,7 @@ fn a_copy_that_comes_back_with_other_contents_gets_a_snapshot() {
             deadline: 0,
         },
     );
-    shard.core.memory += held.bytes() - before;
+    shard.core.memory.bytes += held.bytes() - before;
     come_back(&mut w);
     let stats = w.nodes[&2].shard.stats();
     assert!(
@@ -1700,10 +1702,10 @@ fn a_node_that_holds_no_copy_says_how_much_memory_it_has_left() {
             .map(|room| room.left)
     };
     w.settle(Duration::from_millis(200));
-    w.nodes.get_mut(&2).unwrap().shard.core.memory = limits().memory_bytes_max;
+    w.nodes.get_mut(&2).unwrap().shard.core.memory.bytes = limits().memory_bytes_max;
     w.settle(Duration::from_millis(1200));
     assert_eq!(left(&w), Some(0));
-    w.nodes.get_mut(&2).unwrap().shard.core.memory = 0;
+    w.nodes.get_mut(&2).unwrap().shard.core.memory.bytes = 0;
     w.settle(Duration::from_millis(1200));
     assert!(left(&w) > Some(limits().memory_bytes_max as u64 / 2));
 }
@@ -1875,9 +1877,9 @@ fn random_faults(seed: u64, steps: u64) {
             .map(|s| (s.at, &s.calls))
             .collect();
         assert_eq!(
-            node.shard.core.outstanding, 0,
+            node.shard.core.callers.outstanding, 0,
             "seed {seed}: {calls:?} {:?}",
-            node.shard.core.ready
+            node.shard.core.callers.ready
         );
         let held: usize = node
             .shard
@@ -1886,7 +1888,7 @@ fn random_faults(seed: u64, steps: u64) {
             .filter_map(|s| s.held.as_ref())
             .map(|h| h.bytes())
             .sum();
-        assert_eq!(node.shard.core.memory, held, "seed {seed}");
+        assert_eq!(node.shard.core.memory.bytes, held, "seed {seed}");
     }
 }
 

@@ -8,15 +8,12 @@
 //! Each step is bounded for one tick, and `poll_timeout` says when the next one is due.
 
 use super::timers::Duty;
-use super::{Core, Held, Shard, clients};
+use super::{Context, Held, Shard, clients};
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Time between two looks at the partitions with changes: for commit notices, expiry and silent
-/// copies.
-pub(super) const UPKEEP: Duration = Duration::from_millis(50);
 /// Time between two looks at all partitions. Nothing should depend on it: it bounds the effect of a
 /// missing notice.
 const ROUND: Duration = Duration::from_secs(1);
@@ -47,12 +44,12 @@ impl Shard {
         self.wake_due(now);
         // Answers that were not released for lack of a lease.
         if self.core.timers.take(Duty::GiveUp, now) {
-            while let Some((at, executed)) = self.core.ready.pop_late(now) {
+            while let Some((at, executed)) = self.core.callers.ready.pop_late(now) {
                 if let Some(slot) = self.slots.get_mut(at) {
                     self.core.fail_executed(slot, executed);
                 }
             }
-            self.core.ready.settle(&mut self.core.timers);
+            self.core.callers.ready.settle(&mut self.core.timers);
         }
         self.upkeep(now);
         self.retire_due(now);
@@ -89,7 +86,7 @@ impl Shard {
     }
 
     fn upkeep(&mut self, now: Time) {
-        if self.core.looking_at.is_empty() {
+        if self.core.rounds.looking_at.is_empty() {
             let round = self.core.timers.take(Duty::Round, now);
             if !self.core.timers.take(Duty::Upkeep, now) && !round {
                 return;
@@ -97,7 +94,7 @@ impl Shard {
             self.begin_upkeep(now, round);
         }
         self.look();
-        if self.core.looking_at.is_empty() {
+        if self.core.rounds.looking_at.is_empty() {
             self.core.timers.cancel(Duty::Look);
         } else {
             self.core.timers.set(Duty::Look, now);
@@ -107,7 +104,7 @@ impl Shard {
     /// Looks at some partitions.
     fn look(&mut self) {
         for _ in 0..UPKEEP_SLICE {
-            let Some(at) = self.core.looking_at.pop_front() else {
+            let Some(at) = self.core.rounds.looking_at.pop_front() else {
                 return;
             };
             let Some(slot) = self.slots.get_mut(at) else {
@@ -121,13 +118,17 @@ impl Shard {
         }
     }
 
-    /// The next look gives up the calls that are due by now (`Core::give_up`). Before that, answers
+    /// The next look gives up the calls that are due by now (`Context::give_up`). Before that, answers
     /// that were not released for lack of a lease are given up. They are in the order of their
     /// commits, so `tick` may not have got to some that are due. If a read among them outlived a
     /// later write on its key, it would be sent again as if that write did not exist.
     fn begin_giving_up(&mut self, now: Time) {
-        self.core.gives_up_to = now;
-        let late = self.core.ready.take_late(now, &mut self.core.timers);
+        self.core.rounds.gives_up_to = now;
+        let late = self
+            .core
+            .callers
+            .ready
+            .take_late(now, &mut self.core.timers);
         for (at, executed) in late {
             if let Some(slot) = self.slots.get_mut(at) {
                 self.core.fail_executed(slot, executed);
@@ -137,15 +138,15 @@ impl Shard {
 
     fn begin_upkeep(&mut self, now: Time, round: bool) {
         self.begin_giving_up(now);
-        self.core.pace.judge(now);
+        self.core.copying.pace.judge(now);
         self.core.tell_headroom();
         self.look_at_memory(now);
-        let mut noticed = std::mem::take(&mut self.core.noticed);
+        let mut noticed = std::mem::take(&mut self.core.rounds.noticed);
         // A round looks at all that is noticed, too.
         self.core.timers.cancel(Duty::Upkeep);
         if round {
             self.core.timers.set(Duty::Round, now + ROUND);
-            self.core.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
+            self.core.memory.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
             let arrives = |at| {
                 self.slots
                     .get(at)
@@ -165,9 +166,9 @@ impl Shard {
         // A partition that is being copied is not quiet, so it is among these.
         self.core.copying.count(
             noticed.iter().filter_map(|at| self.slots.get(*at)),
-            &self.core.leaving,
+            &self.core.tables.leaving,
         );
-        self.core.looking_at = VecDeque::from(noticed);
+        self.core.rounds.looking_at = VecDeque::from(noticed);
     }
 
     /// Forgets outcomes of clients.
@@ -192,8 +193,8 @@ impl Shard {
         let repairing = self
             .slots
             .iter()
-            .any(|slot| slot.is_repaired(&self.core.leaving));
-        self.core.pace.set_repairing(repairing);
+            .any(|slot| slot.is_repaired(&self.core.tables.leaving));
+        self.core.copying.pace.set_repairing(repairing);
     }
 
     /// Expires some keys of the partitions with overdue keys.
@@ -204,18 +205,18 @@ impl Shard {
         self.core.timers.rest(Duty::Expire, now + EXPIRE_PAUSE);
         let mut left = EXPIRE_STEP;
         while left > 0
-            && let Some(at) = self.core.expiring.pop_front()
+            && let Some(at) = self.core.rounds.expiring.pop_front()
         {
             let Some(slot) = self.slots.get_mut(at) else {
                 continue;
             };
             slot.expiring = self.core.expire_some(slot, &mut left);
             if slot.expiring {
-                self.core.expiring.push_back(at);
+                self.core.rounds.expiring.push_back(at);
             }
             self.core.notice(slot);
         }
-        if !self.core.expiring.is_empty() {
+        if !self.core.rounds.expiring.is_empty() {
             self.core.timers.want(Duty::Expire);
         }
     }
@@ -223,21 +224,23 @@ impl Shard {
     /// Whether the processor on which this thread runs is short of time. Then copies slow down if
     /// others want it.
     pub fn set_short_of_time(&mut self, short: bool) {
-        self.core.pace.set_short_of_time(short);
+        self.core.copying.pace.set_short_of_time(short);
     }
 
     /// Whether work waits only because of a pause for clients.
     #[must_use]
     pub fn pauses(&self) -> bool {
-        (!self.core.to_copy.is_empty() && !self.core.copies_wait && !self.core.paced)
-            || !self.core.drawing.is_empty()
+        (!self.core.copying.to_copy.is_empty()
+            && !self.core.copying.stuck
+            && !self.core.copying.paced)
+            || !self.core.rounds.drawing.is_empty()
     }
 
     /// There are no clients at the moment: work that pauses for them is due.
     pub fn go_on(&mut self) {
         if self.pauses() {
             self.core.timers.rest(Duty::Draw, Time::ZERO);
-            if !self.core.paced {
+            if !self.core.copying.paced {
                 self.core.timers.rest(Duty::Copy, Time::ZERO);
             }
         }
@@ -249,21 +252,22 @@ impl Shard {
             return;
         }
         self.core.timers.rest(Duty::Copy, now + COPY_PAUSE);
-        self.core.paced = false;
+        self.core.copying.paced = false;
         let before = self.core.worked;
         let mut waiting = 0;
-        while self.core.worked - before < COPY_WORK_MAX && waiting < self.core.to_copy.len() {
-            if let Err(next) = self.core.pace.may_send(now) {
+        while self.core.worked - before < COPY_WORK_MAX && waiting < self.core.copying.to_copy.len()
+        {
+            if let Err(next) = self.core.copying.pace.may_send(now) {
                 let next = next.max(now + COPY_PAUSE);
                 self.core.timers.rest(Duty::Copy, next);
-                self.core.paced = true;
+                self.core.copying.paced = true;
                 break;
             }
-            let Some((at, id)) = self.core.to_copy.pop_front() else {
+            let Some((at, id)) = self.core.copying.to_copy.pop_front() else {
                 break;
             };
             if self.core.peers.copies_wait(id) {
-                self.core.to_copy.push_back((at, id));
+                self.core.copying.to_copy.push_back((at, id));
                 waiting += 1;
             } else if let Some(slot) = self.slots.get_mut(at) {
                 if let Some(mut leading) = slot.leading() {
@@ -272,20 +276,22 @@ impl Shard {
                 self.core.notice(slot);
             }
         }
-        self.core.copies_wait = waiting > 0 && waiting >= self.core.to_copy.len();
-        if !self.core.to_copy.is_empty() {
+        self.core.copying.stuck = waiting > 0 && waiting >= self.core.copying.to_copy.len();
+        if !self.core.copying.to_copy.is_empty() {
             self.core.timers.want(Duty::Copy);
         }
         self.core.worked = before;
     }
 }
 
-impl Core {
+impl Context {
     /// Drops all contents. They are freed in slices.
     pub(super) fn drop_contents(&mut self, held: &mut Held) {
-        self.garbage
+        self.memory
+            .garbage
             .collect(&mut self.timers, |maps| maps.append(&mut held.store.take()));
-        self.garbage
+        self.memory
+            .garbage
             .add(std::mem::take(&mut held.log), &mut self.timers);
     }
 
@@ -302,8 +308,8 @@ impl Core {
             (FREE_SLICE, FREE_PAUSE)
         };
         self.timers.rest(Duty::Free, now + pause);
-        self.garbage.free(slice);
-        if !self.garbage.is_empty() {
+        self.memory.garbage.free(slice);
+        if !self.memory.garbage.is_empty() {
             self.timers.want(Duty::Free);
         }
     }

@@ -6,7 +6,7 @@ use super::super::frame::{self, Frame};
 use super::super::log::Log;
 use super::super::role::{Bond, Following};
 use super::super::store::digest_bytes;
-use super::super::{Core, ENTRY_WORK, Lane, Malformed, PartitionRef, Slot};
+use super::super::{Context, ENTRY_WORK, Lane, Malformed, PartitionRef, Slot};
 use super::summed;
 use crate::fault::{self, Point};
 use crate::mutant::{self, broken};
@@ -73,7 +73,7 @@ impl Sink {
 }
 
 /// The learner's side.
-impl Core {
+impl Context {
     /// A snapshot begins. What the partition held is void, unless it is a copy that was in sync and
     /// that the log can complete.
     pub(crate) fn begin_sink(&mut self, slot: &mut Slot, from: MemberId, opening: Opening) {
@@ -81,13 +81,13 @@ impl Core {
         let learner = slot
             .installed
             .as_ref()
-            .is_some_and(|a| self.learners(&a.partition).any(|m| m == self.me));
+            .is_some_and(|a| self.tables.learners(&a.partition).any(|m| m == self.me));
         let following = slot.following();
         let since = following.and_then(|following| following.follows(from, epoch));
         let Some(since) = since.filter(|_| learner && seq < frame::SEQ_MAX) else {
             // Its primary may have heard of a table earlier than this node.
             if !learner && slot.installed.as_ref().is_none_or(|a| a.epoch <= epoch) {
-                self.early.insert(slot.at, (from, opening));
+                self.copying.early.insert(slot.at, (from, opening));
             }
             return;
         };
@@ -112,17 +112,18 @@ impl Core {
         let before = held.bytes();
         self.worked += SIFTED * ENTRY_WORK;
         let sifted = self
+            .memory
             .garbage
             .collect(&mut self.timers, |maps| held.store.sift(SIFTED, maps));
         if !sifted {
             self.timers.wake(at, self.now + Duration::from_millis(1));
         }
-        self.memory = (self.memory + held.bytes()).saturating_sub(before);
+        self.memory.recount(before, held.bytes());
     }
 
     /// Releases the room that was kept for snapshots that do not come any more.
     pub(crate) fn expect_only(&mut self, arrives: impl Fn(PartitionRef) -> bool) {
-        self.expected.retain(|at, _| arrives(*at));
+        self.copying.expected.retain(|at, _| arrives(*at));
     }
 }
 
@@ -130,7 +131,7 @@ impl Following<'_> {
     /// The primary tells its learner something.
     pub(crate) fn told(
         &mut self,
-        cx: &mut Core,
+        cx: &mut Context,
         from: MemberId,
         frame: Frame,
     ) -> Result<(), Malformed> {
@@ -169,7 +170,7 @@ impl Following<'_> {
 
     /// A snapshot begins. What the partition held is void, unless it is a copy that was in sync and
     /// that the log can complete.
-    fn begin(&mut self, cx: &mut Core, from: MemberId, since: Epoch, opening: Opening) {
+    fn begin(&mut self, cx: &mut Context, from: MemberId, since: Epoch, opening: Opening) {
         let Opening {
             epoch,
             session,
@@ -207,7 +208,7 @@ impl Following<'_> {
                 },
             );
         }
-        if let Err(next) = cx.pace.may_take(cx.now) {
+        if let Err(next) = cx.copying.pace.may_take(cx.now) {
             let ms = u32::try_from(next.since(cx.now).as_millis())
                 .unwrap_or(u32::MAX)
                 .saturating_add(1);
@@ -222,35 +223,37 @@ impl Following<'_> {
             );
         }
         // Its first chunk comes even if other snapshots begin in between.
-        cx.pace.taken(cx.first_chunk(bytes));
-        cx.expected.insert(self.at, bytes);
-        cx.memory = cx.memory.saturating_sub(self.bytes());
-        cx.garbage
+        cx.copying.pace.taken(cx.first_chunk(bytes));
+        cx.copying.expected.insert(self.at, bytes);
+        cx.memory.bytes = cx.memory.bytes.saturating_sub(self.bytes());
+        cx.memory
+            .garbage
             .collect(&mut cx.timers, |maps| maps.append(&mut self.store.take()));
         *self.was_in_sync = false;
         *self.store = self.store.emptied();
         self.store
             .keep_tombstones(!broken(&mutant::RAISES_THE_DEAD));
         let log = std::mem::replace(self.log, Log::after(seq));
-        cx.garbage.add(log, &mut cx.timers);
+        cx.memory.garbage.add(log, &mut cx.timers);
         if !broken(&mutant::KEEPS_OUTCOMES) {
             *self.dedup = Dedup::default();
         }
         *self.fence = epoch;
         self.learn(Follow { since, session }, from, SinkPhase::Arriving);
         self.store.begin_sum(session);
-        cx.memory += self.bytes();
+        cx.memory.bytes += self.bytes();
         self.acknowledge(cx, from, epoch);
         fault::pass(Point::TargetBegins);
     }
 
     /// Whether so much fits here, besides the memory that is kept for writes and the other
     /// snapshots under way.
-    fn fits(&self, cx: &Core, bytes: u64) -> bool {
+    fn fits(&self, cx: &Context, bytes: u64) -> bool {
         let room = cx.headroom();
         // What the partition holds now is dropped first.
         let left = room.left.saturating_add(self.bytes() as u64);
         let others = cx
+            .copying
             .expected
             .iter()
             .filter(|(p, _)| **p != self.at)
@@ -278,7 +281,7 @@ impl Following<'_> {
     /// Receives a part of the snapshot.
     pub(crate) fn chunk(
         &mut self,
-        cx: &mut Core,
+        cx: &mut Context,
         from: MemberId,
         (session, index, digest): (u32, u32, u64),
         body: Bytes,
@@ -322,8 +325,9 @@ impl Following<'_> {
             cx.worked += self.store.advance_sum(sum, adopted).1;
         }
         let grown = self.bytes().saturating_sub(before) as u64;
-        cx.memory = (cx.memory + self.bytes()).saturating_sub(before);
-        cx.expected
+        cx.memory.recount(before, self.bytes());
+        cx.copying
+            .expected
             .entry(self.at)
             .and_modify(|bytes| *bytes = bytes.saturating_sub(grown));
         // The first chunk was counted when the snapshot began.
@@ -332,7 +336,7 @@ impl Following<'_> {
         } else {
             0
         };
-        cx.late_acks.push_back(LateAck {
+        cx.copying.late_acks.push_back(LateAck {
             from,
             at: self.at,
             session,
@@ -348,7 +352,7 @@ impl Following<'_> {
     /// snapshot has arrived.
     pub(crate) fn continue_sink(
         &mut self,
-        cx: &mut Core,
+        cx: &mut Context,
         from: MemberId,
         epoch: Epoch,
         (session, next): (u32, u32),
@@ -420,7 +424,7 @@ impl Following<'_> {
     /// The snapshot is complete.
     pub(crate) fn finish(
         &mut self,
-        cx: &mut Core,
+        cx: &mut Context,
         from: MemberId,
         (session, chunks, seq): (u32, u32, u64),
     ) {
@@ -434,7 +438,7 @@ impl Following<'_> {
     }
 
     /// If all chunks and the log have arrived, the learner is complete and builds its checksum.
-    pub(crate) fn prepare_sink(&mut self, cx: &mut Core) {
+    pub(crate) fn prepare_sink(&mut self, cx: &mut Context) {
         let Some(sink) = self.follower.sink() else {
             return;
         };
@@ -460,12 +464,12 @@ impl Following<'_> {
             return;
         }
         self.store.keep_tombstones(false);
-        cx.expected.remove(&self.at);
+        cx.copying.expected.remove(&self.at);
         self.sum_sink(cx);
     }
 
     /// The learner has everything. It begins to build its checksum.
-    pub(crate) fn sum_sink(&mut self, cx: &mut Core) {
+    pub(crate) fn sum_sink(&mut self, cx: &mut Context) {
         let Some(sink) = self.follower.sink_mut() else {
             return;
         };
@@ -478,7 +482,7 @@ impl Following<'_> {
     }
 
     /// Builds a slice of the learner's checksum.
-    pub(crate) fn continue_sums(&mut self, cx: &mut Core) {
+    pub(crate) fn continue_sums(&mut self, cx: &mut Context) {
         let Some(sink) = self
             .follower
             .sink_mut()
@@ -507,7 +511,7 @@ impl Following<'_> {
     /// void.
     pub(crate) fn compare(
         &mut self,
-        cx: &mut Core,
+        cx: &mut Context,
         from: MemberId,
         (session, seq, sum): (u32, u64, u64),
         clock: u64,

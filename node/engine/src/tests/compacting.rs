@@ -262,7 +262,7 @@ fn writes_wait_for_what_is_being_freed_and_nothing_is_evicted_for_it() {
         }
         w.settle(Duration::from_millis(20));
         assert!(
-            !w.nodes[&1].shard.core.garbage.is_empty(),
+            !w.nodes[&1].shard.core.memory.garbage.is_empty(),
             "the check checks nothing"
         );
         for n in 0..100 {

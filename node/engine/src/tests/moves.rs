@@ -154,9 +154,10 @@ fn a_learner_that_is_slower_than_its_sources_lets_them_go_on_one_part_at_a_time(
             .unwrap()
             .shard
             .core
+            .copying
             .pace
             .set(MoveRate::Adaptive, 1);
-        let waiting = |w: &World| w.nodes[&2].shard.core.late_acks.len();
+        let waiting = |w: &World| w.nodes[&2].shard.core.copying.late_acks.len();
         let before = waiting(&w);
         w.pass(Duration::from_millis(1));
         (most, waited) = (
@@ -178,7 +179,7 @@ fn a_source_tells_how_far_its_copies_are() {
     until_learned(&mut w, 500);
     let now = w.now;
     let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
-    shard.core.measured = (Time::ZERO, 1);
+    shard.core.rounds.measured = (Time::ZERO, 1);
     shard.measure(now);
     let told = std::iter::from_fn(|| shard.poll_request()).find_map(|request| match request {
         Request::Loads(report) => Some(report.moves),
@@ -224,7 +225,7 @@ fn a_dropped_copy_is_kept_for_a_while() {
         });
         if short {
             let shard = &mut w.nodes.get_mut(&2).unwrap().shard;
-            shard.core.limits.memory_bytes_max = shard.core.memory;
+            shard.core.limits.memory_bytes_max = shard.core.memory.bytes;
         }
         w.settle(Duration::from_secs(10));
         w
@@ -440,7 +441,7 @@ fn a_copy_begins_in_the_place_of_one_that_has_ended() {
     while w.in_sync() < usize::from(PARTITIONS) {
         w.settle(Duration::from_millis(1));
         assert!(
-            w.now.since(began) < super::super::upkeep::UPKEEP * u32::from(PARTITIONS) / 2,
+            w.now.since(began) < super::super::rounds::UPKEEP * u32::from(PARTITIONS) / 2,
             "{} of {PARTITIONS} are copied",
             w.in_sync()
         );
@@ -488,11 +489,14 @@ fn a_learner_that_hears_late_of_its_table_need_not_be_asked_twice() {
     w.late = Some(2);
     w.propose(second_learns);
     w.settle(Duration::from_millis(20));
-    assert_eq!(w.nodes[&2].shard.core.early.len(), usize::from(PARTITIONS));
+    assert_eq!(
+        w.nodes[&2].shard.core.copying.early.len(),
+        usize::from(PARTITIONS)
+    );
     w.late = None;
     w.settle(Duration::from_millis(50));
     assert_eq!(
-        (w.in_sync(), w.nodes[&2].shard.core.early.len()),
+        (w.in_sync(), w.nodes[&2].shard.core.copying.early.len()),
         (usize::from(PARTITIONS), 0)
     );
     w.check_copies();

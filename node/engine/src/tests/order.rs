@@ -92,7 +92,7 @@ fn a_read_of_a_dead_primary_is_left_to_the_caller_if_the_write_after_it_survived
         assert_eq!(outcomes(&w, asked), [OVERTAKEN, Outcome::Ok]);
         assert_eq!(w.get(3, &key), text("v"));
         // Nothing of it is left.
-        assert_eq!(w.nodes[&3].shard.core.outstanding, 0);
+        assert_eq!(w.nodes[&3].shard.core.callers.outstanding, 0);
         assert_eq!(w.ask(3, &key, Action::Delete), Outcome::Int(1));
     }
 }

@@ -64,12 +64,14 @@ fn clear(w: &mut World, n: u64) {
 fn garbage(shard: &Shard) -> usize {
     let logs = shard
         .core
+        .memory
         .garbage
         .logs
         .iter()
         .map(|log| (log.last() - log.base()) as usize);
     shard
         .core
+        .memory
         .garbage
         .maps
         .iter()
@@ -117,7 +119,10 @@ fn a_process_that_begins_anew_frees_its_contents_in_steps() {
     for n in 1..100 {
         heir.tick(now + Duration::from_millis(5 * n));
     }
-    assert_eq!((garbage(&heir), heir.core.garbage.logs.len()), (0, 0));
+    assert_eq!(
+        (garbage(&heir), heir.core.memory.garbage.logs.len()),
+        (0, 0)
+    );
 }
 
 impl World {
@@ -307,16 +312,19 @@ fn upkeep_looks_at_some_partitions_at_a_time() {
         let slot = shard.slots.get_or_insert(at);
         shard.core.notice(slot);
     }
-    let noticed = shard.core.noticed.len();
+    let noticed = shard.core.rounds.noticed.len();
     let now = w.now + Duration::from_millis(60);
     shard.tick(now);
-    assert_eq!(shard.core.looking_at.len(), noticed - 256);
+    assert_eq!(shard.core.rounds.looking_at.len(), noticed - 256);
     assert!(shard.poll_timeout().unwrap() <= now, "it goes on at once");
     for _ in 0..4 {
         shard.tick(now);
     }
     assert_eq!(
-        (shard.core.looking_at.len(), shard.core.noticed.len()),
+        (
+            shard.core.rounds.looking_at.len(),
+            shard.core.rounds.noticed.len()
+        ),
         (0, 0)
     );
 }
