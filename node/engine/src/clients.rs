@@ -514,15 +514,15 @@ impl super::Shard {
         ticket: u64,
         made: Result<MapEntry, String>,
     ) {
-        self.core.now = now;
-        self.core.answer_map(client, ticket, made);
+        self.cx.now = now;
+        self.cx.answer_map(client, ticket, made);
     }
 
     /// At a client: asks a member for this map, and to make it if it does not exist.
     /// `Request::MapMade` is the answer, unless the member fails first. False: no member is
     /// connected.
     pub fn ask_map(&mut self, now: Time, ticket: u64, keyspace: String, name: String) -> bool {
-        self.core.now = now;
-        self.core.ask_map(ticket, keyspace, name)
+        self.cx.now = now;
+        self.cx.ask_map(ticket, keyspace, name)
     }
 }

@@ -404,32 +404,32 @@ impl Surveyor for Round {
 impl Shard {
     /// Sets the memory that the process holds besides what this shard counts.
     pub fn set_outside(&mut self, outside: Outside) {
-        self.core.memory.compacting.outside = outside;
+        self.cx.memory.compacting.outside = outside;
     }
 
     /// Bytes of memory that this shard counts.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.core.memory.bytes
+        self.cx.memory.bytes
     }
 
     /// Bytes that are left, after the memory outside is subtracted.
     #[must_use]
     pub fn memory_left(&self) -> usize {
-        self.core
+        self.cx
             .limits
             .memory_bytes_max
-            .saturating_sub(self.core.memory_held())
+            .saturating_sub(self.cx.memory_held())
     }
 
     /// Starts a run if enough is loose.
     pub(super) fn look_at_loose(&mut self, now: Time) {
         let (garbage, dropped) = (
-            !self.core.memory.garbage.is_empty(),
-            self.core.memory.garbage.bytes(),
+            !self.cx.memory.garbage.is_empty(),
+            self.cx.memory.garbage.bytes(),
         );
-        let (short, least) = self.core.loose_least();
-        let compacting = &mut self.core.memory.compacting;
+        let (short, least) = self.cx.loose_least();
+        let compacting = &mut self.cx.memory.compacting;
         let loose = compacting.outside.loose;
         compacting.dropped = compacting.dropped.max(dropped);
         if compacting.run.is_some() || garbage || now < compacting.settles_until {
@@ -461,13 +461,13 @@ impl Shard {
             place: Place::default(),
             stage,
         });
-        self.core.timers.set(Duty::Compact, now);
+        self.cx.timers.set(Duty::Compact, now);
         self.enlist();
     }
 
     /// Begins a round through all partitions.
     fn enlist(&mut self) {
-        if let Some(run) = &mut self.core.memory.compacting.run {
+        if let Some(run) = &mut self.cx.memory.compacting.run {
             run.rest = self
                 .slots
                 .iter()
@@ -480,27 +480,27 @@ impl Shard {
 
     /// Takes the next step of the run.
     pub(super) fn compact_due(&mut self, now: Time) {
-        if !self.core.timers.take(Duty::Compact, now) {
+        if !self.cx.timers.take(Duty::Compact, now) {
             return;
         }
-        let (short, _) = self.core.loose_least();
+        let (short, _) = self.cx.loose_least();
         let next = if short { now } else { now + PAUSE };
-        self.core.timers.rest(Duty::Compact, next);
+        self.cx.timers.rest(Duty::Compact, next);
         self.compact_some(now);
-        if self.core.memory.compacting.run.is_some() {
-            self.core.timers.want(Duty::Compact);
+        if self.cx.memory.compacting.run.is_some() {
+            self.cx.timers.want(Duty::Compact);
         }
     }
 
     fn compact_some(&mut self, now: Time) {
         let mut work = 0;
         while work < STEP_WORK {
-            let Some(run) = &mut self.core.memory.compacting.run else {
+            let Some(run) = &mut self.cx.memory.compacting.run else {
                 return;
             };
             if let Stage::Shake { shaking, .. } = &mut run.stage {
                 match shaking.step(now) {
-                    Some(next) => self.core.timers.rest(Duty::Compact, next),
+                    Some(next) => self.cx.timers.rest(Duty::Compact, next),
                     None => self.end_stage(now),
                 }
                 return;
@@ -539,9 +539,9 @@ impl Shard {
     }
 
     fn end_stage(&mut self, now: Time) {
-        let bytes = (self.core.limits.memory_bytes_max as u64 / ROUND_PART).max(ROUND_BYTES_LEAST);
-        let (short, least) = self.core.loose_least();
-        let compacting = &mut self.core.memory.compacting;
+        let bytes = (self.cx.limits.memory_bytes_max as u64 / ROUND_PART).max(ROUND_BYTES_LEAST);
+        let (short, least) = self.cx.loose_least();
+        let compacting = &mut self.cx.memory.compacting;
         let loose = compacting.outside.loose;
         let Some(run) = &mut compacting.run else {
             return;
@@ -582,7 +582,7 @@ impl Shard {
                     return;
                 }
                 if round.now.is_empty() {
-                    self.core.stats.compactions += 1;
+                    self.cx.stats.compactions += 1;
                     // Only half counts, because some entries could not be moved.
                     compacting.freed = compacting.gain / 2;
                     compacting.gain = loose;

@@ -363,21 +363,21 @@ impl Shard {
     /// Begins waiting snapshots in place of ended ones. Waiting for the next look at all partitions
     /// would waste a good part of the time.
     pub(super) fn begin_copies(&mut self, now: Time) {
-        if !self.core.timers.take(Duty::Begin, now) {
+        if !self.cx.timers.take(Duty::Begin, now) {
             return;
         }
-        let most = self.core.limits.copies_max;
-        for _ in 0..self.core.copying.waiting.len().min(BEGUN_MAX) {
-            if !self.core.copying.may_begin(true, most) {
+        let most = self.cx.limits.copies_max;
+        for _ in 0..self.cx.copying.waiting.len().min(BEGUN_MAX) {
+            if !self.cx.copying.may_begin(true, most) {
                 break;
             }
-            let Some((at, id)) = self.core.copying.waiting.pop_front() else {
+            let Some((at, id)) = self.cx.copying.waiting.pop_front() else {
                 break;
             };
             if let Some(mut leading) = self.slots.get_mut(at).and_then(Slot::leading)
                 && leading.waits(id)
             {
-                leading.start_teaching(&mut self.core, id);
+                leading.start_teaching(&mut self.cx, id);
             }
         }
     }

@@ -166,36 +166,36 @@ pub(super) enum Made {
 impl Shard {
     /// Checks which members are full.
     pub(super) fn look_at_memory(&mut self, now: Time) {
-        let core = &mut self.core;
-        if now < core.memory.evicting.next_look || core.me.is_client() {
+        let cx = &mut self.cx;
+        if now < cx.memory.evicting.next_look || cx.me.is_client() {
             return;
         }
-        core.memory.evicting.next_look = now + LOOK;
+        cx.memory.evicting.next_look = now + LOOK;
         self.look_at_loose(now);
-        let core = &mut self.core;
+        let cx = &mut self.cx;
         // Every thread with primaries of that member's partitions does its part. For this member
         // itself, it is all that this thread leads.
-        let members = core
+        let members = cx
             .tables
             .view
             .as_ref()
             .map_or(1, |v| v.installed.members.len()) as u64;
-        let pressed = std::mem::take(&mut core.memory.evicting.pressed);
-        core.memory.evicting.own.look(core.headroom(), 1, pressed);
-        core.peers.look_at_memory(members, pressed);
-        if !core.has_excess() {
-            core.memory.evicting.queue.clear();
-            core.timers.cancel(Duty::Evict);
-            core.memory.evicting.barren = false;
-        } else if core.memory.evicting.queue.is_empty() {
+        let pressed = std::mem::take(&mut cx.memory.evicting.pressed);
+        cx.memory.evicting.own.look(cx.headroom(), 1, pressed);
+        cx.peers.look_at_memory(members, pressed);
+        if !cx.has_excess() {
+            cx.memory.evicting.queue.clear();
+            cx.timers.cancel(Duty::Evict);
+            cx.memory.evicting.barren = false;
+        } else if cx.memory.evicting.queue.is_empty() {
             self.note_evictable();
         }
     }
 
     /// Gives each partition its turn, in which it may lose keys.
     fn note_evictable(&mut self) {
-        let core = &mut self.core;
-        core.memory.evicting.barren = true;
+        let cx = &mut self.cx;
+        cx.memory.evicting.barren = true;
         // The first turn goes to a random partition, in proportion to its keys. Often there is
         // little to do and the first does all of it: a partition that was always first would lose
         // everything.
@@ -205,57 +205,53 @@ impl Shard {
             let Some(held) = slot
                 .held
                 .as_deref()
-                .filter(|held| core.evicts(held, policy) && core.excess_of(held) > 0)
+                .filter(|held| cx.evicts(held, policy) && cx.excess_of(held) > 0)
             else {
                 continue;
             };
             let keys = held.store.evictable(policy);
             // The fraction of a key is rounded at random.
-            let more = (core.random() % TURN_PART as u64) < (keys % TURN_PART) as u64;
+            let more = (cx.random() % TURN_PART as u64) < (keys % TURN_PART) as u64;
             let turn = keys / TURN_PART + usize::from(more);
-            core.memory.evicting.barren &= keys == 0;
+            cx.memory.evicting.barren &= keys == 0;
             if turn > 0 {
                 seen += keys as u64;
-                if core.random() % seen < keys as u64 {
-                    first = core.memory.evicting.queue.len();
+                if cx.random() % seen < keys as u64 {
+                    first = cx.memory.evicting.queue.len();
                 }
-                core.memory.evicting.queue.push_back((slot.at, turn));
+                cx.memory.evicting.queue.push_back((slot.at, turn));
             }
         }
-        core.memory.evicting.queue.rotate_left(first);
-        if !core.memory.evicting.queue.is_empty() {
-            core.timers.want(Duty::Evict);
+        cx.memory.evicting.queue.rotate_left(first);
+        if !cx.memory.evicting.queue.is_empty() {
+            cx.timers.want(Duty::Evict);
         }
     }
 
     /// Evicts some keys.
     pub(super) fn evict_due(&mut self, now: Time) {
-        if !self.core.timers.take(Duty::Evict, now) {
+        if !self.cx.timers.take(Duty::Evict, now) {
             return;
         }
-        self.core.timers.rest(Duty::Evict, now + PAUSE);
+        self.cx.timers.rest(Duty::Evict, now + PAUSE);
         let mut left = STEP;
         while left > 0
-            && let Some((at, turn)) = self.core.memory.evicting.queue.pop_front()
+            && let Some((at, turn)) = self.cx.memory.evicting.queue.pop_front()
         {
             let Some(slot) = self.slots.get_mut(at) else {
                 continue;
             };
             let some = turn.min(left);
             if turn > some {
-                self.core
-                    .memory
-                    .evicting
-                    .queue
-                    .push_front((at, turn - some));
+                self.cx.memory.evicting.queue.push_front((at, turn - some));
             }
-            self.core.evict_some(slot, some);
-            self.core.notice(slot);
+            self.cx.evict_some(slot, some);
+            self.cx.notice(slot);
             left -= some;
         }
-        if !self.core.memory.evicting.queue.is_empty() {
-            self.core.timers.want(Duty::Evict);
-        } else if self.core.has_excess() {
+        if !self.cx.memory.evicting.queue.is_empty() {
+            self.cx.timers.want(Duty::Evict);
+        } else if self.cx.has_excess() {
             self.note_evictable();
         }
     }

@@ -127,7 +127,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(4), Duration::from_mi
 /// The machine.
 #[derive(Debug)]
 pub struct Shard {
-    core: Context,
+    cx: Context,
     slots: Slots,
 }
 
@@ -446,22 +446,22 @@ impl Shard {
     /// keys to evict.
     #[must_use]
     pub fn new(me: MemberId, limits: Limits, rng_seed: u64, now: Time) -> Self {
-        let core = Context::new(me, limits, rng_seed, now);
+        let cx = Context::new(me, limits, rng_seed, now);
         Self {
-            core,
+            cx,
             slots: Slots::default(),
         }
     }
 
     /// Installs new tables.
     pub fn install(&mut self, now: Time, view: View) {
-        self.core.now = now;
+        self.cx.now = now;
         // Calls that wait for `release` are checked again under the new tables.
         for (at, executed) in self
-            .core
+            .cx
             .callers
             .ready
-            .take(&mut self.core.timers)
+            .take(&mut self.cx.timers)
             .into_iter()
             .rev()
         {
@@ -469,48 +469,48 @@ impl Shard {
                 slot.calls.waiting.push_front(executed);
             }
         }
-        let name = match (&self.core.tables.view, self.core.tables.name) {
+        let name = match (&self.cx.tables.view, self.cx.tables.name) {
             // To compute the name takes reading the whole table.
             (Some(former), Some(name)) if Arc::ptr_eq(&former.installed, &view.installed) => name,
             _ => view.installed.name(),
         };
-        let renamed = self.core.tables.name != Some(name);
-        self.core.tables.name = Some(name);
-        self.core.used |= view.installed.members.len() > 1;
+        let renamed = self.cx.tables.name != Some(name);
+        self.cx.tables.name = Some(name);
+        self.cx.used |= view.installed.members.len() > 1;
         let threads = view
             .installed
-            .member(self.core.me.member())
+            .member(self.cx.me.member())
             .map_or(1, |m| m.addresses.threads());
-        self.core
+        self.cx
             .copying
             .pace
             .set(view.installed.settings.balancing.rate, threads);
-        self.core.tables.opens = view
+        self.cx.tables.opens = view
             .opens_at
             .iter()
             .map(|(at, since, time)| (*at, (*since, *time)))
             .collect();
-        let former = self.core.tables.view.replace(view.clone());
+        let former = self.cx.tables.view.replace(view.clone());
         if former.is_none() {
-            self.core.timers.set(Duty::Round, now);
-            self.core.timers.set(Duty::Retire, now + clients::RETENTION);
+            self.cx.timers.set(Duty::Round, now);
+            self.cx.timers.set(Duty::Retire, now + clients::RETENTION);
         }
-        self.core.pulling.installed();
-        self.core
+        self.cx.pulling.installed();
+        self.cx
             .tables
             .published
-            .install(name, &view.installed, self.core.peers.has_clients());
-        self.core.tables.leaving = planner::leaving(&view.installed);
-        self.core.tables.threads = Threads::of(&[&view.installed, &view.accepted]);
-        if renamed && !self.core.me.is_client() {
+            .install(name, &view.installed, self.cx.peers.has_clients());
+        self.cx.tables.leaving = planner::leaving(&view.installed);
+        self.cx.tables.threads = Threads::of(&[&view.installed, &view.accepted]);
+        if renamed && !self.cx.me.is_client() {
             for id in self
-                .core
+                .cx
                 .peers
                 .ids()
                 .into_iter()
-                .filter(|id| threads::tells_tables(self.core.me, *id))
+                .filter(|id| threads::tells_tables(self.cx.me, *id))
             {
-                self.core.peers.send(id, Lane::Calls, &Frame::View(name));
+                self.cx.peers.send(id, Lane::Calls, &Frame::View(name));
             }
         }
         // Most tables change few partitions. An unchanged partition among the same members has
@@ -545,7 +545,7 @@ impl Shard {
             slot.assign(
                 &view,
                 still.contains(&slot.at),
-                &self.core.tables.threads,
+                &self.cx.tables.threads,
                 anew,
             )
             .then_some(slot.at)
@@ -563,10 +563,10 @@ impl Shard {
             let at = slot.at;
             // Both lists are in order. New partitions stand between the others.
             let as_before = as_before.next_if_eq(&at).is_some();
-            let opens = self.core.tables.opens.contains_key(&at) && !slot.is_open();
+            let opens = self.cx.tables.opens.contains_key(&at) && !slot.is_open();
             if !as_before || opens || !slot.calls.is_empty() {
-                self.core.turn(slot, renamed);
-                self.core.notice(slot);
+                self.cx.turn(slot, renamed);
+                self.cx.notice(slot);
             }
         }
         self.slots.prune(|id| {
@@ -575,14 +575,14 @@ impl Shard {
                 .or(view.accepted.keyspace(id))
                 .is_none()
         });
-        for (at, (from, opening)) in std::mem::take(&mut self.core.copying.early) {
+        for (at, (from, opening)) in std::mem::take(&mut self.cx.copying.early) {
             if let Some(slot) = self.slots.get_mut(at) {
-                self.core.begin_sink(slot, from, opening);
+                self.cx.begin_sink(slot, from, opening);
             }
         }
-        self.core.memory.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
-        if let Some(view) = &self.core.tables.view {
-            self.core
+        self.cx.memory.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
+        if let Some(view) = &self.cx.tables.view {
+            self.cx
                 .peers
                 .retain_silent(|id| view.installed.member(id.member()).is_some());
         }
@@ -590,8 +590,8 @@ impl Shard {
 
     /// This cluster of one is marked used: the answer to `Request::Used`.
     pub fn used(&mut self, now: Time) {
-        self.core.now = now;
-        self.core.used = true;
+        self.cx.now = now;
+        self.cx.used = true;
         self.pump_all();
     }
 
@@ -601,19 +601,14 @@ impl Shard {
     /// `heir` is the machine that takes the place of this one, under a new member id. It takes over
     /// the memory of this machine and frees it in slices, because that takes long if it is large.
     pub fn into_calls(mut self, heir: &mut Self) -> impl Iterator<Item = (Token, Work, bool)> {
-        self.slots
-            .iter_mut()
-            .for_each(|slot| self.core.discard(slot));
-        let garbage = std::mem::take(&mut self.core.memory.garbage);
-        heir.core
-            .memory
-            .garbage
-            .inherit(garbage, &mut heir.core.timers);
+        self.slots.iter_mut().for_each(|slot| self.cx.discard(slot));
+        let garbage = std::mem::take(&mut self.cx.memory.garbage);
+        heir.cx.memory.garbage.inherit(garbage, &mut heir.cx.timers);
         let mut ready: BTreeMap<PartitionRef, Vec<Executed>> = BTreeMap::new();
-        self.core
+        self.cx
             .callers
             .ready
-            .take(&mut self.core.timers)
+            .take(&mut self.cx.timers)
             .into_iter()
             .for_each(|(at, executed)| ready.entry(at).or_default().push(executed));
         let calls = self.slots.into_iter().flat_map(move |slot| {
@@ -637,16 +632,16 @@ impl Shard {
         operation: Operation,
         patience: Patience,
     ) -> bool {
-        self.core.now = now;
-        self.core.wall = (unix_ms, now);
-        if operation.key.len() > self.core.limits.key_bytes_max {
-            self.core
+        self.cx.now = now;
+        self.cx.wall = (unix_ms, now);
+        if operation.key.len() > self.cx.limits.key_bytes_max {
+            self.cx
                 .callers
                 .answer(token, Outcome::Failed(Failure::TooLarge));
             return false;
         }
         let at = self
-            .core
+            .cx
             .tables
             .place(operation.keyspace, operation.map, &operation.key);
         self.submit_at(at, token, Work::Key(operation), patience)
@@ -655,11 +650,11 @@ impl Shard {
     /// Whether this thread is the primary of a key in the installed table.
     pub fn leads(&self, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> bool {
         let slot = self
-            .core
+            .cx
             .tables
             .place(keyspace, map, key)
             .and_then(|at| self.slots.get(at));
-        slot.is_some_and(|slot| slot.primary() == Some(self.core.me))
+        slot.is_some_and(|slot| slot.primary() == Some(self.cx.me))
     }
 
     /// A short way for a write without conditions, if nothing is in its way: this thread leads, and
@@ -673,24 +668,24 @@ impl Shard {
         pair: (&[u8], &[u8]),
         token: impl FnOnce() -> Token,
     ) -> bool {
-        let core = &mut self.core;
-        core.now = now;
+        let cx = &mut self.cx;
+        cx.now = now;
         let (key, value) = pair;
-        if key.len() > core.limits.key_bytes_max
-            || value.len() > core.limits.value_bytes_max
-            || core.callers.outstanding >= core.limits.waiting_max
+        if key.len() > cx.limits.key_bytes_max
+            || value.len() > cx.limits.value_bytes_max
+            || cx.callers.outstanding >= cx.limits.waiting_max
         {
             return false;
         }
-        let Some(at) = core.tables.place(keyspace, map, key) else {
+        let Some(at) = cx.tables.place(keyspace, map, key) else {
             return false;
         };
         let Some(slot) = self.slots.get_mut(at) else {
             return false;
         };
-        let done = core.set(slot, map, pair, token);
+        let done = cx.set(slot, map, pair, token);
         if done {
-            core.notice(slot);
+            cx.notice(slot);
         }
         done
     }
@@ -703,7 +698,7 @@ impl Shard {
         operation: PartitionOperation,
         patience: Patience,
     ) {
-        self.core.now = now;
+        self.cx.now = now;
         let at = PartitionRef {
             keyspace: operation.keyspace,
             partition: operation.partition,
@@ -720,19 +715,19 @@ impl Shard {
     ) -> bool {
         let found = at.filter(|at| self.slots.get(*at).is_some_and(|s| s.installed.is_some()));
         let Some(slot) = found.and_then(|at| self.slots.get_mut(at)) else {
-            let failure = at.map_or(Failure::NoPartition, |at| self.core.tables.missing(at));
-            self.core.callers.answer(token, Outcome::Failed(failure));
+            let failure = at.map_or(Failure::NoPartition, |at| self.cx.tables.missing(at));
+            self.cx.callers.answer(token, Outcome::Failed(failure));
             return false;
         };
-        if self.core.callers.outstanding >= self.core.limits.waiting_max {
-            self.core
+        if self.cx.callers.outstanding >= self.cx.limits.waiting_max {
+            self.cx
                 .callers
                 .answer(token, Outcome::Failed(Failure::Overloaded));
             return false;
         }
-        let n = self.core.callers.number();
+        let n = self.cx.callers.number();
         let (until, hurried) = match patience {
-            Patience::Whole => (self.core.now + self.core.limits.park, false),
+            Patience::Whole => (self.cx.now + self.cx.limits.park, false),
             Patience::Until(until) => (until, true),
         };
         let call = Call {
@@ -747,9 +742,9 @@ impl Shard {
         if call.work.is_write() {
             slot.calls.begin(n);
         }
-        self.core.take_call(slot, call);
-        self.core.notice(slot);
-        slot.primary() != Some(self.core.me)
+        self.cx.take_call(slot, call);
+        self.cx.notice(slot);
+        slot.primary() != Some(self.cx.me)
     }
 
     /// Reads a key, if this node can do so at once: it leads the partition, nothing waits there,
@@ -764,10 +759,10 @@ impl Shard {
         map: MapId,
         key: &[u8],
     ) -> Option<(u64, Option<&[u8]>)> {
-        self.core.now = self.core.now.max(now);
+        self.cx.now = self.cx.now.max(now);
         let slot = self
             .slots
-            .get_mut(self.core.tables.place(keyspace, map, key)?)?;
+            .get_mut(self.cx.tables.place(keyspace, map, key)?)?;
         if !slot.serving() || !slot.calls.parked.is_empty() {
             return None;
         }
@@ -776,17 +771,17 @@ impl Shard {
             return None;
         }
         let order = held.store.order(key);
-        self.core.draw(held, map, order, key);
+        self.cx.draw(held, map, order, key);
         let found = held.store.entry(map, order, key);
         let seq = read_at(found, &held.log);
-        let overdue = found.is_some_and(|e| e.overdue(held.clock.advance(self.core.now)))
+        let overdue = found.is_some_and(|e| e.overdue(held.clock.advance(self.cx.now)))
             && !broken(&mutant::READS_OVERDUE);
         if seq > held.log.committed() || overdue {
             return None;
         }
-        self.core.stats.executed += 1;
-        self.core.stats.count_lookup(found.is_some());
-        self.core.callers.read_at_once += 1;
+        self.cx.stats.executed += 1;
+        self.cx.stats.count_lookup(found.is_some());
+        self.cx.callers.read_at_once += 1;
         if slot.eviction == Eviction::Lru
             && let Some(entry) = found
         {
@@ -794,11 +789,11 @@ impl Shard {
         }
         let value = found.map(entry::Entry::value);
         let bytes = value.map_or(0, <[u8]>::len);
-        self.core.worked += bytes;
+        self.cx.worked += bytes;
         if held.meter.read(bytes) {
             held.meter.sample(map, key);
         }
-        let n = self.core.callers.number();
+        let n = self.cx.callers.number();
         Some((n, value))
     }
 
@@ -807,16 +802,16 @@ impl Shard {
     /// operations of this node.
     pub fn keep(&mut self, token: Token, n: u64, operation: Operation, outcome: Outcome) {
         let Some(at) = self
-            .core
+            .cx
             .tables
             .place(operation.keyspace, operation.map, &operation.key)
         else {
             return self
-                .core
+                .cx
                 .callers
                 .answer(token, Outcome::Failed(Failure::NoPartition));
         };
-        let until = self.core.now + self.core.limits.park;
+        let until = self.cx.now + self.cx.limits.park;
         let call = Call {
             source: Source::Local(token),
             n,
@@ -826,12 +821,12 @@ impl Shard {
             maybe: false,
             tried: None,
         };
-        self.core.callers.outstanding += 1;
+        self.cx.callers.outstanding += 1;
         let executed = Executed::of(call, 0, outcome, false);
-        self.core
+        self.cx
             .callers
             .ready
-            .push(at, executed, &mut self.core.timers);
+            .push(at, executed, &mut self.cx.timers);
     }
 
     /// Whether a read or committed outcome may be answered (rule 8), by a clock and a lease that
@@ -846,23 +841,23 @@ impl Shard {
     /// How many more operations may be submitted before the answer is `Overloaded`.
     #[must_use]
     pub fn room(&self) -> usize {
-        self.core
+        self.cx
             .limits
             .waiting_max
-            .saturating_sub(self.core.callers.outstanding)
+            .saturating_sub(self.cx.callers.outstanding)
     }
 
     /// Bytes of values and frames handled since the last call. With this, a shell divides work into
     /// slices.
     pub fn take_work(&mut self) -> usize {
-        std::mem::take(&mut self.core.worked)
+        std::mem::take(&mut self.cx.worked)
     }
 
     /// Says whether many bytes wait for a peer outside of this machine. Then the machine sends only
     /// what cannot wait. A new connection begins uncongested.
     pub fn congested(&mut self, now: Time, peer: MemberId, congested: bool) {
-        self.core.now = now;
-        self.core.peers.set_congested(peer, congested);
+        self.cx.now = now;
+        self.cx.peers.set_congested(peer, congested);
     }
 
     /// A peer has room again, so data that was held back is sent: the log first, because others
@@ -876,36 +871,36 @@ impl Shard {
         for slot in self.slots.iter_mut() {
             if lags(slot).is_some() {
                 if let Some(mut leading) = slot.leading() {
-                    leading.stream(&mut self.core, peer);
+                    leading.stream(&mut self.cx, peer);
                 }
-                self.core.notice(slot);
+                self.cx.notice(slot);
             }
         }
-        self.core.peers.answer_more(peer, 1);
+        self.cx.peers.answer_more(peer, 1);
         self.admit(peer);
         for slot in self.slots.iter_mut() {
             if !slot.calls.parked.is_empty() && slot.primary() == Some(peer) {
-                self.core.pump(slot);
-                self.core.notice(slot);
+                self.cx.pump(slot);
+                self.cx.notice(slot);
             }
         }
-        self.core.peers.answer_more(peer, usize::MAX);
+        self.cx.peers.answer_more(peer, usize::MAX);
     }
 
     /// Calls that waited for a crowded peer are executed, one partition after the other, as long as
     /// the peer accepts more.
     fn admit(&mut self, peer: MemberId) {
-        for _ in 0..self.core.callers.waiting_for(peer) {
-            if self.core.peers.hold_back(peer) {
+        for _ in 0..self.cx.callers.waiting_for(peer) {
+            if self.cx.peers.hold_back(peer) {
                 return;
             }
-            let Some(at) = self.core.callers.next_waiting_for(peer) else {
+            let Some(at) = self.cx.callers.next_waiting_for(peer) else {
                 break;
             };
             if let Some(slot) = self.slots.get_mut(at) {
                 slot.crowded_by = slot.crowded_by.filter(|by| *by != peer);
-                self.core.pump(slot);
-                self.core.notice(slot);
+                self.cx.pump(slot);
+                self.cx.notice(slot);
             }
         }
     }
@@ -913,64 +908,64 @@ impl Shard {
     /// The caller is gone, and its outcome is not wanted any more. (What was sent may still
     /// happen.)
     pub fn forget(&mut self, token: Token) {
-        if self.core.callers.is_idle() {
+        if self.cx.callers.is_idle() {
             return;
         }
-        if self.core.callers.forget(token) {
+        if self.cx.callers.forget(token) {
             let calls = self.slots.iter().flat_map(|s| s.calls.all());
             let sources = calls.map(|(source, _)| source);
-            let ready: Vec<Source> = self.core.callers.ready.sources().collect();
+            let ready: Vec<Source> = self.cx.callers.ready.sources().collect();
             let open = sources.chain(ready).filter_map(|source| source.token());
-            self.core.callers.forget_answered(open);
+            self.cx.callers.forget_answered(open);
         }
     }
 
     /// A connection of this version with this peer is up. Both lanes begin at their start.
     pub fn connected(&mut self, now: Time, peer: MemberId, version: u16) {
         self.disconnected(now, peer);
-        let ahead_max = following::hears_of_memory(self.core.me, peer)
-            .then_some(self.core.limits.ahead_bytes_max);
-        self.core.peers.connect((peer, version), ahead_max, now);
-        if self.core.me.is_client() {
+        let ahead_max =
+            following::hears_of_memory(self.cx.me, peer).then_some(self.cx.limits.ahead_bytes_max);
+        self.cx.peers.connect((peer, version), ahead_max, now);
+        if self.cx.me.is_client() {
             // Calls are sent once the member says that it is ready.
             return;
         }
         if peer.is_client() {
-            return self.core.greet(peer);
+            return self.cx.greet(peer);
         }
-        if let Some(name) = self.core.tables.name
-            && threads::tells_tables(self.core.me, peer)
+        if let Some(name) = self.cx.tables.name
+            && threads::tells_tables(self.cx.me, peer)
         {
-            self.core.peers.send(peer, Lane::Calls, &Frame::View(name));
+            self.cx.peers.send(peer, Lane::Calls, &Frame::View(name));
         }
         // Members send no copy here before they know that there is room.
-        self.core.tell_headroom();
+        self.cx.tell_headroom();
         for slot in self.slots.iter_mut() {
             if let Some(mut leading) = slot.leading()
                 && leading.lead.links.contains_key(&peer)
             {
-                leading.restart_link(&mut self.core, peer);
-                self.core.notice(slot);
+                leading.restart_link(&mut self.cx, peer);
+                self.cx.notice(slot);
             } else if slot.primary() == Some(peer) {
                 if let Some(follower) = slot.held.as_mut().and_then(|h| h.follower_mut()) {
                     follower.wanted = None;
                 }
-                self.core.pump(slot);
+                self.cx.pump(slot);
             }
         }
     }
 
     /// The connection is gone, with everything in flight on it.
     pub fn disconnected(&mut self, now: Time, peer: MemberId) {
-        self.core.now = now;
-        if !self.core.peers.up(peer) {
+        self.cx.now = now;
+        if !self.cx.peers.up(peer) {
             return;
         }
-        self.core.peers.disconnect(peer);
+        self.cx.peers.disconnect(peer);
         self.admit(peer);
-        self.core.copying.early.retain(|_, (from, _)| *from != peer);
-        self.core.pull_again(peer);
-        let mut dropped = self.core.callers.ready.drop_of(peer, &mut self.core.timers);
+        self.cx.copying.early.retain(|_, (from, _)| *from != peer);
+        self.cx.pull_again(peer);
+        let mut dropped = self.cx.callers.ready.drop_of(peer, &mut self.cx.timers);
         for slot in self.slots.iter_mut().filter(|s| !s.calls.is_empty()) {
             if slot.calls.sent_to == Some(peer) {
                 slot.calls.unsend();
@@ -982,7 +977,7 @@ impl Shard {
                 .retain(|e| e.asker.source.peer() != Some(peer));
             dropped += before - slot.calls.waiting.len();
         }
-        self.core.callers.outstanding -= dropped;
+        self.cx.callers.outstanding -= dropped;
     }
 
     /// Takes bytes of one lane. Whole frames are consumed from the front. A partial frame stays for
@@ -999,23 +994,23 @@ impl Shard {
         lane: Lane,
         bytes: &mut BytesMut,
     ) -> Result<bool, Malformed> {
-        self.core.now = now;
-        self.core.wall = (unix_ms, now);
+        self.cx.now = now;
+        self.cx.wall = (unix_ms, now);
         let mut batch = self
-            .core
+            .cx
             .peers
             .get(peer)
             .map(|p| std::mem::take(p.batch(lane)))
             .unwrap_or_default();
         let result = self.receive_all(peer, lane, bytes, &mut batch);
-        if let Some(p) = self.core.peers.get(peer) {
+        if let Some(p) = self.cx.peers.get(peer) {
             *p.batch(lane) = batch;
             p.partial[peers::index(lane)] = bytes.len() as u64;
         }
         if result.is_err() {
-            self.core.stats.malformed += 1;
+            self.cx.stats.malformed += 1;
         }
-        self.core.send_acks(peer);
+        self.cx.send_acks(peer);
         result
     }
 
@@ -1027,12 +1022,12 @@ impl Shard {
         batch: &mut VecDeque<Frame>,
     ) -> Result<bool, Malformed> {
         // A frame holds at most a key, two values (the old one as an outcome) and a batch.
-        let limits = &self.core.limits;
+        let limits = &self.cx.limits;
         let frame_bytes_max = 3 * limits.value_bytes_max
             + 2 * limits.key_bytes_max
             + frame::FRAME_SLACK
             + limits.chunk_bytes;
-        self.core.worked = 0;
+        self.cx.worked = 0;
         let most = if lane == Lane::Bulk {
             RECEIVE_BULK_MAX
         } else {
@@ -1050,7 +1045,7 @@ impl Shard {
             self.warm_batch(batch);
             while let Some(frame) = batch.pop_front() {
                 self.handle(peer, frame)?;
-                if self.core.worked >= most && (!batch.is_empty() || !bytes.is_empty()) {
+                if self.cx.worked >= most && (!batch.is_empty() || !bytes.is_empty()) {
                     return read.map(|()| true);
                 }
             }
@@ -1073,19 +1068,19 @@ impl Shard {
         } else {
             index::WARM_GROUP
         };
-        let version = self.core.peers.get(peer).map_or(LEVELS.0, |p| p.version);
-        while batch.len() < most && self.core.worked < RECEIVE_WORK_MAX {
+        let version = self.cx.peers.get(peer).map_or(LEVELS.0, |p| p.version);
+        while batch.len() < most && self.cx.worked < RECEIVE_WORK_MAX {
             let Some((read, length)) = frame::take(bytes, frame_bytes_max, version)? else {
                 break;
             };
-            self.core.worked += length + FRAME_WORK;
-            let Some(known) = self.core.peers.get(peer) else {
+            self.cx.worked += length + FRAME_WORK;
+            let Some(known) = self.cx.peers.get(peer) else {
                 // These are bytes of a connection that is gone.
                 batch.clear();
                 break;
             };
             known.received[peers::index(lane)] += length as u64;
-            known.heard = self.core.now;
+            known.heard = self.cx.now;
             let bulk = matches!(
                 read,
                 Frame::Chunk { .. }
@@ -1148,7 +1143,7 @@ impl Shard {
     /// times. Together, many wait hardly longer than one.
     pub fn warm<'a>(&self, keyspace: KeyspaceId, map: MapId, keys: impl Iterator<Item = &'a [u8]>) {
         let Some(keyspace) = self
-            .core
+            .cx
             .tables
             .view
             .as_ref()
@@ -1166,37 +1161,37 @@ impl Shard {
     }
 
     fn handle(&mut self, peer: MemberId, read: Frame) -> Result<(), Malformed> {
-        if !clients::fits(self.core.me, peer, &read) {
+        if !clients::fits(self.cx.me, peer, &read) {
             return Err(Malformed("a frame that this kind of peer never sends"));
         }
         let at = match &read {
-            Frame::View(name) if !self.core.me.is_client() => {
-                self.core.heard_of(*name);
+            Frame::View(name) if !self.cx.me.is_client() => {
+                self.cx.heard_of(*name);
                 return Ok(());
             }
             Frame::View(_) | Frame::Tick { .. } | Frame::Table { .. } | Frame::MapMade { .. } => {
-                if self.core.told_by_member(peer, read)? {
+                if self.cx.told_by_member(peer, read)? {
                     self.pump_calls_of(peer);
                 }
                 return Ok(());
             }
             Frame::Heard { .. } | Frame::Pull { .. } | Frame::MakeMap { .. } => {
-                return self.core.asked_by_client(peer, read);
+                return self.cx.asked_by_client(peer, read);
             }
             Frame::Acks {
                 headroom,
                 arrived,
                 acks,
             } => {
-                self.core
+                self.cx
                     .peers
-                    .set_headroom(peer, *headroom, *arrived, self.core.now);
+                    .set_headroom(peer, *headroom, *arrived, self.cx.now);
                 for ack in acks {
                     if let Some(slot) = self.slots.get_mut(ack.at) {
                         if let Some(mut leading) = slot.leading() {
-                            leading.acked(&mut self.core, ack, peer);
+                            leading.acked(&mut self.cx, ack, peer);
                         }
-                        self.core.notice(slot);
+                        self.cx.notice(slot);
                     }
                 }
                 return Ok(());
@@ -1220,11 +1215,11 @@ impl Shard {
             | Frame::Compare { at, .. }
             | Frame::Verdict { at, .. } => *at,
         };
-        let core = &mut self.core;
+        let cx = &mut self.cx;
         let Some(slot) = self.slots.get_mut(at) else {
             if let Frame::Forward { forwarded, .. } | Frame::ForwardSet { forwarded, .. } = read {
                 // It is not noted: a client could name partitions without end.
-                core.peers.send(
+                cx.peers.send(
                     peer,
                     Lane::Calls,
                     &Frame::NotServing {
@@ -1238,30 +1233,30 @@ impl Shard {
         };
         // A copy that follows its primary's log has no later work.
         if !matches!(read, Frame::Append { .. } | Frame::Align { .. }) {
-            core.notice(slot);
+            cx.notice(slot);
         }
         match read {
             Frame::Forward {
                 forwarded,
                 before,
                 work,
-            } => core.forwarded(slot, peer, &forwarded, before, work)?,
+            } => cx.forwarded(slot, peer, &forwarded, before, work)?,
             Frame::ForwardSet {
                 forwarded,
                 map,
                 entry,
-            } => core.forwarded_set(slot, peer, &forwarded, map, entry)?,
+            } => cx.forwarded_set(slot, peer, &forwarded, map, entry)?,
             Frame::Reply {
                 n,
                 attempt,
                 outcome,
                 ..
-            } => core.replied(slot, (n, attempt), outcome),
+            } => cx.replied(slot, (n, attempt), outcome),
             Frame::NotServing { n, attempt, .. } => {
                 if slot.calls.refused(n, attempt) {
-                    let pause = core.backoff(RETRY.0, RETRY.1, slot.calls.refusals);
+                    let pause = cx.backoff(RETRY.0, RETRY.1, slot.calls.refusals);
                     slot.calls.refusals += 1;
-                    core.timers.wake(slot.at, core.now + pause);
+                    cx.timers.wake(slot.at, cx.now + pause);
                 }
             }
             Frame::Align {
@@ -1271,14 +1266,14 @@ impl Shard {
                 entries,
             } => {
                 if let Some(mut following) = slot.following() {
-                    following.align(core, peer, &head, (base, last), entries);
+                    following.align(cx, peer, &head, (base, last), entries);
                 }
                 // If a clear was undone, the keys that it was still to draw are there again.
-                core.note_drawing(slot);
+                cx.note_drawing(slot);
             }
             Frame::Append { head, entries } => {
                 if let Some(mut following) = slot.following() {
-                    following.append(core, peer, &head, entries);
+                    following.append(cx, peer, &head, entries);
                 }
             }
             Frame::Begin {
@@ -1290,7 +1285,7 @@ impl Shard {
                 bytes,
                 ..
             } => {
-                core.begin_sink(
+                cx.begin_sink(
                     slot,
                     peer,
                     Opening {
@@ -1309,7 +1304,7 @@ impl Shard {
             | Frame::Finish { .. }
             | Frame::Compare { .. } => {
                 if let Some(mut following) = slot.following() {
-                    following.told(core, peer, read)?;
+                    following.told(cx, peer, read)?;
                 }
             }
             Frame::Want { .. }
@@ -1321,7 +1316,7 @@ impl Shard {
             | Frame::Finished { .. }
             | Frame::Verdict { .. } => {
                 if let Some(mut leading) = slot.leading() {
-                    leading.told(core, peer, read);
+                    leading.told(cx, peer, read);
                 }
             }
             Frame::View(_)
@@ -1337,12 +1332,12 @@ impl Shard {
     /// A member accepts operations: calls that were parked for it are sent, once the time was read
     /// again (`clients`).
     fn pump_calls_of(&mut self, primary: MemberId) {
-        let soon = self.core.now + Duration::from_nanos(1);
+        let soon = self.cx.now + Duration::from_nanos(1);
         let parked = self
             .slots
             .iter()
             .filter(|slot| !slot.calls.parked.is_empty() && slot.primary() == Some(primary));
-        parked.for_each(|slot| self.core.timers.wake(slot.at, soon));
+        parked.for_each(|slot| self.cx.timers.wake(slot.at, soon));
     }
 
     /// Releases outcomes that may be answered. Call it after a batch of inputs, with a clock and a
@@ -1350,43 +1345,43 @@ impl Shard {
     /// view that was installed last. With an expired lease or an old view, nothing is released, and
     /// what was executed is checked again later (rule 8).
     pub fn release(&mut self, now: Time, lease: Time, current: bool) {
-        let passed = now.since(self.core.now);
-        self.core.now = self.core.now.max(now);
+        let passed = now.since(self.cx.now);
+        self.cx.now = self.cx.now.max(now);
         if !Self::may_answer(now, lease, current) {
             // The tenure decides. While it lasts, no other member can have led, so what was read
             // stays true. If it ends, `install` sends these back to be executed again.
             return;
         }
-        let read = std::mem::take(&mut self.core.callers.read_at_once);
-        self.core.copying.pace.answered(passed, read);
-        while let Some((at, executed)) = self.core.callers.ready.pop() {
+        let read = std::mem::take(&mut self.cx.callers.read_at_once);
+        self.cx.copying.pace.answered(passed, read);
+        while let Some((at, executed)) = self.cx.callers.ready.pop() {
             let asker = executed.asker;
             if !executed.hurried {
                 let waited = self
-                    .core
+                    .cx
                     .limits
                     .park
                     .saturating_sub(executed.until.since(now));
-                self.core.copying.pace.answered(waited, 1);
+                self.cx.copying.pace.answered(waited, 1);
             }
             if let Source::Local(token) = asker.source
                 && !asker.write
             {
-                self.core.callers.outstanding -= 1;
-                self.core.callers.answer(token, executed.outcome);
+                self.cx.callers.outstanding -= 1;
+                self.cx.callers.answer(token, executed.outcome);
                 continue;
             }
             let Some(slot) = self.slots.get_mut(at) else {
                 continue;
             };
-            self.core.answer(slot, asker, executed.outcome);
+            self.cx.answer(slot, asker, executed.outcome);
         }
-        self.core.callers.ready.settle(&mut self.core.timers);
+        self.cx.callers.ready.settle(&mut self.cx.timers);
     }
 
     /// The next released outcome.
     pub fn poll_outcome(&mut self) -> Option<(Token, Outcome)> {
-        self.core.callers.poll_outcome()
+        self.cx.callers.poll_outcome()
     }
 
     /// The next operation that was executed and changed nothing in a tenure that ended, whose
@@ -1395,45 +1390,45 @@ impl Shard {
     /// whose operations on one key keep an order answers that nothing happened. A caller with one
     /// operation at a time submits it again.
     pub fn poll_overtaken(&mut self) -> Option<(Token, Work)> {
-        self.core.callers.poll_overtaken()
+        self.cx.callers.poll_overtaken()
     }
 
     /// The next bytes for a peer: everything that is ready for one lane, in one buffer. Large
     /// values are separate, as they are stored.
     pub fn poll_transmit(&mut self) -> Option<(MemberId, Lane, Bytes)> {
         loop {
-            if let Some(next) = self.core.peers.next() {
+            if let Some(next) = self.cx.peers.next() {
                 return Some(next);
             }
-            let peer = self.core.peers.relieved()?;
+            let peer = self.cx.peers.relieved()?;
             self.relieve(peer);
         }
     }
 
     /// The next request to the control thread.
     pub fn poll_request(&mut self) -> Option<Request> {
-        self.core.outbox.poll()
+        self.cx.outbox.poll()
     }
 
     /// Bytes held: entries, tails, snapshots.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        self.core.memory.bytes as u64
+        self.cx.memory.bytes as u64
     }
 
     /// Counters and gauges.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut stats = self.core.stats.clone();
+        let mut stats = self.cx.stats.clone();
         let (memory, memory_max) = (
-            self.core.memory.bytes as u64,
-            self.core.limits.memory_bytes_max as u64,
+            self.cx.memory.bytes as u64,
+            self.cx.limits.memory_bytes_max as u64,
         );
         (stats.memory_bytes, stats.memory_bytes_max) = (memory, memory_max);
-        stats.memory_outside_bytes = self.core.memory_held() as u64 - memory;
+        stats.memory_outside_bytes = self.cx.memory_held() as u64 - memory;
         stats.memory_filled =
-            (self.core.memory_held() as u64).saturating_mul(1000) / memory_max.max(1);
-        stats.divided = self.core.rounds.drawing.len() as u64;
+            (self.cx.memory_held() as u64).saturating_mul(1000) / memory_max.max(1);
+        stats.divided = self.cx.rounds.drawing.len() as u64;
         for slot in self.slots.iter() {
             stats.parked += slot.calls.parked.len() as u64;
             let Some(held) = &slot.held else { continue };
@@ -1490,7 +1485,7 @@ impl Shard {
 
     fn pump_all(&mut self) {
         for slot in self.slots.iter_mut().filter(|s| !s.calls.parked.is_empty()) {
-            self.core.pump(slot);
+            self.cx.pump(slot);
         }
     }
 }

@@ -71,20 +71,20 @@ impl Context {
 impl Shard {
     /// Reports changes to the control thread, if it is time.
     pub(super) fn measure(&mut self, now: Time) {
-        let (before, looks) = self.core.rounds.measured;
+        let (before, looks) = self.cx.rounds.measured;
         let since = now.since(before);
         if since
-            < if self.core.copying.all > 0 {
+            < if self.cx.copying.all > 0 {
                 MEASURE_COPIES
             } else {
                 MEASURE
             }
-            || self.core.me.is_client()
+            || self.cx.me.is_client()
         {
             return;
         }
         let anew = looks % ROUND == 0;
-        self.core.rounds.measured = (now, looks.wrapping_add(1));
+        self.cx.rounds.measured = (now, looks.wrapping_add(1));
         let (mut loads, mut moves, mut rounding) = (Vec::new(), Vec::new(), Rounding::default());
         for slot in self.slots.iter_mut() {
             let Some(held) = slot.held.as_deref_mut() else {
@@ -118,8 +118,8 @@ impl Shard {
             loads.push((slot.at, load));
         }
         let (memory, memory_max) = (
-            self.core.memory_held() as u64,
-            self.core.limits.memory_bytes_max as u64,
+            self.cx.memory_held() as u64,
+            self.cx.limits.memory_bytes_max as u64,
         );
         let mut member = MemberLoad {
             memory,
@@ -129,8 +129,8 @@ impl Shard {
         };
         // Other members should take new partitions.
         member.busy = member.filled() >= FILLED;
-        let unheard = self.core.unheard();
-        self.core.outbox.push(Request::Loads(Report {
+        let unheard = self.cx.unheard();
+        self.cx.outbox.push(Request::Loads(Report {
             member,
             partitions: loads,
             moves,

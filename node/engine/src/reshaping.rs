@@ -107,7 +107,7 @@ impl Shard {
     /// Handles partitions that are not in the installed table any more, though their keyspace is:
     /// their contents and calls go to new partitions.
     pub(super) fn reshape(&mut self) {
-        let Some(view) = self.core.tables.view.clone() else {
+        let Some(view) = self.cx.tables.view.clone() else {
             return;
         };
         let was = |at: PartitionRef| {
@@ -133,7 +133,7 @@ impl Shard {
             };
             let lineage = slot.lineage;
             calls.extend(
-                self.core
+                self.cx
                     .take_calls(slot)
                     .into_iter()
                     .map(|call| (*at, lineage, call)),
@@ -160,7 +160,7 @@ impl Shard {
         self.move_calls(calls);
         let mut left = Vec::new();
         for at in gone {
-            self.core.peers.forget_refused(at);
+            self.cx.peers.forget_refused(at);
             // Its contents stay for a while, like those of any partition that no table assigns to
             // this node.
             if self
@@ -181,7 +181,7 @@ impl Shard {
 
     /// The new partitions that are in sync here draw from the held contents of the former ones.
     fn divide(&mut self, keyspace: KeyspaceId, table: &Arc<Table>, partitions: &[&Arc<Partition>]) {
-        let me = self.core.me;
+        let me = self.cx.me;
         let fresh = |slots: &Slots, p: &Partition| {
             let slot = slots.get(PartitionRef {
                 keyspace,
@@ -191,7 +191,7 @@ impl Shard {
         };
         let mine = partitions
             .iter()
-            .filter(|p| self.core.tables.in_sync(p).any(|m| m == me) && fresh(&self.slots, p));
+            .filter(|p| self.cx.tables.in_sync(p).any(|m| m == me) && fresh(&self.slots, p));
         let mine: Vec<&Arc<Partition>> = mine.copied().collect();
         let Some(first) = mine.first() else { return };
         let held = |partition| {
@@ -222,7 +222,7 @@ impl Shard {
                 partition: from.partition,
             };
             if let Some(held) = self.slots.get_mut(at).and_then(|slot| slot.held.take()) {
-                self.core.memory.bytes = self.core.memory.bytes.saturating_sub(held.bytes());
+                self.cx.memory.bytes = self.cx.memory.bytes.saturating_sub(held.bytes());
                 former.push((held, from.behind_ms));
             }
         }
@@ -242,11 +242,11 @@ impl Shard {
         let dedup = Dedup::of_all(former.iter().map(|(held, _)| &held.dedup));
         let mut stores = Vec::new();
         for (held, behind_ms) in former {
-            let core = &mut self.core;
+            let cx = &mut self.cx;
             let Held { store, log, .. } = *held;
             let former = |maps: &mut _| store.into_former(behind_ms, maps);
-            stores.push(core.memory.garbage.collect(&mut core.timers, former));
-            core.memory.garbage.add(log, &mut core.timers);
+            stores.push(cx.memory.garbage.collect(&mut cx.timers, former));
+            cx.memory.garbage.add(log, &mut cx.timers);
         }
         for partition in &mine {
             let at = PartitionRef {
@@ -256,17 +256,17 @@ impl Shard {
             let mut held = Held::empty(
                 at,
                 partition.lineage,
-                self.core.tables.store_of(keyspace),
-                self.core.now,
+                self.cx.tables.store_of(keyspace),
+                self.cx.now,
             );
             (held.was_in_sync, held.log, held.dedup, held.clock) =
                 (true, Log::after(last), dedup.clone(), clock);
             let portion: Arc<dyn Portion> = Arc::new(Heir::new(table, at));
             held.store = held.store.draw_from(&stores, mine.len(), &portion);
-            self.core.memory.bytes += held.bytes();
+            self.cx.memory.bytes += held.bytes();
             let slot = self.slots.get_or_insert(at);
             slot.held = Some(Box::new(held));
-            self.core.note_drawing(slot);
+            self.cx.note_drawing(slot);
         }
     }
 
@@ -275,7 +275,7 @@ impl Shard {
         let mut moved: BTreeMap<PartitionRef, Vec<Call>> = BTreeMap::new();
         for (at, lineage, call) in calls {
             let to = match &call.work {
-                Work::Key(op) => self.core.tables.place(at.keyspace, op.map, &op.key),
+                Work::Key(op) => self.cx.tables.place(at.keyspace, op.map, &op.key),
                 Work::Partition(_) => None,
             };
             let now = to
@@ -299,9 +299,9 @@ impl Shard {
                     } else {
                         Failure::Stale
                     };
-                    self.core.callers.outstanding -= 1;
+                    self.cx.callers.outstanding -= 1;
                     if let Some(token) = call.source.token() {
-                        self.core.callers.answer(token, Outcome::Failed(failure));
+                        self.cx.callers.answer(token, Outcome::Failed(failure));
                     }
                 }
             }
@@ -324,40 +324,40 @@ impl Shard {
 
     /// Draws some more keys.
     pub(super) fn draw_due(&mut self, now: Time) {
-        if !self.core.timers.take(Duty::Draw, now) {
+        if !self.cx.timers.take(Duty::Draw, now) {
             return;
         }
-        let Some(at) = self.core.rounds.drawing.front().copied() else {
+        let Some(at) = self.cx.rounds.drawing.front().copied() else {
             return;
         };
-        self.core.timers.rest(Duty::Draw, now + DRAW_PAUSE);
+        self.cx.timers.rest(Duty::Draw, now + DRAW_PAUSE);
         self.draw_more(at);
-        if !self.core.rounds.drawing.is_empty() {
-            self.core.timers.want(Duty::Draw);
+        if !self.cx.rounds.drawing.is_empty() {
+            self.cx.timers.want(Duty::Draw);
         }
     }
 
     fn draw_more(&mut self, at: PartitionRef) {
         let Some(slot) = self.slots.get_mut(at) else {
-            self.core.rounds.drawing.pop_front();
+            self.cx.rounds.drawing.pop_front();
             return;
         };
         if let Some(held) = slot.held.as_deref_mut() {
             let before = held.bytes();
-            let core = &mut self.core;
-            let most = core.limits.drawn_max;
-            core.memory
+            let cx = &mut self.cx;
+            let most = cx.limits.drawn_max;
+            cx.memory
                 .garbage
-                .collect(&mut core.timers, |maps| held.store.draw_some(most, maps));
-            core.memory.recount(before, held.bytes());
+                .collect(&mut cx.timers, |maps| held.store.draw_some(most, maps));
+            cx.memory.recount(before, held.bytes());
         }
         if slot.held.as_ref().is_none_or(|held| held.store.is_whole()) {
             slot.drawing = false;
-            self.core.rounds.drawing.pop_front();
+            self.cx.rounds.drawing.pop_front();
             let mut later = std::mem::take(&mut slot.calls.later);
             slot.calls.parked.append(&mut later);
-            self.core.wake(slot);
-            self.core.notice(slot);
+            self.cx.wake(slot);
+            self.cx.notice(slot);
         }
     }
 }

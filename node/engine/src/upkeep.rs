@@ -40,16 +40,16 @@ const COPY_PAUSE: Duration = Duration::from_millis(1);
 impl Shard {
     /// Time passed (`poll_timeout`).
     pub fn tick(&mut self, now: Time) {
-        self.core.now = now;
+        self.cx.now = now;
         self.wake_due(now);
         // Answers that were not released for lack of a lease.
-        if self.core.timers.take(Duty::GiveUp, now) {
-            while let Some((at, executed)) = self.core.callers.ready.pop_late(now) {
+        if self.cx.timers.take(Duty::GiveUp, now) {
+            while let Some((at, executed)) = self.cx.callers.ready.pop_late(now) {
                 if let Some(slot) = self.slots.get_mut(at) {
-                    self.core.fail_executed(slot, executed);
+                    self.cx.fail_executed(slot, executed);
                 }
             }
-            self.core.callers.ready.settle(&mut self.core.timers);
+            self.cx.callers.ready.settle(&mut self.cx.timers);
         }
         self.upkeep(now);
         self.retire_due(now);
@@ -60,60 +60,60 @@ impl Shard {
         self.begin_copies(now);
         self.copy_due(now);
         // The pace may have risen since the next ack got its time.
-        self.core.ack_chunks(now);
-        self.core.free(now);
+        self.cx.ack_chunks(now);
+        self.cx.free(now);
     }
 
     /// When `tick` is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.core.timers.next()
+        self.cx.timers.next()
     }
 
     /// Wakes partitions whose timers are due. Most of their work is checksums.
     fn wake_due(&mut self, now: Time) {
-        let before = self.core.worked;
-        while let Some(at) = self.core.timers.take_partition(now) {
+        let before = self.cx.worked;
+        while let Some(at) = self.cx.timers.take_partition(now) {
             if let Some(slot) = self.slots.get_mut(at) {
-                self.core.wake(slot);
-                self.core.notice(slot);
+                self.cx.wake(slot);
+                self.cx.notice(slot);
             }
-            if self.core.worked - before >= TIMER_WORK_MAX {
+            if self.cx.worked - before >= TIMER_WORK_MAX {
                 break;
             }
         }
-        self.core.worked = before;
+        self.cx.worked = before;
     }
 
     fn upkeep(&mut self, now: Time) {
-        if self.core.rounds.looking_at.is_empty() {
-            let round = self.core.timers.take(Duty::Round, now);
-            if !self.core.timers.take(Duty::Upkeep, now) && !round {
+        if self.cx.rounds.looking_at.is_empty() {
+            let round = self.cx.timers.take(Duty::Round, now);
+            if !self.cx.timers.take(Duty::Upkeep, now) && !round {
                 return;
             }
             self.begin_upkeep(now, round);
         }
         self.look();
-        if self.core.rounds.looking_at.is_empty() {
-            self.core.timers.cancel(Duty::Look);
+        if self.cx.rounds.looking_at.is_empty() {
+            self.cx.timers.cancel(Duty::Look);
         } else {
-            self.core.timers.set(Duty::Look, now);
+            self.cx.timers.set(Duty::Look, now);
         }
     }
 
     /// Looks at some partitions.
     fn look(&mut self) {
         for _ in 0..UPKEEP_SLICE {
-            let Some(at) = self.core.rounds.looking_at.pop_front() else {
+            let Some(at) = self.cx.rounds.looking_at.pop_front() else {
                 return;
             };
             let Some(slot) = self.slots.get_mut(at) else {
                 continue;
             };
             slot.noticed = false;
-            self.core.upkeep(slot);
+            self.cx.upkeep(slot);
             if !slot.quiet() {
-                self.core.notice(slot);
+                self.cx.notice(slot);
             }
         }
     }
@@ -123,30 +123,26 @@ impl Shard {
     /// commits, so `tick` may not have got to some that are due. If a read among them outlived a
     /// later write on its key, it would be sent again as if that write did not exist.
     fn begin_giving_up(&mut self, now: Time) {
-        self.core.rounds.gives_up_to = now;
-        let late = self
-            .core
-            .callers
-            .ready
-            .take_late(now, &mut self.core.timers);
+        self.cx.rounds.gives_up_to = now;
+        let late = self.cx.callers.ready.take_late(now, &mut self.cx.timers);
         for (at, executed) in late {
             if let Some(slot) = self.slots.get_mut(at) {
-                self.core.fail_executed(slot, executed);
+                self.cx.fail_executed(slot, executed);
             }
         }
     }
 
     fn begin_upkeep(&mut self, now: Time, round: bool) {
         self.begin_giving_up(now);
-        self.core.copying.pace.judge(now);
-        self.core.tell_headroom();
+        self.cx.copying.pace.judge(now);
+        self.cx.tell_headroom();
         self.look_at_memory(now);
-        let mut noticed = std::mem::take(&mut self.core.rounds.noticed);
+        let mut noticed = std::mem::take(&mut self.cx.rounds.noticed);
         // A round looks at all that is noticed, too.
-        self.core.timers.cancel(Duty::Upkeep);
+        self.cx.timers.cancel(Duty::Upkeep);
         if round {
-            self.core.timers.set(Duty::Round, now + ROUND);
-            self.core.memory.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
+            self.cx.timers.set(Duty::Round, now + ROUND);
+            self.cx.memory.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
             let arrives = |at| {
                 self.slots
                     .get(at)
@@ -154,26 +150,26 @@ impl Shard {
                     .and_then(|h| h.sink())
                     .is_some_and(|s| !s.complete())
             };
-            self.core.expect_only(arrives);
+            self.cx.expect_only(arrives);
             self.look_for_repairs();
             noticed = self.slots.iter().map(|slot| slot.at).collect();
-            self.core.greet_clients();
+            self.cx.greet_clients();
             self.measure(now);
         } else {
             noticed.sort_unstable();
         }
-        self.core.timers.cancel(Duty::Begin);
+        self.cx.timers.cancel(Duty::Begin);
         // A partition that is being copied is not quiet, so it is among these.
-        self.core.copying.count(
+        self.cx.copying.count(
             noticed.iter().filter_map(|at| self.slots.get(*at)),
-            &self.core.tables.leaving,
+            &self.cx.tables.leaving,
         );
-        self.core.rounds.looking_at = VecDeque::from(noticed);
+        self.cx.rounds.looking_at = VecDeque::from(noticed);
     }
 
     /// Forgets outcomes of clients.
     fn retire_due(&mut self, now: Time) {
-        if !self.core.timers.take(Duty::Retire, now) {
+        if !self.cx.timers.take(Duty::Retire, now) {
             return;
         }
         let next = if broken(&mutant::RETIRES_EARLY) {
@@ -181,7 +177,7 @@ impl Shard {
         } else {
             clients::RETENTION
         };
-        self.core.timers.set(Duty::Retire, now + next);
+        self.cx.timers.set(Duty::Retire, now + next);
         self.slots
             .iter_mut()
             .filter_map(|s| s.held.as_mut())
@@ -193,94 +189,91 @@ impl Shard {
         let repairing = self
             .slots
             .iter()
-            .any(|slot| slot.is_repaired(&self.core.tables.leaving));
-        self.core.copying.pace.set_repairing(repairing);
+            .any(|slot| slot.is_repaired(&self.cx.tables.leaving));
+        self.cx.copying.pace.set_repairing(repairing);
     }
 
     /// Expires some keys of the partitions with overdue keys.
     fn expire_due(&mut self, now: Time) {
-        if !self.core.timers.take(Duty::Expire, now) {
+        if !self.cx.timers.take(Duty::Expire, now) {
             return;
         }
-        self.core.timers.rest(Duty::Expire, now + EXPIRE_PAUSE);
+        self.cx.timers.rest(Duty::Expire, now + EXPIRE_PAUSE);
         let mut left = EXPIRE_STEP;
         while left > 0
-            && let Some(at) = self.core.rounds.expiring.pop_front()
+            && let Some(at) = self.cx.rounds.expiring.pop_front()
         {
             let Some(slot) = self.slots.get_mut(at) else {
                 continue;
             };
-            slot.expiring = self.core.expire_some(slot, &mut left);
+            slot.expiring = self.cx.expire_some(slot, &mut left);
             if slot.expiring {
-                self.core.rounds.expiring.push_back(at);
+                self.cx.rounds.expiring.push_back(at);
             }
-            self.core.notice(slot);
+            self.cx.notice(slot);
         }
-        if !self.core.rounds.expiring.is_empty() {
-            self.core.timers.want(Duty::Expire);
+        if !self.cx.rounds.expiring.is_empty() {
+            self.cx.timers.want(Duty::Expire);
         }
     }
 
     /// Whether the processor on which this thread runs is short of time. Then copies slow down if
     /// others want it.
     pub fn set_short_of_time(&mut self, short: bool) {
-        self.core.copying.pace.set_short_of_time(short);
+        self.cx.copying.pace.set_short_of_time(short);
     }
 
     /// Whether work waits only because of a pause for clients.
     #[must_use]
     pub fn pauses(&self) -> bool {
-        (!self.core.copying.to_copy.is_empty()
-            && !self.core.copying.stuck
-            && !self.core.copying.paced)
-            || !self.core.rounds.drawing.is_empty()
+        (!self.cx.copying.to_copy.is_empty() && !self.cx.copying.stuck && !self.cx.copying.paced)
+            || !self.cx.rounds.drawing.is_empty()
     }
 
     /// There are no clients at the moment: work that pauses for them is due.
     pub fn go_on(&mut self) {
         if self.pauses() {
-            self.core.timers.rest(Duty::Draw, Time::ZERO);
-            if !self.core.copying.paced {
-                self.core.timers.rest(Duty::Copy, Time::ZERO);
+            self.cx.timers.rest(Duty::Draw, Time::ZERO);
+            if !self.cx.copying.paced {
+                self.cx.timers.rest(Duty::Copy, Time::ZERO);
             }
         }
     }
 
     /// Sends some parts of the snapshots whose learners have room.
     fn copy_due(&mut self, now: Time) {
-        if !self.core.timers.take(Duty::Copy, now) {
+        if !self.cx.timers.take(Duty::Copy, now) {
             return;
         }
-        self.core.timers.rest(Duty::Copy, now + COPY_PAUSE);
-        self.core.copying.paced = false;
-        let before = self.core.worked;
+        self.cx.timers.rest(Duty::Copy, now + COPY_PAUSE);
+        self.cx.copying.paced = false;
+        let before = self.cx.worked;
         let mut waiting = 0;
-        while self.core.worked - before < COPY_WORK_MAX && waiting < self.core.copying.to_copy.len()
-        {
-            if let Err(next) = self.core.copying.pace.may_send(now) {
+        while self.cx.worked - before < COPY_WORK_MAX && waiting < self.cx.copying.to_copy.len() {
+            if let Err(next) = self.cx.copying.pace.may_send(now) {
                 let next = next.max(now + COPY_PAUSE);
-                self.core.timers.rest(Duty::Copy, next);
-                self.core.copying.paced = true;
+                self.cx.timers.rest(Duty::Copy, next);
+                self.cx.copying.paced = true;
                 break;
             }
-            let Some((at, id)) = self.core.copying.to_copy.pop_front() else {
+            let Some((at, id)) = self.cx.copying.to_copy.pop_front() else {
                 break;
             };
-            if self.core.peers.copies_wait(id) {
-                self.core.copying.to_copy.push_back((at, id));
+            if self.cx.peers.copies_wait(id) {
+                self.cx.copying.to_copy.push_back((at, id));
                 waiting += 1;
             } else if let Some(slot) = self.slots.get_mut(at) {
                 if let Some(mut leading) = slot.leading() {
-                    leading.send_chunk(&mut self.core, id);
+                    leading.send_chunk(&mut self.cx, id);
                 }
-                self.core.notice(slot);
+                self.cx.notice(slot);
             }
         }
-        self.core.copying.stuck = waiting > 0 && waiting >= self.core.copying.to_copy.len();
-        if !self.core.copying.to_copy.is_empty() {
-            self.core.timers.want(Duty::Copy);
+        self.cx.copying.stuck = waiting > 0 && waiting >= self.cx.copying.to_copy.len();
+        if !self.cx.copying.to_copy.is_empty() {
+            self.cx.timers.want(Duty::Copy);
         }
-        self.core.worked = before;
+        self.cx.worked = before;
     }
 }
 
