@@ -21,15 +21,17 @@
 //! outcome is kept for [`RETENTION`] or longer. Only rates of clocks matter, however long either
 //! process was suspended in between.
 
+use super::api::{Lane, Malformed, Request};
+use super::context::Context;
 use super::forwarding::{Call, Source};
 use super::frame::Frame;
+use super::partition::Slot;
 use super::peers::Peer;
 use super::published;
-use super::{Context, Lane, Malformed, MemberId, Request, Slot};
 use crate::codec;
 use bytes::Bytes;
 use doyen_gossip::Time;
-use doyen_placement::{MapEntry, Table, TableName};
+use doyen_placement::{MapEntry, MemberId, Table, TableName};
 use std::sync::Arc;
 use std::time::Duration;
 

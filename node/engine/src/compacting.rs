@@ -15,11 +15,12 @@
 //! round ends, so the next copy finds another one. Entries that are shared with the log or with
 //! readers stay where they are.
 
+use super::context::Context;
 use super::entry::{Entry, LargeValue};
 use super::shaking::Shaking;
+use super::shard::Shard;
 use super::store::Place;
 use super::timers::Duty;
-use super::{Context, Shard};
 use doyen_gossip::Time;
 use doyen_placement::PartitionRef;
 use std::collections::{HashMap, HashSet, VecDeque};

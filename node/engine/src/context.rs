@@ -7,6 +7,7 @@ use super::clients::Pulling;
 use super::copying::Copying;
 use super::memory::Memory;
 use super::outbox::Outbox;
+use super::partition::Slot;
 use super::peers::Peers;
 use super::rounds::Rounds;
 use super::tables::Tables;
@@ -86,5 +87,11 @@ impl Context {
         self.rng ^= self.rng >> 7;
         self.rng ^= self.rng << 17;
         self.rng
+    }
+
+    /// A partition may have work: upkeep looks at it until it is quiet.
+    #[inline]
+    pub(super) fn notice(&mut self, slot: &mut Slot) {
+        self.rounds.notice(slot, self.now, &mut self.timers);
     }
 }

@@ -34,20 +34,24 @@
 mod sink;
 
 use super::ahead::Ahead;
+use super::api::{Lane, Request};
+use super::context::Context;
+use super::entry::ENTRY_WORK;
 use super::frame::{self, Frame, Headroom};
 use super::pace::Pace;
+use super::partition::Slot;
 use super::replication::WINDOW;
 use super::role::Leading;
+use super::shard::Shard;
 use super::store::{Cursor, Store};
 use super::timers::Duty;
-use super::{Context, ENTRY_WORK, Lane, PartitionRef, Request, SLICE, Shard, Slot};
 use crate::fault::{self, Point};
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
-use doyen_placement::MemberId;
 use doyen_placement::loads::{CopyPhase, Progress};
 use doyen_placement::planner;
+use doyen_placement::{MemberId, PartitionRef};
 pub(super) use sink::{LateAck, Opening, Sink};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -71,6 +75,8 @@ const REFUSALS_MAX: u32 = 4;
 const PUT_OFF_MAX: Duration = Duration::from_secs(1);
 /// Copies that are looked at in one go to begin in place of ended ones.
 const BEGUN_MAX: usize = 256;
+/// Keys summed in one slice.
+pub(super) const SLICE: usize = 4_000;
 /// Entries of one chunk at most.
 const CHUNK_ENTRIES: usize = 1_000;
 /// Bytes of the log that a learner may be behind when writes begin to wait for it.

@@ -1,12 +1,14 @@
 //! Decides about a call: it is executed here, sent to the primary, parked, answered, or given up.
 
+use super::api::{Lane, Malformed};
 use super::clients::Sending;
+use super::context::Context;
 use super::dedup::OpId;
 use super::entry::Entry;
 use super::forwarding::{Asker, Call, Executed, Source, Tried};
 use super::frame::{self, Forwarded, Frame};
 use super::op::{Action, Failure, Operation, Outcome, Work};
-use super::{Context, Lane, Malformed, Slot};
+use super::partition::Slot;
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_placement::{MapId, MemberId, PartitionRef};

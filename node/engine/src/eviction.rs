@@ -24,18 +24,20 @@
 //! make room, the next check treats the member as full, and evicts down to 88 %. It takes from each
 //! partition in proportion to its size.
 
+use super::context::Context;
 use super::execute::needed;
 use super::frame::Headroom;
 use super::op::{Failure, Outcome};
+use super::partition::{Held, Slot};
 use super::rounds::UPKEEP;
+use super::shard::Shard;
 #[cfg(any(test, feature = "fuzz"))]
 use super::store::Key;
 use super::store::{Effect, Victim, Wanted};
 use super::timers::Duty;
-use super::{Context, Held, PartitionRef, Shard, Slot};
 use doyen_gossip::Time;
 use doyen_placement::loads::FULL;
-use doyen_placement::{Eviction, MapId};
+use doyen_placement::{Eviction, MapId, PartitionRef};
 use std::collections::VecDeque;
 use std::time::Duration;
 

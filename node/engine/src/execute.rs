@@ -2,15 +2,18 @@
 //! committed.
 
 use super::action::{self, Change};
+use super::api::{Request, Token};
+use super::context::Context;
 use super::dedup::{Known, OpId};
 use super::entry::Entry;
 use super::eviction::{Made, Room};
 use super::forwarding::{Again, Asker, Call, Executed, Source};
 use super::frame::{Forwarded, Headroom};
-use super::log::{Logged, RECORD_OVERHEAD};
+use super::log::{Log, Logged, RECORD_OVERHEAD};
 use super::op::{Failure, Outcome, PartitionAction, Work};
+use super::partition::{Held, Slot};
+use super::scan;
 use super::store::{ENTRY_OVERHEAD, Effect, Key};
-use super::{Context, Held, Request, Slot, Token, scan};
 use crate::mutant::{self, broken};
 use doyen_placement::{Eviction, MapId, MemberId};
 
@@ -38,6 +41,17 @@ const SMALL_WRITE_PART: u64 = 8 << 10;
 /// About how much memory a write of so many bytes of key and value takes.
 pub(super) const fn needed(bytes: usize) -> usize {
     bytes + ENTRY_OVERHEAD + RECORD_OVERHEAD
+}
+
+/// The sequence that must be committed before this may be read: the write that made the entry, or
+/// any that may have removed it.
+pub(super) fn read_at(found: Option<&Entry>, log: &Log) -> u64 {
+    match found {
+        Some(_) if broken(&mutant::READS_UNCOMMITTED) => 0,
+        Some(entry) => entry.version(),
+        None if broken(&mutant::READS_DELETIONS) => 0,
+        None => log.deleted(),
+    }
 }
 
 impl Context {
@@ -349,7 +363,7 @@ impl Context {
                     Change::None => {
                         // A read must not answer what may still be undone, nor that a key is gone
                         // if its deletion may be undone.
-                        let seq = super::read_at(found, &held.log);
+                        let seq = read_at(found, &held.log);
                         return Step::Done(outcome, seq, false);
                     }
                     Change::Put(value, deadline) => {

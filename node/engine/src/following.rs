@@ -1,11 +1,13 @@
 //! One log on several nodes, from a copy's point of view. The copy applies what its primary sends,
 //! and undoes what a new primary does not have.
 
+use super::api::Lane;
+use super::context::Context;
 use super::frame::{Ack, Frame, Head};
 use super::log::Logged;
+use super::partition::Assigned;
 use super::role::{Bond, Following};
 use super::store::{Effect, Undo};
-use super::{Assigned, Context, Lane};
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_placement::{Epoch, MemberId};

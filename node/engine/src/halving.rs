@@ -3,7 +3,7 @@
 //! The primary looks for that key a slice at a time, and asks the coordinator to split there. If
 //! splits are off or others are under way, the request has no effect, and the primary asks again.
 
-use super::Context;
+use super::context::Context;
 use super::role::Leading;
 use super::store::{Key, Store};
 use doyen_gossip::agreement::InSyncChange;

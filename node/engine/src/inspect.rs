@@ -2,11 +2,11 @@
 //! this.
 
 use super::op::Outcome;
+use super::shard::Shard;
 use super::store::Effect;
-use super::{PartitionRef, Shard};
 #[cfg(any(test, feature = "fuzz"))]
 use doyen_placement::MapId;
-use doyen_placement::{ClusterId, Epoch, Lineage, MemberId};
+use doyen_placement::{ClusterId, Epoch, Lineage, MemberId, PartitionRef};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 

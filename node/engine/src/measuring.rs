@@ -1,8 +1,11 @@
 //! Measures the load of partitions: it is counted with each operation, and read every two seconds.
 
+use super::api::Request;
+use super::context::Context;
 use super::op::{Outcome, Work};
+use super::partition::Held;
 use super::role::Role;
-use super::{Context, Held, Request, Shard};
+use super::shard::Shard;
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
 use doyen_placement::loads::{

@@ -10,17 +10,19 @@
 //! A copy is required if it is in sync in the installed or in the accepted table, or if it is a
 //! learner whose admission was asked for, until another epoch is installed (rule 7).
 
+use super::api::Lane;
+use super::context::Context;
 use super::copying::Teaching;
 use super::forwarding::{Asker, Call, Executed, Source, note_order};
 use super::frame::{self, Ack, Frame, Head};
 use super::halving::Halving;
 use super::log::{Log, begin_anew};
+use super::partition::{Assigned, Held, Slot};
 use super::peers::Wait;
 use super::role::{Leading, Role};
 use super::rounds::UPKEEP;
 use super::store::Store;
 use super::upkeep::EXPIRE_SLICE;
-use super::{Assigned, Context, Held, Lane, Slot};
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;

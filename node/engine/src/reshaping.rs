@@ -17,19 +17,24 @@
 //! caller asks the new partitions. The numbers of the new partitions are chosen so that at every
 //! member the same data thread has them: contents never pass from one thread to another.
 
+use super::context::Context;
 use super::dedup::Dedup;
 use super::forwarding::{Call, note_order};
 use super::log::Log;
 use super::op::{Failure, Outcome, Work};
+use super::partition::{Held, Slot};
 use super::role::Leading;
+use super::shard::Shard;
+use super::slots::Slots;
 use super::store::{Key, Portion};
 use super::timers::Duty;
-use super::{Context, Held, PartitionRef, Shard, Slot, Slots};
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::division::RangeStart;
-use doyen_placement::{Division, KeyspaceId, Lineage, MapId, Partition, PartitionId, Table};
+use doyen_placement::{
+    Division, KeyspaceId, Lineage, MapId, Partition, PartitionId, PartitionRef, Table,
+};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;

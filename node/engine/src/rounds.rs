@@ -1,6 +1,6 @@
 //! Which partitions a shard looks at by the clock, and for what.
 
-use super::Slot;
+use super::partition::Slot;
 use super::timers::{Duty, Timers};
 use doyen_gossip::Time;
 use doyen_placement::PartitionRef;

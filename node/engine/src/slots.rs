@@ -1,6 +1,6 @@
 //! The partitions of a shard, found by their place.
 
-use super::Slot;
+use super::partition::Slot;
 use doyen_placement::{KeyspaceId, PartitionId, PartitionRef};
 
 /// Slots, sorted by keyspace and partition.

@@ -13,20 +13,26 @@ mod reshaping;
 mod slices;
 mod threads;
 
-use super::op::{Action, Condition, Expiry, Value};
+use super::frame::{self, Frame};
+use super::op::{
+    Action, Condition, Expiry, Failure, Operation, Outcome, PartitionOperation, Value, Work,
+};
 use super::replication::DROP_DELAY;
 use super::store::Key;
 use super::*;
-use bytes::Bytes;
-use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
-use doyen_placement::TableName;
+use bytes::{Bytes, BytesMut};
+use doyen_gossip::Time;
+use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, MapId, Member,
-    MemberState, Mode, OnLoss, OrderKey, PartitionId, Replica, ReplicaState, Reshaping, Role,
-    Settings, Table, Term, ThreadPorts, Version,
+    Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
+    MapId, Member, MemberId, MemberState, Mode, OnLoss, OrderKey, Partition, PartitionId,
+    PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, TableName, Term,
+    ThreadPorts, Version,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 const LEASE: Duration = Duration::from_millis(500);
 const PARTITIONS: u16 = 4;

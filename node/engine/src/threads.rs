@@ -9,8 +9,7 @@
 //! have different numbers of threads, so the threads that hold two copies of a partition may have
 //! different numbers.
 
-use super::MemberId;
-use doyen_placement::{PartitionId, Table};
+use doyen_placement::{MemberId, PartitionId, Table};
 use litemap::LiteMap;
 
 /// The number of data threads of each member.

@@ -7,8 +7,11 @@
 //! ```
 //! Each step is bounded for one tick, and `poll_timeout` says when the next one is due.
 
+use super::clients;
+use super::context::Context;
+use super::partition::Held;
+use super::shard::Shard;
 use super::timers::Duty;
-use super::{Context, Held, Shard, clients};
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use std::collections::VecDeque;

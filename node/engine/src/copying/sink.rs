@@ -1,17 +1,20 @@
 //! The learner's side of copying a partition: receives the snapshot, and compares checksums.
 
+use super::super::api::{Lane, Malformed};
+use super::super::context::Context;
 use super::super::dedup::{Dedup, Remembered};
+use super::super::entry::ENTRY_WORK;
 use super::super::following::Follow;
 use super::super::frame::{self, Frame};
 use super::super::log::Log;
+use super::super::partition::Slot;
 use super::super::role::{Bond, Following};
 use super::super::store::digest_bytes;
-use super::super::{Context, ENTRY_WORK, Lane, Malformed, PartitionRef, Slot};
 use super::summed;
 use crate::fault::{self, Point};
 use crate::mutant::{self, broken};
 use bytes::Bytes;
-use doyen_placement::{Epoch, Lineage, MemberId};
+use doyen_placement::{Epoch, Lineage, MemberId, PartitionRef};
 use std::time::Duration;
 
 /// Entries of a cleared map that are checked and freed in one slice.
