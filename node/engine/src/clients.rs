@@ -28,6 +28,7 @@ use super::frame::Frame;
 use super::partition::Slot;
 use super::peers::Peer;
 use super::published;
+use super::shard::Shard;
 use crate::codec;
 use bytes::Bytes;
 use doyen_gossip::Time;
@@ -507,7 +508,7 @@ impl Context {
     }
 }
 
-impl super::Shard {
+impl Shard {
     /// At a member: answers a client's `Request::MakeMap`.
     pub fn map_made(
         &mut self,
