@@ -1,8 +1,8 @@
 //! The effect of an action on a key: a pure function of the action, the entry and the clocks.
 
-use super::Extended;
 use super::deadline;
 use super::entry::Entry;
+use super::extended::Extended;
 use super::op::{Action, Condition, Encoding, ExpireCondition, Expiry, Failure, Outcome, Value};
 use super::store::cost;
 use bytes::Bytes;

@@ -15,7 +15,7 @@
 //! wait would evict far too much. For the same reason, a member that has not reported since the
 //! last check does not count.
 //!
-//! A write that finds a member full makes its own room (`Core::make_room`), so writes cannot outrun
+//! A write that finds a member full makes its own room (`Context::make_room`), so writes cannot outrun
 //! eviction, however fast they come. If its partition has nothing to evict, other partitions make
 //! room for it. They may be slower, so only a small part is lent meanwhile.
 //!
@@ -24,17 +24,20 @@
 //! make room, the next check treats the member as full, and evicts down to 88 %. It takes from each
 //! partition in proportion to its size.
 
+use super::context::Context;
 use super::execute::needed;
 use super::frame::Headroom;
 use super::op::{Failure, Outcome};
+use super::partition::{Held, Slot};
+use super::rounds::UPKEEP;
+use super::shard::Shard;
 #[cfg(any(test, feature = "fuzz"))]
 use super::store::Key;
 use super::store::{Effect, Victim, Wanted};
-use super::upkeep::UPKEEP;
-use super::{Core, Held, PartitionRef, Shard, Slot};
+use super::timers::Duty;
 use doyen_gossip::Time;
 use doyen_placement::loads::FULL;
-use doyen_placement::{Eviction, MapId};
+use doyen_placement::{Eviction, MapId, PartitionRef};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -96,7 +99,6 @@ pub(super) struct Evicting {
     own: Pressure,
     /// The partitions whose turn it is, and how many keys of each.
     queue: VecDeque<(PartitionRef, usize)>,
-    next_step: Time,
     next_look: Time,
     /// A write has made room since the last check.
     pressed: bool,
@@ -120,18 +122,12 @@ impl Evicting {
                 excess: 0,
             },
             queue: VecDeque::new(),
-            next_step: now,
             next_look: now,
             pressed: false,
             barren: false,
             #[cfg(any(test, feature = "fuzz"))]
             gone: VecDeque::new(),
         }
-    }
-
-    /// When the next step is due.
-    pub(super) fn due(&self) -> Option<Time> {
-        (!self.queue.is_empty()).then_some(self.next_step)
     }
 }
 
@@ -172,88 +168,98 @@ pub(super) enum Made {
 impl Shard {
     /// Checks which members are full.
     pub(super) fn look_at_memory(&mut self, now: Time) {
-        let core = &mut self.core;
-        if now < core.evicting.next_look || core.me.is_client() {
+        let cx = &mut self.cx;
+        if now < cx.memory.evicting.next_look || cx.me.is_client() {
             return;
         }
-        core.evicting.next_look = now + LOOK;
+        cx.memory.evicting.next_look = now + LOOK;
         self.look_at_loose(now);
-        let core = &mut self.core;
+        let cx = &mut self.cx;
         // Every thread with primaries of that member's partitions does its part. For this member
         // itself, it is all that this thread leads.
-        let members = core.view.as_ref().map_or(1, |v| v.installed.members.len()) as u64;
-        let pressed = std::mem::take(&mut core.evicting.pressed);
-        core.evicting.own.look(core.headroom(), 1, pressed);
-        core.peers.look_at_memory(members, pressed);
-        if !core.has_excess() {
-            core.evicting.queue.clear();
-            core.evicting.barren = false;
-        } else if core.evicting.queue.is_empty() {
+        let members = cx
+            .tables
+            .view
+            .as_ref()
+            .map_or(1, |v| v.installed.members.len()) as u64;
+        let pressed = std::mem::take(&mut cx.memory.evicting.pressed);
+        cx.memory.evicting.own.look(cx.headroom(), 1, pressed);
+        cx.peers.look_at_memory(members, pressed);
+        if !cx.has_excess() {
+            cx.memory.evicting.queue.clear();
+            cx.timers.cancel(Duty::Evict);
+            cx.memory.evicting.barren = false;
+        } else if cx.memory.evicting.queue.is_empty() {
             self.note_evictable();
         }
     }
 
     /// Gives each partition its turn, in which it may lose keys.
     fn note_evictable(&mut self) {
-        let core = &mut self.core;
-        core.evicting.barren = true;
+        let cx = &mut self.cx;
+        cx.memory.evicting.barren = true;
         // The first turn goes to a random partition, in proportion to its keys. Often there is
         // little to do and the first does all of it: a partition that was always first would lose
         // everything.
         let (mut first, mut seen) = (0, 0);
-        for (at, slot) in self.slots.iter() {
+        for slot in self.slots.iter() {
             let policy = slot.evicts_by();
             let Some(held) = slot
                 .held
                 .as_deref()
-                .filter(|held| core.evicts(held, policy) && core.excess_of(held) > 0)
+                .filter(|held| cx.evicts(held, policy) && cx.excess_of(held) > 0)
             else {
                 continue;
             };
             let keys = held.store.evictable(policy);
             // The fraction of a key is rounded at random.
-            let more = (core.random() % TURN_PART as u64) < (keys % TURN_PART) as u64;
+            let more = (cx.random() % TURN_PART as u64) < (keys % TURN_PART) as u64;
             let turn = keys / TURN_PART + usize::from(more);
-            core.evicting.barren &= keys == 0;
+            cx.memory.evicting.barren &= keys == 0;
             if turn > 0 {
                 seen += keys as u64;
-                if core.random() % seen < keys as u64 {
-                    first = core.evicting.queue.len();
+                if cx.random() % seen < keys as u64 {
+                    first = cx.memory.evicting.queue.len();
                 }
-                core.evicting.queue.push_back((at, turn));
+                cx.memory.evicting.queue.push_back((slot.at, turn));
             }
         }
-        core.evicting.queue.rotate_left(first);
+        cx.memory.evicting.queue.rotate_left(first);
+        if !cx.memory.evicting.queue.is_empty() {
+            cx.timers.want(Duty::Evict);
+        }
     }
 
     /// Evicts some keys.
     pub(super) fn evict_due(&mut self, now: Time) {
-        if self.core.evicting.queue.is_empty() || now < self.core.evicting.next_step {
+        if !self.cx.timers.take(Duty::Evict, now) {
             return;
         }
-        self.core.evicting.next_step = now + PAUSE;
+        self.cx.timers.rest(Duty::Evict, now + PAUSE);
         let mut left = STEP;
         while left > 0
-            && let Some((at, turn)) = self.core.evicting.queue.pop_front()
+            && let Some((at, turn)) = self.cx.memory.evicting.queue.pop_front()
         {
             let Some(slot) = self.slots.get_mut(at) else {
                 continue;
             };
             let some = turn.min(left);
             if turn > some {
-                self.core.evicting.queue.push_front((at, turn - some));
+                self.cx.memory.evicting.queue.push_front((at, turn - some));
             }
-            self.core.evict_some(at, slot, some);
-            self.core.notice(at, slot);
+            self.cx.evict_some(slot, some);
+            self.cx.notice(slot);
             left -= some;
         }
-        if self.core.evicting.queue.is_empty() && self.core.has_excess() {
+        if !self.cx.memory.evicting.queue.is_empty() {
+            self.cx.timers.want(Duty::Evict);
+        } else if self.cx.has_excess() {
             self.note_evictable();
         }
     }
 }
 
-impl Core {
+impl Context {
     /// The memory that this thread has left.
     pub(super) fn headroom(&self) -> Headroom {
         let max = self.limits.memory_bytes_max;
@@ -265,7 +271,7 @@ impl Core {
     }
 
     fn has_excess(&self) -> bool {
-        self.evicting.own.excess() > 0 || self.peers.has_excess()
+        self.memory.evicting.own.excess() > 0 || self.peers.has_excess()
     }
 
     /// Whether this thread may evict keys of a partition: its policy allows it, all of it is here,
@@ -274,20 +280,20 @@ impl Core {
         policy != Eviction::None
             && self.used
             && held.store.is_whole()
-            && held.lead.as_ref().is_some_and(|l| l.open && l.serving)
+            && held.lead().is_some_and(|l| l.open && l.serving)
     }
 
     /// How much is too much at this member, or at one of the members with a copy of this partition.
     fn excess_of(&self, held: &Held) -> u64 {
-        let links = held.lead.iter().flat_map(|l| l.links.iter());
+        let links = held.lead().into_iter().flat_map(|l| l.links.iter());
         let copies = links
             .filter(|(_, link)| link.required)
             .map(|(id, _)| self.peers.excess(*id));
-        copies.fold(self.evicting.own.excess(), u64::max)
+        copies.fold(self.memory.evicting.own.excess(), u64::max)
     }
 
     /// Evicts some keys of one partition.
-    fn evict_some(&mut self, at: PartitionRef, slot: &mut Slot, keys: usize) {
+    fn evict_some(&mut self, slot: &mut Slot, keys: usize) {
         let (policy, random) = (slot.evicts_by(), self.random());
         let Some(held) = slot
             .held
@@ -307,13 +313,13 @@ impl Core {
             random,
             None,
         );
-        self.evict(at, held, victims);
+        self.evict(held, victims);
         // Without copies, no ack will commit it.
-        self.advance(at, slot);
+        self.advance(slot);
     }
 
     /// Deletes keys, as logged effects without an operation.
-    fn evict(&mut self, at: PartitionRef, held: &mut Held, victims: Vec<Victim>) {
+    fn evict(&mut self, held: &mut Held, victims: Vec<Victim>) {
         for Victim {
             map,
             order,
@@ -323,20 +329,16 @@ impl Core {
         {
             #[cfg(any(test, feature = "fuzz"))]
             {
-                self.evicting.gone.truncate(GONE_MAX - 1);
-                self.evicting.gone.push_front((at, map, key.clone()));
+                self.memory.evicting.gone.truncate(GONE_MAX - 1);
+                self.memory
+                    .evicting
+                    .gone
+                    .push_front((held.at, map, key.clone()));
             }
-            self.log(
-                at,
-                held,
-                order,
-                Effect::Delete { map, key },
-                None,
-                Outcome::Ok,
-            );
+            self.log(held, order, Effect::Delete { map, key }, None, Outcome::Ok);
             self.stats.evicted += 1;
-            self.evicting.own.relieve(bytes);
-            for (id, _) in held.lead.iter().flat_map(|l| l.links.iter()) {
+            self.memory.evicting.own.relieve(bytes);
+            for (id, _) in held.lead().into_iter().flat_map(|l| l.links.iter()) {
                 self.peers.relieve(*id, bytes);
             }
         }
@@ -346,13 +348,13 @@ impl Core {
     /// any may be.
     pub(super) fn make_room(
         &mut self,
-        at: PartitionRef,
         held: &mut Held,
         policy: Eviction,
         key: (MapId, &[u8]),
         bytes: usize,
         room: Room,
     ) -> Made {
+        let at = held.at;
         // If memory is given back in a moment, a pause is better.
         let soon = self.settled_room(held, bytes) > room;
         if policy == Eviction::None {
@@ -370,22 +372,22 @@ impl Core {
             };
             let victims = held.store.victims(policy, wanted, random, Some(key));
             evicted = victims.len();
-            self.evicting.pressed |= evicted > 0;
-            self.evict(at, held, victims);
+            self.memory.evicting.pressed |= evicted > 0;
+            self.evict(held, victims);
         }
         let makes = evicted > 0 || waits;
         match self.room(held, bytes) {
             Room::None if makes => self.soon(at),
             Room::Kept if makes => Made::Room,
             // If nothing of this partition may be evicted, other partitions make room.
-            Room::Lent if makes || !self.evicting.barren => Made::Room,
+            Room::Lent if makes || !self.memory.evicting.barren => Made::Room,
             Room::Plenty => Made::Room,
             Room::None | Room::Kept | Room::Lent => self.no_room(),
         }
     }
 
     fn soon(&mut self, at: PartitionRef) -> Made {
-        self.timers.insert((self.now + ROOM_PAUSE, at));
+        self.timers.wake(at, self.now + ROOM_PAUSE);
         Made::Soon
     }
 

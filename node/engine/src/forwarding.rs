@@ -12,7 +12,7 @@
 //! holds, because the log continues from where it was read. Otherwise only the caller can decide
 //! whether to execute the call again.
 
-use super::Token;
+use super::api::Token;
 use super::entry::Entry;
 use super::frame::Forwarded;
 use super::log::begin_anew;

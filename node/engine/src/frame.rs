@@ -11,7 +11,7 @@ mod put;
 mod rare;
 mod read;
 
-use super::Malformed;
+use super::api::Malformed;
 use super::dedup::{OpId, Remembered};
 use super::entry::Entry;
 use super::log::Logged;

@@ -1,15 +1,17 @@
 //! Data frames as bytes, and two live shards that receive them: see `crate::fuzz`.
 
+use super::api::{Lane, Limits, Patience, Request};
 use super::dedup::OpId;
 use super::entry::Entry;
+use super::extended::Extended;
 use super::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
 use super::log::Logged;
 use super::op::{
     Action, Condition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation,
     RangeQuery, Work,
 };
+use super::shard::Shard;
 use super::store::{Effect, Key, digest_bytes};
-use super::{Extended, Lane, Limits, Patience, Request, Shard};
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;

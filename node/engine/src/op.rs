@@ -1,8 +1,8 @@
 //! Operations on one key or one partition, and their outcomes. RESP, the library and forwarding all
 //! use them.
 
-use super::Extended;
 use super::entry::Entry;
+use super::extended::Extended;
 use bytes::Bytes;
 use doyen_placement::{KeyspaceId, MapId, PartitionId};
 use std::fmt;

@@ -126,7 +126,7 @@ impl<'a> Rows<'a> {
             self.store.draw(map, order, key);
         }
         let found = self.store.entry(map, order, key);
-        self.read_at = self.read_at.max(super::read_at(found, self.log));
+        self.read_at = self.read_at.max(super::execute::read_at(found, self.log));
         let found = found?.clone();
         if found.overdue(self.cx.clock) {
             self.expired += 1;

@@ -8,10 +8,10 @@
 mod drawing;
 mod victims;
 
-use super::ENTRY_WORK;
 use super::ahead::Ahead;
 use super::compacting::Surveyor;
 use super::deadline;
+use super::entry::ENTRY_WORK;
 use super::entry::Entry;
 use super::index::{Index, Order};
 use crate::mutant::{self, broken};

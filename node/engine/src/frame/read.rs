@@ -1,6 +1,6 @@
 //! Reads fields.
 
-use super::super::Extended;
+use super::super::extended::Extended;
 use super::*;
 
 /// Reads fields off the front of contiguous bytes. Every read checks that its bytes are there.

@@ -1,4 +1,4 @@
-use super::super::Extended;
+use super::super::extended::Extended;
 use super::*;
 use doyen_placement::level::LEVELS;
 use proptest::prelude::*;

@@ -24,7 +24,7 @@ fn world(seed: u64, members: u64, policy: Eviction) -> World {
 }
 
 fn give(w: &mut World, n: u64, memory: usize) {
-    let limits = &mut w.nodes.get_mut(&n).unwrap().shard.core.limits;
+    let limits = &mut w.nodes.get_mut(&n).unwrap().shard.cx.limits;
     (limits.memory_bytes_max, limits.tail_bytes_max) = (memory, 64 << 10);
 }
 
