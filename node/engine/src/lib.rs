@@ -43,6 +43,7 @@ pub mod fuzz;
 mod halving;
 mod index;
 mod inspect;
+mod integer;
 mod log;
 mod measuring;
 #[doc(hidden)]
@@ -97,6 +98,7 @@ use store::{Map, Store};
 pub use api::{Lane, Limits, Malformed, Patience, Request, Stats, Token};
 pub use clients::PARK;
 pub use extended::Extended;
+pub use integer::integer;
 #[doc(hidden)]
 pub use inspect::{Asked, Inspection};
 #[doc(hidden)]

@@ -12,10 +12,11 @@ pub mod table;
 mod transactions;
 
 use super::cluster::Topology;
-use super::frame::{Args, integer};
+use super::frame::Args;
 use super::session::client::{Chosen, Lib, Mute};
 use super::session::pause::Pause;
 use bytes::Bytes;
+use doyen_engine::integer;
 use doyen_engine::op::{Action, Condition, Expiry, RangeQuery};
 use std::borrow::Cow;
 use table::Spec;

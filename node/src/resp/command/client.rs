@@ -5,10 +5,10 @@ use super::{
     Call, ConnectionCommand, Constant, ErrorText, Parsed, SYNTAX, connection, constant, container,
     help, is,
 };
-use crate::resp::frame::integer;
 use crate::resp::session::client::{Chosen, ClientKind, Lib, Mute};
 use crate::resp::session::pause::Pause;
 use bytes::Bytes;
+use doyen_engine::integer;
 use std::time::Duration;
 
 /// Longest pause. A longer one can only be a mistake, and its deadline could not be computed.

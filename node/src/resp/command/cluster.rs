@@ -6,7 +6,8 @@ use super::{
     arity, connection, lower, unknown_subcommand,
 };
 use crate::resp::cluster::Topology;
-use crate::resp::frame::{Args, integer};
+use crate::resp::frame::Args;
+use doyen_engine::integer;
 
 pub(super) const ROWS: &[Description] = &[
     Description {

@@ -2,7 +2,7 @@
 
 use super::table::{Description, NO_KEYS};
 use super::{Call, ConnectionCommand, Parsed, SYNTAX, arity, connection, is};
-use crate::resp::frame::integer;
+use doyen_engine::integer;
 
 pub(super) const ROWS: &[Description] = &[
     Description {

@@ -5,8 +5,9 @@ use super::{
     All, Call, ErrorText, Many, NOT_AN_INTEGER, Parsed, Request, SYNTAX, Shape, Unit, container,
     deadline, help, is, pattern_at,
 };
-use crate::resp::frame::{Args, integer};
+use crate::resp::frame::Args;
 use bytes::Bytes;
+use doyen_engine::integer;
 use doyen_engine::op::{Action, ExpireCondition, RangeQuery};
 
 pub(super) const ROWS: &[Description] = &[

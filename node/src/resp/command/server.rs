@@ -6,8 +6,8 @@ use super::{
     SYNTAX, ServerCommand, Shape, TOO_MANY_NAMES, constant, container, help, is, lower, names,
     pattern_at, server,
 };
-use crate::resp::frame::integer;
 use bytes::Bytes;
+use doyen_engine::integer;
 use doyen_engine::op::Action;
 
 /// Bits of a generated password: the default, and the most.
