@@ -14,6 +14,7 @@
 //! ```
 
 pub mod codec;
+pub mod command;
 #[cfg_attr(not(feature = "fault-points"), allow(dead_code))]
 pub mod fault;
 pub mod op;
@@ -98,9 +99,9 @@ use store::{Map, Store};
 pub use api::{Lane, Limits, Malformed, Patience, Request, Stats, Token};
 pub use clients::PARK;
 pub use extended::Extended;
-pub use integer::integer;
 #[doc(hidden)]
 pub use inspect::{Asked, Inspection};
+pub use integer::integer;
 #[doc(hidden)]
 pub use threads::Threads;
 #[doc(hidden)]

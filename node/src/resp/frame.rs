@@ -5,6 +5,7 @@
 //! the caller freezes that part of the buffer, and every argument is a slice of it.
 
 use bytes::Bytes;
+use doyen_engine::command::Arguments;
 use doyen_engine::integer;
 
 /// Longest line: an inline command, or the header of an array or of a bulk string.
@@ -109,6 +110,20 @@ impl<'a> Args<'a> {
     /// The arguments from `from` on.
     pub fn iter_from(self, from: usize) -> impl Iterator<Item = &'a [u8]> {
         (from..self.len()).map(move |i| self.get(i))
+    }
+}
+
+impl Arguments for Args<'_> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn get(&self, at: usize) -> &[u8] {
+        self.get(at)
+    }
+
+    fn bytes(&self, at: usize) -> Bytes {
+        self.bytes(at)
     }
 }
 

@@ -9,6 +9,7 @@ pub(super) const ROWS: &[Description] = &[Description {
     arity: 1,
     flags: &["noscript", "loading", "stale", "fast", "allow_busy"],
     keys: NO_KEYS,
+    group: "transactions",
     summary: "Forget about all watched keys",
     parse: |_| constant(Constant::Ok),
 }];
