@@ -3,6 +3,7 @@
 use super::deadline;
 use super::entry::Entry;
 use super::extended::Extended;
+use super::integer::integer;
 use super::op::{Action, Condition, Encoding, ExpireCondition, Expiry, Failure, Outcome, Value};
 use super::store::cost;
 use bytes::Bytes;
@@ -299,12 +300,6 @@ fn add(entry: Option<&Entry>, by: i64, cx: &Context) -> (Outcome, Change) {
             kept(entry, cx),
         ),
     )
-}
-
-/// An integer as Redis reads it: only the canonical form, without `+`, spaces or leading zeros.
-fn integer(text: &[u8]) -> Option<i64> {
-    let n: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
-    (itoa::Buffer::new().format(n).as_bytes() == text).then_some(n)
 }
 
 fn add_float(entry: Option<&Entry>, by: Extended, cx: &Context) -> (Outcome, Change) {

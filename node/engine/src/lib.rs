@@ -14,6 +14,7 @@
 //! ```
 
 pub mod codec;
+pub mod command;
 #[cfg_attr(not(feature = "fault-points"), allow(dead_code))]
 pub mod fault;
 pub mod op;
@@ -47,6 +48,7 @@ mod halving;
 mod index;
 mod inspect;
 mod install;
+mod integer;
 mod log;
 mod measuring;
 mod memory;
@@ -82,6 +84,7 @@ pub use compacting::Outside;
 pub use extended::Extended;
 #[doc(hidden)]
 pub use inspect::{Asked, Inspection};
+pub use integer::integer;
 #[doc(hidden)]
 pub use threads::Threads;
 #[doc(hidden)]

@@ -13,23 +13,23 @@ mod transaction;
 
 use super::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, Room, STALLED_MAX};
 use super::command::{
-    self, All, ClusterCommand, ConnectionCommand, Constant, ErrorText, Many, Request,
-    ServerCommand, Shape, table,
+    self, All, ClusterCommand, ConnectionCommand, Constant, Request, ServerCommand, table,
 };
 use super::common::{Back, Question, Told};
 use super::counts::{self, Failed};
 use super::encode::{Encoder, Protocol};
 use super::frame::{Args, TooLarge};
-use super::gather::{Gather, Kind, Wanted};
+use super::gather::{Gather, Wanted};
 use super::output::{APART_BYTES_MIN, Output};
 use super::ready::Ready;
-use super::{Context, cluster, databases, describe, info, reply, slowlog};
+use super::{Context, cluster, databases, describe, info, slowlog};
 use crate::advice;
 use crate::data::door::Waiter;
 use asking::Asking;
 use bytes::{Bytes, BytesMut};
 use client::{Library, Mute};
 use doyen_engine::Patience;
+use doyen_engine::command::{self as data, ErrorText, Many, Reply, Shape};
 use doyen_engine::op::{Action, Failure, Operation, Outcome, PartitionOperation};
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MapId, Partition, PartitionId};
@@ -839,8 +839,8 @@ impl Session {
         let spec = match command::find(args) {
             Ok(spec) => spec,
             Err(why) => {
-                let named =
-                    table::Spec::find(args.get(0)).filter(|spec| spec.container().is_none());
+                let named = table::COMMANDS.named(args.get(0));
+                let named = named.filter(|spec| spec.container().is_none());
                 self.command = named.map_or(counts::UNKNOWN, |spec| spec.number);
                 self.refuse(&why);
                 return false;
@@ -864,7 +864,8 @@ impl Session {
         if !settings.is_slow(took) {
             return;
         }
-        let command = table::all()
+        let command = table::COMMANDS
+            .all()
             .get(usize::from(self.command))
             .map(|spec| spec.name);
         let (id, most) = (context.door.common.next_slow(), settings.slow_entries());
@@ -1204,22 +1205,20 @@ impl Session {
                     }
                     self.sweeping &= !gather.is_sweep();
                 }
-                State::Done {
-                    outcome: Outcome::Bulk(_),
-                    ..
-                } if slot.silent => {}
-                State::Done {
-                    outcome: Outcome::Bulk(value),
-                    ..
-                } if value.len() >= APART_BYTES_MIN => {
-                    encoder.bulk_head(value.len());
-                    self.out.push(value.clone());
-                    Encoder::new(&mut self.out.bytes, slot.protocol).bulk_end();
-                }
                 State::Done { shape, outcome } => {
-                    reply::outcome(&mut encoder, *shape, outcome);
-                    if encoder.errors() > 0 {
-                        counts::note(&mut self.failed, slot.command, &out[start..], false);
+                    match shape.reply(std::mem::replace(outcome, Outcome::Nil)) {
+                        Reply::Bulk(_) if slot.silent => {}
+                        Reply::Bulk(value) if value.len() >= APART_BYTES_MIN => {
+                            encoder.bulk_head(value.len());
+                            self.out.push(value);
+                            Encoder::new(&mut self.out.bytes, slot.protocol).bulk_end();
+                        }
+                        reply => {
+                            encoder.reply(&reply);
+                            if encoder.errors() > 0 {
+                                counts::note(&mut self.failed, slot.command, &out[start..], false);
+                            }
+                        }
                     }
                 }
                 State::Encoded(_) if slot.silent => {}
@@ -1351,45 +1350,23 @@ impl Session {
         spec: &table::Spec,
         args: Args<'_>,
     ) -> Result<(), ErrorText> {
-        if !self.authenticated && !spec.is_open() {
+        if !self.authenticated && !spec.has_flag("no_auth") {
             return Err("NOAUTH Authentication required.".into());
         }
-        let (first, last, step) = spec.keys;
-        if first > 0 {
-            // The table has positive numbers only.
-            let (first, step) = (
-                usize::try_from(first).unwrap_or(1),
-                usize::try_from(step).unwrap_or(1).max(1),
-            );
-            let keys = if last < 0 {
-                first..args.len()
-            } else {
-                first..first + 1
-            };
-            if keys
-                .clone()
-                .step_by(step)
-                .any(|i| args.get(i).len() > context.limits().key_bytes_max)
-            {
-                let max = context.limits().key_bytes_max;
-                return Err(format!("ERR the key is too long: at most {max} bytes").into());
+        let keys = spec.key_places(args.len()).map(|at| args.get(at));
+        let max = context.limits().key_bytes_max;
+        if keys.clone().any(|key| key.len() > max) {
+            return Err(format!("ERR the key is too long: at most {max} bytes").into());
+        }
+        if self.cluster_port {
+            if keys.clone().map(<[u8]>::len).sum::<usize>() > HASHED_BYTES_MAX {
+                return Err(format!(
+                    "ERR the keys are too long together: at most {HASHED_BYTES_MAX} bytes; \
+                     send fewer keys in one command"
+                )
+                .into());
             }
-            if self.cluster_port {
-                if keys
-                    .clone()
-                    .step_by(step)
-                    .map(|i| args.get(i).len())
-                    .sum::<usize>()
-                    > HASHED_BYTES_MAX
-                {
-                    return Err(format!(
-                        "ERR the keys are too long together: at most {HASHED_BYTES_MAX} bytes; \
-                         send fewer keys in one command"
-                    )
-                    .into());
-                }
-                here(context, keys.step_by(step).map(|i| args.get(i)))?;
-            }
+            here(context, keys)?;
         }
         Ok(())
     }
@@ -1402,7 +1379,7 @@ impl Session {
         request: Request,
     ) {
         match request {
-            Request::One { key, action, shape } => {
+            Request::Data(data::Request::One { key, action, shape }) => {
                 let action = if self.touches {
                     action
                 } else {
@@ -1425,7 +1402,7 @@ impl Session {
                 let weight = footprint.given.bytes;
                 self.expect(State::Waiting { shape, token }, weight, expected);
             }
-            Request::Many(many) => self.many(connection, context, args, many),
+            Request::Data(data::Request::Many(many)) => self.many(connection, context, args, many),
             Request::All(all) => self.sweep(connection, context, all),
             Request::Wait => {
                 let least = match self.keyspace {
@@ -1453,9 +1430,9 @@ impl Session {
         args: Args<'_>,
         many: Many,
     ) {
-        let (step, kind) = many.parts();
-        let parts = (args.len() - 1) / step;
-        self.push(State::Gathering(Box::new(Gather::of_parts(kind, parts))), 0);
+        let parts = (args.len() - 1) / many.step();
+        let gather = Gather::of_parts(many.join(), parts);
+        self.push(State::Gathering(Box::new(gather)), 0);
         self.partway = Some(Partway {
             many,
             at: 1,
@@ -1477,7 +1454,6 @@ impl Session {
         let State::Gathering(gather) = &mut entry.state else {
             return;
         };
-        let (step, _) = way.many.parts();
         let (mut keys, mut bytes) = (0, 0);
         way.hold = Hold::No;
         while way.at < args.len() && !gather.has_failed() {
@@ -1493,7 +1469,7 @@ impl Session {
                 });
                 return;
             }
-            let action = way.many.action(args, way.at);
+            let action = way.many.action(&args, way.at);
             let action = if self.touches {
                 action
             } else {
@@ -1565,7 +1541,7 @@ impl Session {
             charge(&self.budget, &mut self.charged, &mut entry.charged, |c| {
                 c + weight + expected
             });
-            way.at += step;
+            way.at += way.many.step();
             way.part += 1;
         }
         gather.submitted();
@@ -1574,7 +1550,7 @@ impl Session {
 
     fn sweep(&mut self, connection: &Rc<Connection>, context: &mut Context, mut all: All) {
         let Some(keyspace) = cluster::assigned(context.view(), self.keyspace) else {
-            return self.answer(|e| e.error(reply::failure(Failure::NoPartition, Shape::Plain)));
+            return self.answer(|e| e.error(Shape::Plain.failure(Failure::NoPartition)));
         };
         if let All::Range(query) = &mut all
             && query.to.is_empty()

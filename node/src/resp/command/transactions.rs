@@ -1,7 +1,8 @@
 //! Transactions.
 
-use super::table::{ALL_KEYS, Description, NO_KEYS};
+use super::table::{Description, NO_KEYS};
 use super::{ConnectionCommand, connection};
+use doyen_engine::command::ALL_KEYS;
 
 const FLAGS: &[&str] = &["noscript", "loading", "stale", "fast", "allow_busy"];
 
@@ -12,6 +13,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: FLAGS,
         keys: NO_KEYS,
+        group: "transactions",
         summary: "Discards a transaction.",
         parse: |_| connection(ConnectionCommand::Discard),
     },
@@ -21,6 +23,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: &["noscript", "loading", "stale", "skip_slowlog"],
         keys: NO_KEYS,
+        group: "transactions",
         summary: "Executes all commands in a transaction: whole if its keys are in one partition, else in as many parts.",
         parse: |_| connection(ConnectionCommand::Exec),
     },
@@ -30,6 +33,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: FLAGS,
         keys: NO_KEYS,
+        group: "transactions",
         summary: "Starts a transaction.",
         parse: |_| connection(ConnectionCommand::Multi),
     },
@@ -39,6 +43,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: FLAGS,
         keys: NO_KEYS,
+        group: "transactions",
         summary: "Forget about all watched keys",
         parse: |_| connection(ConnectionCommand::Unwatch),
     },
@@ -48,6 +53,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: FLAGS,
         keys: ALL_KEYS,
+        group: "transactions",
         summary: "Monitors changes to keys to determine the execution of a transaction.",
         parse: |_| connection(ConnectionCommand::Watch),
     },

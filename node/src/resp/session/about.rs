@@ -370,7 +370,7 @@ impl Session {
                 self.ask(context, Asking::done(Question::ResetSlow));
             }
             ServerCommand::CommandCount => {
-                let count = i64::try_from(table::commands().count()).unwrap_or(i64::MAX);
+                let count = i64::try_from(table::COMMANDS.commands().count()).unwrap_or(i64::MAX);
                 self.answer(|e| e.integer(count));
             }
             ServerCommand::CommandInfo(names) => {

@@ -12,7 +12,7 @@
 //! ```
 
 use super::*;
-use command::ConnectionCommand;
+use doyen_engine::command::Join;
 use doyen_engine::op::{Step, TRANSACTION_STEPS_MAX, Transaction, Watched};
 use doyen_placement::level::TRANSACTIONS;
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ enum Queued {
     /// One step, answered in this shape.
     One(Shape),
     /// So many steps, answered together.
-    Many(Kind, usize),
+    Many(Join, usize),
     /// A command that touches no key, by its place in the table.
     Other(Request, u16),
     /// Its options are wrong.
@@ -80,7 +80,7 @@ enum Queued {
 #[derive(Debug)]
 enum Answer {
     One(Shape),
-    Many(Kind, usize),
+    Many(Join, usize),
     /// A command that touches no key was executed already.
     Encoded(Bytes),
 }
@@ -210,7 +210,7 @@ impl Running {
     }
 
     /// Appends the reply.
-    pub(super) fn encode(&self, encoder: &mut Encoder<'_>) {
+    pub(super) fn encode(&mut self, encoder: &mut Encoder<'_>) {
         let executed = |part: &Part| part.came == Came::Executed;
         if self.parts.iter().any(|part| part.came == Came::Changed) {
             return encoder.nil_array();
@@ -222,15 +222,17 @@ impl Running {
             return encoder.simple("OK");
         };
         encoder.array(answers.len());
-        let mut left = &self.outcomes[..];
+        let mut outcomes = std::mem::take(&mut self.outcomes).into_iter();
         for answer in answers {
-            let (own, after) = left.split_at_checked(answer.steps()).unwrap_or_default();
-            left = after;
             match answer {
-                Answer::One(shape) => own
-                    .iter()
-                    .for_each(|outcome| reply::outcome(encoder, *shape, outcome)),
-                Answer::Many(kind, _) => encode_joined(encoder, *kind, own),
+                Answer::One(shape) => {
+                    let outcome = outcomes.next().unwrap_or(Outcome::Nil);
+                    encoder.reply(&shape.reply(outcome));
+                }
+                Answer::Many(join, count) => {
+                    let own = outcomes.by_ref().take(*count);
+                    encoder.reply(&join.reply(own));
+                }
                 Answer::Encoded(reply) => encoder.encoded(reply),
             }
         }
@@ -246,7 +248,7 @@ impl Running {
         let worst = failures
             .max_by_key(|why| *why == Failure::Unknown)
             .unwrap_or(Failure::Unavailable);
-        let text = reply::failure(worst, Shape::Plain);
+        let text = Shape::Plain.failure(worst);
         let executed: Vec<usize> = self
             .parts
             .iter()
@@ -279,33 +281,6 @@ impl Running {
             answers.len(),
             places.join(", ")
         ));
-    }
-}
-
-/// Appends the answer of one command on several keys.
-fn encode_joined(encoder: &mut Encoder<'_>, kind: Kind, outcomes: &[Outcome]) {
-    let failure = outcomes.iter().find_map(|outcome| match outcome {
-        Outcome::Failed(why) => Some(*why),
-        _ => None,
-    });
-    if let Some(why) = failure {
-        return encoder.error(reply::failure(why, Shape::Plain));
-    }
-    match kind {
-        Kind::Values => {
-            encoder.array(outcomes.len());
-            for outcome in outcomes {
-                reply::outcome(encoder, Shape::Plain, outcome);
-            }
-        }
-        Kind::Sum | Kind::Deleted => {
-            let number = |outcome: &Outcome| match outcome {
-                Outcome::Int(n) => *n,
-                _ => 0,
-            };
-            encoder.integer(outcomes.iter().map(number).sum());
-        }
-        Kind::Written => encoder.simple("OK"),
     }
 }
 
@@ -453,14 +428,14 @@ impl Session {
             .into());
         }
         if budget.refuses(more) {
-            return Err(reply::failure(Failure::Overloaded, Shape::Plain).into());
+            return Err(Shape::Plain.failure(Failure::Overloaded).into());
         }
         let touched = |action: Action| {
             if touches { action } else { action.untouching() }
         };
         // The arguments are copied: a slice of them would hold all of the input around it.
         let queued = match parsed {
-            Ok(Request::One { key, action, shape }) => {
+            Ok(Request::Data(data::Request::One { key, action, shape })) => {
                 queue.steps.push(Step {
                     map: queue.map,
                     key: Bytes::copy_from_slice(&key),
@@ -468,17 +443,16 @@ impl Session {
                 });
                 Queued::One(shape)
             }
-            Ok(Request::Many(many)) => {
-                let (step, kind) = many.parts();
+            Ok(Request::Data(data::Request::Many(many))) => {
                 let before = queue.steps.len();
-                for at in (1..args.len()).step_by(step) {
+                for at in (1..args.len()).step_by(many.step()) {
                     queue.steps.push(Step {
                         map: queue.map,
                         key: Bytes::copy_from_slice(args.get(at)),
-                        action: touched(many.action(args, at)).detached(),
+                        action: touched(many.action(&args, at)).detached(),
                     });
                 }
-                Queued::Many(kind, queue.steps.len() - before)
+                Queued::Many(many.join(), queue.steps.len() - before)
             }
             Ok(request) if is_queued(&request) => {
                 if let Request::Connection(ConnectionCommand::Select(index)) = request
@@ -595,7 +569,7 @@ impl Session {
         for queued in commands {
             answers.push(match queued {
                 Queued::One(shape) => Answer::One(shape),
-                Queued::Many(kind, count) => Answer::Many(kind, count),
+                Queued::Many(join, count) => Answer::Many(join, count),
                 Queued::Other(request, number) => {
                     self.command = number;
                     self.run(connection, context, Args::none(), request);
@@ -630,7 +604,7 @@ impl Session {
             here(context, keys.map(|key| &**key))?;
         }
         let Some(keyspace) = cluster::assigned(context.view(), self.keyspace) else {
-            return Err(reply::failure(Failure::NoPartition, Shape::Plain).into());
+            return Err(Shape::Plain.failure(Failure::NoPartition).into());
         };
         let mut parts: Vec<Vec<usize>> = Vec::new();
         let mut places: BTreeMap<Option<PartitionId>, usize> = BTreeMap::new();
@@ -650,7 +624,7 @@ impl Session {
             return Err(CROSS_WATCHED.into());
         }
         if parts.len() > 1 && context.door.strict_transactions {
-            return Err(reply::failure(Failure::CrossPartition, Shape::Plain).into());
+            return Err(Shape::Plain.failure(Failure::CrossPartition).into());
         }
         if parts.iter().any(|part| part.len() > TRANSACTION_STEPS_MAX) {
             return Err(format!(
@@ -674,7 +648,7 @@ impl Session {
         }
         let level = context.view().map(|view| view.installed.level);
         if level.is_some_and(|level| level < TRANSACTIONS) {
-            return self.answer(|e| e.error(reply::failure(Failure::OldMembers, Shape::Plain)));
+            return self.answer(|e| e.error(Shape::Plain.failure(Failure::OldMembers)));
         }
         let watching = self.transacting.as_ref().map(|t| &t.watching);
         let before = watching.map_or(0, |watching| watching.keys.len());
