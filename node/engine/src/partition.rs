@@ -29,9 +29,9 @@ pub(super) struct Slot {
     pub(super) eviction: Eviction,
     pub(super) calls: Calls,
     pub(super) held: Option<Box<Held>>,
-    /// Whether it is in `Context::noticed`, or in the list of the present upkeep.
+    /// Whether it is in `Rounds::noticed`, or in the list of the present upkeep.
     pub(super) noticed: bool,
-    /// Whether it is in `Context::expiring`.
+    /// Whether it is in `Rounds::expiring`.
     pub(super) expiring: bool,
     /// Whether the installed table splits or merges it, so that it accepts no writes.
     pub(super) still: bool,
@@ -40,7 +40,7 @@ pub(super) struct Slot {
     /// The peer, a copy or the primary, for which calls wait here because it takes its bytes slower
     /// than they come.
     pub(super) crowded_by: Option<MemberId>,
-    /// Whether it is in `Context::drawing`.
+    /// Whether it is in `Rounds::drawing`.
     pub(super) drawing: bool,
 }
 

@@ -334,9 +334,8 @@ impl Shard {
         };
         self.cx.timers.rest(Duty::Draw, now + DRAW_PAUSE);
         self.draw_more(at);
-        if !self.cx.rounds.drawing.is_empty() {
-            self.cx.timers.want(Duty::Draw);
-        }
+        let more = !self.cx.rounds.drawing.is_empty();
+        self.cx.timers.settle(Duty::Draw, more);
     }
 
     fn draw_more(&mut self, at: PartitionRef) {
