@@ -466,8 +466,10 @@ def main():
         quiet = ["--save", "", "--dir", place, "--logfile", "redis.log", "--bind", "127.0.0.1"]
         started = [
             subprocess.Popen(["redis-server", "--port", str(plain), *quiet]),
+            # Without a cluster port it would need the port 10,000 above its own.
             subprocess.Popen(["redis-server", "--port", str(cluster), "--cluster-enabled", "yes",
-                "--cluster-config-file", f"nodes-{cluster}.conf", *quiet]),
+                "--cluster-port", str(free()), "--cluster-config-file", f"nodes-{cluster}.conf",
+                *quiet]),
         ]
         node = subprocess.Popen(
             [binary, "run", "--log", "error", "--listen", ":0", "--data", ":0", "--resp", ":0",
