@@ -372,6 +372,9 @@ impl Core {
                             match self.make_room(at, held, eviction, (op.map, &op.key), bytes, room)
                             {
                                 Made::Room => {}
+                                Made::Soon if self.is_late(call) => {
+                                    return Step::Refused(Failure::OutOfMemory);
+                                }
                                 Made::Soon => return Step::Park,
                                 Made::No(failure) => return Step::Refused(failure),
                             }
@@ -485,14 +488,8 @@ impl Core {
             }
             _ => Room::None,
         };
-        let copies = held
-            .lead
-            .iter()
-            .flat_map(|l| l.links.iter())
-            .filter(|(_, link)| link.required);
-        copies
-            .map(|(id, _)| of(self.peers.said(*id)))
-            .fold(of((self.headroom(), 0)), Room::min)
+        let copies = held.copies().map(|id| of(self.peers.said(id)));
+        copies.fold(of((self.headroom(), 0)), Room::min)
     }
 
     /// Deletes an overdue key, as a logged effect without an operation.
@@ -548,5 +545,14 @@ impl Core {
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
         self.replicate(at, held, seq);
         seq
+    }
+}
+
+impl Held {
+    /// The members with the copies that a write must reach.
+    #[inline]
+    pub(super) fn copies(&self) -> impl Iterator<Item = MemberId> + '_ {
+        let links = self.lead.iter().flat_map(|lead| lead.links.iter());
+        links.filter(|(_, link)| link.required).map(|(id, _)| *id)
     }
 }
