@@ -168,15 +168,11 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         ]));
     }
     let _ = write!(text, "\n{}", columns(&rows));
-    let holders = report
-        .members
-        .iter()
-        .filter(|m| m.role == "data" && ["live", "unanswered"].contains(&m.state.as_str()))
-        .count();
+    let holders = report.holders();
     for k in report
         .keyspaces
         .iter()
-        .filter(|k| holders > 1 && usize::from(k.backups) >= holders)
+        .filter(|k| holders > 1 && k.copies_without_place(holders) > 0)
     {
         let wanted = usize::from(k.backups) + 1;
         let _ = writeln!(
