@@ -175,6 +175,8 @@ pub struct Config {
     pub resp_auth_timeout: Option<Duration>,
     /// How long RESP clients may be idle; `None`: for ever.
     pub resp_idle_timeout: Option<Duration>,
+    /// Whether transactions of RESP clients with keys in several partitions are refused.
+    pub strict_transactions: bool,
     /// The memory that the node may hold: entries, log tails, snapshots, buffers, and what the
     /// allocator keeps.
     pub memory_bytes_max: usize,
@@ -503,6 +505,7 @@ impl Options {
             resp_auth_timeout: Some(self.resp_auth_timeout.map_or(AUTH_TIMEOUT_DEFAULT, |s| s.0))
                 .filter(|t| !t.is_zero()),
             resp_idle_timeout: self.resp_idle_timeout.map(|s| s.0).filter(|t| !t.is_zero()),
+            strict_transactions: self.strict_transactions.unwrap_or(false),
             memory_bytes_max,
             memory,
             whole_process: defaults == Defaults::Binary,

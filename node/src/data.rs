@@ -31,7 +31,7 @@ use crate::control::shared::Shared;
 use crate::net::endpoint;
 use crate::net::identity::Identity;
 use doyen_engine::Limits;
-use doyen_engine::op::{Operation, Outcome, PartitionOperation, Work};
+use doyen_engine::op::{Operation, Outcome, PartitionOperation, Transaction, Work};
 use doyen_placement::{MapEntry, MemberId, PartitionId, THREADS_MAX, Table};
 pub use passes::Longest;
 pub(crate) use process::ITSELF_BYTES;
@@ -229,6 +229,19 @@ impl DataHandle {
     ) -> impl Future<Output = Outcome> + Send + use<> {
         let inbox = self.inbox_of(|| Some(op.partition));
         Asked::new(inbox, Work::Partition(op))
+    }
+
+    /// Runs operations on keys of one partition together.
+    pub fn execute_transaction(
+        &self,
+        transaction: Transaction,
+    ) -> impl Future<Output = Outcome> + Send + use<> {
+        let first = transaction.keys().next();
+        let inbox = self.inbox_of(|| {
+            let (map, key) = first?;
+            self.0.shared.partition_of(transaction.keyspace, map, key)
+        });
+        Asked::new(inbox, Work::Transaction(transaction))
     }
 
     /// The table that this node acts on; `None` before there is one.

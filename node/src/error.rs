@@ -129,6 +129,18 @@ pub enum WriteError {
     /// No node serves the key at the moment. Nothing happened; trying again may help.
     #[error("no node serves this key at the moment: nothing was written, try again")]
     Unavailable,
+    /// The keys of a transaction are not all in one partition. Nothing happened.
+    #[error(
+        "the keys are in several partitions: nothing was written; give them the same {{tag}}, as \
+         in {{user1}}:name and {{user1}}:mail"
+    )]
+    CrossPartition,
+    /// Some member runs an older version, which does not know the operation. Nothing happened.
+    #[error(
+        "not every member of the cluster runs this version: nothing was written; finish the \
+         upgrade"
+    )]
+    OldMembers,
     /// Too many operations wait already. Nothing happened.
     #[error("too many operations are waiting already: nothing was written, try again later")]
     Overloaded,
@@ -178,6 +190,8 @@ impl From<Failure> for WriteError {
             Failure::NoPartition | Failure::Unavailable | Failure::Overtaken | Failure::Stale => {
                 Self::Unavailable
             }
+            Failure::CrossPartition => Self::CrossPartition,
+            Failure::OldMembers => Self::OldMembers,
             Failure::Overloaded => Self::Overloaded,
             Failure::Unknown => Self::Unknown,
             Failure::Stopped => Self::Stopped,

@@ -26,7 +26,6 @@ pub(crate) mod guard;
 pub mod info;
 mod output;
 pub(crate) mod ready;
-pub mod reply;
 pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod settings;

@@ -38,7 +38,11 @@
 //! version alone, its corpus, and the tags that only it used. Tags are not reused.
 
 /// The lowest and the highest version that this program speaks.
-pub const LEVELS: (u16, u16) = (13, 14);
+pub const LEVELS: (u16, u16) = (14, 15);
 
 /// From this level on, the bytes of a table or a delta say their level.
 pub const MARKED: u16 = 14;
+
+/// From this level on, operations on several keys of a partition are executed together, and logged
+/// as one record.
+pub const TRANSACTIONS: u16 = 15;

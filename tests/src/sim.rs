@@ -75,6 +75,10 @@ pub struct Report {
     pub answered: u64,
     /// Operations that were refused because memory was full.
     pub full: u64,
+    /// Transactions that were executed.
+    pub transactions: u64,
+    /// Transactions that were not executed because a watched key had changed.
+    pub transactions_in_vain: u64,
     /// Keys that expired.
     pub expired: u64,
     /// Keys that were evicted.
@@ -138,6 +142,8 @@ impl Report {
         self.unknown += other.unknown;
         self.refused += other.refused;
         self.full += other.full;
+        self.transactions += other.transactions;
+        self.transactions_in_vain += other.transactions_in_vain;
         self.expired += other.expired;
         self.evicted += other.evicted;
         self.maps += other.maps;
@@ -305,7 +311,8 @@ pub fn summary(total: &Report) -> String {
          {} partitions made by splits and merges, {} partitions lost, {} maps\n\
          operations: {}, of them {} answered ({} reads at once, {} read again; {} writes by the \
          short way; {} overtaken and asked again, {} overtaken and refused; {} batches between \
-         threads of a process), {} refused ({} for memory), {} unknown\n\
+         threads of a process), {} refused ({} for memory), {} unknown; {} transactions, {} not \
+         executed because their key had changed\n\
          keys: {} expired, {} evicted; {} judged, {} undecided; \
          {} copies compared; peers congested {} times\n\
          healed within {:.2} s at worst; faults: {}",
@@ -330,6 +337,8 @@ pub fn summary(total: &Report) -> String {
         total.refused,
         total.full,
         total.unknown,
+        total.transactions,
+        total.transactions_in_vain,
         total.expired,
         total.evicted,
         total.judged,

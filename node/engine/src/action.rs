@@ -1,11 +1,13 @@
 //! The effect of an action on a key: a pure function of the action, the entry and the clocks.
 
-use super::Extended;
 use super::deadline;
 use super::entry::Entry;
+use super::extended::Extended;
+use super::integer::integer;
 use super::op::{Action, Condition, Encoding, ExpireCondition, Expiry, Failure, Outcome, Value};
 use super::store::cost;
 use bytes::Bytes;
+use doyen_placement::Lineage;
 
 /// What an action may use besides its key.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +20,8 @@ pub(super) struct Context {
     pub(super) default_ttl_ms: Option<u64>,
     /// Largest value.
     pub(super) value_bytes_max: usize,
+    /// The lineage of the partition.
+    pub(super) lineage: Lineage,
 }
 
 impl Context {
@@ -121,7 +125,19 @@ pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Ou
             entry.map_or(Outcome::Nil, |e| Outcome::Int(bytes(cost(e)))),
             Change::None,
         ),
+        Action::Version => (
+            version(entry, cx).map_or(Outcome::Nil, Outcome::Int),
+            Change::None,
+        ),
     }
+}
+
+/// A number that no other write to the key has: the sequence of the write, and above it the lineage
+/// of the partition, because sequences begin anew in another lineage.
+pub(super) fn version(entry: Option<&Entry>, cx: &Context) -> Option<i64> {
+    const SEQ_BITS: u32 = 44;
+    let seq = entry?.version() & ((1 << SEQ_BITS) - 1);
+    Some((u64::from(cx.lineage.0) << SEQ_BITS | seq).cast_signed())
 }
 
 /// Longest value that Redis stores beside the object's head.
@@ -286,12 +302,6 @@ fn add(entry: Option<&Entry>, by: i64, cx: &Context) -> (Outcome, Change) {
     )
 }
 
-/// An integer as Redis reads it: only the canonical form, without `+`, spaces or leading zeros.
-fn integer(text: &[u8]) -> Option<i64> {
-    let n: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
-    (itoa::Buffer::new().format(n).as_bytes() == text).then_some(n)
-}
-
 fn add_float(entry: Option<&Entry>, by: Extended, cx: &Context) -> (Outcome, Change) {
     let Some(old) = entry.map_or(Some(Extended::ZERO), |e| Extended::parse(e.value())) else {
         return failed(Failure::NotAFloat);
@@ -360,6 +370,7 @@ mod tests {
         unix_ms: 50_000,
         default_ttl_ms: None,
         value_bytes_max: 64,
+        lineage: Lineage(1),
     };
 
     /// The deadline at this moment of the partition's clock; 0: never.

@@ -264,6 +264,12 @@ impl Stats {
         self.hits += u64::from(found);
         self.misses += u64::from(!found);
     }
+
+    /// Counts lookups of keys: those that were found, and those that were not.
+    pub(super) fn count_lookups(&mut self, (hits, misses): (u64, u64)) {
+        self.hits += hits;
+        self.misses += misses;
+    }
 }
 
 /// Bytes of a peer that are not valid. Its connection must be closed. The malformed frame has

@@ -1,12 +1,13 @@
 //! Private parts that `benches/` measures. The wrappers are thin: a benchmark of a wrapper says
 //! nothing.
 
+use super::api::Malformed;
+use super::dedup::OpId;
 use super::entry::Entry;
 use super::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
 use super::log::Logged;
 use super::op::{Operation, Outcome, Work};
 use super::store::{Effect, Key, Store};
-use super::{Malformed, dedup::OpId};
 use bytes::BytesMut;
 use doyen_placement::OrderKey;
 use doyen_placement::level::LEVELS;
@@ -72,7 +73,7 @@ impl Keys {
     /// The checksum of all entries, built in slices, as for comparing copies.
     pub fn checksum(&mut self) -> Option<u64> {
         self.store.begin_sum(1);
-        while !self.store.advance_sum(1, super::SLICE).0 {}
+        while !self.store.advance_sum(1, super::copying::SLICE).0 {}
         let sum = self.store.sum(1);
         self.store.end_sum(1);
         sum

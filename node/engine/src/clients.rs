@@ -21,15 +21,18 @@
 //! outcome is kept for [`RETENTION`] or longer. Only rates of clocks matter, however long either
 //! process was suspended in between.
 
+use super::api::{Lane, Malformed, Request};
+use super::context::Context;
 use super::forwarding::{Call, Source};
 use super::frame::Frame;
+use super::partition::Slot;
 use super::peers::Peer;
 use super::published;
-use super::{Core, Lane, Malformed, MemberId, Request, Slot};
+use super::shard::Shard;
 use crate::codec;
 use bytes::Bytes;
 use doyen_gossip::Time;
-use doyen_placement::{MapEntry, PartitionRef, Table, TableName};
+use doyen_placement::{MapEntry, MemberId, Table, TableName};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,11 +79,30 @@ pub(super) struct Visit {
 
 /// A table on its way to a client.
 #[derive(Debug)]
-pub(super) struct Arriving {
+struct Arriving {
     from: MemberId,
     name: TableName,
     next: u32,
     bytes: Vec<u8>,
+}
+
+/// At a client: the tables that it asks members for.
+#[derive(Debug, Default)]
+pub(super) struct Pulling {
+    /// The newest table that was asked for. At a member: of the control thread.
+    newest: Option<TableName>,
+    /// The member that was asked for it, and when its last part came.
+    asked: Option<(MemberId, Time)>,
+    arriving: Option<Arriving>,
+    /// The last table that arrived. It is not installed before the shell has taken it.
+    arrived: Option<(TableName, Arc<Table>)>,
+}
+
+impl Pulling {
+    /// A table is installed.
+    pub(super) fn installed(&mut self) {
+        self.arrived = None;
+    }
 }
 
 /// Whether a client may send a call whose primary it knows.
@@ -107,10 +129,25 @@ pub(super) fn fits(me: MemberId, from: MemberId, frame: &Frame) -> bool {
 
 // ---- the member's side
 
-impl Core {
+impl Context {
+    /// A peer has installed this table. If it is newer than ours, it is asked for.
+    pub(super) fn heard_of(&mut self, name: TableName) {
+        let newer = self
+            .tables
+            .name
+            .is_none_or(|ours| ours.cluster == name.cluster && ours.order() < name.order());
+        // A name that no table has must not keep later names from being asked for.
+        if newer && self.pulling.newest != Some(name) {
+            self.pulling.newest = Some(name);
+            self.outbox.push(Request::Newer(name));
+        }
+    }
+
     /// Tells a client this node's clock, limits and table.
     pub(super) fn greet(&mut self, client: MemberId) {
-        let Some(table) = self.name else { return };
+        let Some(table) = self.tables.name else {
+            return;
+        };
         let tick = Frame::Tick {
             clock: self.now.0,
             value_bytes_max: self.limits.value_bytes_max as u64,
@@ -138,13 +175,14 @@ impl Core {
     }
 
     /// A client's call could not be executed here. A large one is sent back.
-    pub(super) fn park_only_small(&mut self, at: PartitionRef, slot: &mut Slot, client: MemberId) {
+    pub(super) fn park_only_small(&mut self, slot: &mut Slot, client: MemberId) {
+        let at = slot.at;
         let large = |c: &Call| c.source.peer() == Some(client) && c.work.bytes() > PARKED_BYTES_MAX;
         if slot.calls.parked.back().is_some_and(large)
             && let Some(call) = slot.calls.parked.pop_back()
             && let Source::Peer { attempt, .. } = call.source
         {
-            self.outstanding -= 1;
+            self.callers.outstanding -= 1;
             self.refuse(at, client, call.n, attempt);
         }
     }
@@ -171,12 +209,13 @@ impl Core {
                 keyspace,
                 name,
             } => match self
+                .tables
                 .view
                 .as_ref()
                 .and_then(|v| v.installed.map_in(&keyspace, &name))
             {
                 Some(known) => self.answer_map(client, ticket, Ok(known.clone())),
-                None => self.requests.push_back(Request::MakeMap {
+                None => self.outbox.push(Request::MakeMap {
                     client,
                     ticket,
                     keyspace,
@@ -204,7 +243,7 @@ impl Core {
     /// Each table is sent once a connection for each table since which it is news: streams lose
     /// nothing.
     fn send_table(&mut self, client: MemberId, have: Option<TableName>) {
-        let Some(name) = self.name else { return };
+        let Some(name) = self.tables.name else { return };
         let Some(peer) = self.peers.get(client) else {
             return;
         };
@@ -212,18 +251,18 @@ impl Core {
             peer.visit.since.clear();
         }
         let level = peer.version;
-        let base = self.published.base(have, level);
+        let base = self.tables.published.base(have, level);
         if peer.visit.since.contains(&base) || have.is_some_and(|have| have.order() >= name.order())
         {
             return;
         }
         peer.visit.since.push(base);
         // A table never comes near the limit: members are sent it in the same way.
-        let Some(bytes) = self.published.encoded(base, level) else {
+        let Some(bytes) = self.tables.published.encoded(base, level) else {
             return;
         };
         // Names are in the same order at every level.
-        let Some(name) = self.published.name(level) else {
+        let Some(name) = self.tables.published.name(level) else {
             return;
         };
         // A thousand parts at most: 64 MiB in parts of 64 KiB.
@@ -246,7 +285,7 @@ impl Core {
 
 // ---- the client's side
 
-impl Core {
+impl Context {
     /// Whether a call may be sent to its primary now. Sends what must precede it.
     pub(super) fn sending(&mut self, primary: MemberId, call: &Call) -> Sending {
         let now = self.now;
@@ -279,12 +318,15 @@ impl Core {
 
     /// A member knows a table. If it is newer than ours, the client pulls it from that member.
     pub(super) fn pull(&mut self, member: MemberId, known: TableName) {
-        let other = self.name.is_some_and(|ours| ours.cluster != known.cluster);
+        let other = self
+            .tables
+            .name
+            .is_some_and(|ours| ours.cluster != known.cluster);
         if other {
-            return self.requests.push_back(Request::OtherCluster(known));
+            return self.outbox.push(Request::OtherCluster(known));
         }
         let now = self.now;
-        if let Some((late, since)) = self.asked_of
+        if let Some((late, since)) = self.pulling.asked
             && now.since(since) >= TABLE_PATIENCE
         {
             // Otherwise this member would keep the client from pulling tables of other members.
@@ -304,13 +346,13 @@ impl Core {
         let have = self.own_name();
         let newest = have
             .into_iter()
-            .chain(self.asked_for)
+            .chain(self.pulling.newest)
             .map(|name| name.order())
             .max();
         if newest.is_none_or(|newest| newest < known.order()) {
-            self.asked_for = Some(known);
-            self.arriving = None;
-            self.asked_of = Some((member, now));
+            self.pulling.newest = Some(known);
+            self.pulling.arriving = None;
+            self.pulling.asked = Some((member, now));
             self.peers.send(member, Lane::Calls, &Frame::Pull { have });
         }
     }
@@ -318,8 +360,12 @@ impl Core {
     /// A member is gone. If it was asked for a table, the next member that names a newer one is
     /// asked.
     pub(super) fn pull_again(&mut self, member: MemberId) {
-        if self.asked_of.is_some_and(|(asked, _)| asked == member) {
-            (self.asked_of, self.asked_for, self.arriving) = (None, None, None);
+        if self.pulling.asked.is_some_and(|(asked, _)| asked == member) {
+            (
+                self.pulling.asked,
+                self.pulling.newest,
+                self.pulling.arriving,
+            ) = (None, None, None);
         }
     }
 
@@ -349,9 +395,7 @@ impl Core {
                 return Ok(first);
             }
             Frame::View(table) => self.pull(member, table),
-            Frame::MapMade { ticket, made } => {
-                self.requests.push_back(Request::MapMade { ticket, made })
-            }
+            Frame::MapMade { ticket, made } => self.outbox.push(Request::MapMade { ticket, made }),
             Frame::Table {
                 name,
                 part,
@@ -359,10 +403,12 @@ impl Core {
                 body,
             } => {
                 let arrived = self.take_part(member, name, (part, parts), &body)?;
-                if let Some(table) =
-                    arrived.filter(|_| self.name.is_none_or(|ours| ours.order() < name.order()))
-                {
-                    self.requests.push_back(Request::Table(table));
+                if let Some(table) = arrived.filter(|_| {
+                    self.tables
+                        .name
+                        .is_none_or(|ours| ours.order() < name.order())
+                }) {
+                    self.outbox.push(Request::Table(table));
                 }
             }
             _ => {}
@@ -378,21 +424,21 @@ impl Core {
         (part, parts): (u32, u32),
         body: &Bytes,
     ) -> Result<Option<Arc<Table>>, Malformed> {
-        match &mut self.asked_of {
+        match &mut self.pulling.asked {
             Some((asked, since)) if *asked == from => *since = self.now,
             // The client did not ask for this table, or has asked another member for a newer one
             // since.
             _ => return Ok(None),
         }
         if part == 0 {
-            self.arriving = Some(Arriving {
+            self.pulling.arriving = Some(Arriving {
                 from,
                 name,
                 next: 0,
                 bytes: Vec::new(),
             });
         }
-        let Some(arriving) = &mut self.arriving else {
+        let Some(arriving) = &mut self.pulling.arriving else {
             return Err(Malformed("a table that begins in the middle"));
         };
         if (arriving.from, arriving.name, arriving.next) != (from, name, part) || part >= parts {
@@ -406,26 +452,36 @@ impl Core {
         if part + 1 < parts {
             return Ok(None);
         }
-        let bytes = self.arriving.take().map(|a| a.bytes).unwrap_or_default();
+        let bytes = self
+            .pulling
+            .arriving
+            .take()
+            .map(|a| a.bytes)
+            .unwrap_or_default();
         let own = self
+            .pulling
             .arrived
             .as_ref()
             .map(|(_, table)| &**table)
-            .or_else(|| self.view.as_ref().map(|view| &*view.installed));
+            .or_else(|| self.tables.view.as_ref().map(|view| &*view.installed));
         let Some(table) = published::read(&bytes, name, own)?.map(Arc::new) else {
             // The client had another table when it asked.
             let have = self.own_name();
             self.peers.send(from, Lane::Calls, &Frame::Pull { have });
             return Ok(None);
         };
-        (self.asked_of, self.asked_for) = (None, None);
-        self.arrived = Some((name, table.clone()));
+        (self.pulling.asked, self.pulling.newest) = (None, None);
+        self.pulling.arrived = Some((name, table.clone()));
         Ok(Some(table))
     }
 
     /// The name of the newest table that this client has.
     fn own_name(&self) -> Option<TableName> {
-        self.arrived.as_ref().map(|(name, _)| *name).or(self.name)
+        self.pulling
+            .arrived
+            .as_ref()
+            .map(|(name, _)| *name)
+            .or(self.tables.name)
     }
 
     /// Asks a member for this map, another member each time. False: no member is connected.
@@ -452,7 +508,7 @@ impl Core {
     }
 }
 
-impl super::Shard {
+impl Shard {
     /// At a member: answers a client's `Request::MakeMap`.
     pub fn map_made(
         &mut self,
@@ -461,15 +517,15 @@ impl super::Shard {
         ticket: u64,
         made: Result<MapEntry, String>,
     ) {
-        self.core.now = now;
-        self.core.answer_map(client, ticket, made);
+        self.cx.now = now;
+        self.cx.answer_map(client, ticket, made);
     }
 
     /// At a client: asks a member for this map, and to make it if it does not exist.
     /// `Request::MapMade` is the answer, unless the member fails first. False: no member is
     /// connected.
     pub fn ask_map(&mut self, now: Time, ticket: u64, keyspace: String, name: String) -> bool {
-        self.core.now = now;
-        self.core.ask_map(ticket, keyspace, name)
+        self.cx.now = now;
+        self.cx.ask_map(ticket, keyspace, name)
     }
 }

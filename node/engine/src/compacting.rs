@@ -15,10 +15,12 @@
 //! round ends, so the next copy finds another one. Entries that are shared with the log or with
 //! readers stay where they are.
 
+use super::context::Context;
 use super::entry::{Entry, LargeValue};
 use super::shaking::Shaking;
+use super::shard::Shard;
 use super::store::Place;
-use super::{Core, Shard};
+use super::timers::Duty;
 use doyen_gossip::Time;
 use doyen_placement::PartitionRef;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -88,7 +90,6 @@ pub(super) struct Compacting {
     loose_after: u64,
     next_run: Time,
     run: Option<Run>,
-    next_step: Time,
     /// Until then, the gain of the last run may not be visible.
     settles_until: Time,
     /// Bytes that the present run will gain, or that the last one has gained.
@@ -401,39 +402,35 @@ impl Surveyor for Round {
     }
 }
 
-impl Compacting {
-    /// When the next step is due.
-    pub(super) fn due(&self) -> Option<Time> {
-        self.run.is_some().then_some(self.next_step)
-    }
-}
-
 impl Shard {
     /// Sets the memory that the process holds besides what this shard counts.
     pub fn set_outside(&mut self, outside: Outside) {
-        self.core.compacting.outside = outside;
+        self.cx.memory.compacting.outside = outside;
     }
 
     /// Bytes of memory that this shard counts.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.core.memory
+        self.cx.memory.bytes
     }
 
     /// Bytes that are left, after the memory outside is subtracted.
     #[must_use]
     pub fn memory_left(&self) -> usize {
-        self.core
+        self.cx
             .limits
             .memory_bytes_max
-            .saturating_sub(self.core.memory_held())
+            .saturating_sub(self.cx.memory_held())
     }
 
     /// Starts a run if enough is loose.
     pub(super) fn look_at_loose(&mut self, now: Time) {
-        let (garbage, dropped) = (self.core.has_garbage(), self.core.dropped_bytes());
-        let (short, least) = self.core.loose_least();
-        let compacting = &mut self.core.compacting;
+        let (garbage, dropped) = (
+            !self.cx.memory.garbage.is_empty(),
+            self.cx.memory.garbage.bytes(),
+        );
+        let (short, least) = self.cx.loose_least();
+        let compacting = &mut self.cx.memory.compacting;
         let loose = compacting.outside.loose;
         compacting.dropped = compacting.dropped.max(dropped);
         if compacting.run.is_some() || garbage || now < compacting.settles_until {
@@ -459,24 +456,24 @@ impl Shard {
         } else {
             Stage::shake(loose, true)
         };
-        (compacting.gain, compacting.freed, compacting.next_step) =
-            (loose, loose.min(dropped) / 2, now);
+        (compacting.gain, compacting.freed) = (loose, loose.min(dropped) / 2);
         compacting.run = Some(Run {
             rest: VecDeque::new(),
             place: Place::default(),
             stage,
         });
+        self.cx.timers.set(Duty::Compact, now);
         self.enlist();
     }
 
     /// Begins a round through all partitions.
     fn enlist(&mut self) {
-        if let Some(run) = &mut self.core.compacting.run {
+        if let Some(run) = &mut self.cx.memory.compacting.run {
             run.rest = self
                 .slots
                 .iter()
-                .filter(|(_, slot)| slot.held.is_some())
-                .map(|(at, _)| at)
+                .filter(|slot| slot.held.is_some())
+                .map(|slot| slot.at)
                 .collect();
             run.place = Place::default();
         }
@@ -484,19 +481,26 @@ impl Shard {
 
     /// Takes the next step of the run.
     pub(super) fn compact_due(&mut self, now: Time) {
-        if self.core.compacting.run.is_none() || now < self.core.compacting.next_step {
+        if !self.cx.timers.take(Duty::Compact, now) {
             return;
         }
-        let (short, _) = self.core.loose_least();
-        self.core.compacting.next_step = if short { now } else { now + PAUSE };
+        let (short, _) = self.cx.loose_least();
+        let next = if short { now } else { now + PAUSE };
+        self.cx.timers.rest(Duty::Compact, next);
+        self.compact_some(now);
+        let more = self.cx.memory.compacting.run.is_some();
+        self.cx.timers.settle(Duty::Compact, more);
+    }
+
+    fn compact_some(&mut self, now: Time) {
         let mut work = 0;
         while work < STEP_WORK {
-            let Some(run) = &mut self.core.compacting.run else {
+            let Some(run) = &mut self.cx.memory.compacting.run else {
                 return;
             };
             if let Stage::Shake { shaking, .. } = &mut run.stage {
                 match shaking.step(now) {
-                    Some(next) => self.core.compacting.next_step = next,
+                    Some(next) => self.cx.timers.rest(Duty::Compact, next),
                     None => self.end_stage(now),
                 }
                 return;
@@ -535,9 +539,9 @@ impl Shard {
     }
 
     fn end_stage(&mut self, now: Time) {
-        let bytes = (self.core.limits.memory_bytes_max as u64 / ROUND_PART).max(ROUND_BYTES_LEAST);
-        let (short, least) = self.core.loose_least();
-        let compacting = &mut self.core.compacting;
+        let bytes = (self.cx.limits.memory_bytes_max as u64 / ROUND_PART).max(ROUND_BYTES_LEAST);
+        let (short, least) = self.cx.loose_least();
+        let compacting = &mut self.cx.memory.compacting;
         let loose = compacting.outside.loose;
         let Some(run) = &mut compacting.run else {
             return;
@@ -578,7 +582,7 @@ impl Shard {
                     return;
                 }
                 if round.now.is_empty() {
-                    self.core.stats.compactions += 1;
+                    self.cx.stats.compactions += 1;
                     // Only half counts, because some entries could not be moved.
                     compacting.freed = compacting.gain / 2;
                     compacting.gain = loose;
@@ -599,7 +603,7 @@ impl Stage {
     }
 }
 
-impl Core {
+impl Context {
     /// Whether memory is short, and from how many loose bytes on it is worth it to move entries.
     fn loose_least(&self) -> (bool, u64) {
         let (room, max) = (self.headroom(), self.limits.memory_bytes_max as u64);
@@ -617,8 +621,8 @@ impl Core {
             settles_until,
             gain,
             ..
-        } = &self.compacting;
-        if self.compacting.dropped > 0 || self.has_garbage() {
+        } = &self.memory.compacting;
+        if self.memory.compacting.dropped > 0 || !self.memory.garbage.is_empty() {
             self.loose()
         } else if run.is_some() || self.now < *settles_until {
             self.loose().min(*gain)
@@ -629,18 +633,24 @@ impl Core {
 
     /// The loose bytes, without those that new values may take at once.
     fn loose(&self) -> u64 {
-        self.compacting
+        self.memory
+            .compacting
             .outside
             .loose
-            .saturating_sub(self.compacting.freed)
+            .saturating_sub(self.memory.compacting.freed)
     }
 
     /// Bytes of memory that this thread holds, including its part of the memory outside.
     pub(super) fn memory_held(&self) -> usize {
-        let outside = self.compacting.outside.buffers.saturating_add(self.loose());
+        let outside = self
+            .memory
+            .compacting
+            .outside
+            .buffers
+            .saturating_add(self.loose());
         usize::try_from(outside)
             .unwrap_or(usize::MAX)
-            .saturating_add(self.memory)
+            .saturating_add(self.memory.bytes)
     }
 }
 

@@ -34,19 +34,26 @@
 mod sink;
 
 use super::ahead::Ahead;
+use super::api::{Lane, Request};
+use super::context::Context;
+use super::entry::ENTRY_WORK;
 use super::frame::{self, Frame, Headroom};
+use super::pace::Pace;
+use super::partition::Slot;
 use super::replication::WINDOW;
+use super::role::Leading;
+use super::shard::Shard;
 use super::store::{Cursor, Store};
-use super::{Core, ENTRY_WORK, Held, Lane, PartitionRef, Request, SLICE, Shard, Slot};
+use super::timers::Duty;
 use crate::fault::{self, Point};
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::loads::{CopyPhase, Progress};
 use doyen_placement::planner;
-use doyen_placement::{Epoch, MemberId};
+use doyen_placement::{MemberId, PartitionRef};
 pub(super) use sink::{LateAck, Opening, Sink};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// So many snapshots of one learner may fail before it is given up.
@@ -68,6 +75,8 @@ const REFUSALS_MAX: u32 = 4;
 const PUT_OFF_MAX: Duration = Duration::from_secs(1);
 /// Copies that are looked at in one go to begin in place of ended ones.
 const BEGUN_MAX: usize = 256;
+/// Keys summed in one slice.
+pub(super) const SLICE: usize = 4_000;
 /// Entries of one chunk at most.
 const CHUNK_ENTRIES: usize = 1_000;
 /// Bytes of the log that a learner may be behind when writes begin to wait for it.
@@ -273,26 +282,62 @@ impl Teaching {
     }
 }
 
-/// Snapshots that this node sends.
-#[derive(Debug, Default)]
+/// Snapshots under way: those that this node sends, and those that it receives.
+#[derive(Debug)]
 pub(super) struct Copying {
+    pub(super) pace: Pace,
+    /// At the last check, the pace allowed nothing more.
+    pub(super) paced: bool,
+    next_session: u32,
+    /// Snapshots that this node sends.
     pub(super) all: usize,
     /// Those among them that replace missing copies.
     lacking: usize,
     /// Snapshots that wait to begin, as far as known since all were last counted.
     waiting: VecDeque<(PartitionRef, MemberId)>,
-    /// A snapshot has ended since, so another has its place.
-    ended: bool,
+    /// Learners that may be sent a part of their snapshot.
+    pub(super) to_copy: VecDeque<(PartitionRef, MemberId)>,
+    /// At the last check, no learner could take more.
+    pub(super) stuck: bool,
+    /// For each copy that is made here: the bytes that are still to arrive.
+    expected: BTreeMap<PartitionRef, u64>,
+    /// Chunks that arrived and are acknowledged as the pace allows.
+    pub(super) late_acks: VecDeque<LateAck>,
+    /// Snapshots whose table is not installed here yet, with their senders.
+    pub(super) early: BTreeMap<PartitionRef, (MemberId, Opening)>,
 }
 
 impl Copying {
+    pub(super) fn new(now: Time) -> Self {
+        Self {
+            pace: Pace::new(now),
+            paced: false,
+            next_session: 1,
+            all: 0,
+            lacking: 0,
+            waiting: VecDeque::new(),
+            to_copy: VecDeque::new(),
+            stuck: false,
+            expected: BTreeMap::new(),
+            late_acks: VecDeque::new(),
+            early: BTreeMap::new(),
+        }
+    }
+
+    /// The name of a new session.
+    fn session(&mut self) -> u32 {
+        let session = self.next_session;
+        self.next_session = session.wrapping_add(1).max(1);
+        session
+    }
+
     /// Counts the snapshots of the slots that are about to be looked at.
     pub(super) fn count<'a>(
         &mut self,
         slots: impl Iterator<Item = &'a Slot>,
         leaving: &BTreeSet<MemberId>,
     ) {
-        (self.all, self.lacking, self.ended) = (0, 0, false);
+        (self.all, self.lacking) = (0, 0);
         // Waiting snapshots enlist again.
         self.waiting.clear();
         for slot in slots {
@@ -301,11 +346,6 @@ impl Copying {
                 under_way => self.add(slot.is_repaired(leaving), under_way),
             }
         }
-    }
-
-    /// Whether a snapshot has ended in whose place another may begin.
-    pub(super) fn is_due(&self) -> bool {
-        self.ended && !self.waiting.is_empty()
     }
 
     /// Missing copies do not wait for copies that only balance load and hold all places: they have
@@ -322,27 +362,28 @@ impl Copying {
     fn end(&mut self, lacks: bool) {
         self.all = self.all.saturating_sub(1);
         self.lacking = self.lacking.saturating_sub(usize::from(lacks));
-        self.ended = true;
     }
 }
 
 impl Shard {
     /// Begins waiting snapshots in place of ended ones. Waiting for the next look at all partitions
     /// would waste a good part of the time.
-    pub(super) fn begin_copies(&mut self) {
-        if !std::mem::take(&mut self.core.copying.ended) {
+    pub(super) fn begin_copies(&mut self, now: Time) {
+        if !self.cx.timers.take(Duty::Begin, now) {
             return;
         }
-        let most = self.core.limits.copies_max;
-        for _ in 0..self.core.copying.waiting.len().min(BEGUN_MAX) {
-            if !self.core.copying.may_begin(true, most) {
+        let most = self.cx.limits.copies_max;
+        for _ in 0..self.cx.copying.waiting.len().min(BEGUN_MAX) {
+            if !self.cx.copying.may_begin(true, most) {
                 break;
             }
-            let Some((at, id)) = self.core.copying.waiting.pop_front() else {
+            let Some((at, id)) = self.cx.copying.waiting.pop_front() else {
                 break;
             };
-            if let Some(slot) = self.slots.get_mut(at).filter(|slot| waits(slot, id)) {
-                self.core.start_teaching(at, slot, id);
+            if let Some(mut leading) = self.slots.get_mut(at).and_then(Slot::leading)
+                && leading.waits(id)
+            {
+                leading.start_teaching(&mut self.cx, id);
             }
         }
     }
@@ -350,7 +391,7 @@ impl Shard {
 
 /// How many snapshots of this partition this node sends.
 fn under_way(slot: &Slot) -> usize {
-    let lead = slot.held.as_ref().and_then(|h| h.lead.as_ref());
+    let lead = slot.held.as_ref().and_then(|h| h.lead());
     lead.map_or(0, |l| {
         l.links
             .values()
@@ -361,43 +402,107 @@ fn under_way(slot: &Slot) -> usize {
 }
 
 /// The primary's side.
-impl Core {
-    /// Begins a snapshot, or queues it.
-    pub(super) fn start_teaching(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
-        let lacks = slot.is_repaired(&self.leaving);
-        // Many wait for their turn, and looking for room is work for every member.
-        let its_turn = self.copying.may_begin(lacks, self.limits.copies_max)
-            && (lacks || !self.pace.repairing());
-        if waits(slot, id) && !its_turn {
-            return self.copying.waiting.push_back((at, id));
+impl Context {
+    /// How much of that room a copy of a partition leaves. A copy that only balances load leaves
+    /// twice as much: at 80 %, copies move away again.
+    fn kept_from(&self, at: PartitionRef, room: Headroom) -> u64 {
+        let balances = self
+            .tables
+            .view
+            .as_ref()
+            .is_some_and(|view| planner::ranges::may_stay(&view.installed, at));
+        if balances {
+            room.kept.saturating_mul(2)
+        } else {
+            room.kept
         }
-        let has_room = self.has_room(at, slot, id);
-        let Some(held) = &mut slot.held else { return };
-        let Held {
-            lead: Some(lead),
-            log,
-            store,
-            epoch,
-            lineage,
-            ..
-        } = &mut **held
-        else {
-            return;
-        };
-        let ready = lead.open
-            && lead.serving
-            && store.is_whole()
-            && self.peers.up(id)
+    }
+
+    /// The size of a snapshot's parts at this pace.
+    fn chunk_bytes(&self) -> usize {
+        self.limits.chunk_bytes.min(self.copying.pace.part())
+    }
+
+    /// Acknowledges chunks that have arrived, as fast as the pace allows. They count as taken by
+    /// that, because each ack lets another chunk come: if all waiting acks were sent together, all
+    /// the next chunks would come together.
+    pub(super) fn ack_chunks(&mut self, now: Time) {
+        while let Some(&LateAck {
+            from,
+            at,
+            session,
+            index,
+            bytes,
+        }) = self.copying.late_acks.front()
+        {
+            if let Err(next) = self.copying.pace.may_take(now) {
+                return self.timers.set(Duty::Ack, next);
+            }
+            self.copying.late_acks.pop_front();
+            self.copying.pace.taken(bytes);
+            self.peers
+                .send(from, Lane::Calls, &Frame::ChunkAck { at, session, index });
+        }
+        self.timers.cancel(Duty::Ack);
+    }
+}
+
+impl Leading<'_> {
+    /// A copy or a learner tells its primary something.
+    pub(super) fn told(&mut self, cx: &mut Context, from: MemberId, frame: Frame) {
+        match frame {
+            Frame::Want {
+                epoch,
+                session,
+                next,
+                ..
+            } => self.wanted(cx, from, (epoch, session, next)),
+            Frame::NoRoom { session, .. } => self.refused_there(cx, from, session),
+            Frame::Later { session, ms, .. } => self.put_off_there(cx, from, session, ms),
+            Frame::Holds {
+                session, committed, ..
+            } => self.resume(cx, from, session, committed),
+            Frame::ChunkAck { session, index, .. } => self.chunk_acked(cx, from, (session, index)),
+            Frame::Arrived {
+                session,
+                chunks,
+                seq,
+                holds,
+                finished,
+                ..
+            } => {
+                self.arrived_there(cx, from, session, holds.then_some((chunks, seq, finished)));
+            }
+            Frame::Finished { session, .. } => self.finished(cx, from, session),
+            Frame::Verdict { session, equal, .. } => self.verdict(cx, from, session, equal),
+            _ => {}
+        }
+    }
+
+    /// Begins a snapshot, or queues it.
+    pub(super) fn start_teaching(&mut self, cx: &mut Context, id: MemberId) {
+        let lacks = self.is_repaired(&cx.tables.leaving);
+        // Many wait for their turn, and looking for room is work for every member.
+        let its_turn = cx.copying.may_begin(lacks, cx.limits.copies_max)
+            && (lacks || !cx.copying.pace.repairing());
+        if self.waits(id) && !its_turn {
+            return cx.copying.waiting.push_back((self.at, id));
+        }
+        let has_room = self.has_room(cx, id);
+        let ready = self.lead.open
+            && self.lead.serving
+            && self.store.is_whole()
+            && cx.peers.up(id)
             && has_room
-            && self.peers.takes_copies(id, self.now);
-        let now = self.now;
-        let Some(link) = lead.links.get_mut(&id) else {
+            && cx.peers.takes_copies(id, cx.now);
+        let now = cx.now;
+        let Some(link) = self.lead.links.get_mut(&id) else {
             return;
         };
         let Some(teaching) = &mut link.teaching else {
             return;
         };
-        store.end_sum(teaching.sum);
+        self.store.end_sum(teaching.sum);
         link.aligned = false;
         let running = !matches!(teaching.phase, Phase::Queued);
         teaching.phase = Phase::Queued;
@@ -405,11 +510,10 @@ impl Core {
             return;
         }
         if !running {
-            self.copying.add(lacks, 1);
+            cx.copying.add(lacks, 1);
         }
-        let session = self.next_session;
-        self.next_session = self.next_session.wrapping_add(1).max(1);
-        let seq = log.last();
+        let session = cx.copying.session();
+        let seq = self.log.last();
         let whole = teaching.whole;
         let (failures, refusals, begins) =
             (teaching.failures, teaching.refusals, teaching.begins + 1);
@@ -421,23 +525,23 @@ impl Core {
             refusals,
             begins,
             whole,
-            ..Teaching::new(self.now)
+            ..Teaching::new(cx.now)
         };
         link.session = session;
         link.aligned = true;
         link.acked = seq;
         link.next = seq + 1;
         link.stalled = None;
-        store.begin_sum(session);
-        let kept = if whole { u64::MAX } else { log.base() };
-        let bytes = store.bytes() as u64;
-        self.peers.send(
+        self.store.begin_sum(session);
+        let kept = if whole { u64::MAX } else { self.log.base() };
+        let bytes = self.store.bytes() as u64;
+        cx.peers.send(
             id,
             Lane::Calls,
             &Frame::Begin {
-                at,
-                epoch: *epoch,
-                lineage: *lineage,
+                at: self.at,
+                epoch: self.epoch,
+                lineage: self.lineage,
                 session,
                 kept,
                 seq,
@@ -448,82 +552,58 @@ impl Core {
     }
 
     /// The learner has no room. It knows better than this node, because others fill it as well.
-    pub(super) fn refused_there(&mut self, slot: &mut Slot, from: MemberId, session: u32) {
-        let again_at = self.now + REFUSED_PAUSE;
-        let Some(teaching) =
-            teaching(slot, from).filter(|t| t.phase == Phase::Begun && t.session == session)
+    pub(super) fn refused_there(&mut self, cx: &mut Context, from: MemberId, session: u32) {
+        let again_at = cx.now + REFUSED_PAUSE;
+        let Some(teaching) = self
+            .teaching(from)
+            .filter(|t| t.phase == Phase::Begun && t.session == session)
         else {
             return;
         };
         (teaching.phase, teaching.begins) = (Phase::Queued, 0);
         (teaching.refusals, teaching.again_at) = (teaching.refusals + 1, again_at);
-        unbegin(slot, from);
+        self.unbegin(from);
     }
 
     /// The learner accepts no more at the moment. No snapshot begins there before it does.
-    pub(super) fn put_off_there(&mut self, slot: &mut Slot, from: MemberId, session: u32, ms: u32) {
-        let until = self.now + Duration::from_millis(ms.into()).min(PUT_OFF_MAX);
-        let Some(teaching) =
-            teaching(slot, from).filter(|t| t.phase == Phase::Begun && t.session == session)
+    pub(super) fn put_off_there(
+        &mut self,
+        cx: &mut Context,
+        from: MemberId,
+        session: u32,
+        ms: u32,
+    ) {
+        let until = cx.now + Duration::from_millis(ms.into()).min(PUT_OFF_MAX);
+        let Some(teaching) = self
+            .teaching(from)
+            .filter(|t| t.phase == Phase::Begun && t.session == session)
         else {
             return;
         };
         (teaching.phase, teaching.begins) = (Phase::Queued, 0);
-        unbegin(slot, from);
-        self.peers.put_copies_off(from, until);
+        self.unbegin(from);
+        cx.peers.put_copies_off(from, until);
     }
 
     /// Whether a copy fits there besides the memory that is kept for writes. Another copy is worth
     /// less than writes to all of them.
-    fn has_room(&self, at: PartitionRef, slot: &Slot, id: MemberId) -> bool {
-        let Some(room) = self.peers.headroom(id) else {
+    fn has_room(&self, cx: &Context, id: MemberId) -> bool {
+        let Some(room) = cx.peers.headroom(id) else {
             return false;
         };
         let kept = if broken(&mutant::FILLS_THE_FULL) {
             0
         } else {
-            self.kept_from(at, room)
+            cx.kept_from(self.at, room)
         };
-        slot.held
-            .as_ref()
-            .is_some_and(|held| room.left.saturating_sub(kept) > held.store.bytes() as u64)
-    }
-
-    /// How much of that room a copy of a partition leaves. A copy that only balances load leaves
-    /// twice as much: at 80 %, copies move away again.
-    fn kept_from(&self, at: PartitionRef, room: Headroom) -> u64 {
-        let balances = self
-            .view
-            .as_ref()
-            .is_some_and(|view| planner::ranges::may_stay(&view.installed, at));
-        if balances {
-            room.kept.saturating_mul(2)
-        } else {
-            room.kept
-        }
+        room.left.saturating_sub(kept) > self.store.bytes() as u64
     }
 
     /// The learner was in sync a short while ago. It gets the log after what it has instead of a
     /// snapshot.
-    pub(super) fn resume(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        id: MemberId,
-        session: u32,
-        has: u64,
-    ) {
-        let now = self.now;
-        let Some(held) = &mut slot.held else { return };
-        let Held {
-            lead: Some(lead),
-            log,
-            ..
-        } = &mut **held
-        else {
-            return;
-        };
-        let Some(link) = lead.links.get_mut(&id) else {
+    pub(super) fn resume(&mut self, cx: &mut Context, id: MemberId, session: u32, has: u64) {
+        let now = cx.now;
+        let Some(link) = self.lead.links.get_mut(&id) else {
             return;
         };
         let Some(teaching) = link
@@ -534,54 +614,41 @@ impl Core {
             return;
         };
         // What the copy calls committed is in the log of every open primary of its lineage.
-        if has < log.base() || has > log.committed() || log.bytes_between(has, log.last()) > WINDOW
+        if has < self.log.base()
+            || has > self.log.committed()
+            || self.log.bytes_between(has, self.log.last()) > WINDOW
         {
             teaching.whole = true;
-            return self.start_teaching(at, slot, id);
+            return self.start_teaching(cx, id);
         }
         teaching.phase = Phase::Resuming;
         teaching.resumed = true;
         teaching.progress = now;
         link.acked = has;
-        self.send_alignment(at, held, id);
+        self.send_alignment(cx, id);
     }
 
     /// Takes the next steps for every learner of a partition.
-    pub(super) fn teach_all(&mut self, at: PartitionRef, slot: &mut Slot) {
-        let Some(lead) = slot.held.as_ref().and_then(|h| h.lead.as_ref()) else {
-            return;
-        };
-        let ids: Vec<MemberId> = lead
+    pub(super) fn teach_all(&mut self, cx: &mut Context) {
+        let ids: Vec<MemberId> = self
+            .lead
             .links
             .iter()
             .filter(|(_, l)| l.teaching.is_some())
             .map(|(id, _)| *id)
             .collect();
         for id in ids {
-            self.teach(at, slot, id);
-            self.admit(at, slot, id);
+            self.teach(cx, id);
+            self.admit(cx, id);
         }
     }
 
     /// Takes the next step for one learner.
-    pub(super) fn teach(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
-        let now = self.now;
-        let silent = self.limits.copy_silent_max * SILENT_FACTOR;
-        let unready = self.limits.copy_silent_max * UNREADY_FACTOR;
-        let Some(held) = &mut slot.held else { return };
-        let Held {
-            lead: Some(lead),
-            log,
-            store,
-            epoch,
-            clock,
-            ..
-        } = &mut **held
-        else {
-            return;
-        };
-        let epoch = *epoch;
-        let Some(link) = lead.links.get_mut(&id) else {
+    pub(super) fn teach(&mut self, cx: &mut Context, id: MemberId) {
+        let now = cx.now;
+        let silent = cx.limits.copy_silent_max * SILENT_FACTOR;
+        let unready = cx.limits.copy_silent_max * UNREADY_FACTOR;
+        let Some(link) = self.lead.links.get_mut(&id) else {
             return;
         };
         let Some(teaching) = &mut link.teaching else {
@@ -590,21 +657,21 @@ impl Core {
         match teaching.phase {
             Phase::Queued => {
                 let late = now.since(teaching.progress) > unready;
-                if teaching.failures >= FAILURES_MAX || late && !self.peers.up(id) {
-                    self.abandon(at, slot, id);
-                } else if teaching.refusals >= REFUSALS_MAX || late && !self.has_room(at, slot, id)
-                {
-                    self.give_up_learner(at, slot, id, epoch, InSyncChange::NoRoom);
+                if teaching.failures >= FAILURES_MAX || late && !cx.peers.up(id) {
+                    self.abandon(cx, id);
+                } else if teaching.refusals >= REFUSALS_MAX || late && !self.has_room(cx, id) {
+                    self.give_up_learner(cx, id, InSyncChange::NoRoom);
                 } else {
-                    self.start_teaching(at, slot, id);
+                    self.start_teaching(cx, id);
                 }
                 return;
             }
             Phase::Chunks => {
-                if teaching.unacked.len() < self.limits.chunks_in_flight
+                if teaching.unacked.len() < cx.limits.chunks_in_flight
                     && !std::mem::replace(&mut teaching.queued, true)
                 {
-                    self.to_copy.push_back((at, id));
+                    cx.copying.to_copy.push_back((self.at, id));
+                    cx.timers.want(Duty::Copy);
                 }
                 if teaching.queued {
                     // The learner waits for this node, not this node for it.
@@ -616,25 +683,25 @@ impl Core {
                 if teaching.begins < BEGINS_MAX
                     && now.since(teaching.progress) > BEGIN_AGAIN * (1 << teaching.begins) =>
             {
-                return self.continue_teaching(at, slot, id);
+                return self.continue_teaching(cx, id);
             }
-            Phase::Continuing if teaching.begins >= BEGINS_MAX && self.peers.up(id) => {
-                return self.start_teaching(at, slot, id);
+            Phase::Continuing if teaching.begins >= BEGINS_MAX && cx.peers.up(id) => {
+                return self.start_teaching(cx, id);
             }
             // In order with the log, so the learner compares at exactly this sequence.
-            Phase::Comparable if !summed(store, teaching.sum, &mut self.worked) => {
-                self.timers.insert((now + Duration::from_millis(1), at));
+            Phase::Comparable if !summed(self.store, teaching.sum, &mut cx.worked) => {
+                cx.timers.wake(self.at, now + Duration::from_millis(1));
             }
-            Phase::Comparable if link.next == log.last() + 1 => {
-                if let Some(sum) = store.sum(teaching.sum) {
-                    teaching.compared = Some(log.last());
-                    let (session, seq) = (teaching.session, log.last());
-                    let clock = clock.advance(now);
-                    self.peers.send(
+            Phase::Comparable if link.next == self.log.last() + 1 => {
+                if let Some(sum) = self.store.sum(teaching.sum) {
+                    teaching.compared = Some(self.log.last());
+                    let (session, seq) = (teaching.session, self.log.last());
+                    let clock = self.clock.advance(now);
+                    cx.peers.send(
                         id,
                         Lane::Calls,
                         &Frame::Compare {
-                            at,
+                            at: self.at,
                             session,
                             seq,
                             sum,
@@ -650,7 +717,7 @@ impl Core {
                 if teaching.begins < BEGINS_MAX
                     && now.since(teaching.progress) > BEGIN_AGAIN * (1 << teaching.begins) =>
             {
-                return self.start_teaching(at, slot, id);
+                return self.start_teaching(cx, id);
             }
             Phase::Begun
             | Phase::Resuming
@@ -662,32 +729,21 @@ impl Core {
             | Phase::Admitting(_) => {}
         }
         // If the link is slow, snapshots of other partitions come in between.
-        let progress = teaching.progress.max(self.peers.copied_at(id));
+        let progress = teaching.progress.max(cx.peers.copied_at(id));
         if !teaching.verified() && now.since(progress) > silent {
-            self.give_up_learner(at, slot, id, epoch, InSyncChange::Abandon);
+            self.give_up_learner(cx, id, InSyncChange::Abandon);
         }
-    }
-
-    /// The size of a snapshot's parts at this pace.
-    fn chunk_bytes(&self) -> usize {
-        self.limits.chunk_bytes.min(self.pace.part())
     }
 
     /// Sends the next part of a snapshot, and after the last one its end. Then other snapshots have
     /// their turn.
-    pub(super) fn send_chunk(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
-        let Some(held) = &mut slot.held else { return };
-        let Held {
-            lead: Some(lead),
-            log,
-            store,
-            dedup,
-            ..
-        } = &mut **held
+    pub(super) fn send_chunk(&mut self, cx: &mut Context, id: MemberId) {
+        let Some(teaching) = self
+            .lead
+            .links
+            .get_mut(&id)
+            .and_then(|l| l.teaching.as_mut())
         else {
-            return;
-        };
-        let Some(teaching) = lead.links.get_mut(&id).and_then(|l| l.teaching.as_mut()) else {
             return;
         };
         if !std::mem::take(&mut teaching.queued) || teaching.phase != Phase::Chunks {
@@ -695,34 +751,50 @@ impl Core {
         }
         let (session, sum) = (teaching.session, teaching.sum);
         let mut following =
-            Ahead::of(store.following(&teaching.cursor).take(CHUNK_ENTRIES)).peekable();
+            Ahead::of(self.store.following(&teaching.cursor).take(CHUNK_ENTRIES)).peekable();
         if following.peek().is_none() {
-            for (origin, finished, applied) in
-                dedup.all().filter(|_| !broken(&mutant::SNAPSHOT_FORGETS))
+            for (origin, finished, applied) in self
+                .dedup
+                .all()
+                .filter(|_| !broken(&mutant::SNAPSHOT_FORGETS))
             {
                 // One record at a time: an outcome may be as large as a value.
                 for record in applied {
                     let dedup = vec![(origin, finished, vec![record.clone()])];
-                    self.peers
-                        .send(id, Lane::Bulk, &Frame::Outcomes { at, session, dedup });
+                    cx.peers.send(
+                        id,
+                        Lane::Bulk,
+                        &Frame::Outcomes {
+                            at: self.at,
+                            session,
+                            dedup,
+                        },
+                    );
                 }
                 let dedup = vec![(origin, finished, Vec::new())];
-                self.peers
-                    .send(id, Lane::Bulk, &Frame::Outcomes { at, session, dedup });
+                cx.peers.send(
+                    id,
+                    Lane::Bulk,
+                    &Frame::Outcomes {
+                        at: self.at,
+                        session,
+                        dedup,
+                    },
+                );
             }
             let finish = Frame::Finish {
-                at,
+                at: self.at,
                 session,
                 chunks: teaching.sent,
-                seq: log.last(),
+                seq: self.log.last(),
             };
-            self.peers.send(id, Lane::Bulk, &finish);
+            cx.peers.send(id, Lane::Bulk, &finish);
             teaching.phase = Phase::Finishing;
             fault::pass(Point::SourceFinishes);
             return;
         }
-        let most = self.chunk_bytes();
-        let Some(out) = self.peers.out(id, Lane::Bulk) else {
+        let most = cx.chunk_bytes();
+        let Some(out) = cx.peers.out(id, Lane::Bulk) else {
             return;
         };
         teaching.sent += 1;
@@ -732,9 +804,9 @@ impl Core {
         let (mut taken, mut bytes, mut last) = (0, 0, None);
         frame::chunk(
             out,
-            at,
+            self.at,
             (session, teaching.sent),
-            most.min(store.bytes()),
+            most.min(self.store.bytes()),
             |out| {
                 let begin = out.mark();
                 for (map, entry) in following {
@@ -751,57 +823,53 @@ impl Core {
         teaching.cursor = last.map(|(map, entry)| (map, entry.key().into()));
         teaching.total.keys += taken as u64;
         teaching.total.bytes += bytes as u64;
-        self.pace.sent(bytes);
+        cx.copying.pace.sent(bytes);
         fault::pass(Point::SourceSends);
-        let _ = store.advance_sum(sum, taken);
+        let _ = self.store.advance_sum(sum, taken);
         // The bytes are written, and read once more for the checksum.
-        self.worked += 2 * (bytes + taken * ENTRY_WORK);
-        self.stats.snapshot_bytes += bytes as u64;
-        if teaching.unacked.len() < self.limits.chunks_in_flight {
+        cx.worked += 2 * (bytes + taken * ENTRY_WORK);
+        cx.stats.snapshot_bytes += bytes as u64;
+        if teaching.unacked.len() < cx.limits.chunks_in_flight {
             teaching.queued = true;
-            self.to_copy.push_back((at, id));
+            cx.copying.to_copy.push_back((self.at, id));
+            cx.timers.want(Duty::Copy);
         }
     }
 
-    fn abandon(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
-        if let Some(epoch) = slot.held.as_ref().map(|h| h.epoch) {
-            self.give_up_learner(at, slot, id, epoch, InSyncChange::Abandon);
-        }
+    fn abandon(&mut self, cx: &mut Context, id: MemberId) {
+        self.give_up_learner(cx, id, InSyncChange::Abandon);
     }
 
     fn give_up_learner(
         &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
+        cx: &mut Context,
         id: MemberId,
-        epoch: Epoch,
         why: impl FnOnce(MemberId) -> InSyncChange,
     ) {
-        let Some(teaching) = teaching(slot, id) else {
+        let Some(teaching) = self.teaching(id) else {
             return;
         };
-        if self.now < teaching.ask_at {
+        if cx.now < teaching.ask_at {
             return;
         }
         teaching.asks += 1;
         let asks = teaching.asks;
-        let pause = self.backoff(Duration::from_millis(200), Duration::from_secs(2), asks);
-        if let Some(teaching) = self::teaching(slot, id) {
-            teaching.ask_at = self.now + pause;
+        let pause = cx.backoff(Duration::from_millis(200), Duration::from_secs(2), asks);
+        if let Some(teaching) = self.teaching(id) {
+            teaching.ask_at = cx.now + pause;
         }
-        self.ask(at, epoch, why(id.member()));
+        cx.outbox.ask(self.at, self.epoch, why(id.member()));
     }
 
     /// The learner has received a chunk.
     pub(super) fn chunk_acked(
         &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
+        cx: &mut Context,
         from: MemberId,
         (session, index): (u32, u32),
     ) {
-        let now = self.now;
-        let Some(teaching) = teaching(slot, from).filter(|t| t.session == session) else {
+        let now = cx.now;
+        let Some(teaching) = self.teaching(from).filter(|t| t.session == session) else {
             return;
         };
         // Earlier chunks have arrived as well: they come in order.
@@ -814,31 +882,22 @@ impl Core {
             .min(teaching.unacked.len());
         teaching.unacked.drain(..done);
         teaching.progress = now;
-        self.peers.note_copied(from, now);
-        self.teach(at, slot, from);
+        cx.peers.note_copied(from, now);
+        self.teach(cx, from);
     }
 
     /// The connection was lost, or another epoch began. Asks the learner how much has arrived.
-    pub(super) fn continue_teaching(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
-        let now = self.now;
-        let Some(held) = &mut slot.held else { return };
-        let Held {
-            lead: Some(lead),
-            epoch,
-            ..
-        } = &mut **held
-        else {
-            return;
-        };
-        let serves = lead.open && lead.serving;
-        let Some(link) = lead.links.get_mut(&id) else {
+    pub(super) fn continue_teaching(&mut self, cx: &mut Context, id: MemberId) {
+        let now = cx.now;
+        let serves = self.lead.open && self.lead.serving;
+        let Some(link) = self.lead.links.get_mut(&id) else {
             return;
         };
         let Some(teaching) = &mut link.teaching else {
             return;
         };
         if !serves || !teaching.may_continue() {
-            return self.start_teaching(at, slot, id);
+            return self.start_teaching(cx, id);
         }
         if teaching.phase != Phase::Continuing {
             teaching.begins = 0;
@@ -847,17 +906,13 @@ impl Core {
         teaching.begins += 1;
         teaching.progress = now;
         link.aligned = false;
-        let free = self.next_session;
-        if teaching.next.is_none() {
-            self.next_session = free.wrapping_add(1).max(1);
-        }
-        let next = *teaching.next.get_or_insert(free);
-        self.peers.send(
+        let next = *teaching.next.get_or_insert_with(|| cx.copying.session());
+        cx.peers.send(
             id,
             Lane::Calls,
             &Frame::Continue {
-                at,
-                epoch: *epoch,
+                at: self.at,
+                epoch: self.epoch,
                 session: teaching.session,
                 next,
             },
@@ -868,23 +923,13 @@ impl Core {
     /// that is all). `None`: it does not know the snapshot.
     pub(super) fn arrived_there(
         &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
+        cx: &mut Context,
         from: MemberId,
         session: u32,
         has: Option<(u32, u64, bool)>,
     ) {
-        let now = self.now;
-        let Some(held) = &mut slot.held else { return };
-        let Held {
-            lead: Some(lead),
-            log,
-            ..
-        } = &mut **held
-        else {
-            return;
-        };
-        let Some(link) = lead.links.get_mut(&from) else {
+        let now = cx.now;
+        let Some(link) = self.lead.links.get_mut(&from) else {
             return;
         };
         let Some(teaching) = link
@@ -897,11 +942,11 @@ impl Core {
         let unacked = u32::try_from(teaching.unacked.len()).unwrap_or(u32::MAX);
         let known = has.filter(|(chunks, seq, _)| {
             (teaching.sent.saturating_sub(unacked)..=teaching.sent).contains(chunks)
-                && *seq >= log.base()
-                && *seq <= log.last()
+                && *seq >= self.log.base()
+                && *seq <= self.log.last()
         });
         let Some((chunks, seq, finished)) = known else {
-            return self.start_teaching(at, slot, from);
+            return self.start_teaching(cx, from);
         };
         let arrived = teaching.unacked.len() - (teaching.sent - chunks) as usize;
         if let Some((cursor, total)) = teaching
@@ -927,51 +972,22 @@ impl Core {
         link.acked = seq;
         link.next = seq + 1;
         link.stalled = None;
-        self.stats.continued += 1;
-        self.teach(at, slot, from);
-        self.stream(at, slot, from);
-    }
-
-    /// Acknowledges chunks that have arrived, as fast as the pace allows. They count as taken by
-    /// that, because each ack lets another chunk come: if all waiting acks were sent together, all
-    /// the next chunks would come together.
-    pub(super) fn ack_chunks(&mut self, now: Time) {
-        while let Some(&LateAck {
-            from,
-            at,
-            session,
-            index,
-            bytes,
-        }) = self.late_acks.front()
-        {
-            if let Err(next) = self.pace.may_take(now) {
-                self.ack_at = next;
-                return;
-            }
-            self.late_acks.pop_front();
-            self.pace.taken(bytes);
-            self.peers
-                .send(from, Lane::Calls, &Frame::ChunkAck { at, session, index });
-        }
+        cx.stats.continued += 1;
+        self.teach(cx, from);
+        self.stream(cx, from);
     }
 
     /// The learner has received everything.
-    pub(super) fn finished(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        from: MemberId,
-        session: u32,
-    ) {
-        let now = self.now;
-        let Some(teaching) = teaching(slot, from).filter(|t| t.session == session) else {
+    pub(super) fn finished(&mut self, cx: &mut Context, from: MemberId, session: u32) {
+        let now = cx.now;
+        let Some(teaching) = self.teaching(from).filter(|t| t.session == session) else {
             return;
         };
         match teaching.phase {
             Phase::Finishing => {
                 teaching.phase = Phase::Comparable;
                 teaching.progress = now;
-                self.teach(at, slot, from);
+                self.teach(cx, from);
             }
             // The learner was not at the sequence of the checksum, because it refused entries of an
             // epoch that only one of the two knew. It is asked again at the next upkeep.
@@ -981,17 +997,12 @@ impl Core {
     }
 
     /// The learner has compared the checksums.
-    pub(super) fn verdict(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        from: MemberId,
-        session: u32,
-        equal: bool,
-    ) {
-        let now = self.now;
-        let lacks = slot.is_repaired(&self.leaving);
-        let Some(teaching) = teaching(slot, from).filter(|t| t.session == session && !t.verified())
+    pub(super) fn verdict(&mut self, cx: &mut Context, from: MemberId, session: u32, equal: bool) {
+        let (now, at) = (cx.now, self.at);
+        let lacks = self.is_repaired(&cx.tables.leaving);
+        let Some(teaching) = self
+            .teaching(from)
+            .filter(|t| t.session == session && !t.verified())
         else {
             return;
         };
@@ -1012,23 +1023,21 @@ impl Core {
         if let Some(seq) = compared.filter(|_| equal) {
             teaching.phase = Phase::Verified(seq);
             let sum = teaching.sum;
-            self.stats.caught_up += u64::from(teaching.resumed);
-            self.copying.end(lacks);
-            if let Some(held) = &mut slot.held {
-                held.store.end_sum(sum);
-            }
-            self.admit(at, slot, from);
+            cx.stats.caught_up += u64::from(teaching.resumed);
+            cx.copying.end(lacks);
+            cx.timers.set(Duty::Begin, now);
+            self.store.end_sum(sum);
+            self.admit(cx, from);
         } else {
             teaching.failures += 1;
             teaching.whole = true;
-            self.stats.checksum_mismatches += 1;
-            self.requests
-                .push_back(Request::Differed(at, from.member()));
+            cx.stats.checksum_mismatches += 1;
+            cx.outbox.push(Request::Differed(at, from.member()));
             if teaching.failures >= FAILURES_MAX {
                 teaching.phase = Phase::Queued;
-                self.abandon(at, slot, from);
+                self.abandon(cx, from);
             } else {
-                self.start_teaching(at, slot, from);
+                self.start_teaching(cx, from);
             }
         }
     }
@@ -1036,23 +1045,12 @@ impl Core {
     /// Asks for the admission of a verified learner, once it has everything that is committed and
     /// the compared sequence is committed. From then on its ack is required, until another epoch is
     /// installed (rule 7).
-    pub(super) fn admit(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
-        let now = self.now;
-        let Some(held) = &mut slot.held else { return };
-        let Held {
-            lead: Some(lead),
-            log,
-            epoch,
-            ..
-        } = &mut **held
-        else {
-            return;
-        };
-        if !lead.open || !lead.serving {
+    pub(super) fn admit(&mut self, cx: &mut Context, id: MemberId) {
+        let now = cx.now;
+        if !self.lead.open || !self.lead.serving {
             return;
         }
-        let epoch = *epoch;
-        let Some(link) = lead.links.get_mut(&id) else {
+        let Some(link) = self.lead.links.get_mut(&id) else {
             return;
         };
         let Some(teaching) = &mut link.teaching else {
@@ -1062,9 +1060,9 @@ impl Core {
             // From here on, no entry is committed without the learner: otherwise it would never
             // have all of them while writes go on.
             Phase::Verified(seq)
-                if link.acked.min(log.committed()) >= seq
-                    && log.bytes_between(link.acked, log.committed()) <= ADMITTED_LAG
-                    && self.peers.up(id) =>
+                if link.acked.min(self.log.committed()) >= seq
+                    && self.log.bytes_between(link.acked, self.log.committed()) <= ADMITTED_LAG
+                    && cx.peers.up(id) =>
             {
                 link.required = !broken(&mutant::ADMITS_UNREQUIRED);
                 link.stalled = None;
@@ -1079,61 +1077,42 @@ impl Core {
         let silent = link
             .stalled
             .as_mut()
-            .is_some_and(|wait| self.peers.silence(id, wait, now) > self.limits.copy_silent_max);
-        if link.acked < log.committed() || now < teaching.ask_at || silent {
+            .is_some_and(|wait| cx.peers.silence(id, wait, now) > cx.limits.copy_silent_max);
+        if link.acked < self.log.committed() || now < teaching.ask_at || silent {
             return;
         }
         teaching.asks += 1;
         let asks = teaching.asks;
-        let pause = self.backoff(Duration::from_millis(200), Duration::from_secs(2), asks);
-        if let Some(teaching) = self::teaching(slot, id) {
+        let pause = cx.backoff(Duration::from_millis(200), Duration::from_secs(2), asks);
+        if let Some(teaching) = self.teaching(id) {
             teaching.ask_at = now + pause;
         }
-        self.ask(at, epoch, InSyncChange::Admit(id.member()));
+        cx.outbox
+            .ask(self.at, self.epoch, InSyncChange::Admit(id.member()));
         fault::pass(Point::SourceAdmits);
     }
-}
 
-/// Whether a snapshot has not begun.
-fn waits(slot: &Slot, id: MemberId) -> bool {
-    let link = slot
-        .held
-        .as_ref()
-        .and_then(|h| h.lead.as_ref())
-        .and_then(|l| l.links.get(&id));
-    link.and_then(|l| l.teaching.as_ref())
-        .is_some_and(|t| t.phase == Phase::Queued)
-}
-
-/// Until its turn comes again, no checksum is built for it, however long that takes.
-fn unbegin(slot: &mut Slot, id: MemberId) {
-    let Some(held) = &mut slot.held else { return };
-    let Held {
-        lead: Some(lead),
-        store,
-        ..
-    } = &mut **held
-    else {
-        return;
-    };
-    let Some(link) = lead.links.get_mut(&id) else {
-        return;
-    };
-    link.aligned = false;
-    if let Some(teaching) = &link.teaching {
-        store.end_sum(teaching.sum);
+    /// Whether a snapshot has not begun.
+    fn waits(&self, id: MemberId) -> bool {
+        let link = self.lead.links.get(&id);
+        link.and_then(|l| l.teaching.as_ref())
+            .is_some_and(|t| t.phase == Phase::Queued)
     }
-}
 
-fn teaching(slot: &mut Slot, id: MemberId) -> Option<&mut Teaching> {
-    slot.held
-        .as_mut()?
-        .lead
-        .as_mut()?
-        .links
-        .get_mut(&id)?
-        .teaching
-        .as_mut()
+    /// Until its turn comes again, no checksum is built for it, however long that takes.
+    fn unbegin(&mut self, id: MemberId) {
+        let Some(link) = self.lead.links.get_mut(&id) else {
+            return;
+        };
+        link.aligned = false;
+        if let Some(teaching) = &link.teaching {
+            self.store.end_sum(teaching.sum);
+        }
+    }
+
+    fn teaching(&mut self, id: MemberId) -> Option<&mut Teaching> {
+        self.lead.links.get_mut(&id)?.teaching.as_mut()
+    }
 }
 
 /// Builds a slice of a store's checksum. True once it is complete. The last slice counts as work,

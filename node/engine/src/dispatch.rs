@@ -1,37 +1,35 @@
 //! Decides about a call: it is executed here, sent to the primary, parked, answered, or given up.
 
+use super::api::{Lane, Malformed};
 use super::clients::Sending;
+use super::context::Context;
 use super::dedup::OpId;
 use super::entry::Entry;
 use super::forwarding::{Asker, Call, Executed, Source, Tried};
 use super::frame::{self, Forwarded, Frame};
 use super::op::{Action, Failure, Operation, Outcome, Work};
-use super::{Core, Lane, Malformed, Slot};
+use super::partition::Slot;
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_placement::{MapId, MemberId, PartitionRef};
 use std::collections::{BTreeSet, VecDeque};
 
-impl Core {
+impl Context {
     /// A call arrives: it is executed or sent at once, or parked behind those that came before it.
-    pub(super) fn take_call(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) {
-        self.outstanding += 1;
+    pub(super) fn take_call(&mut self, slot: &mut Slot, call: Call) {
+        self.callers.outstanding += 1;
         let overtakes = slot.calls.parked.is_empty()
             || (slot.serving() && !call.work.is_write() && slot.calls.may_overtake(&call.work));
         if !overtakes {
             slot.calls.parked.push_back(call);
-        } else if let Some(call) = self.dispatch(at, slot, call) {
+        } else if let Some(call) = self.dispatch(slot, call) {
             slot.calls.parked.push_back(call);
         }
     }
 
     /// Executes a call or sends it on. Gives it back if neither is possible now.
-    pub(super) fn dispatch(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        call: Call,
-    ) -> Option<Call> {
+    pub(super) fn dispatch(&mut self, slot: &mut Slot, call: Call) -> Option<Call> {
+        let at = slot.at;
         if let Source::Peer {
             member,
             lineage,
@@ -46,7 +44,7 @@ impl Core {
         {
             // It may have been applied in the lineage that is lost. Its origin answers it as soon
             // as it knows of the loss.
-            self.outstanding -= 1;
+            self.callers.outstanding -= 1;
             self.refuse(at, member, call.n, attempt);
             return None;
         }
@@ -54,7 +52,7 @@ impl Core {
             let takes = slot.serving()
                 && !(slot.still && call.work.is_write() && !broken(&mutant::WRITES_WHILE_RESHAPED));
             return if takes {
-                self.execute(at, slot, call)
+                self.execute(slot, call)
             } else {
                 Some(call)
             };
@@ -67,7 +65,7 @@ impl Core {
             if slot.accepted.as_ref().is_some_and(|a| a.primary == self.me) {
                 return Some(call);
             }
-            self.outstanding -= 1;
+            self.callers.outstanding -= 1;
             self.refuse(at, member, call.n, attempt);
             return None;
         }
@@ -84,7 +82,7 @@ impl Core {
                 Sending::Now => {}
                 Sending::Wait => return Some(call),
                 Sending::TooLarge => {
-                    self.answer(slot, at, call.asker(), Outcome::Failed(Failure::TooLarge));
+                    self.answer(slot, call.asker(), Outcome::Failed(Failure::TooLarge));
                     return None;
                 }
             }
@@ -92,7 +90,7 @@ impl Core {
         // Parked if the primary is not connected, or takes its bytes slower than they are sent.
         let Some(out) = self.peers.room(primary) else {
             if self.peers.up(primary) {
-                self.wait_for_room(at, slot, primary);
+                self.wait_for_room(slot, primary);
             }
             return Some(call);
         };
@@ -111,7 +109,7 @@ impl Core {
     }
 
     /// Executes or sends parked calls in order. Calls on one key never overtake each other.
-    pub(super) fn pump(&mut self, at: PartitionRef, slot: &mut Slot) {
+    pub(super) fn pump(&mut self, slot: &mut Slot) {
         if slot.calls.parked.is_empty() {
             return;
         }
@@ -121,12 +119,12 @@ impl Core {
         while let Some(call) = parked.pop_front() {
             let key = match &call.work {
                 Work::Key(op) => Some((op.map, op.key.clone())),
-                Work::Partition(_) => None,
+                Work::Partition(_) | Work::Transaction(_) => None,
             };
             let free = left.is_empty()
                 || (!call.work.is_write() && key.as_ref().is_some_and(|k| !blocked.contains(k)));
             let refused = if free && (left.is_empty() || slot.serving()) {
-                self.dispatch(at, slot, call)
+                self.dispatch(slot, call)
             } else {
                 Some(call)
             };
@@ -136,8 +134,8 @@ impl Core {
                     Some(key) if slot.serving() => {
                         blocked.insert(key);
                     }
-                    // All others wait behind a call on the whole partition, or because no member
-                    // serves them.
+                    // All others wait behind a call on the whole partition or on several keys, or
+                    // because no member serves them.
                     _ => {
                         left.append(&mut parked);
                         break;
@@ -163,6 +161,12 @@ impl Core {
             Work::Key(op) if op.keyspace == at.keyspace => self.belongs(at, op.map, &op.key),
             Work::Key(_) => Some(false),
             Work::Partition(op) => Some(op.keyspace == at.keyspace && op.partition == at.partition),
+            Work::Transaction(transaction) if transaction.is_sound(at.keyspace) => {
+                transaction.keys().try_fold(true, |all, (map, key)| {
+                    Some(self.belongs(at, map, key)? && all)
+                })
+            }
+            Work::Transaction(_) => Some(false),
         };
         if before.is_some_and(|before| before <= forwarded.n) {
             return Err(Malformed("an operation that names itself as a later write"));
@@ -215,7 +219,7 @@ impl Core {
         before: Option<u64>,
         work: Work,
     ) {
-        let Forwarded { at, n, .. } = *forwarded;
+        let n = forwarded.n;
         let source = Source::of_forwarded(peer, forwarded);
         let tried = before.map(|n| {
             Box::new(Tried {
@@ -225,7 +229,6 @@ impl Core {
         });
         let until = self.now + self.limits.park;
         self.take_call(
-            at,
             slot,
             Call {
                 source,
@@ -238,24 +241,14 @@ impl Core {
             },
         );
         if peer.is_client() {
-            self.park_only_small(at, slot, peer);
+            self.park_only_small(slot, peer);
         }
     }
 
-    /// Whether a key belongs to this partition, whose range never changes. `None` if no table names
-    /// the partition.
+    /// Whether a key belongs to this partition. `None` if no table names the partition.
     fn belongs(&self, at: PartitionRef, map: MapId, key: &[u8]) -> Option<bool> {
-        let view = self.view.as_ref()?;
-        let tables = [&view.installed, &view.accepted]
-            .into_iter()
-            .filter_map(|table| table.keyspace(at.keyspace));
-        let keyspace = tables
-            .into_iter()
-            .find(|k| k.partition(at.partition).is_some())?;
-        Some(
-            key.len() <= self.limits.key_bytes_max
-                && keyspace.partition_of(map, key) == Some(at.partition),
-        )
+        let belongs = self.tables.belongs(at, map, key)?;
+        Some(belongs && key.len() <= self.limits.key_bytes_max)
     }
 
     /// Whether a peer's operation is accepted. If not, it was refused, or belongs to a refused
@@ -307,7 +300,7 @@ impl Core {
         // A peer may have as many calls here as the callers of this node: twice the limit bounds
         // both together. Clients leave room for members.
         let shares = if peer.is_client() { 1 } else { 2 };
-        if self.outstanding >= self.limits.waiting_max.saturating_mul(shares) {
+        if self.callers.outstanding >= self.limits.waiting_max.saturating_mul(shares) {
             self.peers.send(
                 peer,
                 Lane::Calls,
@@ -325,17 +318,13 @@ impl Core {
 
     /// Drops calls of peers, which are not answered here.
     pub(super) fn retain_parked(&mut self, slot: &mut Slot, keep: impl Fn(&Call) -> bool) {
-        self.outstanding -= slot.calls.retain(keep);
+        self.callers.outstanding -= slot.calls.retain(keep);
     }
 
     /// Whether operations of this process are accepted: those of members and of clients.
     pub(super) fn may_ask(&self, id: MemberId) -> bool {
         let member = id.member();
-        id.is_client()
-            || broken(&mutant::TAKES_STRANGERS)
-            || self.view.as_ref().is_some_and(|v| {
-                v.installed.member(member).is_some() || v.accepted.member(member).is_some()
-            })
+        id.is_client() || broken(&mutant::TAKES_STRANGERS) || self.tables.name_member(member)
     }
 
     /// This node does not serve the partition: the peer sends this call and the following ones to
@@ -350,91 +339,81 @@ impl Core {
     }
 
     /// Gives a call its outcome, for good.
-    pub(super) fn answer(
-        &mut self,
-        slot: &mut Slot,
-        at: PartitionRef,
-        asker: Asker,
-        outcome: Outcome,
-    ) {
-        self.outstanding -= 1;
+    pub(super) fn answer(&mut self, slot: &mut Slot, asker: Asker, outcome: Outcome) {
+        let at = slot.at;
+        self.callers.outstanding -= 1;
         match asker.source {
             Source::Local(token) => {
                 if asker.write {
                     slot.calls.finish(asker.n);
                 }
-                self.outcomes.push_back((token, outcome));
+                self.callers.answer(token, outcome);
             }
             Source::Peer {
                 member, attempt, ..
             } => self.peers.answer(member, at, (asker.n, attempt), outcome),
         }
-        if self.outstanding == 0 && self.outcomes.is_empty() {
-            self.forgotten.clear();
+        if self.callers.is_idle() {
+            self.callers.forget_none();
         }
     }
 
     /// A call that was sent in this attempt was answered.
-    pub(super) fn replied(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        (n, attempt): (u64, u32),
-        outcome: Outcome,
-    ) {
+    pub(super) fn replied(&mut self, slot: &mut Slot, (n, attempt): (u64, u32), outcome: Outcome) {
         let Some(mut call) = slot.calls.take(n, attempt) else {
             return;
         };
         slot.calls.refusals = 0;
         if outcome == Outcome::Failed(Failure::Overloaded) && call.maybe && call.work.is_write() {
             // The peer that answers so has not checked whether the call is applied.
-            self.answer(slot, at, call.asker(), Outcome::Failed(Failure::Unknown));
+            self.answer(slot, call.asker(), Outcome::Failed(Failure::Unknown));
         } else if outcome != Outcome::Failed(Failure::Overtaken) {
-            self.answer(slot, at, call.asker(), outcome);
+            self.answer(slot, call.asker(), outcome);
         } else if let Some(outcome) = call.take_outcome() {
-            self.answer(slot, at, call.asker(), outcome);
+            self.answer(slot, call.asker(), outcome);
         } else {
             self.leave_to_caller(slot, call);
         }
-        self.pump(at, slot);
+        self.pump(slot);
     }
 
     /// A local call was executed and changed nothing, and its outcome is lost. Its caller decides
     /// whether to ask again.
     pub(super) fn leave_to_caller(&mut self, slot: &mut Slot, call: Call) {
-        self.outstanding -= 1;
+        self.callers.outstanding -= 1;
         if call.work.is_write() {
             slot.calls.finish(call.n);
         }
-        self.overtaken
-            .extend(call.source.token().map(|token| (token, call.work)));
+        if let Some(token) = call.source.token() {
+            self.callers.leave(token, call.work);
+        }
     }
 
     /// Gives up the calls that had waited long enough when this look at the partitions began.
-    pub(super) fn give_up(&mut self, at: PartitionRef, slot: &mut Slot) {
-        let now = self.gives_up_to;
+    pub(super) fn give_up(&mut self, slot: &mut Slot) {
+        let now = self.rounds.gives_up_to;
         if slot.crowded_by.is_some() && slot.serving() {
-            self.give_up_crowded(at, slot);
+            self.give_up_crowded(slot);
         }
         if !slot.calls.all().any(|(_, until)| until <= now) {
             return;
         }
         let (parked, sent, waiting) = slot.calls.take_late(now);
         for call in parked {
-            self.fail(at, slot, call.asker(), call.maybe);
+            self.fail(slot, call.asker(), call.maybe);
         }
         for call in sent {
-            self.fail(at, slot, call.asker(), true);
+            self.fail(slot, call.asker(), true);
         }
         for executed in waiting {
-            self.fail_executed(at, slot, executed);
+            self.fail_executed(slot, executed);
         }
     }
 
     /// Writes that waited long enough for a crowded copy are refused as overload: the partition
     /// works, and the writes were not executed. Writes of peers are refused early enough for their
     /// origins to hear of it before they give up.
-    fn give_up_crowded(&mut self, at: PartitionRef, slot: &mut Slot) {
+    fn give_up_crowded(&mut self, slot: &mut Slot) {
         let (now, soon) = (self.now, self.now + self.limits.park / 5);
         let late = |call: &Call| {
             let due = if call.source.peer().is_some() {
@@ -452,28 +431,27 @@ impl Core {
             .partition::<Vec<Call>, _>(late);
         slot.calls.parked = left.into();
         for call in late {
-            self.answer(slot, at, call.asker(), Outcome::Failed(Failure::Overloaded));
+            self.answer(slot, call.asker(), Outcome::Failed(Failure::Overloaded));
         }
     }
 
-    pub(super) fn fail_executed(&mut self, at: PartitionRef, slot: &mut Slot, executed: Executed) {
+    pub(super) fn fail_executed(&mut self, slot: &mut Slot, executed: Executed) {
         if let Source::Peer { member, .. } = executed.asker.source {
             self.peers.disown(member, &executed.outcome);
         }
-        self.fail(at, slot, executed.asker, executed.logged || executed.maybe);
+        self.fail(slot, executed.asker, executed.logged || executed.maybe);
     }
 
     /// Gives up a call that may or may not be applied.
-    pub(super) fn fail(&mut self, at: PartitionRef, slot: &mut Slot, asker: Asker, maybe: bool) {
+    pub(super) fn fail(&mut self, slot: &mut Slot, asker: Asker, maybe: bool) {
         if let Source::Peer { .. } = asker.source {
             // Its origin gives up by itself, at about the same time.
-            self.outstanding -= 1;
+            self.callers.outstanding -= 1;
             return;
         }
-        self.pace.failed();
+        self.copying.pace.failed();
         self.answer(
             slot,
-            at,
             asker,
             Outcome::Failed(if asker.write && maybe {
                 Failure::Unknown

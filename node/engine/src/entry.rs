@@ -16,6 +16,8 @@ use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 use triomphe::{Arc, ThinArc};
 
+/// The work of an entry that is in no cache, in handled bytes.
+pub(super) const ENTRY_WORK: usize = 1024;
 /// The largest value that is stored beside its key. A larger one is copied in one go, which needs
 /// an allocation of its own.
 const INLINE_MAX: usize = 512;

@@ -15,7 +15,7 @@
 //! wait would evict far too much. For the same reason, a member that has not reported since the
 //! last check does not count.
 //!
-//! A write that finds a member full makes its own room (`Core::make_room`), so writes cannot outrun
+//! A write that finds a member full makes its own room (`Context::make_room`), so writes cannot outrun
 //! eviction, however fast they come. If its partition has nothing to evict, other partitions make
 //! room for it. They may be slower, so only a small part is lent meanwhile.
 //!
@@ -29,18 +29,21 @@
 //! make room, the next check treats the member as full, and evicts down to 88 %. It takes from each
 //! partition in proportion to its size.
 
+use super::context::Context;
 use super::execute::needed;
 use super::forwarding::{Call, Source};
 use super::frame::Headroom;
 use super::op::{Failure, Outcome};
+use super::partition::{Held, Slot};
+use super::rounds::UPKEEP;
+use super::shard::Shard;
 #[cfg(any(test, feature = "fuzz"))]
 use super::store::Key;
 use super::store::{Effect, Victim, Wanted};
-use super::upkeep::UPKEEP;
-use super::{Core, Held, PartitionRef, Shard, Slot};
+use super::timers::Duty;
 use doyen_gossip::Time;
 use doyen_placement::loads::FULL;
-use doyen_placement::{Eviction, MapId};
+use doyen_placement::{Eviction, MapId, PartitionRef};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -171,7 +174,6 @@ pub(super) struct Evicting {
     own: Pressure,
     /// The partitions whose turn it is, and how many keys of each.
     queue: VecDeque<(PartitionRef, usize)>,
-    next_step: Time,
     next_look: Time,
     /// A write has made room since the last check.
     pressed: bool,
@@ -194,7 +196,6 @@ impl Evicting {
         Self {
             own: Pressure::NONE,
             queue: VecDeque::new(),
-            next_step: now,
             next_look: now,
             pressed: false,
             sought: Time::ZERO,
@@ -202,11 +203,6 @@ impl Evicting {
             #[cfg(any(test, feature = "fuzz"))]
             gone: VecDeque::new(),
         }
-    }
-
-    /// When the next step is due.
-    pub(super) fn due(&self) -> Option<Time> {
-        (!self.queue.is_empty()).then_some(self.next_step)
     }
 }
 
@@ -257,35 +253,40 @@ pub(super) enum Made {
 impl Shard {
     /// Checks which members are full.
     pub(super) fn look_at_memory(&mut self, now: Time) {
-        let core = &mut self.core;
-        if now < core.evicting.next_look || core.me.is_client() {
+        let cx = &mut self.cx;
+        if now < cx.memory.evicting.next_look || cx.me.is_client() {
             return;
         }
-        core.evicting.next_look = now + LOOK;
+        cx.memory.evicting.next_look = now + LOOK;
         self.look_at_loose(now);
-        let core = &mut self.core;
+        let cx = &mut self.cx;
         // Every thread with primaries of that member's partitions does its part. For this member
         // itself, it is all that this thread leads.
-        let members = core.view.as_ref().map_or(1, |v| v.installed.members.len()) as u64;
-        let pressed = std::mem::take(&mut core.evicting.pressed);
-        for (at, bytes) in std::mem::take(&mut core.evicting.waiting) {
+        let members = cx
+            .tables
+            .view
+            .as_ref()
+            .map_or(1, |v| v.installed.members.len()) as u64;
+        let pressed = std::mem::take(&mut cx.memory.evicting.pressed);
+        for (at, bytes) in std::mem::take(&mut cx.memory.evicting.waiting) {
             let slot = self.slots.get(at);
             let waits = slot.filter(|slot| !slot.calls.parked.is_empty());
             if let Some(held) = waits.and_then(|slot| slot.held.as_deref()) {
-                core.evicting.own.lack(bytes);
-                held.copies().for_each(|id| core.peers.lack(id, bytes));
+                cx.memory.evicting.own.lack(bytes);
+                held.copies().for_each(|id| cx.peers.lack(id, bytes));
             }
         }
-        let room = core.headroom();
-        core.evicting.own.look(room, 1, pressed);
-        core.peers.look_at_memory(members, pressed);
-        if !core.has_excess() {
-            core.evicting.queue.clear();
+        let room = cx.headroom();
+        cx.memory.evicting.own.look(room, 1, pressed);
+        cx.peers.look_at_memory(members, pressed);
+        if !cx.has_excess() {
+            cx.memory.evicting.queue.clear();
+            cx.timers.cancel(Duty::Evict);
         }
-        if !core.has_excess() && now.since(core.evicting.sought) >= SURVEYS {
-            core.evicting.own.forget_survey();
-            core.peers.forget_survey();
-        } else if core.evicting.queue.is_empty() {
+        if !cx.has_excess() && now.since(cx.memory.evicting.sought) >= SURVEYS {
+            cx.memory.evicting.own.forget_survey();
+            cx.peers.forget_survey();
+        } else if cx.memory.evicting.queue.is_empty() {
             self.note_evictable();
         }
     }
@@ -293,79 +294,85 @@ impl Shard {
     /// Gives each partition its turn, in which it may lose keys, and notes for which members there
     /// are none.
     fn note_evictable(&mut self) {
-        let core = &mut self.core;
+        let cx = &mut self.cx;
         // The first turn goes to a random partition, in proportion to its keys. Often there is
         // little to do and the first does all of it: a partition that was always first would lose
         // everything.
         let (mut first, mut seen) = (0, 0);
         // The same among all, in case that each has too few keys for a turn.
         let (mut any, mut all) = (None, 0);
-        for (at, slot) in self.slots.iter() {
+        for slot in self.slots.iter() {
             let policy = slot.evicts_by();
             let held = slot.held.as_deref();
-            let Some(held) = held.filter(|held| core.evicts(held, policy)) else {
+            let Some(held) = held.filter(|held| cx.evicts(held, policy)) else {
                 continue;
             };
             let keys = held.store.evictable(policy);
             if keys == 0 {
                 continue;
             }
-            core.evicting.own.bears();
-            held.copies().for_each(|id| core.peers.bears(id));
-            if core.excess_of(held) == 0 {
+            cx.memory.evicting.own.bears();
+            held.copies().for_each(|id| cx.peers.bears(id));
+            if cx.excess_of(held) == 0 {
                 continue;
             }
             all += keys as u64;
-            if core.random() % all < keys as u64 {
-                any = Some(at);
+            if cx.random() % all < keys as u64 {
+                any = Some(slot.at);
             }
             // The fraction of a key is rounded at random.
-            let more = (core.random() % TURN_PART as u64) < (keys % TURN_PART) as u64;
+            let more = (cx.random() % TURN_PART as u64) < (keys % TURN_PART) as u64;
             let turn = keys / TURN_PART + usize::from(more);
             if turn > 0 {
                 seen += keys as u64;
-                if core.random() % seen < keys as u64 {
-                    first = core.evicting.queue.len();
+                if cx.random() % seen < keys as u64 {
+                    first = cx.memory.evicting.queue.len();
                 }
-                core.evicting.queue.push_back((at, turn));
+                cx.memory.evicting.queue.push_back((slot.at, turn));
             }
         }
-        core.evicting.own.end_survey(core.now);
-        core.peers.end_survey(core.now);
-        core.evicting.queue.rotate_left(first);
-        if core.evicting.queue.is_empty() {
-            core.evicting.queue.extend(any.map(|at| (at, 1)));
+        let evicting = &mut cx.memory.evicting;
+        evicting.own.end_survey(cx.now);
+        cx.peers.end_survey(cx.now);
+        evicting.queue.rotate_left(first);
+        if evicting.queue.is_empty() {
+            evicting.queue.extend(any.map(|at| (at, 1)));
+        }
+        if !evicting.queue.is_empty() {
+            cx.timers.want(Duty::Evict);
         }
     }
 
     /// Evicts some keys.
     pub(super) fn evict_due(&mut self, now: Time) {
-        if self.core.evicting.queue.is_empty() || now < self.core.evicting.next_step {
+        if !self.cx.timers.take(Duty::Evict, now) {
             return;
         }
-        self.core.evicting.next_step = now + PAUSE;
+        self.cx.timers.rest(Duty::Evict, now + PAUSE);
         let mut left = STEP;
         while left > 0
-            && let Some((at, turn)) = self.core.evicting.queue.pop_front()
+            && let Some((at, turn)) = self.cx.memory.evicting.queue.pop_front()
         {
             let Some(slot) = self.slots.get_mut(at) else {
                 continue;
             };
             let some = turn.min(left);
             if turn > some {
-                self.core.evicting.queue.push_front((at, turn - some));
+                self.cx.memory.evicting.queue.push_front((at, turn - some));
             }
-            self.core.evict_some(at, slot, some);
-            self.core.notice(at, slot);
+            self.cx.evict_some(slot, some);
+            self.cx.notice(slot);
             left -= some;
         }
-        if self.core.evicting.queue.is_empty() && self.core.has_excess() {
+        if !self.cx.memory.evicting.queue.is_empty() {
+            self.cx.timers.want(Duty::Evict);
+        } else if self.cx.has_excess() {
             self.note_evictable();
         }
     }
 }
 
-impl Core {
+impl Context {
     /// The memory that this thread has left.
     pub(super) fn headroom(&self) -> Headroom {
         let max = self.limits.memory_bytes_max;
@@ -377,7 +384,7 @@ impl Core {
     }
 
     fn has_excess(&self) -> bool {
-        self.evicting.own.excess() > 0 || self.peers.has_excess()
+        self.memory.evicting.own.excess() > 0 || self.peers.has_excess()
     }
 
     /// Whether this thread may evict keys of a partition: its policy allows it, all of it is here,
@@ -386,17 +393,17 @@ impl Core {
         policy != Eviction::None
             && self.used
             && held.store.is_whole()
-            && held.lead.as_ref().is_some_and(|l| l.open && l.serving)
+            && held.lead().is_some_and(|l| l.open && l.serving)
     }
 
     /// How much is too much at this member, or at one of the members with a copy of this partition.
     fn excess_of(&self, held: &Held) -> u64 {
         let copies = held.copies().map(|id| self.peers.excess(id));
-        copies.fold(self.evicting.own.excess(), u64::max)
+        copies.fold(self.memory.evicting.own.excess(), u64::max)
     }
 
     /// Evicts some keys of one partition.
-    fn evict_some(&mut self, at: PartitionRef, slot: &mut Slot, keys: usize) {
+    fn evict_some(&mut self, slot: &mut Slot, keys: usize) {
         let (policy, random) = (slot.evicts_by(), self.random());
         let Some(held) = slot
             .held
@@ -416,13 +423,13 @@ impl Core {
             random,
             None,
         );
-        self.evict(at, held, victims);
+        self.evict(held, victims);
         // Without copies, no ack will commit it.
-        self.advance(at, slot);
+        self.advance(slot);
     }
 
     /// Deletes keys, as logged effects without an operation.
-    fn evict(&mut self, at: PartitionRef, held: &mut Held, victims: Vec<Victim>) {
+    fn evict(&mut self, held: &mut Held, victims: Vec<Victim>) {
         for Victim {
             map,
             order,
@@ -432,20 +439,16 @@ impl Core {
         {
             #[cfg(any(test, feature = "fuzz"))]
             {
-                self.evicting.gone.truncate(GONE_MAX - 1);
-                self.evicting.gone.push_front((at, map, key.clone()));
+                self.memory.evicting.gone.truncate(GONE_MAX - 1);
+                self.memory
+                    .evicting
+                    .gone
+                    .push_front((held.at, map, key.clone()));
             }
-            self.log(
-                at,
-                held,
-                order,
-                Effect::Delete { map, key },
-                None,
-                Outcome::Ok,
-            );
+            self.log(held, order, Effect::Delete { map, key }, None, Outcome::Ok);
             self.stats.evicted += 1;
-            self.evicting.own.relieve(bytes);
-            for (id, _) in held.lead.iter().flat_map(|l| l.links.iter()) {
+            self.memory.evicting.own.relieve(bytes);
+            for (id, _) in held.lead().into_iter().flat_map(|l| l.links.iter()) {
                 self.peers.relieve(*id, bytes);
             }
         }
@@ -455,13 +458,13 @@ impl Core {
     /// any may be.
     pub(super) fn make_room(
         &mut self,
-        at: PartitionRef,
         held: &mut Held,
         policy: Eviction,
         key: (MapId, &[u8]),
         bytes: usize,
         room: Room,
     ) -> Made {
+        let at = held.at;
         // If memory is given back in a moment, a pause is better.
         let soon = self.settled_room(held, bytes) > room;
         if policy == Eviction::None {
@@ -473,7 +476,7 @@ impl Core {
         if too_large {
             return if soon { self.soon(at) } else { self.no_room() };
         }
-        self.evicting.sought = self.now;
+        self.memory.evicting.sought = self.now;
         // More deletions would only make it worse while earlier ones are not committed.
         let waits = room == Room::None && (soon || held.log.committed() < held.log.last());
         let mut evicted = 0;
@@ -486,8 +489,8 @@ impl Core {
             };
             let victims = held.store.victims(policy, wanted, random, Some(key));
             evicted = victims.len();
-            self.evicting.pressed |= evicted > 0;
-            self.evict(at, held, victims);
+            self.memory.evicting.pressed |= evicted > 0;
+            self.evict(held, victims);
         }
         let makes = evicted > 0 || waits;
         let hopeless = self.outlook(held, bytes).hopeless;
@@ -510,7 +513,7 @@ impl Core {
             let (room, under_way) = self.peers.said(id);
             (room, under_way, self.peers.pressure(id))
         });
-        let own = std::iter::once((self.headroom(), 0, self.evicting.own));
+        let own = std::iter::once((self.headroom(), 0, self.memory.evicting.own));
         let mut outlook = Outlook {
             full: false,
             hopeless: false,
@@ -540,12 +543,16 @@ impl Core {
     }
 
     fn wait_for_eviction(&mut self, at: PartitionRef, bytes: usize) -> Made {
-        self.evicting.waiting.insert(at, needed(bytes) as u64);
+        self.memory
+            .evicting
+            .waiting
+            .insert(at, needed(bytes) as u64);
         self.soon(at)
     }
 
-    fn soon(&mut self, at: PartitionRef) -> Made {
-        self.timers.insert((self.now + ROOM_PAUSE, at));
+    /// The calls of a partition wait a moment.
+    pub(super) fn soon(&mut self, at: PartitionRef) -> Made {
+        self.timers.wake(at, self.now + ROOM_PAUSE);
         Made::Soon
     }
 

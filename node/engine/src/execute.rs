@@ -1,16 +1,20 @@
 //! Executes operations at the primary: answers reads at once, logs writes, and waits until they are
 //! committed.
 
-use super::action::{self, Change, Context};
+use super::action::{self, Change};
+use super::api::{Request, Token};
+use super::context::Context;
 use super::dedup::{Known, OpId};
 use super::entry::Entry;
 use super::eviction::{Made, Room};
 use super::forwarding::{Again, Asker, Call, Executed, Source};
 use super::frame::{Forwarded, Headroom};
-use super::log::{Logged, RECORD_OVERHEAD};
-use super::op::{Failure, Outcome, PartitionAction, Work};
-use super::store::{ENTRY_OVERHEAD, Effect, Key};
-use super::{Core, Held, PartitionRef, Request, Slot, Token, scan};
+use super::log::{Log, Logged, RECORD_OVERHEAD};
+use super::op::{Failure, Outcome, PartitionAction, Transaction, Work};
+use super::partition::{Held, Slot};
+use super::rows::Rows;
+use super::scan;
+use super::store::{ENTRY_OVERHEAD, Effect, Key, Undo};
 use crate::mutant::{self, broken};
 use doyen_placement::{Eviction, MapId, MemberId};
 
@@ -35,26 +39,35 @@ enum Step {
 /// that small cannot keep a copy crowded for long.
 const SMALL_WRITE_PART: u64 = 8 << 10;
 
+/// How often a transaction is run at most before it waits for room.
+const ROOM_ATTEMPTS: usize = 3;
+
 /// About how much memory a write of so many bytes of key and value takes.
 pub(super) const fn needed(bytes: usize) -> usize {
     bytes + ENTRY_OVERHEAD + RECORD_OVERHEAD
 }
 
-impl Core {
+/// The sequence that must be committed before this may be read: the write that made the entry, or
+/// any that may have removed it.
+pub(super) fn read_at(found: Option<&Entry>, log: &Log) -> u64 {
+    match found {
+        Some(_) if broken(&mutant::READS_UNCOMMITTED) => 0,
+        Some(entry) => entry.version(),
+        None if broken(&mutant::READS_DELETIONS) => 0,
+        None => log.deleted(),
+    }
+}
+
+impl Context {
     /// Executes a call at its serving primary, or gives it back to be parked.
-    pub(super) fn execute(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        mut call: Call,
-    ) -> Option<Call> {
-        let step = self.step(at, slot, &call);
+    pub(super) fn execute(&mut self, slot: &mut Slot, mut call: Call) -> Option<Call> {
+        let step = self.step(slot, &call);
         match step {
             Step::Park => return Some(call),
             Step::Later => slot.calls.later.push_back(call),
-            Step::Refused(failure) => self.answer(slot, at, call.asker(), Outcome::Failed(failure)),
-            Step::Drop => self.outstanding -= 1,
-            Step::Overtaken(seq) => self.overtaken(at, slot, call, seq),
+            Step::Refused(failure) => self.answer(slot, call.asker(), Outcome::Failed(failure)),
+            Step::Drop => self.callers.outstanding -= 1,
+            Step::Overtaken(seq) => self.overtaken(slot, call, seq),
             Step::Done(outcome, seq, logged) => {
                 self.stats.executed += 1;
                 self.worked += outcome.bytes();
@@ -66,7 +79,7 @@ impl Core {
                 }
                 // What was known of it belongs to an earlier lineage.
                 call.tried = None;
-                self.wait(at, slot, Executed::of(call, seq, outcome, logged));
+                self.wait(slot, Executed::of(call, seq, outcome, logged));
             }
         }
         None
@@ -75,7 +88,7 @@ impl Core {
     /// A call that was sent again is overtaken: only its first outcome may hold. It holds once the
     /// later write is committed. Only the member that executed it, and no later primary, knows that
     /// outcome.
-    fn overtaken(&mut self, at: PartitionRef, slot: &mut Slot, mut call: Call, seq: u64) {
+    fn overtaken(&mut self, slot: &mut Slot, mut call: Call, seq: u64) {
         let outcome = match call.source {
             Source::Local(_) => match call.take_outcome() {
                 Some(outcome) => outcome,
@@ -83,23 +96,23 @@ impl Core {
             },
             Source::Peer { .. } => Outcome::Failed(Failure::Overtaken),
         };
-        self.wait(at, slot, Executed::of(call, seq, outcome, false));
+        self.wait(slot, Executed::of(call, seq, outcome, false));
     }
 
     /// The executed call waits until it is committed.
-    fn wait(&mut self, at: PartitionRef, slot: &mut Slot, executed: Executed) {
+    fn wait(&mut self, slot: &mut Slot, executed: Executed) {
+        let at = slot.at;
         let Some(held) = &slot.held else { return };
         if executed.seq <= held.log.committed() {
-            return self.ready.push_back((at, executed));
+            return self.callers.ready.push(at, executed, &mut self.timers);
         }
         let alone = held
-            .lead
-            .as_ref()
+            .lead()
             .is_none_or(|l| l.links.values().all(|l| !l.required));
         slot.calls.waiting.push_back(executed);
         if alone {
             // Without copies a write is committed as soon as it is logged.
-            self.advance(at, slot);
+            self.advance(slot);
         }
     }
 
@@ -108,7 +121,6 @@ impl Core {
     /// and value only into the entry.
     pub(super) fn set(
         &mut self,
-        at: PartitionRef,
         slot: &mut Slot,
         map: MapId,
         (key, value): (&[u8], &[u8]),
@@ -117,7 +129,7 @@ impl Core {
         if !self.is_clear(slot, key, value) {
             return false;
         }
-        let n = self.number();
+        let n = self.callers.number();
         slot.calls.begin(n);
         let id = OpId {
             origin: self.me,
@@ -131,7 +143,7 @@ impl Core {
         };
         let entry = Entry::new(key, value, 0, 0);
         let again = Again::Set(map, entry.clone());
-        self.put(at, slot, (map, entry), id, asker, again);
+        self.put(slot, (map, entry), id, asker, again);
         true
     }
 
@@ -145,7 +157,6 @@ impl Core {
         entry: Entry,
     ) -> Result<(), Entry> {
         let Forwarded {
-            at,
             lineage,
             n,
             finished,
@@ -170,7 +181,7 @@ impl Core {
             n,
             write: true,
         };
-        self.put(at, slot, (map, entry), id, asker, Again::ByPeer);
+        self.put(slot, (map, entry), id, asker, Again::ByPeer);
         Ok(())
     }
 
@@ -186,7 +197,7 @@ impl Core {
         let held = slot
             .held
             .as_deref()
-            .filter(|h| clear && h.lead.as_ref().is_some_and(|l| l.open));
+            .filter(|h| clear && h.lead().is_some_and(|l| l.open));
         let bytes = key.len() + value.len();
         let fits = |held: &Held| {
             self.room(held, bytes) == Room::Plenty && self.crowded_copy(held, bytes).is_none()
@@ -201,7 +212,7 @@ impl Core {
         if (bytes as u64) < self.limits.ahead_bytes_max / SMALL_WRITE_PART {
             return None;
         }
-        let links = &held.lead.as_ref()?.links;
+        let links = &held.lead()?.links;
         links
             .iter()
             .find(|(id, link)| link.required && self.peers.crowded(**id))
@@ -210,20 +221,16 @@ impl Core {
 
     /// Calls of a partition wait until a peer is not crowded any more. `Shard::admit` continues
     /// them.
-    pub(super) fn wait_for_room(&mut self, at: PartitionRef, slot: &mut Slot, peer: MemberId) {
+    pub(super) fn wait_for_room(&mut self, slot: &mut Slot, peer: MemberId) {
         self.peers.hold_back(peer);
         if slot.crowded_by.replace(peer) != Some(peer) {
-            let waiting = self.crowded.entry(peer).or_default();
-            if !waiting.contains(&at) {
-                waiting.push_back(at);
-            }
+            self.callers.wait_for(peer, slot.at);
         }
     }
 
     /// Writes an entry without further checks.
     fn put(
         &mut self,
-        at: PartitionRef,
         slot: &mut Slot,
         (map, entry): (MapId, Entry),
         id: OpId,
@@ -234,7 +241,7 @@ impl Core {
         let Some(held) = slot.held.as_deref_mut() else {
             return;
         };
-        self.outstanding += 1;
+        self.callers.outstanding += 1;
         self.stats.executed += 1;
         self.worked += entry.value().len();
         if held.meter.write(entry.key().len() + entry.value().len()) {
@@ -247,10 +254,9 @@ impl Core {
             entry,
             deadline: action::fresh(default_ttl_ms, (clock, self.unix_ms())),
         };
-        let seq = self.log(at, held, order, effect, Some(id), Outcome::Ok);
+        let seq = self.log(held, order, effect, Some(id), Outcome::Ok);
         let until = self.now + self.limits.park;
         self.wait(
-            at,
             slot,
             Executed {
                 asker,
@@ -265,14 +271,14 @@ impl Core {
         );
     }
 
-    fn step(&mut self, at: PartitionRef, slot: &mut Slot, call: &Call) -> Step {
+    fn step(&mut self, slot: &mut Slot, call: &Call) -> Step {
         let id = self.op_id(slot, call);
         let few = slot.has_too_few_copies();
         let (default_ttl_ms, eviction, still) = (slot.default_ttl_ms, slot.evicts_by(), slot.still);
         let Some(held) = slot.held.as_mut() else {
             return Step::Park;
         };
-        let Some(open) = held.lead.as_ref().map(|l| l.open) else {
+        let Some(open) = held.lead().map(|l| l.open) else {
             return Step::Park;
         };
         // After a reset the partition is empty, while the old primary may still serve the former
@@ -301,7 +307,7 @@ impl Core {
             }
             if !self.used {
                 if !std::mem::replace(&mut self.asked_used, true) {
-                    self.requests.push_back(Request::Used);
+                    self.outbox.push(Request::Used);
                 }
                 return Step::Park;
             }
@@ -322,7 +328,7 @@ impl Core {
                         return Step::Park;
                     }
                     let key = entry.key().into();
-                    self.expire(at, held, op.map, key);
+                    self.expire(held, op.map, key);
                     found = held.store.entry(op.map, order, &op.key);
                 }
                 let footprint = op.action.footprint();
@@ -339,16 +345,17 @@ impl Core {
                 {
                     entry.mark();
                 }
-                let cx = Context {
+                let cx = action::Context {
                     clock,
                     unix_ms: self.unix_ms(),
                     default_ttl_ms,
                     value_bytes_max: self.limits.value_bytes_max,
+                    lineage: held.lineage,
                 };
                 let (outcome, change) = action::apply(&op.action, found, &cx);
                 if let Change::Put(value, _) = &change {
                     if let Some(peer) = self.crowded_copy(held, op.key.len() + value.len()) {
-                        self.wait_for_room(at, slot, peer);
+                        self.wait_for_room(slot, peer);
                         return Step::Park;
                     }
                     self.worked += value.len();
@@ -361,7 +368,7 @@ impl Core {
                     Change::None => {
                         // A read must not answer what may still be undone, nor that a key is gone
                         // if its deletion may be undone.
-                        let seq = super::read_at(found, &held.log);
+                        let seq = read_at(found, &held.log);
                         return Step::Done(outcome, seq, false);
                     }
                     Change::Put(value, deadline) => {
@@ -369,13 +376,9 @@ impl Core {
                         let grows = found.is_none_or(|e| e.len() < bytes);
                         let room = self.room(held, bytes);
                         if room < Room::Plenty && (grows || room == Room::None) {
-                            match self.make_room(at, held, eviction, (op.map, &op.key), bytes, room)
-                            {
+                            match self.make_room(held, eviction, (op.map, &op.key), bytes, room) {
                                 Made::Room => {}
-                                Made::Soon if self.is_late(call) => {
-                                    return Step::Refused(Failure::OutOfMemory);
-                                }
-                                Made::Soon => return Step::Park,
+                                Made::Soon => return self.wait_or_refuse(call),
                                 Made::No(failure) => return Step::Refused(failure),
                             }
                         }
@@ -393,9 +396,8 @@ impl Core {
                         // A learner may not have the entry yet.
                         Some(e)
                             if held
-                                .lead
-                                .as_ref()
-                                .is_some_and(super::replication::Lead::teaches) =>
+                                .lead()
+                                .is_some_and(super::replication::Primary::teaches) =>
                         {
                             // A copy, because the store changes its date and undo needs the former
                             // one.
@@ -412,9 +414,10 @@ impl Core {
                         },
                     },
                 };
-                let seq = self.log(at, held, order, effect, Some(id), outcome.clone());
+                let seq = self.log(held, order, effect, Some(id), outcome.clone());
                 Step::Done(outcome, seq, true)
             }
+            Work::Transaction(transaction) => self.transact(slot, call, transaction, id),
             Work::Partition(op) => match &op.action {
                 PartitionAction::Count if !held.store.is_whole() => Step::Later,
                 PartitionAction::Count => {
@@ -425,7 +428,7 @@ impl Core {
                     let clock = held.clock.advance(self.now);
                     let before = held.bytes();
                     let (next, keys) = scan::scan(&mut held.store, op.map, *cursor, *count, clock);
-                    self.memory = (self.memory + held.bytes()).saturating_sub(before);
+                    self.memory.recount(before, held.bytes());
                     Step::Done(Outcome::Keys { next, keys }, held.log.last(), false)
                 }
                 PartitionAction::Range(query) => {
@@ -433,7 +436,7 @@ impl Core {
                     let clock = held.clock.advance(self.now);
                     let before = held.bytes();
                     let (more, keys) = scan::range(&mut held.store, op.map, query, clock);
-                    self.memory = (self.memory + held.bytes()).saturating_sub(before);
+                    self.memory.recount(before, held.bytes());
                     Step::Done(
                         Outcome::Keys {
                             next: u64::from(more),
@@ -448,7 +451,6 @@ impl Core {
                         return Step::Done(Outcome::Ok, held.log.last(), false);
                     }
                     let seq = self.log(
-                        at,
                         held,
                         0,
                         Effect::Clear { map: op.map },
@@ -458,6 +460,117 @@ impl Core {
                     Step::Done(Outcome::Ok, seq, true)
                 }
             },
+        }
+    }
+
+    /// Runs a transaction, or says why it is not executed.
+    fn transact(
+        &mut self,
+        slot: &mut Slot,
+        call: &Call,
+        transaction: &Transaction,
+        id: OpId,
+    ) -> Step {
+        let (default_ttl_ms, policy, still) = (slot.default_ttl_ms, slot.evicts_by(), slot.still);
+        let Some(held) = slot.held.as_deref_mut() else {
+            return Step::Park;
+        };
+        let Some(lead) = held.lead() else {
+            return Step::Park;
+        };
+        let (open, teaches) = (lead.open, lead.teaches());
+        let cx = action::Context {
+            clock: held.clock.advance(self.now),
+            unix_ms: self.unix_ms(),
+            default_ttl_ms,
+            value_bytes_max: self.limits.value_bytes_max,
+            lineage: held.lineage,
+        };
+        // For so many bytes room was made. Since other keys were evicted for it, the transaction is
+        // run again, and then it may write something else.
+        let mut made_for = None;
+        for _ in 0..ROOM_ATTEMPTS {
+            let before = held.bytes();
+            let stores = (&mut held.store, &held.log);
+            let mut rows = Rows::of(stores, cx, (teaches, policy == Eviction::Lru));
+            let ran = match rows.run(transaction) {
+                Ok(ran) => ran,
+                Err(failure) => {
+                    rows.roll_back();
+                    return Step::Refused(failure);
+                }
+            };
+            let may_expire = open && (!still || broken(&mutant::WRITES_WHILE_RESHAPED));
+            if rows.expired() > 0 && !may_expire {
+                rows.roll_back();
+                return Step::Park;
+            }
+            if let Source::Peer { member, .. } = call.source
+                && ran.answered > 0
+                && !self.peers.may_owe(member, ran.answered)
+            {
+                // It was not executed, so it may be sent again.
+                rows.roll_back();
+                return Step::Refused(Failure::Overloaded);
+            }
+            let (read_at, expired, lookups) = (rows.read_at(), rows.expired(), rows.lookups());
+            let (written, bytes) = (rows.written(), rows.bytes());
+            let Some((effect, undo)) = rows.into_record() else {
+                self.memory.recount(before, held.bytes());
+                self.stats.count_lookups(lookups);
+                return Step::Done(ran.outcome, read_at, false);
+            };
+            let crowded = self.crowded_copy(held, bytes);
+            let wanted = written.bytes + written.keys.saturating_sub(1) * ENTRY_OVERHEAD;
+            let room = if written.keys > 0 {
+                self.room(held, wanted)
+            } else {
+                Room::Plenty
+            };
+            let short = room < Room::Plenty
+                && (written.grows || room == Room::None)
+                && made_for.is_none_or(|bytes| bytes < wanted);
+            if crowded.is_some() || short {
+                held.store.undo(&effect, undo);
+            } else {
+                self.memory.recount(before, held.bytes());
+                self.stats.count_lookups(lookups);
+                self.stats.expired += expired;
+                self.worked += bytes;
+                // A transaction that only reads has no number that a retry is known by.
+                let write = transaction.is_write();
+                let (op, outcome) = if write {
+                    (Some(id), ran.outcome.clone())
+                } else {
+                    (None, Outcome::Ok)
+                };
+                let seq = self.record(held, (effect, undo), op, outcome);
+                return Step::Done(ran.outcome, seq, write);
+            }
+            self.memory.recount(before, held.bytes());
+            if let Some(peer) = crowded {
+                self.wait_for_room(slot, peer);
+                return Step::Park;
+            }
+            let Some(step) = transaction.steps.first() else {
+                return Step::Refused(Failure::TooLarge);
+            };
+            match self.make_room(held, policy, (step.map, &step.key), wanted, room) {
+                Made::Room => made_for = Some(wanted),
+                Made::Soon => return self.wait_or_refuse(call),
+                Made::No(failure) => return Step::Refused(failure),
+            }
+        }
+        self.soon(slot.at);
+        self.wait_or_refuse(call)
+    }
+
+    /// A write waits for room, unless it has waited for too long.
+    fn wait_or_refuse(&mut self, call: &Call) -> Step {
+        if self.is_late(call) {
+            Step::Refused(Failure::OutOfMemory)
+        } else {
+            Step::Park
         }
     }
 
@@ -493,16 +606,9 @@ impl Core {
     }
 
     /// Deletes an overdue key, as a logged effect without an operation.
-    pub(super) fn expire(&mut self, at: PartitionRef, held: &mut Held, map: MapId, key: Key) {
+    pub(super) fn expire(&mut self, held: &mut Held, map: MapId, key: Key) {
         let order = held.store.order(&key);
-        self.log(
-            at,
-            held,
-            order,
-            Effect::Delete { map, key },
-            None,
-            Outcome::Ok,
-        );
+        self.log(held, order, Effect::Delete { map, key }, None, Outcome::Ok);
         self.stats.expired += 1;
     }
 
@@ -512,7 +618,7 @@ impl Core {
         if !held.store.is_whole() {
             let before = held.bytes();
             held.store.draw(map, order, key);
-            self.memory = (self.memory + held.bytes()).saturating_sub(before);
+            self.memory.recount(before, held.bytes());
         }
     }
 
@@ -520,7 +626,6 @@ impl Core {
     /// the order of its key, if it has one.
     pub(super) fn log(
         &mut self,
-        at: PartitionRef,
         held: &mut Held,
         order: u64,
         effect: Effect,
@@ -530,6 +635,20 @@ impl Core {
         let before = held.bytes();
         let seq = held.log.last() + 1;
         let undo = held.store.apply_at(order, seq, &effect);
+        self.memory.recount(before, held.bytes());
+        self.record(held, (effect, undo), op, outcome)
+    }
+
+    /// Logs an effect that was applied here, and sends it to every copy that is up to date.
+    fn record(
+        &mut self,
+        held: &mut Held,
+        (effect, undo): (Effect, Undo),
+        op: Option<OpId>,
+        outcome: Outcome,
+    ) -> u64 {
+        let before = held.bytes();
+        let seq = held.log.last() + 1;
         if let Some(id) = op {
             held.dedup.remember(id, seq, outcome.clone());
         }
@@ -542,8 +661,8 @@ impl Core {
             },
             undo,
         );
-        self.memory = (self.memory + held.bytes()).saturating_sub(before);
-        self.replicate(at, held, seq);
+        self.memory.recount(before, held.bytes());
+        self.replicate(held, seq);
         seq
     }
 }
@@ -552,7 +671,7 @@ impl Held {
     /// The members with the copies that a write must reach.
     #[inline]
     pub(super) fn copies(&self) -> impl Iterator<Item = MemberId> + '_ {
-        let links = self.lead.iter().flat_map(|lead| lead.links.iter());
+        let links = self.lead().into_iter().flat_map(|lead| lead.links.iter());
         links.filter(|(_, link)| link.required).map(|(id, _)| *id)
     }
 }

@@ -1,10 +1,13 @@
 //! One log on several nodes, from a copy's point of view. The copy applies what its primary sends,
 //! and undoes what a new primary does not have.
 
+use super::api::Lane;
+use super::context::Context;
 use super::frame::{Ack, Frame, Head};
 use super::log::Logged;
-use super::store::Effect;
-use super::{Assigned, Core, Held, Lane, PartitionRef, Slot};
+use super::partition::Assigned;
+use super::role::{Bond, Following};
+use super::store::{Effect, Undo};
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_placement::{Epoch, MemberId};
@@ -16,210 +19,7 @@ pub(super) struct Follow {
     pub(super) session: u32,
 }
 
-impl Core {
-    /// A new primary's tail.
-    pub(super) fn align(
-        &mut self,
-        slot: &mut Slot,
-        from: MemberId,
-        head: &Head,
-        (base, last): (u64, u64),
-        entries: Vec<Logged>,
-    ) {
-        let Some(since) = self.follows(slot, from, head.epoch) else {
-            return;
-        };
-        // A copy counts if the installed or the accepted table has it in sync. The accepted table
-        // may never be installed here: a later one may be installed instead, which splits or merges
-        // the partition. The new partitions then draw their keys from this copy.
-        let of_epoch = [&slot.installed, &slot.accepted]
-            .into_iter()
-            .flatten()
-            .filter(|a| a.epoch == head.epoch);
-        let counts = of_epoch
-            .into_iter()
-            .any(|a| self.in_sync(&a.partition).any(|m| m == self.me));
-        let Some(held) = &mut slot.held else { return };
-        if held.lead.is_some() || base >= head.first || last < base {
-            return;
-        }
-        let resumes = held
-            .sink
-            .as_ref()
-            .is_some_and(|s| s.resumes(head.session, from));
-        if !resumes && (head.session != 0 || held.sink.as_ref().is_some_and(|s| !s.complete())) {
-            return;
-        }
-        let before = held.bytes();
-        held.fence = head.epoch;
-        let mut seq = head.first;
-        if seq > held.log.last() + 1 || base > held.log.last() {
-            // A copy in sync has everything that is committed. Without that, there is nothing to
-            // align.
-            self.want(held, from, head);
-            return;
-        }
-        for logged in entries {
-            if seq > last {
-                break;
-            }
-            // Entries that are committed or trimmed are equal everywhere.
-            let settled = seq <= held.log.committed().max(held.log.base());
-            let same = held
-                .log
-                .entry(seq)
-                .is_some_and(|own| own.epoch == logged.epoch);
-            if !settled && !same {
-                held.cut(seq);
-                held.take(logged);
-            }
-            seq += 1;
-        }
-        if seq > last {
-            if !broken(&mutant::KEEPS_TAIL) {
-                held.cut(last + 1);
-            }
-            held.follow = Some(Follow {
-                since,
-                session: head.session,
-            });
-            if resumes {
-                self.sum_sink(held, head.at);
-            } else {
-                held.sink = None;
-                held.was_in_sync |= counts;
-            }
-            if !broken(&mutant::DEAF_TO_THE_CLOCK) {
-                held.clock.hear(head.clock, self.now);
-            }
-            held.log.commit(head.committed, &mut self.garbage);
-            held.wanted = None;
-            self.acknowledge(held, from, head.at, head.epoch);
-        }
-        self.memory = (self.memory + held.bytes()).saturating_sub(before);
-        // If a clear was undone, the keys that it was still to draw are there again.
-        self.note_drawing(head.at, slot);
-    }
-
-    /// Entries of the primary's log.
-    pub(super) fn append(
-        &mut self,
-        slot: &mut Slot,
-        from: MemberId,
-        head: &Head,
-        entries: Vec<Logged>,
-    ) {
-        let Some(since) = self.follows(slot, from, head.epoch) else {
-            return;
-        };
-        let Some(held) = &mut slot.held else { return };
-        if held.lead.is_some() {
-            return;
-        }
-        if held.follow
-            != Some(Follow {
-                since,
-                session: head.session,
-            })
-            || head.first > held.log.last() + 1
-        {
-            self.want(held, from, head);
-            return;
-        }
-        let (before, sifted) = (held.bytes(), held.store.is_sifted());
-        held.fence = head.epoch;
-        // Committed entries are dropped first: the new entries reuse their memory.
-        held.log.commit(head.committed, &mut self.garbage);
-        held.log.trim(self.tail_bytes(held.store.bytes()), u64::MAX);
-        let mut seq = head.first;
-        for logged in entries {
-            // Entries that are here already were sent again.
-            if seq > held.log.last() {
-                held.take(logged);
-            }
-            seq += 1;
-        }
-        held.wanted = None;
-        if !broken(&mutant::DEAF_TO_THE_CLOCK) {
-            held.clock.hear(head.clock, self.now);
-        }
-        if broken(&mutant::COPIES_EXPIRE) {
-            held.expire_alone(self.now);
-        }
-        // Entries that came again may be committed already.
-        held.log.commit(head.committed, &mut self.garbage);
-        self.memory = (self.memory + held.bytes()).saturating_sub(before);
-        if head.first < seq {
-            self.acknowledge(held, from, head.at, head.epoch);
-        }
-        if sifted && !held.store.is_sifted() {
-            self.timers.insert((self.now, head.at));
-        }
-        self.prepare_sink(head.at, slot);
-    }
-
-    /// Whether `from` leads the partition in this epoch, as far as this node knows. Returns the
-    /// epoch of its tenure.
-    pub(super) fn follows(&self, slot: &Slot, from: MemberId, epoch: Epoch) -> Option<Epoch> {
-        let held = slot.held.as_ref()?;
-        let of = |a: &Option<Assigned>| {
-            let a = a.as_ref()?;
-            let epoch = a.epoch == epoch || broken(&mutant::NO_FENCE);
-            (epoch && a.primary == from && a.lineage == held.lineage).then_some(a.since)
-        };
-        let fence = if broken(&mutant::FENCE_BY_INSTALLED) {
-            held.epoch
-        } else {
-            held.epoch.max(held.fence)
-        };
-        of(&slot.installed)
-            .or_else(|| of(&slot.accepted))
-            .filter(|_| epoch >= fence || broken(&mutant::NO_FENCE))
-    }
-
-    fn want(&mut self, held: &mut Held, from: MemberId, head: &Head) {
-        let next = held.log.last() + 1;
-        if held.wanted.replace((head.epoch, next)) != Some((head.epoch, next)) {
-            let session = held.follow.map_or(0, |f| f.session);
-            self.peers.send(
-                from,
-                Lane::Calls,
-                &Frame::Want {
-                    at: head.at,
-                    epoch: head.epoch,
-                    session,
-                    next,
-                },
-            );
-        }
-    }
-
-    /// Notes an ack. The last one of a batch is sent.
-    pub(super) fn acknowledge(
-        &mut self,
-        held: &mut Held,
-        to: MemberId,
-        at: PartitionRef,
-        epoch: Epoch,
-    ) {
-        let ack = Ack {
-            at,
-            epoch,
-            session: held.follow.map_or(0, |f| f.session),
-            seq: held.log.last(),
-        };
-        if let Some(peer) = self.peers.get(to) {
-            // If the last ack of this partition is still in the batch, it is replaced.
-            match peer.acks.get_mut(held.ack_noted) {
-                Some(noted) if noted.at == at => *noted = ack,
-                _ => {
-                    held.ack_noted = peer.acks.len();
-                    peer.acks.push(ack);
-                }
-            }
-        }
-    }
-
+impl Context {
     /// Sends the acks of a batch. If much has arrived although no frame of it is whole yet, this
     /// says so.
     pub(super) fn send_acks(&mut self, to: MemberId) {
@@ -274,7 +74,209 @@ pub(super) fn hears_of_memory(me: MemberId, peer: MemberId) -> bool {
     !peer.is_client() && !me.is_client() && peer.member() != me.member()
 }
 
-impl Held {
+impl Following<'_> {
+    /// A new primary's tail.
+    pub(super) fn align(
+        &mut self,
+        cx: &mut Context,
+        from: MemberId,
+        head: &Head,
+        (base, last): (u64, u64),
+        entries: Vec<Logged>,
+    ) {
+        let Some(since) = self.follows(from, head.epoch) else {
+            return;
+        };
+        // A copy counts if the installed or the accepted table has it in sync. The accepted table
+        // may never be installed here: a later one may be installed instead, which splits or merges
+        // the partition. The new partitions then draw their keys from this copy.
+        let of_epoch = [self.installed, self.accepted]
+            .into_iter()
+            .flatten()
+            .filter(|a| a.epoch == head.epoch);
+        let counts = of_epoch
+            .into_iter()
+            .any(|a| cx.tables.in_sync(&a.partition).any(|m| m == cx.me));
+        if base >= head.first || last < base {
+            return;
+        }
+        let sink = self.follower.sink();
+        let resumes = sink.is_some_and(|s| s.resumes(head.session, from));
+        if !resumes && (head.session != 0 || sink.is_some_and(|s| !s.complete())) {
+            return;
+        }
+        let before = self.bytes();
+        *self.fence = head.epoch;
+        let mut seq = head.first;
+        if seq > self.log.last() + 1 || base > self.log.last() {
+            // A copy in sync has everything that is committed. Without that, there is nothing to
+            // align.
+            self.want(cx, from, head);
+            return;
+        }
+        for logged in entries {
+            if seq > last {
+                break;
+            }
+            // Entries that are committed or trimmed are equal everywhere.
+            let settled = seq <= self.log.committed().max(self.log.base());
+            let same = self
+                .log
+                .entry(seq)
+                .is_some_and(|own| own.epoch == logged.epoch);
+            if !settled && !same {
+                self.cut(seq);
+                self.take(logged);
+            }
+            seq += 1;
+        }
+        if seq > last {
+            if !broken(&mutant::KEEPS_TAIL) {
+                self.cut(last + 1);
+            }
+            let session = head.session;
+            self.bind_to(Follow { since, session }, resumes);
+            if resumes {
+                self.sum_sink(cx);
+            } else {
+                *self.was_in_sync |= counts;
+            }
+            if !broken(&mutant::DEAF_TO_THE_CLOCK) {
+                self.clock.hear(head.clock, cx.now);
+            }
+            self.commit(cx, head.committed);
+            self.acknowledge(cx, from, head.epoch);
+        }
+        cx.memory.recount(before, self.bytes());
+    }
+
+    /// Entries of the primary's log.
+    pub(super) fn append(
+        &mut self,
+        cx: &mut Context,
+        from: MemberId,
+        head: &Head,
+        entries: Vec<Logged>,
+    ) {
+        let Some(since) = self.follows(from, head.epoch) else {
+            return;
+        };
+        if self.follower.follow()
+            != Some(Follow {
+                since,
+                session: head.session,
+            })
+            || head.first > self.log.last() + 1
+        {
+            self.want(cx, from, head);
+            return;
+        }
+        self.follower.wanted = None;
+        let (before, sifted) = (self.bytes(), self.store.is_sifted());
+        *self.fence = head.epoch;
+        // Committed entries are dropped first: the new entries reuse their memory.
+        self.commit(cx, head.committed);
+        self.log.trim(cx.tail_bytes(self.store.bytes()), u64::MAX);
+        let mut seq = head.first;
+        for logged in entries {
+            // Entries that are here already were sent again.
+            if seq > self.log.last() {
+                self.take(logged);
+            }
+            seq += 1;
+        }
+        if !broken(&mutant::DEAF_TO_THE_CLOCK) {
+            self.clock.hear(head.clock, cx.now);
+        }
+        if broken(&mutant::COPIES_EXPIRE) {
+            self.expire_alone(cx.now);
+        }
+        // Entries that came again may be committed already.
+        self.commit(cx, head.committed);
+        cx.memory.recount(before, self.bytes());
+        if head.first < seq {
+            self.acknowledge(cx, from, head.epoch);
+        }
+        if sifted && !self.store.is_sifted() {
+            cx.timers.wake(head.at, cx.now);
+        }
+        self.prepare_sink(cx);
+    }
+
+    /// Whether `from` leads the partition in this epoch, as far as this node knows. Returns the
+    /// epoch of its tenure.
+    pub(super) fn follows(&self, from: MemberId, epoch: Epoch) -> Option<Epoch> {
+        let of = |a: Option<&Assigned>| {
+            let a = a?;
+            let epoch = a.epoch == epoch || broken(&mutant::NO_FENCE);
+            (epoch && a.primary == from && a.lineage == self.lineage).then_some(a.since)
+        };
+        let fence = if broken(&mutant::FENCE_BY_INSTALLED) {
+            self.epoch
+        } else {
+            self.epoch.max(*self.fence)
+        };
+        of(self.installed)
+            .or_else(|| of(self.accepted))
+            .filter(|_| epoch >= fence || broken(&mutant::NO_FENCE))
+    }
+
+    fn want(&mut self, cx: &mut Context, from: MemberId, head: &Head) {
+        let next = self.log.last() + 1;
+        let follower = &mut *self.follower;
+        if follower.wanted.replace((head.epoch, next)) != Some((head.epoch, next)) {
+            let session = follower.session();
+            cx.peers.send(
+                from,
+                Lane::Calls,
+                &Frame::Want {
+                    at: head.at,
+                    epoch: head.epoch,
+                    session,
+                    next,
+                },
+            );
+        }
+    }
+
+    /// Notes an ack. The last one of a batch is sent.
+    pub(super) fn acknowledge(&mut self, cx: &mut Context, to: MemberId, epoch: Epoch) {
+        let (at, seq) = (self.at, self.log.last());
+        let follower = &mut *self.follower;
+        let ack = Ack {
+            at,
+            epoch,
+            session: follower.session(),
+            seq,
+        };
+        if let Some(peer) = cx.peers.get(to) {
+            // If the last ack of this partition is still in the batch, it is replaced.
+            match peer.acks.get_mut(follower.ack_noted) {
+                Some(noted) if noted.at == at => *noted = ack,
+                _ => {
+                    follower.ack_noted = peer.acks.len();
+                    peer.acks.push(ack);
+                }
+            }
+        }
+    }
+
+    /// A primary has aligned the log. A learner that resumes stays one until it was compared.
+    fn bind_to(&mut self, follow: Follow, resumes: bool) {
+        let bond = match std::mem::take(&mut self.follower.bond) {
+            Bond::Learning(_, sink) if resumes => Bond::Learning(follow, sink),
+            Bond::None | Bond::Aligned(_) | Bond::Learning(..) => Bond::Aligned(follow),
+        };
+        self.follower.bind(bond);
+    }
+
+    /// The log is committed up to here. Maps that no undo needs any more are freed.
+    fn commit(&mut self, cx: &mut Context, seq: u64) {
+        cx.memory
+            .garbage
+            .collect(&mut cx.timers, |maps| self.log.commit(seq, maps));
+    }
+
     /// The effect of `mutant::COPIES_EXPIRE`: nothing of it is in the log.
     fn expire_alone(&mut self, now: Time) {
         let seq = self.log.last();
@@ -302,11 +304,11 @@ impl Held {
         if let Some(op) = logged.op {
             self.dedup.remember(op, seq, logged.outcome.clone());
         }
-        let undo = if self.sink.as_ref().is_some_and(|s| !s.complete()) {
+        let undo = if self.follower.sink().is_some_and(|s| !s.complete()) {
             self.store.apply_fuzzy(seq, &logged.effect);
-            super::store::Undo::Nothing
-        } else if self.sink.is_some() && broken(&mutant::LOSES_TAIL) {
-            super::store::Undo::Nothing
+            Undo::Nothing
+        } else if self.follower.sink().is_some() && broken(&mutant::LOSES_TAIL) {
+            Undo::Nothing
         } else {
             self.store.apply(seq, &logged.effect)
         };

@@ -12,7 +12,7 @@
 //! holds, because the log continues from where it was read. Otherwise only the caller can decide
 //! whether to execute the call again.
 
-use super::Token;
+use super::api::Token;
 use super::entry::Entry;
 use super::frame::Forwarded;
 use super::log::begin_anew;
@@ -362,8 +362,8 @@ impl Calls {
         };
         self.parked.len() <= LOOK_MAX
             && self.parked.iter().all(|c| match &c.work {
-                Work::Key(op) => op.map != read.map || op.key != read.key,
                 Work::Partition(_) => false,
+                work => work.keys().all(|key| key != (read.map, &read.key)),
             })
     }
 
@@ -443,26 +443,24 @@ pub(super) fn note_order(calls: &mut [Call]) {
     let mut cleared: BTreeMap<MapId, u64> = BTreeMap::new();
     for call in calls.iter_mut().rev().filter(|c| c.source.peer().is_none()) {
         let (n, maybe) = (call.n, call.maybe && call.work.is_write());
-        match &call.work {
-            Work::Key(op) => {
-                let key = (op.map, op.key.clone());
-                let next = later
-                    .get(&key)
-                    .into_iter()
-                    .chain(cleared.get(&op.map))
-                    .min()
-                    .copied();
-                if let Some(next) = next {
-                    call.precedes(next);
-                }
-                if maybe {
-                    later.insert(key, n);
-                }
-            }
-            Work::Partition(op) if maybe && op.action == PartitionAction::Clear => {
+        if let Work::Partition(op) = &call.work {
+            if maybe && op.action == PartitionAction::Clear {
                 cleared.insert(op.map, n);
             }
-            Work::Partition(_) => {}
+            continue;
+        }
+        let keys: Vec<_> = call
+            .work
+            .keys()
+            .map(|(map, key)| (map, key.clone()))
+            .collect();
+        let writes = keys.iter().filter_map(|key| later.get(key));
+        let clears = keys.iter().filter_map(|(map, _)| cleared.get(map));
+        if let Some(next) = writes.chain(clears).min().copied() {
+            call.precedes(next);
+        }
+        if maybe {
+            later.extend(keys.into_iter().map(|key| (key, n)));
         }
     }
 }

@@ -11,13 +11,13 @@ mod put;
 mod rare;
 mod read;
 
-use super::Malformed;
+use super::api::Malformed;
 use super::dedup::{OpId, Remembered};
 use super::entry::Entry;
 use super::log::Logged;
 use super::op::{
     Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction,
-    PartitionOperation, RangeQuery, Value, Work,
+    PartitionOperation, RangeQuery, Step, Transaction, Value, Watched, Work,
 };
 use super::peers::Lanes;
 use super::store::{Effect, Key, digest_bytes};

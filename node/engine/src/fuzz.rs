@@ -1,15 +1,17 @@
 //! Data frames as bytes, and two live shards that receive them: see `crate::fuzz`.
 
+use super::api::{Lane, Limits, Patience, Request};
 use super::dedup::OpId;
 use super::entry::Entry;
+use super::extended::Extended;
 use super::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
 use super::log::Logged;
 use super::op::{
     Action, Condition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation,
     RangeQuery, Work,
 };
+use super::shard::Shard;
 use super::store::{Effect, Key, digest_bytes};
-use super::{Extended, Lane, Limits, Patience, Request, Shard};
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
@@ -404,7 +406,7 @@ pub fn samples(version: u16) -> Vec<Sample> {
 
 /// The kinds of all frames.
 pub fn kinds() -> Vec<u8> {
-    let unknown = Err(super::Malformed("unknown kind of frame"));
+    let unknown = Err(super::api::Malformed("unknown kind of frame"));
     (0..=u8::MAX)
         .filter(|kind| Frame::read(Bytes::copy_from_slice(&[*kind]), LEVELS.1) != unknown)
         .collect()

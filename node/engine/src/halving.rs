@@ -3,8 +3,9 @@
 //! The primary looks for that key a slice at a time, and asks the coordinator to split there. If
 //! splits are off or others are under way, the request has no effect, and the primary asks again.
 
+use super::context::Context;
+use super::role::Leading;
 use super::store::{Key, Store};
-use super::{Core, Held, PartitionRef, Slot};
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::MapId;
 use doyen_placement::division::{Cut, SPLIT_BYTES_MAX};
@@ -88,44 +89,32 @@ fn between(one: (MapId, &[u8]), other: (MapId, &[u8])) -> Option<Cut> {
     })
 }
 
-impl Core {
+impl Leading<'_> {
     /// Asks for a split of a range that has grown too large.
-    pub(super) fn halve(&mut self, at: PartitionRef, slot: &mut Slot) {
-        let now = self.now;
-        let Some(held) = slot.held.as_deref_mut() else {
-            return;
-        };
-        let Held {
-            lead: Some(lead),
-            store,
-            halving,
-            epoch,
-            ..
-        } = held
-        else {
-            return;
-        };
-        let large = store.bytes() > self.limits.range_bytes_max;
-        if !slot.ranged
-            || slot.still
+    pub(super) fn halve(&mut self, cx: &mut Context) {
+        let now = cx.now;
+        let large = self.store.bytes() > cx.limits.range_bytes_max;
+        let Self { lead, store, .. } = self;
+        if !self.ranged
+            || self.still
             || !store.is_whole()
             || !lead.open
             || !lead.serving
             || !large
             || lead.halve_at.is_some_and(|at| now < at)
         {
-            *halving = None;
+            lead.halving = None;
             return;
         }
-        let found = halving
+        let found = lead
+            .halving
             .get_or_insert_with(|| Box::new(Halving::new(store.bytes())))
             .look(store, LOOKED_AT);
         let Some(found) = found else { return };
-        *halving = None;
+        lead.halving = None;
         lead.halve_at = Some(now + ASK_AGAIN);
         if let Some(cut) = found {
-            let epoch = *epoch;
-            self.ask(at, epoch, InSyncChange::Split(cut));
+            cx.outbox.ask(self.at, self.epoch, InSyncChange::Split(cut));
         }
     }
 }

@@ -2,11 +2,11 @@
 //! this.
 
 use super::op::Outcome;
+use super::shard::Shard;
 use super::store::Effect;
-use super::{PartitionRef, Shard};
 #[cfg(any(test, feature = "fuzz"))]
 use doyen_placement::MapId;
-use doyen_placement::{ClusterId, Epoch, Lineage, MemberId};
+use doyen_placement::{ClusterId, Epoch, Lineage, MemberId, PartitionRef};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -57,25 +57,25 @@ impl Shard {
     /// The cluster of the table installed last.
     #[must_use]
     pub fn inspect_cluster(&self) -> Option<ClusterId> {
-        self.core.name.map(|name| name.cluster)
+        self.cx.tables.name.map(|name| name.cluster)
     }
 
     /// Everything that this node holds.
     pub fn inspect(&self) -> impl Iterator<Item = Inspection> + '_ {
-        self.slots.iter().filter_map(|(at, slot)| {
+        self.slots.iter().filter_map(|slot| {
             let held = slot.held.as_ref()?;
             Some(Inspection {
-                at,
+                at: held.at,
                 lineage: held.lineage,
                 epoch: held.epoch,
                 base: held.log.base(),
                 last: held.log.last(),
                 last_epoch: held.log.entry(held.log.last()).map(|logged| logged.epoch),
                 committed: held.log.committed(),
-                since: held.lead.as_ref().map(|l| l.since),
-                open: held.lead.as_ref().is_some_and(|l| l.open),
-                serving: held.lead.as_ref().is_some_and(|l| l.serving),
-                arriving: held.sink.is_some(),
+                since: held.lead().map(|l| l.since),
+                open: held.lead().is_some_and(|l| l.open),
+                serving: held.lead().is_some_and(|l| l.serving),
+                arriving: held.sink().is_some(),
             })
         })
     }
@@ -129,7 +129,7 @@ impl Shard {
     /// remembered.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn inspect_evicted(&mut self) -> Vec<(PartitionRef, MapId, std::sync::Arc<[u8]>)> {
-        self.core.evicting.gone.drain(..).collect()
+        self.cx.memory.evicting.gone.drain(..).collect()
     }
 
     /// A checksum of the contents of a partition.
@@ -145,14 +145,15 @@ struct Digested<'a>(&'a Effect);
 impl Hash for Digested<'_> {
     fn hash<H: Hasher>(&self, digest: &mut H) {
         std::mem::discriminant(self.0).hash(digest);
-        self.0.map().hash(digest);
-        self.0.key().hash(digest);
+        self.0.place().hash(digest);
         match self.0 {
             Effect::Put {
                 entry, deadline, ..
             } => (entry.value(), deadline).hash(digest),
             Effect::Deadline { deadline, .. } => deadline.hash(digest),
-            Effect::Delete { .. } | Effect::Clear { .. } => {}
+            Effect::Delete { .. } => {}
+            Effect::Clear { map } => map.hash(digest),
+            Effect::Many(parts) => parts.iter().for_each(|part| Digested(part).hash(digest)),
         }
     }
 }

@@ -1,15 +1,14 @@
 //! The log of one partition: entries with their origins, and until they are committed, what they
 //! replaced.
 //!
-//! Entries are effects (`Put`, `Delete`, `Deadline`, `Clear`), never commands. Each names the
-//! operation that caused it, with its outcome, so that a retry finds it. The primary and its copies
+//! Entries are effects (`Put`, `Delete`, `Deadline`, `Clear`), or lists of them, never commands.
+//! Each names the operation that caused it, with its outcome, so that a retry finds it. The primary and its copies
 //! apply an entry at once. A copy that meets a new primary undoes the entries that the new primary
 //! lacks. A committed entry is never undone (I9).
 
 use super::dedup::OpId;
 use super::op::Outcome;
 use super::store::{Effect, Map, Undo};
-use crate::mutant::{self, broken};
 use doyen_placement::Epoch;
 use std::collections::VecDeque;
 
@@ -133,9 +132,7 @@ impl Log {
     /// Appends an entry that was applied. Returns its sequence.
     pub(super) fn push(&mut self, logged: Logged, undo: Undo) -> u64 {
         let seq = self.last() + 1;
-        let clears =
-            matches!(logged.effect, Effect::Clear { .. }) && !broken(&mutant::READS_CLEARS);
-        if clears || matches!(logged.effect, Effect::Delete { .. }) {
+        if logged.effect.deletes() {
             self.deleted = seq;
         }
         self.end += (logged.effect.bytes() + RECORD_OVERHEAD) as u64;
@@ -167,11 +164,7 @@ impl Log {
             .skip(first)
             .take(to.saturating_sub(self.committed) as usize)
         {
-            match std::mem::take(&mut record.undo) {
-                Undo::Map(map) => garbage.push(*map),
-                Undo::Was(entry) => entry.recycle(),
-                _ => {}
-            }
+            std::mem::take(&mut record.undo).recycle(garbage);
         }
         self.committed = self.committed.max(to);
     }
@@ -200,9 +193,7 @@ impl Log {
             };
             self.base += 1;
             self.start = record.end;
-            if let Effect::Put { entry, .. } = record.logged.effect {
-                entry.recycle();
-            }
+            record.logged.effect.recycle();
             // The next entries are in no cache: they are loaded while others are still dropped.
             std::hint::black_box(self.records.get(2 * TRIM_AHEAD).map(|r| r.end));
             if let Some(Record {

@@ -1,13 +1,17 @@
 //! Measures the load of partitions: it is counted with each operation, and read every two seconds.
 
-use super::op::{Outcome, Work};
-use super::{Core, Held, Request, Shard};
+use super::api::Request;
+use super::context::Context;
+use super::op::{Outcome, Step, Work};
+use super::partition::Held;
+use super::role::Role;
+use super::shard::Shard;
 use doyen_gossip::Time;
+use doyen_placement::MemberId;
 use doyen_placement::loads::{
     FILLED, MemberLoad, PROGRESS_MAX, PartitionLoad, Progress, Report, Rounding, Sample,
 };
 use doyen_placement::planner::may_receive;
-use doyen_placement::{MemberId, PartitionRef};
 use std::time::Duration;
 
 /// Time between two measurements.
@@ -27,18 +31,23 @@ impl Held {
                 .meter
                 .write(op.action.footprint().stores + op.key.len()),
             Work::Partition(_) => self.meter.write(0),
+            Work::Transaction(transaction) => {
+                let stores = |step: &Step| step.action.footprint().stores + step.key.len();
+                self.meter.write(transaction.steps.iter().map(stores).sum())
+            }
         };
-        if sampled && let Work::Key(op) = work {
-            self.meter.sample(op.map, &op.key);
+        if sampled && let Some((map, key)) = work.keys().next() {
+            self.meter.sample(map, key);
         }
     }
 }
 
 impl Held {
     /// Reports the progress of this partition's copies.
-    fn tell_progress(&mut self, at: PartitionRef, now: Time, moves: &mut Vec<Progress>) {
+    fn tell_progress(&mut self, now: Time, moves: &mut Vec<Progress>) {
         let keys = self.store.keys() as u64;
-        let Some(lead) = self.lead.as_mut().filter(|l| l.teaches()) else {
+        let at = self.at;
+        let Some(lead) = self.lead_mut().filter(|l| l.teaches()) else {
             return;
         };
         let room = PROGRESS_MAX.saturating_sub(moves.len());
@@ -50,10 +59,14 @@ impl Held {
     }
 }
 
-impl Core {
+impl Context {
     /// Live members to which this thread has no connection at all.
     fn unheard(&self) -> Vec<MemberId> {
-        let members = self.view.iter().flat_map(|view| &view.installed.members);
+        let members = self
+            .tables
+            .view
+            .iter()
+            .flat_map(|view| &view.installed.members);
         let others = members.filter(|m| m.id != self.me.member() && may_receive(m));
         others
             .map(|m| m.id)
@@ -65,36 +78,41 @@ impl Core {
 impl Shard {
     /// Reports changes to the control thread, if it is time.
     pub(super) fn measure(&mut self, now: Time) {
-        let (before, looks) = self.core.measured;
+        let (before, looks) = self.cx.rounds.measured;
         let since = now.since(before);
         if since
-            < if self.core.copying.all > 0 {
+            < if self.cx.copying.all > 0 {
                 MEASURE_COPIES
             } else {
                 MEASURE
             }
-            || self.core.me.is_client()
+            || self.cx.me.is_client()
         {
             return;
         }
         let anew = looks % ROUND == 0;
-        self.core.measured = (now, looks.wrapping_add(1));
+        self.cx.rounds.measured = (now, looks.wrapping_add(1));
         let (mut loads, mut moves, mut rounding) = (Vec::new(), Vec::new(), Rounding::default());
-        for (at, slot) in self.slots.iter_mut() {
+        for slot in self.slots.iter_mut() {
             let Some(held) = slot.held.as_deref_mut() else {
                 continue;
             };
-            held.tell_progress(at, now, &mut moves);
-            if held.lead.is_none() {
-                held.said = None;
+            held.tell_progress(now, &mut moves);
+            let Held {
+                role: Role::Primary(lead),
+                store,
+                meter,
+                ..
+            } = held
+            else {
+                continue;
+            };
+            let (bytes, keys) = (store.bytes() as u64, store.keys() as u64);
+            if meter.is_idle() && lead.said == Some((bytes, keys)) && !anew {
                 continue;
             }
-            let (bytes, keys) = (held.store.bytes() as u64, held.store.keys() as u64);
-            if held.meter.is_idle() && held.said == Some((bytes, keys)) && !anew {
-                continue;
-            }
-            held.said = Some((bytes, keys));
-            let rates = rounding.round(held.meter.look(since));
+            lead.said = Some((bytes, keys));
+            let rates = rounding.round(meter.look(since));
             let load = PartitionLoad {
                 bytes,
                 keys,
@@ -102,13 +120,13 @@ impl Shard {
                 writes: rates.writes,
                 read_bytes: rates.read_bytes,
                 written_bytes: rates.written_bytes,
-                skew: held.meter.sampled().map(Sample::skew).unwrap_or_default(),
+                skew: meter.sampled().map(Sample::skew).unwrap_or_default(),
             };
-            loads.push((at, load));
+            loads.push((slot.at, load));
         }
         let (memory, memory_max) = (
-            self.core.memory_held() as u64,
-            self.core.limits.memory_bytes_max as u64,
+            self.cx.memory_held() as u64,
+            self.cx.limits.memory_bytes_max as u64,
         );
         let mut member = MemberLoad {
             memory,
@@ -118,8 +136,8 @@ impl Shard {
         };
         // Other members should take new partitions.
         member.busy = member.filled() >= FILLED;
-        let unheard = self.core.unheard();
-        self.core.requests.push_back(Request::Loads(Report {
+        let unheard = self.cx.unheard();
+        self.cx.outbox.push(Request::Loads(Report {
             member,
             partitions: loads,
             moves,

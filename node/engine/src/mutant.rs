@@ -53,6 +53,10 @@ doyen_placement::mutants! {
     EXECUTES_REFUSED = ("executes-refused", "order"),
     /// Executes an operation that a later write has overtaken.
     EXECUTES_OVERTAKEN = ("executes-overtaken", "order"),
+    /// Executes a transaction although a watched key has changed.
+    IGNORES_WATCHED = ("ignores-watched", "transactions"),
+    /// A copy undoes only one change of a record.
+    UNDOES_ONE = ("undoes-one", "transactions"),
     /// Sends an operation again to a lineage that began empty.
     ASKS_NEW_LINEAGE = ("asks-new-lineage", "on_loss"),
     /// A learner that lost a part of its snapshot calls itself equal.

@@ -1,8 +1,8 @@
 //! Operations on one key or one partition, and their outcomes. RESP, the library and forwarding all
 //! use them.
 
-use super::Extended;
 use super::entry::Entry;
+use super::extended::Extended;
 use bytes::Bytes;
 use doyen_placement::{KeyspaceId, MapId, PartitionId};
 use std::fmt;
@@ -64,6 +64,26 @@ pub enum Work {
     Key(Operation),
     /// An operation on a whole partition.
     Partition(PartitionOperation),
+    /// Operations on keys of one partition, which are executed together.
+    Transaction(Transaction),
+}
+
+impl From<Operation> for Work {
+    fn from(operation: Operation) -> Self {
+        Self::Key(operation)
+    }
+}
+
+impl From<PartitionOperation> for Work {
+    fn from(operation: PartitionOperation) -> Self {
+        Self::Partition(operation)
+    }
+}
+
+impl From<Transaction> for Work {
+    fn from(transaction: Transaction) -> Self {
+        Self::Transaction(transaction)
+    }
 }
 
 impl Work {
@@ -73,6 +93,7 @@ impl Work {
         match self {
             Self::Key(op) => op.action.is_write(),
             Self::Partition(op) => matches!(op.action, PartitionAction::Clear),
+            Self::Transaction(transaction) => transaction.is_write(),
         }
     }
 
@@ -82,6 +103,7 @@ impl Work {
         match self {
             Self::Key(op) => op.action.footprint().given,
             Self::Partition(_) => Given::NOTHING,
+            Self::Transaction(transaction) => transaction.given(),
         }
     }
 
@@ -91,16 +113,31 @@ impl Work {
         match self {
             Self::Key(op) => op.key.len() + self.given().bytes,
             Self::Partition(_) => 0,
+            Self::Transaction(transaction) => transaction.bytes(),
         }
+    }
+
+    /// The keys that it names. It may do something to other keys only if it is about a whole
+    /// partition.
+    pub fn keys(&self) -> impl Iterator<Item = (MapId, &Bytes)> {
+        let (one, many) = match self {
+            Self::Key(op) => (Some((op.map, &op.key)), None),
+            Self::Partition(_) => (None, None),
+            Self::Transaction(transaction) => (None, Some(transaction)),
+        };
+        one.into_iter()
+            .chain(many.into_iter().flat_map(Transaction::keys))
     }
 
     /// Whether, on the same partition, this may change what `other` sees or does.
     pub fn concerns(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Key(op), Self::Key(other)) => op.map == other.map && op.key == other.key,
-            (Self::Partition(op), Self::Key(other)) => op.map == other.map,
             // A caller of a partition-wide operation waits for it before the next one.
             (_, Self::Partition(_)) => false,
+            (Self::Partition(op), other) => other.keys().any(|(map, _)| map == op.map),
+            (this, other) => this
+                .keys()
+                .any(|key| other.keys().any(|other| other == key)),
         }
     }
 }
@@ -113,6 +150,94 @@ pub struct Operation {
     /// The map.
     pub map: MapId,
     /// The key, as the caller gave it. A slice of the connection's read buffer: no allocation.
+    pub key: Bytes,
+    /// What to do.
+    pub action: Action,
+}
+
+/// The most operations of one transaction. Together they take some milliseconds.
+pub const TRANSACTION_STEPS_MAX: usize = 10_000;
+
+/// Operations on keys of one partition. They are executed one after the other with nothing in
+/// between, and all of them or none.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transaction {
+    /// The keyspace of all keys.
+    pub keyspace: KeyspaceId,
+    /// If one of these keys has changed since, nothing is executed. → `Nil`
+    pub watched: Vec<Watched>,
+    /// The operations, [`TRANSACTION_STEPS_MAX`] at most. → `Many`, an outcome for each. One that
+    /// fails for what its key holds changes nothing, and the others are executed.
+    pub steps: Vec<Step>,
+}
+
+impl Transaction {
+    /// Whether it may be executed in this keyspace: it has operations, and not too many keys.
+    pub(super) fn is_sound(&self, keyspace: KeyspaceId) -> bool {
+        let most = self.steps.len().max(self.watched.len());
+        self.keyspace == keyspace && !self.steps.is_empty() && most <= TRANSACTION_STEPS_MAX
+    }
+
+    /// Whether it may change something.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        self.steps.iter().any(|step| step.action.is_write())
+    }
+
+    /// Whether its outcome may be as large as a stored value.
+    #[must_use]
+    pub fn answers_value(&self) -> bool {
+        self.steps
+            .iter()
+            .any(|step| step.action.footprint().answers_value)
+    }
+
+    /// The values that its caller gives.
+    #[must_use]
+    pub fn given(&self) -> Given {
+        self.steps.iter().fold(Given::NOTHING, |sum, step| {
+            let Given { bytes, largest } = step.action.footprint().given;
+            Given {
+                bytes: sum.bytes + bytes,
+                largest: sum.largest.max(largest),
+            }
+        })
+    }
+
+    /// Bytes of its keys and of the values that its caller gives.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.keys().map(|(_, key)| key.len()).sum::<usize>() + self.given().bytes
+    }
+
+    /// The keys that it names, those of each operation first.
+    pub fn keys(&self) -> impl Iterator<Item = (MapId, &Bytes)> {
+        let steps = self.steps.iter().map(|step| (step.map, &step.key));
+        let watched = self
+            .watched
+            .iter()
+            .map(|watched| (watched.map, &watched.key));
+        steps.chain(watched)
+    }
+}
+
+/// A key that may not have changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watched {
+    /// The map.
+    pub map: MapId,
+    /// The key.
+    pub key: Bytes,
+    /// What [`Action::Version`] answered for it; `None`: the key was absent.
+    pub version: Option<i64>,
+}
+
+/// One operation of a transaction.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// The map.
+    pub map: MapId,
+    /// The key.
     pub key: Bytes,
     /// What to do.
     pub action: Action,
@@ -186,6 +311,9 @@ pub enum Action {
     Encoding,
     /// Bytes of memory that the entry takes at its primary. → `Int` or `Nil`
     Footprint,
+    /// Which write made the value or gave it its deadline. Any later one has another number. →
+    /// `Int`, or `Nil` if the key is absent
+    Version,
 }
 
 impl Action {
@@ -224,6 +352,22 @@ impl Action {
         }
     }
 
+    /// The same with values of its own, which hold no larger buffer.
+    #[must_use]
+    pub fn detached(mut self) -> Self {
+        match &mut self {
+            Self::Set { value, .. } | Self::Append { value } => {
+                *value = Bytes::copy_from_slice(value);
+            }
+            Self::CompareAndSwap { expected, value } => {
+                *value = Bytes::copy_from_slice(value);
+                *expected = expected.as_deref().map(Bytes::copy_from_slice);
+            }
+            _ => {}
+        }
+        self
+    }
+
     /// Whether it may change its key.
     #[must_use]
     #[inline]
@@ -257,6 +401,7 @@ impl Action {
             | Self::PExpireTime
             | Self::PeekLength
             | Self::Encoding
+            | Self::Version
             | Self::Footprint => Footprint {
                 writes: false,
                 answers_value: false,
@@ -507,6 +652,8 @@ pub enum Outcome {
         /// The keys.
         keys: Vec<Bytes>,
     },
+    /// The outcome of each operation of a transaction.
+    Many(Vec<Outcome>),
     /// It was not done, or it is not known whether it was.
     Failed(Failure),
 }
@@ -520,6 +667,7 @@ impl Outcome {
         match self {
             Self::Bulk(value) => value.len(),
             Self::Keys { keys, .. } => keys.iter().map(|k| k.len() + KEY_OVERHEAD).sum(),
+            Self::Many(outcomes) => outcomes.iter().map(Self::bytes).sum(),
             Self::Ok | Self::Nil | Self::Int(_) | Self::Failed(_) => 0,
         }
     }
@@ -574,4 +722,15 @@ pub enum Failure {
          try again"
     )]
     Overtaken,
+    /// The keys of a transaction are not all in one partition. Nothing happened.
+    #[error(
+        "the keys are in several partitions: nothing happened; give them the same {{tag}}, as in \
+         {{user1}}:name and {{user1}}:mail"
+    )]
+    CrossPartition,
+    /// Some member runs an older version, which does not know the operation. Nothing happened.
+    #[error(
+        "not every member of the cluster runs this version: nothing happened; finish the upgrade"
+    )]
+    OldMembers,
 }

@@ -6,17 +6,17 @@
 //! wait for them. A node never stops reading a peer, so two crowded nodes cannot wait for each
 //! other.
 
+use super::api::Lane;
 use super::clients::Visit;
 use super::eviction::Pressure;
 use super::frame::{self, Ack, Frame, Head, Headroom, Mark, Out};
 use super::log::Logged;
 use super::op::Outcome;
-use super::{Lane, MemberId};
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::level::LEVELS;
-use doyen_placement::{Epoch, PartitionRef};
+use doyen_placement::{Epoch, MemberId, PartitionRef};
 use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -752,7 +752,7 @@ impl Peers {
     }
 
     /// Whether so much is on its way to a peer that snapshots must wait. Peers report arrived bytes
-    /// with their memory (`Core::tell_headroom`).
+    /// with their memory (`Context::tell_headroom`).
     pub(super) fn copies_wait(&self, id: MemberId) -> bool {
         self.all
             .get(&id)

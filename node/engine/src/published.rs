@@ -3,7 +3,7 @@
 //! A client is no member, so it may speak less than the level of the cluster. It is sent each table
 //! at the level that it speaks, where the table has another name ([`Table::at_level`]).
 
-use super::Malformed;
+use super::api::Malformed;
 use crate::codec;
 use bytes::Bytes;
 use doyen_placement::{DeltaError, Table, TableDelta, TableName};

@@ -10,18 +10,24 @@
 //! A copy is required if it is in sync in the installed or in the accepted table, or if it is a
 //! learner whose admission was asked for, until another epoch is installed (rule 7).
 
+use super::api::Lane;
+use super::context::Context;
 use super::copying::Teaching;
-use super::forwarding::{Asker, Call, Source, note_order};
+use super::forwarding::{Asker, Call, Executed, Source, note_order};
 use super::frame::{self, Ack, Frame, Head};
+use super::halving::Halving;
 use super::log::{Log, begin_anew};
+use super::partition::{Assigned, Held, Slot};
 use super::peers::Wait;
-use super::upkeep::{EXPIRE_SLICE, UPKEEP};
-use super::{Assigned, Core, Held, Lane, PartitionRef, Slot};
+use super::role::{Leading, Role};
+use super::rounds::UPKEEP;
+use super::store::Store;
+use super::upkeep::EXPIRE_SLICE;
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::loads::FILLED;
-use doyen_placement::{Epoch, Member, MemberId, MemberState, Partition, Role, planner};
+use doyen_placement::{Epoch, Member, MemberId, MemberState, Partition, planner};
 use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -69,7 +75,7 @@ impl Clock {
 
 /// The state of a primary, for one tenure.
 #[derive(Debug)]
-pub(super) struct Lead {
+pub(super) struct Primary {
     /// The epoch in which the tenure began.
     pub(super) since: Epoch,
     /// When it may acknowledge at the earliest (rule 9).
@@ -86,11 +92,15 @@ pub(super) struct Lead {
     said_clock: Time,
     /// When this primary reported that the partition is still.
     pub(super) said_still: Option<Time>,
+    /// A search for the key at which to split.
+    pub(super) halving: Option<Box<Halving>>,
     /// The earliest time to ask for a split.
     pub(super) halve_at: Option<Time>,
+    /// Bytes and keys that were reported to the control thread.
+    pub(super) said: Option<(u64, u64)>,
 }
 
-impl Lead {
+impl Primary {
     /// Whether a snapshot may be under way.
     pub(super) fn teaches(&self) -> bool {
         self.links.values().any(|l| l.teaching.is_some())
@@ -104,7 +114,7 @@ impl Lead {
                 && l.acked >= log.last()
                 && l.said_committed >= log.committed()
         };
-        self.open && self.links.values().all(complete)
+        self.open && self.halving.is_none() && self.links.values().all(complete)
     }
 }
 
@@ -158,24 +168,32 @@ impl Link {
     }
 }
 
-impl Core {
+impl Context {
+    /// A partition's log may be committed further, if this node leads it.
+    pub(super) fn advance(&mut self, slot: &mut Slot) {
+        if let Some(mut leading) = slot.leading() {
+            leading.advance(self);
+        }
+    }
+
     /// Acts on the tables' assignment of one partition.
-    pub(super) fn turn(&mut self, at: PartitionRef, slot: &mut Slot, renamed: bool) {
+    pub(super) fn turn(&mut self, slot: &mut Slot, renamed: bool) {
+        let at = slot.at;
         let me = self.me;
         let partition = |a: &Option<Assigned>| a.as_ref().map(|a| a.partition.clone());
         let (Some(installed), accepted) = (partition(&slot.installed), partition(&slot.accepted))
         else {
-            self.unassigned(at, slot);
+            self.unassigned(slot);
             return;
         };
-        let in_sync = self.in_sync(&installed).any(|m| m == me);
-        let learner = self.learners(&installed).any(|m| m == me);
+        let in_sync = self.tables.in_sync(&installed).any(|m| m == me);
+        let learner = self.tables.learners(&installed).any(|m| m == me);
         if slot
             .held
             .as_ref()
             .is_some_and(|h| h.lineage != installed.lineage)
         {
-            self.depose(at, slot);
+            self.depose(slot);
             self.discard(slot);
         }
         if slot
@@ -183,50 +201,45 @@ impl Core {
             .replace(installed.lineage)
             .is_some_and(|before| before != installed.lineage)
         {
-            self.lost(at, slot);
+            self.lost(slot);
         }
         if slot.held.is_none() && (in_sync || learner) {
             // In sync without data: the lineage began with this node, and its primary still has
             // every entry, because none was committed without this copy.
             slot.held = Some(Box::new(Held::empty(
+                slot.at,
                 installed.lineage,
-                self.store_of(at.keyspace),
+                self.tables.store_of(at.keyspace),
                 self.now,
             )));
         }
         if let Some(held) = &mut slot.held {
             held.was_in_sync |= in_sync;
         }
-        if in_sync && self.peer_of(installed.primary(), at) == me {
-            self.lead(at, slot, &installed, accepted.as_deref());
+        if in_sync && self.tables.peer_of(installed.primary(), at) == me {
+            self.lead(slot, &installed, accepted.as_deref());
         } else {
-            if slot.held.as_mut().and_then(|h| h.lead.take()).is_some() {
-                self.depose(at, slot);
+            if slot.held.as_mut().is_some_and(|h| h.step_down()) {
+                self.depose(slot);
             }
-            self.follow(
-                at,
-                slot,
-                &installed,
-                accepted.as_deref(),
-                in_sync || learner,
-            );
+            self.follow(slot, &installed, accepted.as_deref(), in_sync || learner);
         }
         if let Some(held) = &mut slot.held
             && renamed
-            && let Some(view) = &self.view
+            && let Some(view) = &self.tables.view
         {
             let table = view.installed.clone();
             held.dedup.retain(|id| table.member(id.member()).is_some());
         }
-        self.reroute(at, slot);
-        self.advance(at, slot);
-        self.pump(at, slot);
+        self.reroute(slot);
+        self.advance(slot);
+        self.pump(slot);
     }
 
     /// The partition began empty, as another lineage. Outcomes of the old lineage are lost. A write
     /// that may have been applied there must not be sent again here, because it could not be
     /// recognized as a retry.
-    fn lost(&mut self, at: PartitionRef, slot: &mut Slot) {
+    fn lost(&mut self, slot: &mut Slot) {
         slot.calls.unsend();
         let maybe = |c: &Call| {
             c.maybe
@@ -239,25 +252,26 @@ impl Core {
             .partition::<Vec<_>, _>(maybe);
         slot.calls.parked = left.into();
         for call in lost {
-            self.fail(at, slot, call.asker(), true);
+            self.fail(slot, call.asker(), true);
         }
     }
 
     /// No table assigns the partition.
-    fn unassigned(&mut self, at: PartitionRef, slot: &mut Slot) {
-        if slot.held.as_mut().and_then(|h| h.lead.take()).is_some() {
-            self.depose(at, slot);
+    fn unassigned(&mut self, slot: &mut Slot) {
+        if slot.held.as_mut().is_some_and(|h| h.step_down()) {
+            self.depose(slot);
         }
         if slot.accepted.is_none()
-            && let Some(held) = &mut slot.held
+            && let Some(follower) = slot.held.as_mut().and_then(|h| h.follower_mut())
         {
-            held.drop_at.get_or_insert(self.now + DROP_DELAY);
+            follower.drop_at.get_or_insert(self.now + DROP_DELAY);
         }
     }
 
     /// Calls that went to a former primary are parked. Calls of processes that are not members any
     /// more are dropped.
-    fn reroute(&mut self, at: PartitionRef, slot: &mut Slot) {
+    fn reroute(&mut self, slot: &mut Slot) {
+        let at = slot.at;
         if slot
             .calls
             .sent_to
@@ -283,7 +297,7 @@ impl Core {
                     Source::Peer {
                         member, attempt, ..
                     } => {
-                        self.outstanding -= 1;
+                        self.callers.outstanding -= 1;
                         self.refuse(at, member, call.n, attempt);
                     }
                     Source::Local(_) => slot.calls.parked.push_back(call),
@@ -293,45 +307,32 @@ impl Core {
     }
 
     /// This node leads by the installed table.
-    fn lead(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        installed: &Arc<Partition>,
-        accepted: Option<&Partition>,
-    ) {
+    fn lead(&mut self, slot: &mut Slot, installed: &Arc<Partition>, accepted: Option<&Partition>) {
+        let at = slot.at;
         // A table that drops the keyspace ends the tenure like one that names another primary,
         // whether it will be committed or not.
         let same = |a: &Partition| {
-            self.peer_of(a.primary(), at) == self.me
+            self.tables.peer_of(a.primary(), at) == self.me
                 && a.since == installed.since
                 && a.lineage == installed.lineage
         };
         let serving = accepted.map_or(broken(&mutant::SERVES_FORMER), same);
         let said = self
+            .tables
             .opens
             .get(&at)
             .filter(|(since, _)| *since == installed.since)
             .map(|(_, time)| *time);
-        let held_since = slot
-            .held
-            .as_ref()
-            .and_then(|h| h.lead.as_ref())
-            .map(|l| l.since);
+        let held_since = slot.held.as_ref().and_then(|h| h.lead()).map(|l| l.since);
         if held_since != Some(installed.since)
             && !(held_since.is_some() && broken(&mutant::KEEPS_TENURE))
         {
             if held_since.is_some() {
-                self.depose(at, slot);
+                self.depose(slot);
             }
             let opens_at = said.unwrap_or(self.now + self.limits.takeover_wait);
             let Some(held) = &mut slot.held else { return };
-            held.follow = None;
-            held.sink = None;
-            held.drop_at = None;
-            // What an earlier primary reported of it is unknown.
-            held.said = None;
-            held.lead = Some(Lead {
+            held.role = Role::Primary(Primary {
                 since: installed.since,
                 opens_at,
                 tail: held.log.last(),
@@ -340,29 +341,40 @@ impl Core {
                 links: LiteMap::new(),
                 said_clock: Time::ZERO,
                 said_still: None,
+                halving: None,
                 halve_at: None,
+                // What an earlier primary reported of it is unknown.
+                said: None,
             });
-            self.timers.insert((opens_at, at));
+            self.timers.wake(at, opens_at);
         }
         let now = self.now;
-        let in_sync: BTreeSet<MemberId> =
-            self.in_sync(installed).filter(|m| *m != self.me).collect();
+        let in_sync: BTreeSet<MemberId> = self
+            .tables
+            .in_sync(installed)
+            .filter(|m| *m != self.me)
+            .collect();
         let kept = |_: &&MemberId| !broken(&mutant::DROPS_EARLY);
         let required: BTreeSet<MemberId> = accepted
             .into_iter()
-            .flat_map(|a| self.in_sync(a))
+            .flat_map(|a| self.tables.in_sync(a))
             .filter(|m| *m != self.me)
             .chain(in_sync.iter().filter(kept).copied())
             .collect();
-        let learners: BTreeSet<MemberId> = self.learners(installed).collect();
+        let learners: BTreeSet<MemberId> = self.tables.learners(installed).collect();
         let Some(held) = &mut slot.held else { return };
         let moved = held.epoch != installed.epoch;
         held.epoch = installed.epoch;
-        let Some(lead) = &mut held.lead else { return };
+        let Some(mut leading) = slot.leading() else {
+            return;
+        };
+        let Leading {
+            lead, store, still, ..
+        } = &mut leading;
         lead.serving = serving;
         if let Some(said) = said.filter(|said| !lead.open && *said != lead.opens_at) {
             lead.opens_at = said;
-            self.timers.insert((said, at));
+            self.timers.wake(at, said);
         }
         let gone: Vec<MemberId> = lead
             .links
@@ -372,7 +384,7 @@ impl Core {
             .collect();
         for id in gone {
             if let Some(teaching) = lead.links.remove(&id).and_then(|l| l.teaching) {
-                held.store.end_sum(teaching.sum());
+                store.end_sum(teaching.sum());
             }
         }
         for id in &required {
@@ -384,7 +396,7 @@ impl Core {
             if in_sync.contains(id)
                 && let Some(teaching) = link.teaching.take()
             {
-                held.store.end_sum(teaching.sum());
+                store.end_sum(teaching.sum());
             }
         }
         for id in learners.iter().filter(|id| !required.contains(id)) {
@@ -407,17 +419,13 @@ impl Core {
             link.stalled = None;
             link.asks = 0;
             // Acks from before this epoch do not count for a split or a merge.
-            link.aligned &= !slot.still || link.teaching.is_some();
+            link.aligned &= !*still || link.teaching.is_some();
         }
         lead.said_still = lead.said_still.filter(|_| !moved);
         for id in ids {
-            let fresh = slot
-                .held
-                .as_ref()
-                .and_then(|h| h.lead.as_ref())
-                .is_some_and(|l| l.links.get(&id).is_some_and(|l| l.fresh));
+            let fresh = leading.lead.links.get(&id).is_some_and(|l| l.fresh);
             if moved || fresh {
-                self.restart_link(at, slot, id);
+                leading.restart_link(self, id);
             }
         }
     }
@@ -425,37 +433,48 @@ impl Core {
     /// Another member leads the partition by the installed table.
     fn follow(
         &mut self,
-        at: PartitionRef,
         slot: &mut Slot,
         installed: &Arc<Partition>,
         accepted: Option<&Partition>,
         holds: bool,
     ) {
+        let at = slot.at;
         let soon = accepted.is_some_and(|a| {
             a.replicas
                 .iter()
-                .any(|r| self.peer_of(r.member, at) == self.me)
+                .any(|r| self.tables.peer_of(r.member, at) == self.me)
         });
         let Some(held) = &mut slot.held else { return };
+        let Held {
+            role: Role::Follower(follower),
+            log,
+            epoch,
+            ..
+        } = &mut **held
+        else {
+            return;
+        };
         if !holds {
             if soon {
-                held.drop_at = None;
+                follower.drop_at = None;
             } else {
-                held.drop_at.get_or_insert(self.now + DROP_DELAY);
+                follower.drop_at.get_or_insert(self.now + DROP_DELAY);
             }
             return;
         }
-        held.drop_at = (!soon && broken(&mutant::DELETES_BY_PROPOSAL)).then_some(self.now);
-        let moved = held.epoch != installed.epoch;
-        held.epoch = installed.epoch;
-        let follows = held.follow.is_some_and(|f| f.since == installed.since);
+        follower.drop_at = (!soon && broken(&mutant::DELETES_BY_PROPOSAL)).then_some(self.now);
+        let moved = *epoch != installed.epoch;
+        *epoch = installed.epoch;
+        let follows = follower
+            .follow()
+            .is_some_and(|f| f.since == installed.since);
         if moved || !follows {
             // The primary may have sent something that this node refused before it knew of this
             // epoch.
-            let session = held.follow.filter(|_| follows).map_or(0, |f| f.session);
-            let next = held.log.last() + 1;
+            let session = if follows { follower.session() } else { 0 };
+            let next = log.last() + 1;
             self.peers.send(
-                self.peer_of(installed.primary(), at),
+                self.tables.peer_of(installed.primary(), at),
                 Lane::Calls,
                 &Frame::Want {
                     at,
@@ -464,13 +483,14 @@ impl Core {
                     next,
                 },
             );
-            held.wanted = None;
+            follower.wanted = None;
         }
     }
 
     /// A tenure of this node is over: none of its calls is answered. Local calls are kept to be
     /// executed again. Calls of peers are refused.
-    pub(super) fn depose(&mut self, at: PartitionRef, slot: &mut Slot) {
+    pub(super) fn depose(&mut self, slot: &mut Slot) {
+        let at = slot.at;
         if let Some(held) = &mut slot.held {
             held.store.end_sums();
         }
@@ -508,7 +528,7 @@ impl Core {
             }
         }
         for (member, n, attempt) in refused {
-            self.outstanding -= 1;
+            self.callers.outstanding -= 1;
             self.refuse(at, member, n, attempt);
         }
         calls.sort_by_key(|c| c.n);
@@ -519,16 +539,16 @@ impl Core {
     /// Drops the contents of a partition. They are freed in slices.
     pub(super) fn discard(&mut self, slot: &mut Slot) {
         if let Some(mut held) = slot.held.take() {
-            self.memory = self.memory.saturating_sub(held.bytes());
-            self.garbage.append(&mut held.store.take());
-            self.old_logs.push(held.log);
+            self.memory.bytes = self.memory.bytes.saturating_sub(held.bytes());
+            self.drop_contents(&mut held);
         }
     }
 
     /// Sends an entry that was just logged to every link that is up to date.
-    pub(super) fn replicate(&mut self, at: PartitionRef, held: &mut Held, seq: u64) {
+    pub(super) fn replicate(&mut self, held: &mut Held, seq: u64) {
+        let at = held.at;
         let Held {
-            lead: Some(lead),
+            role: Role::Primary(lead),
             log,
             clock,
             epoch,
@@ -570,316 +590,11 @@ impl Core {
         }
     }
 
-    /// Begins sending to a copy anew: after a reconnection, in a new epoch, or because the copy
-    /// asks.
-    pub(super) fn restart_link(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
-        let Some(held) = &mut slot.held else { return };
-        let Some(lead) = &mut held.lead else { return };
-        let Some(link) = lead.links.get_mut(&id) else {
-            return;
-        };
-        link.resent = self.now;
-        link.stalled = link.stalled.map(Wait::again);
-        link.said_committed = 0;
-        link.fresh = false;
-        if link.teaching.as_ref().is_some_and(|t| !t.verified()) {
-            self.continue_teaching(at, slot, id);
-            return;
-        }
-        if link.aligned {
-            link.next = link.acked + 1;
-            self.stream(at, slot, id);
-        } else {
-            self.send_alignment(at, held, id);
-        }
-    }
-
-    /// Sends the log to a copy in this epoch, so that the copy's log becomes equal: everything
-    /// beyond what is committed. A copy that was in sync before gets everything beyond what it
-    /// knows to be committed.
-    pub(super) fn send_alignment(&mut self, at: PartitionRef, held: &mut Held, id: MemberId) {
-        let Held {
-            lead: Some(lead),
-            log,
-            clock,
-            epoch,
-            ..
-        } = held
-        else {
-            return;
-        };
-        let Some(link) = lead.links.get_mut(&id) else {
-            return;
-        };
-        let last = log.last();
-        let base = if link.teaching.as_ref().is_some_and(Teaching::resumes) {
-            link.acked
-        } else {
-            link.session = 0;
-            log.committed()
-        };
-        let mut first = base + 1;
-        loop {
-            let Some(out) = self.peers.out(id, Lane::Calls) else {
-                return;
-            };
-            let count = frame_of(log, first);
-            let (session, committed) = (link.session, log.committed());
-            let head = Head {
-                at,
-                epoch: *epoch,
-                session,
-                committed,
-                clock: clock.advance(self.now),
-                first,
-            };
-            frame::align(
-                out,
-                &head,
-                base,
-                last,
-                (first..first + count).filter_map(|seq| log.entry(seq)),
-            );
-            first += count;
-            if first > last {
-                break;
-            }
-        }
-        link.next = last + 1;
-        link.said_committed = log.committed();
-        self.peers.note_given(id, &mut link.stalled, self.now);
-    }
-
-    /// Sends the entries that a link is missing, within its window.
-    pub(super) fn stream(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
-        let Some(held) = &mut slot.held else { return };
-        let Held {
-            lead: Some(lead),
-            log,
-            clock,
-            epoch,
-            ..
-        } = &mut **held
-        else {
-            return;
-        };
-        let Some(link) = lead.links.get_mut(&id) else {
-            return;
-        };
-        if !link.streams() {
-            return;
-        }
-        if link.next <= log.base() {
-            // The tail is gone. A learner begins anew. A copy in sync can lag so far only because
-            // of a defect here.
-            if link.teaching.is_some() {
-                self.start_teaching(at, slot, id);
-            }
-            return;
-        }
-        let first = link.next;
-        while link.next <= log.last() && log.bytes_between(link.acked, link.next - 1) < WINDOW {
-            let Some(out) = self.peers.room(id) else {
-                break;
-            };
-            let count = frame_of(log, link.next);
-            let head = Head {
-                at,
-                epoch: *epoch,
-                session: link.session,
-                committed: log.committed(),
-                clock: clock.advance(self.now),
-                first: link.next,
-            };
-            frame::append(
-                out,
-                &head,
-                (link.next..link.next + count).filter_map(|seq| log.entry(seq)),
-            );
-            link.next += count;
-            link.said_committed = log.committed();
-            self.stats.replicated += count;
-        }
-        if link.next > first {
-            self.peers.note_given(id, &mut link.stalled, self.now);
-        } else if link.next > log.last() && link.acked < log.last() {
-            // All of it is on its way.
-            self.peers.note_given(id, &mut link.stalled, self.now);
-        } else if link.acked < log.last() {
-            link.stalled.get_or_insert(Wait::for_room(self.now));
-        }
-    }
-
-    /// A copy reports what it has.
-    pub(super) fn acked(&mut self, ack: &Ack, slot: &mut Slot, from: MemberId) {
-        let Some(held) = &mut slot.held else { return };
-        let Some(lead) = &mut held.lead else { return };
-        let Some(link) = lead.links.get_mut(&from) else {
-            return;
-        };
-        if ack.epoch != held.epoch || ack.session != link.session || ack.seq > held.log.last() {
-            return;
-        }
-        if ack.seq >= link.next {
-            // A copy cannot have what was not sent to it. (Or it was sent before something began
-            // anew, and comes once more.)
-            return;
-        }
-        let mut begun = false;
-        if let Some(teaching) = &mut link.teaching {
-            begun = teaching.acked(self.now);
-            link.acked = link.acked.max(ack.seq);
-        } else if !link.aligned {
-            // Only a whole alignment may be acknowledged.
-            if ack.seq + 1 < link.next {
-                return;
-            }
-            link.aligned = true;
-            link.acked = ack.seq;
-        } else {
-            link.acked = link.acked.max(ack.seq);
-        }
-        link.asks = 0;
-        link.resent = self.now;
-        link.stalled = None;
-        if link.acked + 1 < link.next {
-            self.peers.note_given(from, &mut link.stalled, self.now);
-        }
-        self.peers.note_heard(from);
-        let lags = link.next <= held.log.last();
-        if begun {
-            self.teach(ack.at, slot, from);
-        }
-        if lags || begun {
-            self.stream(ack.at, slot, from);
-        }
-        self.advance(ack.at, slot);
-        self.admit(ack.at, slot, from);
-    }
-
-    /// A copy is missing something.
-    pub(super) fn wanted(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        from: MemberId,
-        (epoch, session, next): (Epoch, u32, u64),
-    ) {
-        let Some(held) = &mut slot.held else { return };
-        let Some(lead) = &mut held.lead else { return };
-        let Some(link) = lead.links.get_mut(&from) else {
-            return;
-        };
-        if epoch != held.epoch {
-            return;
-        }
-        if link.session != session
-            || !link.aligned
-            || next > held.log.last() + 1
-            || next <= link.acked
-        {
-            // The copy does not continue this log. (It cannot be a copy that lost acknowledged
-            // entries: such a copy gets them again.)
-            if link.teaching.is_none() {
-                link.aligned = false;
-            } else if link.teaching.as_ref().is_some_and(Teaching::verified) {
-                // Its acks may be required. Only another epoch ends that.
-                self.ask(at, epoch, InSyncChange::Withdraw(from.member()));
-                return;
-            }
-            self.restart_link(at, slot, from);
-            return;
-        }
-        if next <= held.log.base() {
-            if link.teaching.is_some() {
-                self.start_teaching(at, slot, from);
-            } else {
-                self.ask(at, epoch, InSyncChange::Remove(from.member()));
-            }
-            return;
-        }
-        // The copy may have acknowledged earlier entries in an epoch that had ended. `upkeep` sends
-        // those again. Sending from `acked` on here would be as safe: a copy ignores entries that
-        // it has, and acknowledges its whole log.
-        link.next = next;
-        link.stalled = link.stalled.map(Wait::again);
-        link.said_committed = 0;
-        self.stream(at, slot, from);
-    }
-
-    /// Commits what every required copy has, releases the calls that waited for it, and opens the
-    /// tenure when it may.
-    pub(super) fn advance(&mut self, at: PartitionRef, slot: &mut Slot) {
-        let Some(held) = &mut slot.held else { return };
-        let Held {
-            lead: Some(lead),
-            log,
-            ..
-        } = &mut **held
-        else {
-            return;
-        };
-        let required = || lead.links.values().filter(|l| l.required);
-        let mut aligned = true;
-        let mut point = log.last();
-        for link in required() {
-            aligned &= link.aligned;
-            point = point.min(if link.aligned { link.acked } else { 0 });
-        }
-        if broken(&mutant::ONE_COPY_SUFFICES) {
-            point = required()
-                .map(|l| l.acked)
-                .max()
-                .unwrap_or(point)
-                .min(log.last());
-        }
-        // Deposed by an accepted table: this node commits nothing more (rule 10: its ack was the
-        // seal).
-        if (lead.serving || broken(&mutant::COMMITS_DEPOSED)) && point > log.committed() {
-            log.commit(point, &mut self.garbage);
-            let share = self.tail_bytes(held.store.bytes());
-            trim(held, share, &mut self.memory);
-        }
-        let Held {
-            lead: Some(lead),
-            log,
-            ..
-        } = &mut **held
-        else {
-            return;
-        };
-        let tail = (aligned && log.committed() >= lead.tail) || broken(&mutant::OPENS_WITHOUT_TAIL);
-        if !lead.open && lead.serving && tail && self.now >= lead.opens_at {
-            lead.open = true;
-            self.opened.push((at, lead.since));
-            // Parked writes are executed later, not from within the present call.
-            self.timers.insert((self.now, at));
-        }
-        if lead.serving || broken(&mutant::COMMITS_DEPOSED) {
-            let committed = log.committed();
-            while slot
-                .calls
-                .waiting
-                .front()
-                .is_some_and(|e| e.seq <= committed)
-            {
-                self.ready.extend(
-                    slot.calls
-                        .waiting
-                        .pop_front()
-                        .map(|executed| (at, executed)),
-                );
-            }
-            begin_anew(&mut slot.calls.waiting);
-        }
-        self.report_still(at, slot);
-    }
-
     /// How much of a log is kept after every copy has it: its share of the node's tail, but little
     /// compared to the contents, because a copy that lags by much of them is as well served by a
     /// snapshot.
     pub(super) fn tail_bytes(&self, stored: usize) -> usize {
-        let share = self.limits.tail_bytes_max / self.holding.max(TAIL_SHARES_MIN);
+        let share = self.limits.tail_bytes_max / self.memory.holding.max(TAIL_SHARES_MIN);
         let part = Some(stored / TAIL_PART)
             .filter(|part| *part >= TAIL_BYTES_WORTH)
             .unwrap_or_default();
@@ -887,26 +602,26 @@ impl Core {
     }
 
     /// A timer of the partition is due.
-    pub(super) fn wake(&mut self, at: PartitionRef, slot: &mut Slot) {
-        self.advance(at, slot);
-        self.pump(at, slot);
-        self.sift(at, slot);
-        self.prepare_sink(at, slot);
-        self.continue_sums(at, slot);
-        if slot
-            .held
-            .as_ref()
-            .and_then(|h| h.lead.as_ref())
-            .is_some_and(Lead::teaches)
+    pub(super) fn wake(&mut self, slot: &mut Slot) {
+        self.advance(slot);
+        self.pump(slot);
+        self.sift(slot);
+        if let Some(mut following) = slot.following() {
+            following.prepare_sink(self);
+            following.continue_sums(self);
+        }
+        if let Some(mut leading) = slot.leading()
+            && leading.lead.teaches()
         {
-            self.teach_all(at, slot);
+            leading.teach_all(self);
         }
     }
 
     /// Whether a partition that no table assigns to this node may be deleted: after a while,
     /// earlier if memory is short, and not while too few other members have it.
-    fn may_discard(&self, at: PartitionRef, slot: &Slot) -> bool {
-        let Some(due) = slot.held.as_ref().and_then(|h| h.drop_at) else {
+    fn may_discard(&self, slot: &Slot) -> bool {
+        let at = slot.at;
+        let Some(due) = slot.held.as_ref().and_then(|h| h.follower()?.drop_at) else {
             return false;
         };
         if broken(&mutant::DISCARDS_EARLY) {
@@ -921,7 +636,7 @@ impl Core {
         // While other members lack copies, a table may still give it back. Then only the log must
         // be sent.
         let needed = || {
-            let table = self.view.as_ref().map(|view| &view.installed);
+            let table = self.tables.view.as_ref().map(|view| &view.installed);
             table.is_some_and(|table| {
                 table.partition(at).is_some() && !planner::ranges::may_stay(table, at)
             })
@@ -934,11 +649,13 @@ impl Core {
     /// primary. If this node judged alone, it would drop their copies, and be the only holder of
     /// data that clients cannot reach.
     fn doubt(&self) -> Duration {
-        let Some(view) = &self.view else {
+        let Some(view) = &self.tables.view else {
             return Duration::ZERO;
         };
         let counts = |m: &Member| {
-            m.id != self.me.member() && m.role == Role::Data && m.state != MemberState::Silent
+            m.id != self.me.member()
+                && m.role == doyen_placement::Role::Data
+                && m.state != MemberState::Silent
         };
         if view.installed.members.iter().filter(|m| counts(m)).count() < 2 {
             return Duration::ZERO;
@@ -957,51 +674,83 @@ impl Core {
     }
 
     /// Regular work: commit notices, expiry, silent copies, learners, and data to drop.
-    pub(super) fn upkeep(&mut self, at: PartitionRef, slot: &mut Slot) {
-        if self.may_discard(at, slot) {
+    pub(super) fn upkeep(&mut self, slot: &mut Slot) {
+        if self.may_discard(slot) {
             self.discard(slot);
         }
-        self.give_up(at, slot);
-        self.pump(at, slot);
-        self.note_drawing(at, slot);
-        self.note_overdue(at, slot);
-        self.halve(at, slot);
+        self.give_up(slot);
+        self.pump(slot);
+        self.note_drawing(slot);
+        self.note_overdue(slot);
         let Some(held) = &mut slot.held else { return };
         let share = self.tail_bytes(held.store.bytes());
-        trim(held, share, &mut self.memory);
         let Held {
-            lead: Some(lead),
-            log,
-            clock,
-            epoch,
-            store,
-            ..
-        } = &mut **held
-        else {
-            return;
+            role, log, store, ..
+        } = &mut **held;
+        let lead = match role {
+            Role::Primary(lead) => Some(&*lead),
+            Role::Follower(_) => None,
         };
-        let now = self.now;
-        let tell_time = now.since(lead.said_clock) >= CLOCK_INTERVAL && store.expires();
+        trim(lead, log, store, share, &mut self.memory.bytes);
+        if let Some(mut leading) = slot.leading() {
+            leading.halve(self);
+            leading.upkeep(self);
+        }
+    }
+
+    /// Notes that there are overdue keys to expire.
+    fn note_overdue(&mut self, slot: &mut Slot) {
+        let Some(held) = &slot.held else { return };
+        let expires = self.used && !slot.still && held.lead().is_some_and(|l| l.open && l.serving);
+        if expires && !slot.expiring && held.store.is_overdue(held.clock.advance(self.now)) {
+            self.rounds.expires(slot, &mut self.timers);
+        }
+    }
+
+    /// Expires some keys and subtracts them from the budget. True if there may be more.
+    pub(super) fn expire_some(&mut self, slot: &mut Slot, budget: &mut usize) -> bool {
+        let Some(held) = &mut slot.held else {
+            return false;
+        };
+        if !self.used || slot.still || !held.lead().is_some_and(|l| l.open && l.serving) {
+            return false;
+        }
+        let most = EXPIRE_SLICE.min(*budget);
+        let overdue = held.store.overdue(held.clock.advance(self.now), most);
+        let more = overdue.len() == most;
+        *budget -= overdue.len();
+        for (map, key) in overdue {
+            self.expire(held, map, key);
+        }
+        more
+    }
+}
+
+impl Leading<'_> {
+    /// Regular work: commit notices, silent copies and learners.
+    fn upkeep(&mut self, cx: &mut Context) {
+        let now = cx.now;
+        let tell_time = now.since(self.lead.said_clock) >= CLOCK_INTERVAL && self.store.expires();
         if tell_time {
-            lead.said_clock = now;
+            self.lead.said_clock = now;
         }
         let mut restart = Vec::new();
         let mut asks = Vec::new();
         let mut silent = Vec::new();
         let mut doubt = None;
-        for (id, link) in lead.links.iter_mut() {
+        for (id, link) in self.lead.links.iter_mut() {
             // If it has just acknowledged something, the next entry will probably come soon and say
             // as much.
             let resting = now.since(link.resent) >= UPKEEP;
             if link.streams()
-                && link.next == log.last() + 1
-                && ((link.said_committed < log.committed() && resting) || tell_time)
-                && let Some(out) = self.peers.out(*id, Lane::Calls)
+                && link.next == self.log.last() + 1
+                && ((link.said_committed < self.log.committed() && resting) || tell_time)
+                && let Some(out) = cx.peers.out(*id, Lane::Calls)
             {
-                let (committed, clock) = (log.committed(), clock.advance(now));
+                let (committed, clock) = (self.log.committed(), self.clock.advance(now));
                 let head = Head {
-                    at,
-                    epoch: *epoch,
+                    at: self.at,
+                    epoch: self.epoch,
                     session: link.session,
                     committed,
                     clock,
@@ -1010,13 +759,13 @@ impl Core {
                 frame::append(out, &head, std::iter::empty());
                 link.said_committed = committed;
             }
-            let complete = link.aligned && link.acked >= log.last();
+            let complete = link.aligned && link.acked >= self.log.last();
             if complete {
                 link.stalled = None;
                 continue;
             }
             let wait = link.stalled.get_or_insert(Wait::for_room(now));
-            let stalled = self.peers.silence(*id, wait, now);
+            let stalled = cx.peers.silence(*id, wait, now);
             // Data on this connection will arrive. Only what has arrived and was refused is sent
             // again.
             let again = wait.arrived_for(now) > RESEND
@@ -1027,13 +776,13 @@ impl Core {
             {
                 restart.push(*id);
             }
-            let patience = if self.peers.is_silent(*id) {
+            let patience = if cx.peers.is_silent(*id) {
                 RESEND
             } else {
-                self.limits.copy_silent_max
+                cx.limits.copy_silent_max
             };
             let late = link.required && stalled > patience && now >= link.ask_at;
-            if late && stalled > patience + *doubt.get_or_insert_with(|| self.doubt()) {
+            if late && stalled > patience + *doubt.get_or_insert_with(|| cx.doubt()) {
                 silent.push(*id);
                 link.asks += 1;
                 let change = if link.teaching.is_some() {
@@ -1044,59 +793,285 @@ impl Core {
                 asks.push((*id, change, link.asks));
             }
         }
-        let epoch = *epoch;
-        silent.into_iter().for_each(|id| self.peers.note_silent(id));
+        silent.into_iter().for_each(|id| cx.peers.note_silent(id));
         for (id, change, asked) in asks {
-            let pause = self.backoff(Duration::from_millis(200), Duration::from_secs(2), asked);
-            self.ask(at, epoch, change);
-            if let Some(link) = slot
-                .held
-                .as_mut()
-                .and_then(|h| h.lead.as_mut())
-                .and_then(|l| l.links.get_mut(&id))
-            {
+            let pause = cx.backoff(Duration::from_millis(200), Duration::from_secs(2), asked);
+            cx.outbox.ask(self.at, self.epoch, change);
+            if let Some(link) = self.lead.links.get_mut(&id) {
                 link.ask_at = now + pause;
             }
         }
         for id in restart {
-            self.restart_link(at, slot, id);
+            self.restart_link(cx, id);
         }
-        self.teach_all(at, slot);
-        self.advance(at, slot);
+        self.teach_all(cx);
+        self.advance(cx);
     }
 
-    /// Notes that there are overdue keys to expire.
-    fn note_overdue(&mut self, at: PartitionRef, slot: &mut Slot) {
-        let Some(held) = &slot.held else { return };
-        let expires =
-            self.used && !slot.still && held.lead.as_ref().is_some_and(|l| l.open && l.serving);
-        if expires && !slot.expiring && held.store.is_overdue(held.clock.advance(self.now)) {
-            slot.expiring = true;
-            self.expiring.push_back(at);
-        }
-    }
-
-    /// Expires some keys and subtracts them from the budget. True if there may be more.
-    pub(super) fn expire_some(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        budget: &mut usize,
-    ) -> bool {
-        let Some(held) = &mut slot.held else {
-            return false;
+    /// Begins sending to a copy anew: after a reconnection, in a new epoch, or because the copy
+    /// asks.
+    pub(super) fn restart_link(&mut self, cx: &mut Context, id: MemberId) {
+        let Some(link) = self.lead.links.get_mut(&id) else {
+            return;
         };
-        if !self.used || slot.still || !held.lead.as_ref().is_some_and(|l| l.open && l.serving) {
-            return false;
+        link.resent = cx.now;
+        link.stalled = link.stalled.map(Wait::again);
+        link.said_committed = 0;
+        link.fresh = false;
+        if link.teaching.as_ref().is_some_and(|t| !t.verified()) {
+            self.continue_teaching(cx, id);
+            return;
         }
-        let most = EXPIRE_SLICE.min(*budget);
-        let overdue = held.store.overdue(held.clock.advance(self.now), most);
-        let more = overdue.len() == most;
-        *budget -= overdue.len();
-        for (map, key) in overdue {
-            self.expire(at, held, map, key);
+        if link.aligned {
+            link.next = link.acked + 1;
+            self.stream(cx, id);
+        } else {
+            self.send_alignment(cx, id);
         }
-        more
+    }
+
+    /// Sends the log to a copy in this epoch, so that the copy's log becomes equal: everything
+    /// beyond what is committed. A copy that was in sync before gets everything beyond what it
+    /// knows to be committed.
+    pub(super) fn send_alignment(&mut self, cx: &mut Context, id: MemberId) {
+        let Some(link) = self.lead.links.get_mut(&id) else {
+            return;
+        };
+        let last = self.log.last();
+        let base = if link.teaching.as_ref().is_some_and(Teaching::resumes) {
+            link.acked
+        } else {
+            link.session = 0;
+            self.log.committed()
+        };
+        let mut first = base + 1;
+        loop {
+            let Some(out) = cx.peers.out(id, Lane::Calls) else {
+                return;
+            };
+            let count = frame_of(self.log, first);
+            let (session, committed) = (link.session, self.log.committed());
+            let head = Head {
+                at: self.at,
+                epoch: self.epoch,
+                session,
+                committed,
+                clock: self.clock.advance(cx.now),
+                first,
+            };
+            frame::align(
+                out,
+                &head,
+                base,
+                last,
+                (first..first + count).filter_map(|seq| self.log.entry(seq)),
+            );
+            first += count;
+            if first > last {
+                break;
+            }
+        }
+        link.next = last + 1;
+        link.said_committed = self.log.committed();
+        cx.peers.note_given(id, &mut link.stalled, cx.now);
+    }
+
+    /// Sends the entries that a link is missing, within its window.
+    pub(super) fn stream(&mut self, cx: &mut Context, id: MemberId) {
+        let Some(link) = self.lead.links.get_mut(&id) else {
+            return;
+        };
+        if !link.streams() {
+            return;
+        }
+        if link.next <= self.log.base() {
+            // The tail is gone. A learner begins anew. A copy in sync can lag so far only because
+            // of a defect here.
+            if link.teaching.is_some() {
+                self.start_teaching(cx, id);
+            }
+            return;
+        }
+        let first = link.next;
+        while link.next <= self.log.last()
+            && self.log.bytes_between(link.acked, link.next - 1) < WINDOW
+        {
+            let Some(out) = cx.peers.room(id) else {
+                break;
+            };
+            let count = frame_of(self.log, link.next);
+            let head = Head {
+                at: self.at,
+                epoch: self.epoch,
+                session: link.session,
+                committed: self.log.committed(),
+                clock: self.clock.advance(cx.now),
+                first: link.next,
+            };
+            frame::append(
+                out,
+                &head,
+                (link.next..link.next + count).filter_map(|seq| self.log.entry(seq)),
+            );
+            link.next += count;
+            link.said_committed = self.log.committed();
+            cx.stats.replicated += count;
+        }
+        if link.next > first {
+            cx.peers.note_given(id, &mut link.stalled, cx.now);
+        } else if link.next > self.log.last() && link.acked < self.log.last() {
+            // All of it is on its way.
+            cx.peers.note_given(id, &mut link.stalled, cx.now);
+        } else if link.acked < self.log.last() {
+            link.stalled.get_or_insert(Wait::for_room(cx.now));
+        }
+    }
+
+    /// A copy reports what it has.
+    pub(super) fn acked(&mut self, cx: &mut Context, ack: &Ack, from: MemberId) {
+        let Some(link) = self.lead.links.get_mut(&from) else {
+            return;
+        };
+        if ack.epoch != self.epoch || ack.session != link.session || ack.seq > self.log.last() {
+            return;
+        }
+        if ack.seq >= link.next {
+            // A copy cannot have what was not sent to it. (Or it was sent before something began
+            // anew, and comes once more.)
+            return;
+        }
+        let mut begun = false;
+        if let Some(teaching) = &mut link.teaching {
+            begun = teaching.acked(cx.now);
+            link.acked = link.acked.max(ack.seq);
+        } else if !link.aligned {
+            // Only a whole alignment may be acknowledged.
+            if ack.seq + 1 < link.next {
+                return;
+            }
+            link.aligned = true;
+            link.acked = ack.seq;
+        } else {
+            link.acked = link.acked.max(ack.seq);
+        }
+        link.asks = 0;
+        link.resent = cx.now;
+        link.stalled = None;
+        if link.acked + 1 < link.next {
+            cx.peers.note_given(from, &mut link.stalled, cx.now);
+        }
+        cx.peers.note_heard(from);
+        let lags = link.next <= self.log.last();
+        if begun {
+            self.teach(cx, from);
+        }
+        if lags || begun {
+            self.stream(cx, from);
+        }
+        self.advance(cx);
+        self.admit(cx, from);
+    }
+
+    /// A copy is missing something.
+    pub(super) fn wanted(
+        &mut self,
+        cx: &mut Context,
+        from: MemberId,
+        (epoch, session, next): (Epoch, u32, u64),
+    ) {
+        let Some(link) = self.lead.links.get_mut(&from) else {
+            return;
+        };
+        if epoch != self.epoch {
+            return;
+        }
+        if link.session != session
+            || !link.aligned
+            || next > self.log.last() + 1
+            || next <= link.acked
+        {
+            // The copy does not continue this log. (It cannot be a copy that lost acknowledged
+            // entries: such a copy gets them again.)
+            if link.teaching.is_none() {
+                link.aligned = false;
+            } else if link.teaching.as_ref().is_some_and(Teaching::verified) {
+                // Its acks may be required. Only another epoch ends that.
+                cx.outbox
+                    .ask(self.at, epoch, InSyncChange::Withdraw(from.member()));
+                return;
+            }
+            self.restart_link(cx, from);
+            return;
+        }
+        if next <= self.log.base() {
+            if link.teaching.is_some() {
+                self.start_teaching(cx, from);
+            } else {
+                cx.outbox
+                    .ask(self.at, epoch, InSyncChange::Remove(from.member()));
+            }
+            return;
+        }
+        // The copy may have acknowledged earlier entries in an epoch that had ended. `upkeep` sends
+        // those again. Sending from `acked` on here would be as safe: a copy ignores entries that
+        // it has, and acknowledges its whole log.
+        link.next = next;
+        link.stalled = link.stalled.map(Wait::again);
+        link.said_committed = 0;
+        self.stream(cx, from);
+    }
+
+    /// Commits what every required copy has, releases the calls that waited for it, and opens the
+    /// tenure when it may.
+    pub(super) fn advance(&mut self, cx: &mut Context) {
+        let required = || self.lead.links.values().filter(|l| l.required);
+        let mut aligned = true;
+        let mut point = self.log.last();
+        for link in required() {
+            aligned &= link.aligned;
+            point = point.min(if link.aligned { link.acked } else { 0 });
+        }
+        if broken(&mutant::ONE_COPY_SUFFICES) {
+            point = required()
+                .map(|l| l.acked)
+                .max()
+                .unwrap_or(point)
+                .min(self.log.last());
+        }
+        // Deposed by an accepted table: this node commits nothing more (rule 10: its ack was the
+        // seal).
+        if (self.lead.serving || broken(&mutant::COMMITS_DEPOSED)) && point > self.log.committed() {
+            cx.memory
+                .garbage
+                .collect(&mut cx.timers, |maps| self.log.commit(point, maps));
+            let share = cx.tail_bytes(self.store.bytes());
+            trim(
+                Some(self.lead),
+                self.log,
+                self.store,
+                share,
+                &mut cx.memory.bytes,
+            );
+        }
+        let tail = (aligned && self.log.committed() >= self.lead.tail)
+            || broken(&mutant::OPENS_WITHOUT_TAIL);
+        if !self.lead.open && self.lead.serving && tail && cx.now >= self.lead.opens_at {
+            self.lead.open = true;
+            cx.outbox.opened(self.at, self.lead.since);
+            // Parked writes are executed later, not from within the present call.
+            cx.timers.wake(self.at, cx.now);
+        }
+        if self.lead.serving || broken(&mutant::COMMITS_DEPOSED) {
+            let committed = self.log.committed();
+            let due = |e: &Executed| e.seq <= committed;
+            while self.calls.waiting.front().is_some_and(due)
+                && let Some(executed) = self.calls.waiting.pop_front()
+            {
+                cx.callers.ready.push(self.at, executed, &mut cx.timers);
+            }
+            begin_anew(&mut self.calls.waiting);
+        }
+        self.report_still(cx);
     }
 }
 
@@ -1104,15 +1079,12 @@ impl Core {
 /// snapshot belong to the snapshot and not to the tail: otherwise any tail would be too short for a
 /// snapshot that takes longer than some writes. They stay until they are larger than another
 /// snapshot, which is cheaper then.
-fn trim(held: &mut Held, share: usize, memory: &mut usize) {
-    let Held {
-        lead, log, store, ..
-    } = held;
+fn trim(lead: Option<&Primary>, log: &mut Log, store: &Store, share: usize, memory: &mut usize) {
     if log.bytes() <= share {
         return;
     }
     let lacks = lead
-        .iter()
+        .into_iter()
         .flat_map(|l| l.links.values())
         .filter(|l| l.teaching.as_ref().is_some_and(Teaching::started));
     let large = (store.bytes() as u64).max(WINDOW);

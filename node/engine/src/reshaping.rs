@@ -17,17 +17,24 @@
 //! caller asks the new partitions. The numbers of the new partitions are chosen so that at every
 //! member the same data thread has them: contents never pass from one thread to another.
 
+use super::context::Context;
 use super::dedup::Dedup;
 use super::forwarding::{Call, note_order};
 use super::log::Log;
 use super::op::{Failure, Outcome, Work};
+use super::partition::{Held, Slot};
+use super::role::Leading;
+use super::shard::Shard;
+use super::slots::Slots;
 use super::store::{Key, Portion};
-use super::{Core, Held, PartitionRef, Shard, Slot, Slots};
+use super::timers::Duty;
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::division::RangeStart;
-use doyen_placement::{Division, KeyspaceId, Lineage, MapId, Partition, PartitionId, Table};
+use doyen_placement::{
+    Division, KeyspaceId, Lineage, MapId, Partition, PartitionId, PartitionRef, Table,
+};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -105,7 +112,7 @@ impl Shard {
     /// Handles partitions that are not in the installed table any more, though their keyspace is:
     /// their contents and calls go to new partitions.
     pub(super) fn reshape(&mut self) {
-        let Some(view) = self.core.view.clone() else {
+        let Some(view) = self.cx.tables.view.clone() else {
             return;
         };
         let was = |at: PartitionRef| {
@@ -118,8 +125,8 @@ impl Shard {
         let gone = self
             .slots
             .iter()
-            .filter(|(at, slot)| slot.installed.is_none() && was(*at))
-            .map(|(at, _)| at);
+            .filter(|slot| slot.installed.is_none() && was(slot.at))
+            .map(|slot| slot.at);
         let gone: Vec<PartitionRef> = gone.collect();
         if gone.is_empty() {
             return;
@@ -131,8 +138,8 @@ impl Shard {
             };
             let lineage = slot.lineage;
             calls.extend(
-                self.core
-                    .take_calls(*at, slot)
+                self.cx
+                    .take_calls(slot)
                     .into_iter()
                     .map(|call| (*at, lineage, call)),
             );
@@ -158,7 +165,7 @@ impl Shard {
         self.move_calls(calls);
         let mut left = Vec::new();
         for at in gone {
-            self.core.peers.forget_refused(at);
+            self.cx.peers.forget_refused(at);
             // Its contents stay for a while, like those of any partition that no table assigns to
             // this node.
             if self
@@ -169,14 +176,17 @@ impl Shard {
                 left.push(at);
             }
         }
-        self.slots.retain(|at, slot| {
-            slot.installed.is_some() || slot.accepted.is_some() || left.contains(&at) || !was(at)
+        self.slots.retain(|slot| {
+            slot.installed.is_some()
+                || slot.accepted.is_some()
+                || left.contains(&slot.at)
+                || !was(slot.at)
         });
     }
 
     /// The new partitions that are in sync here draw from the held contents of the former ones.
     fn divide(&mut self, keyspace: KeyspaceId, table: &Arc<Table>, partitions: &[&Arc<Partition>]) {
-        let me = self.core.me;
+        let me = self.cx.me;
         let fresh = |slots: &Slots, p: &Partition| {
             let slot = slots.get(PartitionRef {
                 keyspace,
@@ -186,7 +196,7 @@ impl Shard {
         };
         let mine = partitions
             .iter()
-            .filter(|p| self.core.in_sync(p).any(|m| m == me) && fresh(&self.slots, p));
+            .filter(|p| self.cx.tables.in_sync(p).any(|m| m == me) && fresh(&self.slots, p));
         let mine: Vec<&Arc<Partition>> = mine.copied().collect();
         let Some(first) = mine.first() else { return };
         let held = |partition| {
@@ -217,7 +227,7 @@ impl Shard {
                 partition: from.partition,
             };
             if let Some(held) = self.slots.get_mut(at).and_then(|slot| slot.held.take()) {
-                self.core.memory = self.core.memory.saturating_sub(held.bytes());
+                self.cx.memory.bytes = self.cx.memory.bytes.saturating_sub(held.bytes());
                 former.push((held, from.behind_ms));
             }
         }
@@ -237,8 +247,11 @@ impl Shard {
         let dedup = Dedup::of_all(former.iter().map(|(held, _)| &held.dedup));
         let mut stores = Vec::new();
         for (held, behind_ms) in former {
-            stores.push(held.store.into_former(behind_ms, &mut self.core.garbage));
-            self.core.old_logs.push(held.log);
+            let cx = &mut self.cx;
+            let Held { store, log, .. } = *held;
+            let former = |maps: &mut _| store.into_former(behind_ms, maps);
+            stores.push(cx.memory.garbage.collect(&mut cx.timers, former));
+            cx.memory.garbage.add(log, &mut cx.timers);
         }
         for partition in &mine {
             let at = PartitionRef {
@@ -246,18 +259,19 @@ impl Shard {
                 partition: partition.id,
             };
             let mut held = Held::empty(
+                at,
                 partition.lineage,
-                self.core.store_of(keyspace),
-                self.core.now,
+                self.cx.tables.store_of(keyspace),
+                self.cx.now,
             );
             (held.was_in_sync, held.log, held.dedup, held.clock) =
                 (true, Log::after(last), dedup.clone(), clock);
             let portion: Arc<dyn Portion> = Arc::new(Heir::new(table, at));
             held.store = held.store.draw_from(&stores, mine.len(), &portion);
-            self.core.memory += held.bytes();
+            self.cx.memory.bytes += held.bytes();
             let slot = self.slots.get_or_insert(at);
             slot.held = Some(Box::new(held));
-            self.core.note_drawing(at, slot);
+            self.cx.note_drawing(slot);
         }
     }
 
@@ -265,10 +279,7 @@ impl Shard {
     fn move_calls(&mut self, calls: Vec<(PartitionRef, Option<Lineage>, Call)>) {
         let mut moved: BTreeMap<PartitionRef, Vec<Call>> = BTreeMap::new();
         for (at, lineage, call) in calls {
-            let to = match &call.work {
-                Work::Key(op) => self.core.place(at.keyspace, op.map, &op.key),
-                Work::Partition(_) => None,
-            };
+            let to = self.cx.tables.place_of(at.keyspace, &call.work).ok();
             let now = to
                 .and_then(|to| self.slots.get(to))
                 .and_then(|slot| slot.installed.as_ref())
@@ -283,19 +294,17 @@ impl Shard {
                 None => {
                     // Callers of whole partitions ask the new ones, and repeat what they have
                     // cleared.
-                    let unknown =
-                        call.maybe && matches!(&call.work, Work::Key(op) if op.action.is_write());
+                    let whole = matches!(call.work, Work::Partition(_));
+                    let unknown = call.maybe && call.work.is_write() && !whole;
                     let failure = if unknown {
                         Failure::Unknown
                     } else {
                         Failure::Stale
                     };
-                    self.core.outstanding -= 1;
-                    self.core.outcomes.extend(
-                        call.source
-                            .token()
-                            .map(|token| (token, Outcome::Failed(failure))),
-                    );
+                    self.cx.callers.outstanding -= 1;
+                    if let Some(token) = call.source.token() {
+                        self.cx.callers.answer(token, Outcome::Failed(failure));
+                    }
                 }
             }
         }
@@ -317,89 +326,96 @@ impl Shard {
 
     /// Draws some more keys.
     pub(super) fn draw_due(&mut self, now: Time) {
-        if now < self.core.draw_at {
+        if !self.cx.timers.take(Duty::Draw, now) {
             return;
         }
-        let Some(at) = self.core.drawing.front().copied() else {
+        let Some(at) = self.cx.rounds.drawing.front().copied() else {
             return;
         };
-        self.core.draw_at = now + DRAW_PAUSE;
+        self.cx.timers.rest(Duty::Draw, now + DRAW_PAUSE);
+        self.draw_more(at);
+        let more = !self.cx.rounds.drawing.is_empty();
+        self.cx.timers.settle(Duty::Draw, more);
+    }
+
+    fn draw_more(&mut self, at: PartitionRef) {
         let Some(slot) = self.slots.get_mut(at) else {
-            self.core.drawing.pop_front();
+            self.cx.rounds.drawing.pop_front();
             return;
         };
         if let Some(held) = slot.held.as_deref_mut() {
             let before = held.bytes();
-            held.store
-                .draw_some(self.core.limits.drawn_max, &mut self.core.garbage);
-            self.core.memory = (self.core.memory + held.bytes()).saturating_sub(before);
+            let cx = &mut self.cx;
+            let most = cx.limits.drawn_max;
+            cx.memory
+                .garbage
+                .collect(&mut cx.timers, |maps| held.store.draw_some(most, maps));
+            cx.memory.recount(before, held.bytes());
         }
         if slot.held.as_ref().is_none_or(|held| held.store.is_whole()) {
             slot.drawing = false;
-            self.core.drawing.pop_front();
+            self.cx.rounds.drawing.pop_front();
             let mut later = std::mem::take(&mut slot.calls.later);
             slot.calls.parked.append(&mut later);
-            self.core.wake(at, slot);
-            self.core.notice(at, slot);
+            self.cx.wake(slot);
+            self.cx.notice(slot);
         }
     }
 }
 
-impl Core {
+impl Context {
     /// All unanswered local calls of a partition. Peers send theirs to other members.
-    fn take_calls(&mut self, at: PartitionRef, slot: &mut Slot) -> Vec<Call> {
-        self.depose(at, slot);
+    fn take_calls(&mut self, slot: &mut Slot) -> Vec<Call> {
+        self.depose(slot);
         if let Some(held) = &mut slot.held {
-            held.lead = None;
+            held.step_down();
         }
         slot.calls.unsend();
         std::mem::take(&mut slot.calls.parked).into()
     }
 
     /// Notes a partition that draws from former ones.
-    pub(super) fn note_drawing(&mut self, at: PartitionRef, slot: &mut Slot) {
+    pub(super) fn note_drawing(&mut self, slot: &mut Slot) {
         let draws = slot
             .held
             .as_ref()
             .is_some_and(|held| !held.store.is_whole());
-        if draws && !std::mem::replace(&mut slot.drawing, true) {
-            self.drawing.push_back(at);
+        if draws {
+            self.rounds.draws(slot, &mut self.timers);
         }
     }
+}
 
+impl Leading<'_> {
     /// Reports that a partition without writes is the same in all copies.
-    pub(super) fn report_still(&mut self, at: PartitionRef, slot: &mut Slot) {
-        let now = self.now;
-        let Some(held) = slot.held.as_deref_mut().filter(|_| slot.still) else {
+    pub(super) fn report_still(&mut self, cx: &mut Context) {
+        let now = cx.now;
+        if !self.still {
             return;
-        };
-        let Held {
-            lead: Some(lead),
-            log,
-            clock,
-            epoch,
-            ..
-        } = held
-        else {
-            return;
-        };
+        }
         let confirmed =
-            |l: &super::replication::Link| !l.required || (l.aligned && l.acked >= log.last());
-        let still = lead.open
-            && lead.serving
-            && log.committed() == log.last()
-            && lead.links.values().all(confirmed);
+            |l: &super::replication::Link| !l.required || (l.aligned && l.acked >= self.log.last());
+        let still = self.lead.open
+            && self.lead.serving
+            && self.log.committed() == self.log.last()
+            && self.lead.links.values().all(confirmed);
         if (!still && !broken(&mutant::RESHAPES_UNCONFIRMED))
-            || lead.said_still.is_some_and(|said| now < said + SAY_AGAIN)
+            || self
+                .lead
+                .said_still
+                .is_some_and(|said| now < said + SAY_AGAIN)
         {
             return;
         }
-        lead.said_still = Some(now);
+        self.lead.said_still = Some(now);
         let own = i64::try_from(now.since(Time::ZERO).as_millis()).unwrap_or(i64::MAX);
-        let ahead_ms = i64::try_from(clock.advance(now))
+        let ahead_ms = i64::try_from(self.clock.advance(now))
             .unwrap_or(i64::MAX)
             .saturating_sub(own);
-        let epoch = *epoch;
-        self.ask(at, epoch, InSyncChange::WritesStopped { ahead_ms });
+        cx.outbox.ask(
+            self.at,
+            self.epoch,
+            InSyncChange::WritesStopped { ahead_ms },
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! The partitions of a shard, found by their place.
 
-use super::Slot;
+use super::partition::Slot;
 use doyen_placement::{KeyspaceId, PartitionId, PartitionRef};
 
 /// Slots, sorted by keyspace and partition.
@@ -9,16 +9,16 @@ use doyen_placement::{KeyspaceId, PartitionId, PartitionRef};
 /// partition's number is its position, unless some before it are gone.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    keyspaces: Vec<(KeyspaceId, Vec<(PartitionId, Slot)>)>,
+    keyspaces: Vec<(KeyspaceId, Vec<Slot>)>,
 }
 
 /// Where a partition is, or where it belongs.
-fn place(slots: &[(PartitionId, Slot)], id: PartitionId) -> Result<usize, usize> {
+fn place(slots: &[Slot], id: PartitionId) -> Result<usize, usize> {
     let guess = id.0 as usize;
-    if slots.get(guess).is_some_and(|(there, _)| *there == id) {
+    if slots.get(guess).is_some_and(|slot| slot.at.partition == id) {
         return Ok(guess);
     }
-    slots.binary_search_by_key(&id, |(id, _)| *id)
+    slots.binary_search_by_key(&id, |slot| slot.at.partition)
 }
 
 impl Slots {
@@ -26,7 +26,7 @@ impl Slots {
     #[inline]
     pub(super) fn get(&self, at: PartitionRef) -> Option<&Slot> {
         let (_, slots) = self.keyspaces.iter().find(|(id, _)| *id == at.keyspace)?;
-        Some(&slots[place(slots, at.partition).ok()?].1)
+        Some(&slots[place(slots, at.partition).ok()?])
     }
 
     /// The slot of a partition.
@@ -37,7 +37,7 @@ impl Slots {
             .iter_mut()
             .find(|(id, _)| *id == at.keyspace)?;
         let place = place(slots, at.partition).ok()?;
-        Some(&mut slots[place].1)
+        Some(&mut slots[place])
     }
 
     /// The slot of a partition. If there is none, a new one.
@@ -54,24 +54,16 @@ impl Slots {
         };
         let slots = &mut self.keyspaces[keyspace].1;
         let place = place(slots, at.partition).unwrap_or_else(|place| {
-            slots.insert(place, (at.partition, Slot::default()));
+            slots.insert(place, Slot::new(at));
             place
         });
-        &mut slots[place].1
+        &mut slots[place]
     }
 
     /// Forgets the slots for which this returns false.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(PartitionRef, &Slot) -> bool) {
-        for (keyspace, slots) in &mut self.keyspaces {
-            slots.retain(|(partition, slot)| {
-                keep(
-                    PartitionRef {
-                        keyspace: *keyspace,
-                        partition: *partition,
-                    },
-                    slot,
-                )
-            });
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&Slot) -> bool) {
+        for (_, slots) in &mut self.keyspaces {
+            slots.retain(&mut keep);
         }
     }
 
@@ -81,58 +73,23 @@ impl Slots {
             !is_gone(*id)
                 || slots
                     .iter()
-                    .any(|(_, slot)| slot.held.is_some() || !slot.calls.is_empty())
+                    .any(|slot| slot.held.is_some() || !slot.calls.is_empty())
         });
     }
 
     /// All, in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (PartitionRef, &Slot)> {
-        self.keyspaces.iter().flat_map(|(keyspace, slots)| {
-            slots.iter().map(|(partition, slot)| {
-                (
-                    PartitionRef {
-                        keyspace: *keyspace,
-                        partition: *partition,
-                    },
-                    slot,
-                )
-            })
-        })
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.keyspaces.iter().flat_map(|(_, slots)| slots)
     }
 
     /// All, in order.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (PartitionRef, &mut Slot)> {
-        self.keyspaces.iter_mut().flat_map(|(keyspace, slots)| {
-            slots.iter_mut().map(|(partition, slot)| {
-                (
-                    PartitionRef {
-                        keyspace: *keyspace,
-                        partition: *partition,
-                    },
-                    slot,
-                )
-            })
-        })
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.keyspaces.iter_mut().flat_map(|(_, slots)| slots)
     }
 
     /// All, in order.
-    pub(super) fn into_iter(self) -> impl Iterator<Item = (PartitionRef, Slot)> {
-        self.keyspaces.into_iter().flat_map(|(keyspace, slots)| {
-            slots.into_iter().map(move |(partition, slot)| {
-                (
-                    PartitionRef {
-                        keyspace,
-                        partition,
-                    },
-                    slot,
-                )
-            })
-        })
-    }
-
-    /// All, in order, without their places.
-    pub(super) fn values(&self) -> impl Iterator<Item = &Slot> {
-        self.iter().map(|(_, slot)| slot)
+    pub(super) fn into_iter(self) -> impl Iterator<Item = Slot> {
+        self.keyspaces.into_iter().flat_map(|(_, slots)| slots)
     }
 }
 
@@ -170,7 +127,7 @@ mod tests {
             );
             slots.get_or_insert(at(keyspace, partition)).min_in_sync = partition as u8;
             all.insert(at(keyspace, partition));
-            let found: Vec<_> = slots.iter().map(|(at, _)| at).collect();
+            let found: Vec<_> = slots.iter().map(|slot| slot.at).collect();
             assert_eq!(found, all.iter().copied().collect::<Vec<_>>());
             for at in &all {
                 assert_eq!(

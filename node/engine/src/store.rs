@@ -8,10 +8,10 @@
 mod drawing;
 mod victims;
 
-use super::ENTRY_WORK;
 use super::ahead::Ahead;
 use super::compacting::Surveyor;
 use super::deadline;
+use super::entry::ENTRY_WORK;
 use super::entry::Entry;
 use super::index::{Index, Order};
 use crate::mutant::{self, broken};
@@ -54,34 +54,57 @@ pub(super) enum Effect {
     Deadline { map: MapId, key: Key, deadline: u64 },
     /// The map is empty.
     Clear { map: MapId },
+    /// All of these, each on another key. None of them is such a list or a `Clear`.
+    Many(Box<[Effect]>),
 }
 
+/// What an effect in a list costs besides its key and value.
+const PART_OVERHEAD: usize = size_of::<Effect>() + size_of::<Undo>();
+
 impl Effect {
-    /// Bytes of its key and value.
+    /// The effects that it consists of.
+    pub(super) fn parts(&self) -> &[Self] {
+        match self {
+            Self::Many(parts) => parts,
+            one => std::slice::from_ref(one),
+        }
+    }
+
+    /// Bytes of its keys and values.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Put { entry, .. } => entry.len(),
             Self::Delete { key, .. } | Self::Deadline { key, .. } => key.len(),
             Self::Clear { .. } => 0,
+            Self::Many(parts) => parts.iter().map(|part| part.bytes() + PART_OVERHEAD).sum(),
         }
     }
 
-    /// The map that it changes.
-    pub(super) const fn map(&self) -> MapId {
+    /// The map and the key that it changes, if it is about one key.
+    pub(super) fn place(&self) -> Option<(MapId, &[u8])> {
         match self {
-            Self::Put { map, .. }
-            | Self::Delete { map, .. }
-            | Self::Deadline { map, .. }
-            | Self::Clear { map } => *map,
+            Self::Put { map, entry, .. } => Some((*map, entry.key())),
+            Self::Delete { map, key } | Self::Deadline { map, key, .. } => Some((*map, key)),
+            Self::Clear { .. } | Self::Many(_) => None,
         }
     }
 
-    /// The key that it changes.
-    pub(super) fn key(&self) -> Option<&[u8]> {
+    /// Whether a key may be absent because of it.
+    pub(super) fn deletes(&self) -> bool {
         match self {
-            Self::Put { entry, .. } => Some(entry.key()),
-            Self::Delete { key, .. } | Self::Deadline { key, .. } => Some(key),
-            Self::Clear { .. } => None,
+            Self::Delete { .. } => true,
+            Self::Clear { .. } => !broken(&mutant::READS_CLEARS),
+            Self::Put { .. } | Self::Deadline { .. } => false,
+            Self::Many(parts) => parts.iter().any(Self::deletes),
+        }
+    }
+
+    /// Gives it up. The next entries reuse the memory of its entries.
+    pub(super) fn recycle(self) {
+        match self {
+            Self::Put { entry, .. } => entry.recycle(),
+            Self::Many(parts) => parts.into_iter().for_each(Self::recycle),
+            Self::Delete { .. } | Self::Deadline { .. } | Self::Clear { .. } => {}
         }
     }
 }
@@ -104,6 +127,21 @@ pub(super) enum Undo {
     Dated(u64, u64),
     /// The map had these entries.
     Map(Box<Map>),
+    /// Each effect of a list replaced this.
+    Many(Box<[Undo]>),
+}
+
+impl Undo {
+    /// Gives it up. The next entries reuse the memory of its entries. Whole maps are freed in
+    /// slices by the caller.
+    pub(super) fn recycle(self, garbage: &mut Vec<Map>) {
+        match self {
+            Self::Map(map) => garbage.push(*map),
+            Self::Was(entry) => entry.recycle(),
+            Self::Many(parts) => parts.into_iter().for_each(|part| part.recycle(garbage)),
+            Self::Nothing | Self::Absent | Self::Dated(..) => {}
+        }
+    }
 }
 
 /// The keys of one map.
@@ -502,15 +540,18 @@ impl Store {
 
     /// Applies an effect as of sequence `seq`. Returns what it replaced.
     pub(super) fn apply(&mut self, seq: u64, effect: &Effect) -> Undo {
-        let order = effect.key().map_or(0, |key| self.order(key));
+        let order = effect.place().map_or(0, |(_, key)| self.order(key));
         self.apply_at(order, seq, effect)
     }
 
     /// The same, with the order of the effect's key.
     pub(super) fn apply_at(&mut self, order: u64, seq: u64, effect: &Effect) -> Undo {
-        if let Some(key) = effect.key().filter(|_| !broken(&mutant::REPLACES_UNDRAWN)) {
+        if let Some((map, key)) = effect
+            .place()
+            .filter(|_| !broken(&mutant::REPLACES_UNDRAWN))
+        {
             // The replaced entry must be known, so that it can be brought back.
-            self.draw(effect.map(), order, key);
+            self.draw(map, order, key);
         }
         match effect {
             Effect::Put {
@@ -541,12 +582,15 @@ impl Store {
                 self.parts -= usize::from(map.rest.is_some());
                 Undo::Map(Box::new(map))
             }
+            Effect::Many(parts) => {
+                Undo::Many(parts.iter().map(|part| self.apply(seq, part)).collect())
+            }
         }
     }
 
     /// Takes an effect back. Effects are undone in the reverse order of `apply`.
     pub(super) fn undo(&mut self, effect: &Effect, undo: Undo) {
-        let order = effect.key().map_or(0, |key| self.order(key));
+        let order = effect.place().map_or(0, |(_, key)| self.order(key));
         match (effect, undo) {
             (_, Undo::Nothing) => {}
             (Effect::Put { map, entry, .. }, Undo::Absent) => {
@@ -563,6 +607,16 @@ impl Store {
                 self.parts += usize::from(entries.rest.is_some());
                 self.maps.insert(*map, *entries);
             }
+            (Effect::Many(parts), Undo::Many(undos)) => {
+                let most = if broken(&mutant::UNDOES_ONE) {
+                    1
+                } else {
+                    parts.len()
+                };
+                for (part, undo) in parts.iter().zip(undos).take(most) {
+                    self.undo(part, undo);
+                }
+            }
             // `apply` makes no other pairs.
             (effect, undo) => unreachable!("{effect:?} cannot have replaced {undo:?}"),
         }
@@ -570,8 +624,9 @@ impl Store {
 
     /// Applies an effect while a snapshot is still arriving. Newer entries stay.
     pub(super) fn apply_fuzzy(&mut self, seq: u64, effect: &Effect) {
-        let order = effect.key().map_or(0, |key| self.order(key));
+        let order = effect.place().map_or(0, |(_, key)| self.order(key));
         match effect {
+            Effect::Many(parts) => parts.iter().for_each(|part| self.apply_fuzzy(seq, part)),
             Effect::Put {
                 map,
                 entry,

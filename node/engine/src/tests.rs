@@ -12,19 +12,29 @@ mod order;
 mod reshaping;
 mod slices;
 mod threads;
+mod transactions;
 
-use super::op::{Action, Condition, Expiry, Value};
+use super::frame::{self, Frame};
+use super::op::{
+    Action, Condition, Expiry, Failure, Operation, Outcome, PartitionOperation, Step, Transaction,
+    Value, Watched, Work,
+};
 use super::replication::DROP_DELAY;
 use super::store::Key;
 use super::*;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use doyen_gossip::Time;
+use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, MapId, Member,
-    MemberState, Mode, OnLoss, OrderKey, PartitionId, Replica, ReplicaState, Reshaping, Role,
-    Settings, Table, Term, ThreadPorts, Version,
+    Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
+    MapId, Member, MemberId, MemberState, Mode, OnLoss, OrderKey, Partition, PartitionId,
+    PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, TableName, Term,
+    ThreadPorts, Version,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 const LEASE: Duration = Duration::from_millis(500);
 const PARTITIONS: u16 = 4;
@@ -523,9 +533,8 @@ impl World {
     }
 
     fn submit(&mut self, n: u64, key: &str, action: Action) -> Token {
-        let token = self.next_token;
-        self.next_token += 1;
         let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
+        let token = self.next_token;
         let operation = Operation {
             keyspace: KeyspaceId(0),
             map: MapId(0),
@@ -544,20 +553,33 @@ impl World {
             )
         });
         if !set_at_once {
-            shard.submit(
-                self.now,
-                1_700_000_000_000,
-                token,
-                operation,
-                Patience::Whole,
-            );
+            return self.submit_work(n, operation);
         }
+        self.next_token += 1;
+        self.drain(n);
+        token
+    }
+
+    fn submit_work(&mut self, n: u64, work: impl Into<Work>) -> Token {
+        let token = self.next_token;
+        self.next_token += 1;
+        self.nodes.get_mut(&n).unwrap().shard.submit(
+            self.now,
+            1_700_000_000_000,
+            token,
+            work,
+            Patience::Whole,
+        );
         self.drain(n);
         token
     }
 
     fn ask(&mut self, n: u64, key: &str, action: Action) -> Outcome {
         let token = self.submit(n, key, action);
+        self.outcome(token)
+    }
+
+    fn outcome(&mut self, token: Token) -> Outcome {
         for _ in 0..2_000 {
             if let Some(outcome) = self.outcomes.get(&token) {
                 return outcome.clone();
@@ -796,7 +818,7 @@ fn keys_are_ordered_by_the_tables_secret_and_by_no_published_number() {
                 opens_at: Arc::default(),
             },
         );
-        shard.core.store_of(KeyspaceId(0)).order(b"key")
+        shard.cx.tables.store_of(KeyspaceId(0)).order(b"key")
     };
     let cluster = w.tables[0].cluster;
     let another = doyen_placement::ClusterId(cluster.0 ^ 1);
@@ -1022,8 +1044,9 @@ fn a_cleared_map_is_empty_everywhere() {
         };
         let token = w.next_token;
         w.next_token += 1;
-        w.nodes.get_mut(&2).unwrap().shard.submit_partition(
+        w.nodes.get_mut(&2).unwrap().shard.submit(
             w.now,
+            1_700_000_000_000,
             token,
             operation,
             Patience::Whole,
@@ -1325,7 +1348,7 @@ fn a_learner_gets_in_under_writes_however_short_the_tail_is() {
     let mut w = World::new(25, 3, |_| vec![1, 2]);
     w.nodes
         .values_mut()
-        .for_each(|n| n.shard.core.limits.tail_bytes_max = 1_024);
+        .for_each(|n| n.shard.cx.limits.tail_bytes_max = 1_024);
     for n in 0..200 {
         w.submit(
             1,
@@ -1360,7 +1383,7 @@ fn a_learner_gets_in_under_writes_however_short_the_tail_is() {
     );
     w.settle(Duration::from_millis(300));
     w.check_copies();
-    for slot in w.nodes[&1].shard.slots.values() {
+    for slot in w.nodes[&1].shard.slots.iter() {
         assert!(
             slot.held.as_ref().unwrap().log.bytes() <= 1_024,
             "the log is trimmed once there is no learner"
@@ -1432,13 +1455,7 @@ fn a_copy_dropped_by_mistake_catches_up_from_the_log_without_a_snapshot() {
 #[test]
 fn a_copy_that_comes_back_after_the_log_was_trimmed_gets_a_snapshot() {
     let (mut w, key) = drop_a_copy_with_an_uncommitted_tail(27);
-    w.nodes
-        .get_mut(&2)
-        .unwrap()
-        .shard
-        .core
-        .limits
-        .tail_bytes_max = 0;
+    w.nodes.get_mut(&2).unwrap().shard.cx.limits.tail_bytes_max = 0;
     for p in 0..4 {
         w.set(2, &key_of(p), "another");
     }
@@ -1473,7 +1490,7 @@ fn a_copy_that_comes_back_with_other_contents_gets_a_snapshot() {
             deadline: 0,
         },
     );
-    shard.core.memory += held.bytes() - before;
+    shard.cx.memory.bytes += held.bytes() - before;
     come_back(&mut w);
     let stats = w.nodes[&2].shard.stats();
     assert!(
@@ -1592,8 +1609,9 @@ impl World {
             map: MapId(0),
             action,
         };
-        self.nodes.get_mut(&n).unwrap().shard.submit_partition(
+        self.nodes.get_mut(&n).unwrap().shard.submit(
             self.now,
+            1_700_000_000_000,
             token,
             operation,
             Patience::Whole,
@@ -1694,16 +1712,16 @@ fn a_node_that_holds_no_copy_says_how_much_memory_it_has_left() {
     let left = |w: &World| {
         w.nodes[&1]
             .shard
-            .core
+            .cx
             .peers
             .headroom(id(2))
             .map(|room| room.left)
     };
     w.settle(Duration::from_millis(200));
-    w.nodes.get_mut(&2).unwrap().shard.core.memory = limits().memory_bytes_max;
+    w.nodes.get_mut(&2).unwrap().shard.cx.memory.bytes = limits().memory_bytes_max;
     w.settle(Duration::from_millis(1200));
     assert_eq!(left(&w), Some(0));
-    w.nodes.get_mut(&2).unwrap().shard.core.memory = 0;
+    w.nodes.get_mut(&2).unwrap().shard.cx.memory.bytes = 0;
     w.settle(Duration::from_millis(1200));
     assert!(left(&w) > Some(limits().memory_bytes_max as u64 / 2));
 }
@@ -1719,6 +1737,42 @@ struct Counter {
 
 /// Random faults around counters. Every increment is applied at most once, and exactly once if it
 /// is acknowledged. No read is below what was acknowledged or read before.
+/// Another key of the same partition.
+fn twin_of(key: &str) -> String {
+    let t = table(1, |_| vec![1]);
+    let partition = |key: &str| t.keyspaces[0].partition_of(MapId(0), key.as_bytes());
+    (0..)
+        .map(|n| format!("twin{n}"))
+        .find(|twin| partition(twin) == partition(key))
+        .unwrap()
+}
+
+fn transaction<'a>(
+    watched: &[(&str, Option<i64>)],
+    steps: impl IntoIterator<Item = (&'a str, Action)>,
+) -> Transaction {
+    let bytes = |key: &str| Bytes::copy_from_slice(key.as_bytes());
+    Transaction {
+        keyspace: KeyspaceId(0),
+        watched: watched
+            .iter()
+            .map(|(key, version)| Watched {
+                map: MapId(0),
+                key: bytes(key),
+                version: *version,
+            })
+            .collect(),
+        steps: steps
+            .into_iter()
+            .map(|(key, action)| Step {
+                map: MapId(0),
+                key: bytes(key),
+                action,
+            })
+            .collect(),
+    }
+}
+
 fn random_faults(seed: u64, steps: u64) {
     let copies = 2 + seed as u32 % 2;
     let mut w = World::new(seed, 5, |p| {
@@ -1728,7 +1782,10 @@ fn random_faults(seed: u64, steps: u64) {
     // Clients get their table.
     w.settle(Duration::from_millis(50));
     let callers = [1, 2, 3, 4, 5, clients[0], clients[1], clients[1]];
-    let keys: Vec<String> = (0..6).map(|n| format!("c{n}")).collect();
+    // The last ones have a twin that is read and written in the same transaction.
+    let keys: Vec<String> = (0..8).map(|n| format!("c{n}")).collect();
+    let twins: Vec<String> = keys.iter().map(|key| twin_of(key)).collect();
+    let is_pair = |k: usize| k >= 5;
     let mut counters: Vec<Counter> = keys.iter().map(|_| Counter::default()).collect();
     let mut open: BTreeMap<Token, (u64, usize, bool, i64)> = BTreeMap::new();
     let judge = |w: &mut World,
@@ -1739,6 +1796,13 @@ fn random_faults(seed: u64, steps: u64) {
                 continue;
             };
             let counter = &mut counters[k];
+            let outcome = match outcome {
+                Outcome::Many(both) => {
+                    assert_eq!(both[0], both[1], "seed {seed}: key {k} and its twin");
+                    both[0].clone()
+                }
+                outcome => outcome,
+            };
             let value = match outcome {
                 Outcome::Int(v) => v,
                 Outcome::Nil => 0,
@@ -1786,15 +1850,17 @@ fn random_faults(seed: u64, steps: u64) {
             let write = w.rng.one_in(2);
             counters[k].submitted += i64::from(write);
             let floor = counters[k].floor;
-            let token = w.submit(
-                n,
-                &keys[k],
-                if write {
-                    Action::IncrBy(1)
-                } else {
-                    Action::Get
-                },
-            );
+            let action = if write {
+                Action::IncrBy(1)
+            } else {
+                Action::Get
+            };
+            let token = if is_pair(k) {
+                let steps = [(&*keys[k], action.clone()), (&*twins[k], action)];
+                w.submit_work(n, transaction(&[], steps))
+            } else {
+                w.submit(n, &keys[k], action)
+            };
             open.insert(token, (n, k, write, floor));
         }
         let wires: Vec<_> = w.wires.keys().copied().collect();
@@ -1857,6 +1923,9 @@ fn random_faults(seed: u64, steps: u64) {
             Outcome::Nil => 0,
             other => panic!("seed {seed}: {other:?}"),
         };
+        if is_pair(k) {
+            assert_eq!(w.get(survivor, &twins[k]), w.get(survivor, key));
+        }
         let acked = counters[k].seen.len() as i64;
         assert!(
             value >= counters[k].floor && value >= acked && value <= counters[k].submitted,
@@ -1871,22 +1940,22 @@ fn random_faults(seed: u64, steps: u64) {
             .shard
             .slots
             .iter()
-            .filter(|(_, s)| !s.calls.is_empty())
-            .map(|(at, s)| (at, &s.calls))
+            .filter(|s| !s.calls.is_empty())
+            .map(|s| (s.at, &s.calls))
             .collect();
         assert_eq!(
-            node.shard.core.outstanding, 0,
+            node.shard.cx.callers.outstanding, 0,
             "seed {seed}: {calls:?} {:?}",
-            node.shard.core.ready
+            node.shard.cx.callers.ready
         );
         let held: usize = node
             .shard
             .slots
-            .values()
+            .iter()
             .filter_map(|s| s.held.as_ref())
             .map(|h| h.bytes())
             .sum();
-        assert_eq!(node.shard.core.memory, held, "seed {seed}");
+        assert_eq!(node.shard.cx.memory.bytes, held, "seed {seed}");
     }
 }
 
@@ -2009,8 +2078,8 @@ fn cost_of_operations() {
     let mut w = World::new(1, 2, |_| vec![1, 2]);
     w.settle(Duration::from_millis(50));
     for node in w.nodes.values_mut() {
-        node.shard.core.limits.memory_bytes_max = 4 << 30;
-        node.shard.core.limits.waiting_max = 1 << 20;
+        node.shard.cx.limits.memory_bytes_max = 4 << 30;
+        node.shard.cx.limits.waiting_max = 1 << 20;
     }
     let keys: Vec<Bytes> = (0..100_000)
         .map(|n| Bytes::from(format!("key:{n:012}")))
@@ -2096,7 +2165,7 @@ fn answers_for_a_crowded_peer_wait_outside_of_its_buffer() {
         waiting < 64 << 10,
         "{waiting} bytes were put out for a peer that takes nothing"
     );
-    assert!(w.nodes.get_mut(&1).unwrap().shard.core.peers.crowded(id(2)));
+    assert!(w.nodes.get_mut(&1).unwrap().shard.cx.peers.crowded(id(2)));
     // Small answers are there already, and so are refusals of reads that are always too large.
     w.deliver((1, 2, Lane::Calls), true);
     assert_eq!(w.outcomes[&small], Outcome::Nil);
@@ -2125,7 +2194,7 @@ fn answers_for_a_crowded_peer_wait_outside_of_its_buffer() {
         300,
         "each reads the value at its arrival"
     );
-    assert!(!w.nodes.get_mut(&1).unwrap().shard.core.peers.crowded(id(2)));
+    assert!(!w.nodes.get_mut(&1).unwrap().shard.cx.peers.crowded(id(2)));
 }
 
 /// When a crowded peer has room again, the log comes first, then answers, in pieces of bounded
@@ -2229,7 +2298,7 @@ fn a_write_larger_than_the_window_goes_to_its_copies_at_once() {
     let mut w = World::new(1, 2, |_| vec![1, 2]);
     w.settle(Duration::from_millis(100));
     for node in w.nodes.values_mut() {
-        let limits = &mut node.shard.core.limits;
+        let limits = &mut node.shard.cx.limits;
         (limits.value_bytes_max, limits.memory_bytes_max) = (16 << 20, 1 << 30);
     }
     let large = "x".repeat(replication::WINDOW as usize + 1);

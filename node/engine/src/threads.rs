@@ -9,9 +9,7 @@
 //! have different numbers of threads, so the threads that hold two copies of a partition may have
 //! different numbers.
 
-use super::Core;
-use super::MemberId;
-use doyen_placement::{Partition, PartitionId, PartitionRef, Table};
+use doyen_placement::{MemberId, PartitionId, Table};
 use litemap::LiteMap;
 
 /// The number of data threads of each member.
@@ -39,33 +37,6 @@ impl Threads {
             Some(threads) => member.thread(thread_of(partition, *threads)),
             None => member,
         }
-    }
-}
-
-impl Core {
-    /// The thread of a member that has a partition, if that member has it.
-    pub(super) fn peer_of(&self, member: MemberId, at: PartitionRef) -> MemberId {
-        self.threads.peer_of(member, at.partition)
-    }
-
-    /// The threads whose copies count, the primary's first.
-    pub(super) fn in_sync<'a>(
-        &'a self,
-        partition: &'a Partition,
-    ) -> impl Iterator<Item = MemberId> + 'a {
-        partition
-            .in_sync()
-            .map(|member| self.threads.peer_of(member, partition.id))
-    }
-
-    /// The threads that are catching up.
-    pub(super) fn learners<'a>(
-        &'a self,
-        partition: &'a Partition,
-    ) -> impl Iterator<Item = MemberId> + 'a {
-        partition
-            .learners()
-            .map(|member| self.threads.peer_of(member, partition.id))
     }
 }
 

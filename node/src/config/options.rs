@@ -144,6 +144,17 @@ options! {
     /// [default: 0s]
     #[arg(long, env = "DOYEN_RESP_IDLE_TIMEOUT", value_name = "DURATION")]
     resp_idle_timeout: Span,
+    /// Refuse transactions of RESP clients (MULTI) whose keys are in several partitions. Otherwise
+    /// each partition's part is executed by itself, whole or not at all
+    #[arg(
+        long,
+        env = "DOYEN_STRICT_TRANSACTIONS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL"
+    )]
+    strict_transactions: bool,
     /// Limit on the memory of this process for data, buffers and what its allocator keeps; the
     /// program itself needs 32mb more [default: three quarters of what the machine or the control
     /// group allows, less 32mb]

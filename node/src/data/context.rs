@@ -11,7 +11,7 @@ use super::waiters::{Recipient, Waiters};
 use crate::clock;
 use crate::net::links::LinkHandler;
 use bytes::BytesMut;
-use doyen_engine::op::{Failure, Operation, Outcome, PartitionAction, PartitionOperation, Work};
+use doyen_engine::op::{Failure, Operation, Outcome, Work};
 use doyen_engine::{Lane, Limits, Malformed, Patience, Shard};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
@@ -68,22 +68,13 @@ impl<D: Door> Context<D> {
     #[inline]
     pub(crate) fn submit(
         &mut self,
-        operation: Operation,
+        work: impl Into<Work>,
         patience: Patience,
         waiter: impl FnOnce(bool) -> D::Waiter,
     ) -> (u64, bool) {
-        self.submit_for(operation, patience, |read| Recipient::Client(waiter(read)))
-    }
-
-    /// Submits an operation on a partition to the shard.
-    #[inline]
-    pub(crate) fn submit_partition(
-        &mut self,
-        operation: PartitionOperation,
-        patience: Patience,
-        waiter: impl FnOnce(bool) -> D::Waiter,
-    ) -> u64 {
-        self.submit_partition_for(operation, patience, |read| Recipient::Client(waiter(read)))
+        self.submit_for(work.into(), patience, |read| {
+            Recipient::Client(waiter(read))
+        })
     }
 
     /// Submits a write without conditions to the shard, if this thread leads its key and the write
@@ -245,29 +236,15 @@ impl<D: Door> Context<D> {
 
     pub(super) fn submit_for(
         &mut self,
-        operation: Operation,
+        work: Work,
         patience: Patience,
         recipient: impl FnOnce(bool) -> Recipient<D::Waiter>,
     ) -> (u64, bool) {
-        let token = self.waiters.insert(recipient(!operation.action.is_write()));
+        let token = self.waiters.insert(recipient(!work.is_write()));
         let elsewhere = self
             .shard
-            .submit(self.now, self.unix_ms, token, operation, patience);
+            .submit(self.now, self.unix_ms, token, work, patience);
         (token, elsewhere)
-    }
-
-    pub(super) fn submit_partition_for(
-        &mut self,
-        operation: PartitionOperation,
-        patience: Patience,
-        recipient: impl FnOnce(bool) -> Recipient<D::Waiter>,
-    ) -> u64 {
-        let token = self
-            .waiters
-            .insert(recipient(operation.action != PartitionAction::Clear));
-        self.shard
-            .submit_partition(self.now, token, operation, patience);
-        token
     }
 
     pub(super) fn deliver(&mut self, token: u64, outcome: Outcome) {
@@ -338,17 +315,9 @@ impl<D: Door> Context<D> {
         if let Some(Recipient::Client(waiter)) = self.waiters.get(token) {
             waiter.is_asked_again(self.now + self.limits.park);
         }
-        match work {
-            Work::Key(operation) => {
-                let _ =
-                    self.shard
-                        .submit(self.now, self.unix_ms, token, operation, Patience::Whole);
-            }
-            Work::Partition(operation) => {
-                self.shard
-                    .submit_partition(self.now, token, operation, Patience::Whole)
-            }
-        }
+        let _ = self
+            .shard
+            .submit(self.now, self.unix_ms, token, work, Patience::Whole);
     }
 
     /// Whether no client could tell if an operation that changed nothing was executed later than it

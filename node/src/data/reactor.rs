@@ -234,17 +234,7 @@ impl<S: Sockets> Reactor<S> {
         self.core.catch_up();
         let context = &mut self.core.context;
         for (work, slot) in self.calls.drain(..self.calls.len().min(BATCH_MAX)) {
-            match work {
-                Work::Key(operation) => {
-                    let _ =
-                        context.submit_for(operation, Patience::Whole, |_| Recipient::Call(slot));
-                }
-                Work::Partition(operation) => {
-                    let _ = context.submit_partition_for(operation, Patience::Whole, |_| {
-                        Recipient::Call(slot)
-                    });
-                }
-            }
+            let _ = context.submit_for(work, Patience::Whole, |_| Recipient::Call(slot));
         }
         self.more |= !self.calls.is_empty();
         for message in messages {

@@ -1,4 +1,5 @@
 //! From arguments to requests: every check that needs no state, with Redis's own error texts.
+//! Commands on data are described in the engine (`doyen_engine::command`), all others here.
 
 mod client;
 mod cluster;
@@ -7,78 +8,26 @@ mod generic;
 mod pubsub;
 mod scripting;
 mod server;
-mod string;
 pub mod table;
 mod transactions;
 
 use super::cluster::Topology;
-use super::frame::{Args, integer};
+use super::frame::Args;
 use super::session::client::{Chosen, Lib, Mute};
 use super::session::pause::Pause;
 use bytes::Bytes;
-use doyen_engine::op::{Action, Condition, Expiry, RangeQuery};
-use std::borrow::Cow;
-use table::Spec;
-
-/// An error reply without its `-`: a code word, a blank, a text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ErrorText(pub Cow<'static, str>);
-
-impl From<&'static str> for ErrorText {
-    fn from(text: &'static str) -> Self {
-        Self(Cow::Borrowed(text))
-    }
-}
-
-impl From<String> for ErrorText {
-    fn from(text: String) -> Self {
-        Self(Cow::Owned(text))
-    }
-}
-
-const SYNTAX: &str = "ERR syntax error";
-const NOT_A_FLOAT: &str = "ERR value is not a valid float";
-const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
-
-/// How an outcome is shown as this command's reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
-    /// As it is.
-    Plain,
-    /// `Ok` is 1, `Nil` is 0 (SETNX).
-    Flag,
-    /// Milliseconds become seconds, rounded (TTL, EXPIRETIME).
-    Seconds,
-    /// 1 is `string`, 0 is `none` (TYPE).
-    Type,
-    /// A number that may be infinite (INCRBYFLOAT): another text on overflow.
-    Float,
-    /// What Redis calls the encoding of this number (OBJECT ENCODING).
-    Encoding,
-    /// 1 if the key exists, else nil (OBJECT REFCOUNT).
-    References,
-    /// An error if the key exists, else nil (OBJECT FREQ): the server does not count how often a
-    /// key is used.
-    Frequency,
-    /// An error if the key exists, else nil (OBJECT IDLETIME): the server does not keep when a key
-    /// was last used.
-    IdleTime,
-}
+use doyen_engine::command::{
+    self as data, Arguments, Call, ErrorText, NOT_AN_INTEGER, SYNTAX, container, is,
+    unknown_subcommand, wrong_arity,
+};
+use doyen_engine::op::RangeQuery;
+use table::{COMMANDS, Parse, Spec};
 
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
-    /// An operation on one key.
-    One {
-        /// The key.
-        key: Bytes,
-        /// What to do.
-        action: Action,
-        /// How to answer.
-        shape: Shape,
-    },
-    /// The same operation for each key, from the second argument on.
-    Many(Many),
+    /// A command on data: an operation on one key, or one on each of several.
+    Data(data::Request),
     /// An operation on all partitions.
     All(All),
     /// Number of in-sync backups.
@@ -110,21 +59,6 @@ pub enum Constant {
     Bulk(&'static str),
     /// A text for people.
     Text(&'static str),
-}
-
-/// Operations on several keys. Each key's operation is atomic by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Many {
-    /// Get the values.
-    Get,
-    /// Set keys and values, which come in turn.
-    Set,
-    /// Delete keys, and count them.
-    Delete,
-    /// Count the keys that exist.
-    Exists,
-    /// The same, and mark them as used.
-    Touch,
 }
 
 /// Operations on all partitions.
@@ -206,6 +140,12 @@ pub enum ConnectionCommand {
     ClientPause(Pause),
     ClientUnpause,
     ClientTrackingInfo,
+    Multi,
+    Exec,
+    Discard,
+    /// Watch the keys that are the arguments.
+    Watch,
+    Unwatch,
 }
 
 /// Commands about the cluster.
@@ -280,31 +220,9 @@ pub enum Acl {
 /// # Errors
 /// Redis's texts for an unknown command and for a wrong number of arguments.
 pub fn find(args: Args<'_>) -> Result<&'static Spec, ErrorText> {
-    // A name with a bar belongs to a container and its subcommand.
-    let Some(spec) = Spec::find(args.get(0)).filter(|s| s.container().is_none()) else {
-        return Err(unsupported(args).unwrap_or_else(|| unknown(args)));
-    };
-    // The container's own arity comes first.
-    if !spec.takes(args.len()) {
-        return Err(arity(spec.name));
-    }
-    if args.len() > 1 && !spec.subcommands().is_empty() {
-        let Some(subcommand) = spec.subcommand(args.get(1)) else {
-            return Err(unknown_subcommand(spec.name, args));
-        };
-        return if subcommand.takes(args.len()) {
-            Ok(subcommand)
-        } else {
-            Err(arity(subcommand.name))
-        };
-    }
-    // Keys and values come in pairs. An arity cannot express that.
-    let paired = spec.keys.2 != 2 || args.len() % 2 == 1;
-    if paired {
-        Ok(spec)
-    } else {
-        Err(arity(spec.name))
-    }
+    COMMANDS
+        .find(&args)
+        .map_err(|why| unsupported(args).unwrap_or(why))
 }
 
 /// The request of these arguments. `unix_ms` is used only to check whether a time to live
@@ -313,77 +231,23 @@ pub fn find(args: Args<'_>) -> Result<&'static Spec, ErrorText> {
 /// # Errors
 /// Redis's texts.
 pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Parsed {
-    (spec.parse)(Call {
-        spec,
-        args,
+    let call = Call {
+        name: spec.name,
+        args: &args,
         unix_ms,
-    })
+    };
+    match spec.parse {
+        Parse::Data(parse) => parse(call).map(Request::Data),
+        Parse::Own(parse) => parse(call),
+    }
 }
 
 /// What a description makes of a command.
 pub type Parsed = Result<Request, ErrorText>;
 
-/// A command as a client sent it. Its number of arguments is one that the command takes.
-#[derive(Debug, Clone, Copy)]
-pub struct Call<'a> {
-    spec: &'a Spec,
-    args: Args<'a>,
-    unix_ms: u64,
-}
-
-impl Call<'_> {
-    /// This operation on the first key, answered as it is.
-    fn one(self, action: Action) -> Parsed {
-        self.shaped(action, Shape::Plain)
-    }
-
-    /// This operation on the first key, answered in this shape.
-    fn shaped(self, action: Action, shape: Shape) -> Parsed {
-        Ok(Request::One {
-            key: self.args.bytes(1),
-            action,
-            shape,
-        })
-    }
-
-    /// The operation on one key, or the same on several.
-    fn each(self, action: Action, many: Many) -> Parsed {
-        if self.args.len() == 2 {
-            self.one(action)
-        } else {
-            Ok(Request::Many(many))
-        }
-    }
-
-    /// The integer at this place among the arguments.
-    fn number(self, at: usize) -> Result<i64, ErrorText> {
-        integer(self.args.get(at)).ok_or_else(|| NOT_AN_INTEGER.into())
-    }
-
-    /// A write of the value at this place.
-    fn set(self, value: usize, condition: Condition, expiry: Expiry, get: bool) -> Action {
-        Action::Set {
-            value: self.args.bytes(value),
-            condition,
-            expiry,
-            get,
-        }
-    }
-
-    /// Its options are none that the command has.
-    fn refused(self) -> Parsed {
-        Err(wrong_arguments(self.args))
-    }
-}
-
-/// A container without a subcommand does nothing.
-fn container(c: Call<'_>) -> Parsed {
-    c.refused()
-}
-
 /// `HELP` of a container.
 fn help(c: Call<'_>) -> Parsed {
-    server(ServerCommand::Help(c.spec.container().unwrap_or_default()))
+    server(ServerCommand::Help(c.container().unwrap_or_default()))
 }
 
 const fn constant(answer: Constant) -> Parsed {
@@ -418,91 +282,8 @@ fn unsupported(args: Args<'_>) -> Option<ErrorText> {
     Some(text.into())
 }
 
-fn unknown(args: Args<'_>) -> ErrorText {
-    // Redis shows 128 bytes of the name, and of the arguments together.
-    let shown = |bytes: &[u8], max: usize| {
-        String::from_utf8_lossy(&bytes[..bytes.len().min(max)]).into_owned()
-    };
-    let mut list = String::new();
-    for arg in args.iter_from(1) {
-        if list.len() >= 128 {
-            break;
-        }
-        list += &format!("'{}' ", shown(arg, 128 - list.len()));
-    }
-    format!(
-        "ERR unknown command '{}', with args beginning with: {list}",
-        shown(args.get(0), 128)
-    )
-    .into()
-}
-
-fn arity(name: &str) -> ErrorText {
-    format!("ERR wrong number of arguments for '{name}' command").into()
-}
-
 fn lower(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).to_lowercase()
-}
-
-fn is(arg: &[u8], word: &str) -> bool {
-    arg.eq_ignore_ascii_case(word.as_bytes())
-}
-
-/// The unit in which a command gives a deadline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unit {
-    Seconds,
-    Milliseconds,
-    UnixSeconds,
-    UnixMilliseconds,
-}
-
-/// The deadline that the argument at this place gives in this unit.
-fn deadline(c: Call<'_>, unit: Unit, at: usize) -> Result<Expiry, ErrorText> {
-    let number = c.number(at)?;
-    let invalid = || {
-        ErrorText::from(format!(
-            "ERR invalid expire time in '{}' command",
-            c.spec.name
-        ))
-    };
-    let ms = match unit {
-        Unit::Seconds | Unit::UnixSeconds => number.checked_mul(1000).ok_or_else(invalid)?,
-        Unit::Milliseconds | Unit::UnixMilliseconds => number,
-    };
-    match unit {
-        Unit::Seconds | Unit::Milliseconds => {
-            let now = i64::try_from(c.unix_ms).unwrap_or(i64::MAX);
-            if ms > i64::MAX - now {
-                Err(invalid())
-            } else {
-                Ok(Expiry::In(ms))
-            }
-        }
-        Unit::UnixSeconds | Unit::UnixMilliseconds => Ok(Expiry::At(ms)),
-    }
-}
-
-/// A time for `SET` and `GETEX`: zero and negative numbers are errors.
-fn positive(c: Call<'_>, unit: Unit, at: usize) -> Result<Expiry, ErrorText> {
-    if c.number(at)? <= 0 {
-        return Err(format!("ERR invalid expire time in '{}' command", c.spec.name).into());
-    }
-    deadline(c, unit, at)
-}
-
-fn unit(arg: &[u8]) -> Option<Unit> {
-    let units = [
-        ("EX", Unit::Seconds),
-        ("PX", Unit::Milliseconds),
-        ("EXAT", Unit::UnixSeconds),
-        ("PXAT", Unit::UnixMilliseconds),
-    ];
-    units
-        .into_iter()
-        .find(|(word, _)| is(arg, word))
-        .map(|(_, unit)| unit)
 }
 
 /// Most names of one INFO, CONFIG GET, COMMAND INFO or COMMAND DOCS. Each name is answered by up to
@@ -513,36 +294,13 @@ const TOO_MANY_NAMES: &str = "ERR too many names: at most 256 in one command";
 /// Longest pattern of KEYS and SCAN: matching costs its length times the key's, for every key.
 const PATTERN_BYTES_MAX: usize = 1 << 10;
 
-fn pattern_at(args: Args<'_>, at: usize) -> Result<Bytes, ErrorText> {
+fn pattern_at(args: &dyn Arguments, at: usize) -> Result<Bytes, ErrorText> {
     if args.get(at).len() > PATTERN_BYTES_MAX {
         return Err(
             format!("ERR the pattern is too long: at most {PATTERN_BYTES_MAX} bytes").into(),
         );
     }
     Ok(args.bytes(at))
-}
-
-/// Redis's text for an unknown subcommand.
-fn unknown_subcommand(container: &str, args: Args<'_>) -> ErrorText {
-    let shown = String::from_utf8_lossy(&args.get(1)[..args.get(1).len().min(128)]);
-    format!(
-        "ERR unknown subcommand '{shown}'. Try {} HELP.",
-        container.to_uppercase()
-    )
-    .into()
-}
-
-/// Redis's text for a wrong number of a subcommand's arguments.
-fn wrong_arguments(args: Args<'_>) -> ErrorText {
-    let shown = |at: usize| {
-        String::from_utf8_lossy(&args.get(at)[..args.get(at).len().min(128)]).into_owned()
-    };
-    format!(
-        "ERR unknown subcommand or wrong number of arguments for '{}'. Try {} HELP.",
-        shown(1),
-        shown(0).to_uppercase()
-    )
-    .into()
 }
 
 #[cfg(test)]
@@ -598,59 +356,5 @@ mod tests {
             );
         }
         assert!(ask(&format!("command getkeys mget {names}get")).is_ok());
-    }
-
-    #[test]
-    fn options_of_set_are_understood_in_any_order() {
-        let action = |line| match ask(line) {
-            Ok(Request::One {
-                action:
-                    Action::Set {
-                        condition,
-                        expiry,
-                        get,
-                        ..
-                    },
-                ..
-            }) => (condition, expiry, get),
-            other => panic!("{line}: {other:?}"),
-        };
-        assert_eq!(action("set a b"), (Condition::Always, Expiry::None, false));
-        assert_eq!(
-            action("SET a b PX 5 NX GET"),
-            (Condition::IfAbsent, Expiry::In(5), true)
-        );
-        assert_eq!(
-            action("SET a b get XX EX 5"),
-            (Condition::IfPresent, Expiry::In(5000), true)
-        );
-        assert_eq!(
-            action("SET a b EXAT 5"),
-            (Condition::Always, Expiry::At(5000), false)
-        );
-        assert_eq!(
-            action("SET a b PXAT 5"),
-            (Condition::Always, Expiry::At(5), false)
-        );
-        assert_eq!(
-            action("SET a b KEEPTTL"),
-            (Condition::Always, Expiry::Keep, false)
-        );
-    }
-
-    #[test]
-    fn several_keys_of_one_command_are_several_operations() {
-        assert_eq!(ask("DEL a b"), Ok(Request::Many(Many::Delete)));
-        assert_eq!(ask("UNLINK a b"), Ok(Request::Many(Many::Delete)));
-        assert_eq!(ask("EXISTS a a"), Ok(Request::Many(Many::Exists)));
-        assert_eq!(ask("MSET a 1 b 2"), Ok(Request::Many(Many::Set)));
-        assert_eq!(
-            ask("DEL a"),
-            Ok(Request::One {
-                key: Bytes::from_static(b"a"),
-                action: Action::Delete,
-                shape: Shape::Plain
-            })
-        );
     }
 }

@@ -128,7 +128,8 @@ impl Counts {
 
     /// Commands that did something, with their names.
     pub fn commands(&self) -> impl Iterator<Item = (&'static str, &Count)> {
-        let named = table::all()
+        let named = table::COMMANDS
+            .all()
             .iter()
             .zip(&self.commands)
             .map(|(spec, count)| (spec.name, count));

@@ -1,11 +1,12 @@
 //! What the server says of its commands (`COMMAND`, and `HELP` of each container) and of its one
 //! user (`ACL`).
 
-use super::command::table::{self, Spec};
+use super::command::table::{COMMANDS, Spec};
 use super::command::{Acl, Listed};
 use super::encode::Encoder;
 use super::glob;
 use bytes::Bytes;
+use doyen_engine::command::NO_KEYS;
 use ring::digest::{SHA256, digest};
 use std::collections::BTreeSet;
 
@@ -13,13 +14,13 @@ use std::collections::BTreeSet;
 pub fn command_info(encoder: &mut Encoder<'_>, names: Option<&[Bytes]>) {
     match names {
         None => {
-            encoder.array(table::commands().count());
-            table::commands().for_each(|spec| command(encoder, spec));
+            encoder.array(COMMANDS.commands().count());
+            COMMANDS.commands().for_each(|spec| command(encoder, spec));
         }
         Some(names) => {
             encoder.array(names.len());
             for name in names {
-                match Spec::find(name) {
+                match COMMANDS.named(name) {
                     Some(spec) => command(encoder, spec),
                     None => encoder.nil(),
                 }
@@ -38,15 +39,14 @@ fn command(encoder: &mut Encoder<'_>, spec: &Spec) {
     encoder.integer(first);
     encoder.integer(last);
     encoder.integer(step);
-    encoder.set(spec.categories().count());
-    spec.categories()
-        .for_each(|category| encoder.simple(category));
+    encoder.set(categories(spec).count());
+    categories(spec).for_each(|category| encoder.simple(category));
     encoder.set(0);
     encoder.set(usize::from(first > 0));
     if first > 0 {
         key_specification(encoder, spec);
     }
-    let subcommands = spec.subcommands();
+    let subcommands = COMMANDS.subcommands(spec);
     if subcommands.is_empty() {
         encoder.set(0);
     } else {
@@ -57,12 +57,54 @@ fn command(encoder: &mut Encoder<'_>, spec: &Spec) {
     }
 }
 
+/// What access lists would call a command.
+fn categories(spec: &Spec) -> impl Iterator<Item = &'static str> + use<> {
+    let contained = spec.container().is_some();
+    let group = match spec.group {
+        "generic" if spec.name == "wait" => Some("@connection"),
+        "generic" if spec.name != "object" => Some("@keyspace"),
+        "string" => Some("@string"),
+        "connection" if spec.name != "client" => Some("@connection"),
+        "cluster" if matches!(spec.name, "asking" | "readonly" | "readwrite") => {
+            Some("@connection")
+        }
+        "transactions" => Some("@transaction"),
+        "scripting" if contained => Some("@scripting"),
+        "server" if matches!(spec.name, "flushall" | "flushdb" | "dbsize") => Some("@keyspace"),
+        "server" if spec.name.split('|').next() == Some("command") => Some("@connection"),
+        _ => None,
+    };
+    let access = if spec.has_flag("write") {
+        Some("@write")
+    } else {
+        spec.has_flag("readonly").then_some("@read")
+    };
+    let admin = spec.has_flag("admin") || matches!(spec.name, "role" | "lastsave");
+    let dangerous = admin || matches!(spec.name, "flushall" | "flushdb" | "keys" | "info");
+    let speed = if spec.has_flag("fast") {
+        "@fast"
+    } else {
+        "@slow"
+    };
+    let pubsub = spec.has_flag("pubsub").then_some("@pubsub");
+    let further = [
+        pubsub,
+        admin.then_some("@admin"),
+        Some(speed),
+        dangerous.then_some("@dangerous"),
+    ];
+    group
+        .into_iter()
+        .chain(access)
+        .chain(further.into_iter().flatten())
+}
+
 fn key_specification(encoder: &mut Encoder<'_>, spec: &Spec) {
     let (first, last, step) = spec.keys;
     encoder.map(3);
     encoder.bulk(b"flags");
     encoder.set(1);
-    encoder.simple(if spec.flags.contains(&"readonly") {
+    encoder.simple(if spec.has_flag("readonly") {
         "RO"
     } else {
         "RW"
@@ -95,15 +137,18 @@ fn key_specification(encoder: &mut Encoder<'_>, spec: &Spec) {
 /// `COMMAND DOCS`, of these names.
 pub fn command_docs(encoder: &mut Encoder<'_>, names: Option<&[Bytes]>) {
     let specs: Vec<&Spec> = match names {
-        None => table::commands().collect(),
-        Some(names) => names.iter().filter_map(|name| Spec::find(name)).collect(),
+        None => COMMANDS.commands().collect(),
+        Some(names) => names
+            .iter()
+            .filter_map(|name| COMMANDS.named(name))
+            .collect(),
     };
     encoder.map(specs.len());
     specs.into_iter().for_each(|spec| docs(encoder, spec));
 }
 
 fn docs(encoder: &mut Encoder<'_>, spec: &Spec) {
-    let subcommands = spec.subcommands();
+    let subcommands = COMMANDS.subcommands(spec);
     encoder.bulk(spec.name.as_bytes());
     encoder.map(if subcommands.is_empty() { 3 } else { 4 });
     for (name, value) in [
@@ -128,14 +173,14 @@ pub fn command_list(encoder: &mut Encoder<'_>, listed: &Listed) {
     let wanted = |spec: &&Spec| match listed {
         Listed::All => true,
         Listed::None => false,
-        Listed::Category(name) => spec.categories().any(|c| c[1..] == **name),
+        Listed::Category(name) => categories(spec).any(|c| c[1..] == **name),
         Listed::Pattern(pattern) => {
             glob::matches(&pattern.to_ascii_lowercase(), spec.name.as_bytes())
         }
     };
     names(
         encoder,
-        table::all().iter().filter(wanted).map(|spec| spec.name),
+        COMMANDS.all().iter().filter(wanted).map(|spec| spec.name),
     );
 }
 
@@ -147,41 +192,27 @@ fn names<'a>(encoder: &mut Encoder<'_>, names: impl Iterator<Item = &'a str>) {
 
 /// `COMMAND GETKEYS` of this command.
 pub fn command_keys(encoder: &mut Encoder<'_>, args: &[Bytes]) {
-    let command = args.first().and_then(|name| Spec::find(name));
-    let subcommand = || command.and_then(|c| c.subcommand(args.get(1)?));
+    let command = args.first().and_then(|name| COMMANDS.named(name));
+    let subcommand = || command.and_then(|c| COMMANDS.subcommand(c, args.get(1)?));
     let Some(spec) = subcommand().or(command) else {
         return encoder.error("ERR Invalid command specified");
     };
-    let (first, last, step) = spec.keys;
-    if first == 0 {
+    if spec.keys == NO_KEYS {
         return encoder.error("ERR The command has no key arguments");
     }
     if !spec.takes(args.len()) {
         return encoder.error("ERR Invalid number of arguments specified for command");
     }
-    let (first, step) = (
-        usize::try_from(first).unwrap_or(1),
-        usize::try_from(step).unwrap_or(1).max(1),
-    );
-    let end = if last < 0 {
-        args.len()
-    } else {
-        (first + 1).min(args.len())
-    };
-    let keys: Vec<&Bytes> = args
-        .get(first..end)
-        .unwrap_or_default()
-        .iter()
-        .step_by(step)
-        .collect();
+    let keys: Vec<&Bytes> = spec.key_places(args.len()).map(|at| &args[at]).collect();
     encoder.array(keys.len());
     keys.iter().for_each(|key| encoder.bulk(key));
 }
 
 /// `HELP` of a container.
 pub fn help(encoder: &mut Encoder<'_>, container: &str) {
-    let subcommands = Spec::find(container.as_bytes())
-        .map(Spec::subcommands)
+    let subcommands = COMMANDS
+        .named(container.as_bytes())
+        .map(|spec| COMMANDS.subcommands(spec))
         .unwrap_or_default();
     let mut lines = vec![format!(
         "{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
@@ -230,8 +261,8 @@ pub(crate) fn acl(encoder: &mut Encoder<'_>, asked: Acl, password: Option<&str>)
             encoder.bulk(b"selectors");
             encoder.array(0);
         }
-        Acl::Categories => names(encoder, categories().into_iter()),
-        Acl::Category(name) if !categories().contains(name.as_str()) => {
+        Acl::Categories => names(encoder, all_categories().into_iter()),
+        Acl::Category(name) if !all_categories().contains(name.as_str()) => {
             encoder.error(&format!("ERR Unknown category '{name}'"))
         }
         Acl::Category(name) => command_list(encoder, &Listed::Category(name)),
@@ -244,10 +275,11 @@ pub(crate) fn acl(encoder: &mut Encoder<'_>, asked: Acl, password: Option<&str>)
 }
 
 /// The categories of the commands of this server.
-fn categories() -> BTreeSet<&'static str> {
-    table::all()
+fn all_categories() -> BTreeSet<&'static str> {
+    COMMANDS
+        .all()
         .iter()
-        .flat_map(Spec::categories)
+        .flat_map(categories)
         .map(|name| &name[1..])
         .collect()
 }

@@ -46,6 +46,8 @@ pub(crate) struct Options {
     pub(crate) auth_timeout: Option<Duration>,
     /// How long clients may send nothing; `None`: for ever.
     pub(crate) idle_timeout: Option<Duration>,
+    /// Whether transactions with keys in several partitions are refused.
+    pub(crate) strict_transactions: bool,
     /// Clients at the same time, of all ports together.
     pub(crate) connections_max: usize,
     /// Memory of all threads together.
@@ -67,6 +69,7 @@ pub(crate) fn doors(options: Options) -> Vec<RespOpener> {
         cluster,
         password: options.password.clone(),
         auth_timeout: options.auth_timeout,
+        strict_transactions: options.strict_transactions,
     };
     options.cluster.into_iter().map(open).collect()
 }
@@ -79,6 +82,7 @@ pub(crate) struct RespOpener {
     cluster: Option<TcpListener>,
     password: Option<String>,
     auth_timeout: Option<Duration>,
+    strict_transactions: bool,
 }
 
 impl Opener for RespOpener {
@@ -110,6 +114,7 @@ impl Opener for RespOpener {
             expelled: Seldom::new(A_MINUTE),
             password: self.password,
             auth_timeout: self.auth_timeout,
+            strict_transactions: self.strict_transactions,
             guard: RefCell::new(Guard::new()),
             backups_least: 0,
             topology: cluster::TopologyCache::default(),
@@ -144,6 +149,8 @@ pub(crate) struct Resp {
     pub(super) password: Option<String>,
     /// How long a client may take to authenticate; `None`: for ever.
     pub(super) auth_timeout: Option<Duration>,
+    /// Whether transactions with keys in several partitions are refused.
+    pub(super) strict_transactions: bool,
     /// Addresses that gave a wrong password. In a cell, because sessions borrow everything else at
     /// the same time.
     pub(super) guard: RefCell<Guard>,

@@ -1,6 +1,7 @@
 //! Replies, in RESP2 or RESP3, appended to a connection's output buffer.
 
 use bytes::BytesMut;
+use doyen_engine::command::Reply;
 
 /// Which protocol a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,6 +47,21 @@ impl<'a> Encoder<'a> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.out.is_empty()
+    }
+
+    /// A command's reply.
+    pub fn reply(&mut self, reply: &Reply) {
+        match reply {
+            Reply::Status(text) => self.simple(text),
+            Reply::Error(why) => self.error(&why.0),
+            Reply::Int(number) => self.integer(*number),
+            Reply::Bulk(value) => self.bulk(value),
+            Reply::Nil => self.nil(),
+            Reply::Array(parts) => {
+                self.array(parts.len());
+                parts.iter().for_each(|part| self.reply(part));
+            }
+        }
     }
 
     /// `+OK` and the like; `text` has no line break.
@@ -113,6 +129,14 @@ impl<'a> Encoder<'a> {
         }
     }
 
+    /// A null reply where an array is expected.
+    pub fn nil_array(&mut self) {
+        match self.protocol {
+            Protocol::Resp2 => self.out.extend_from_slice(b"*-1\r\n"),
+            Protocol::Resp3 => self.out.extend_from_slice(b"_\r\n"),
+        }
+    }
+
     /// A number that need not be whole. A string in RESP2.
     pub fn double(&mut self, value: f64) {
         let text = value.to_string();
@@ -147,5 +171,29 @@ impl<'a> Encoder<'a> {
         self.out.extend_from_slice(&[kind]);
         self.out.extend_from_slice(text);
         self.out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_reply_is_encoded_in_both_protocols() {
+        let reply = Reply::Array(vec![
+            Reply::OK,
+            Reply::Error("ERR a\nb".to_owned().into()),
+            Reply::Int(-7),
+            Reply::Bulk(b"v"[..].into()),
+            Reply::Array(vec![Reply::Nil]),
+        ]);
+        for (protocol, nil) in [(Protocol::Resp2, "$-1"), (Protocol::Resp3, "_")] {
+            let mut out = BytesMut::new();
+            let mut encoder = Encoder::new(&mut out, protocol);
+            encoder.reply(&reply);
+            assert_eq!(encoder.errors(), 1);
+            let expected = format!("*5\r\n+OK\r\n-ERR a b\r\n:-7\r\n$1\r\nv\r\n*1\r\n{nil}\r\n");
+            assert_eq!(out, expected.as_bytes());
+        }
     }
 }

@@ -5,6 +5,8 @@
 //! the caller freezes that part of the buffer, and every argument is a slice of it.
 
 use bytes::Bytes;
+use doyen_engine::command::Arguments;
+use doyen_engine::integer;
 
 /// Longest line: an inline command, or the header of an array or of a bulk string.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
@@ -62,6 +64,17 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
+    /// No arguments.
+    pub(super) const fn none() -> Self {
+        static EMPTY: Bytes = Bytes::new();
+        Self {
+            chunk: &EMPTY,
+            base: 0,
+            args: &[],
+            too_large: None,
+        }
+    }
+
     /// How many, the command's name among them.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -108,6 +121,20 @@ impl<'a> Args<'a> {
     /// The arguments from `from` on.
     pub fn iter_from(self, from: usize) -> impl Iterator<Item = &'a [u8]> {
         (from..self.len()).map(move |i| self.get(i))
+    }
+}
+
+impl Arguments for Args<'_> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn get(&self, at: usize) -> &[u8] {
+        self.get(at)
+    }
+
+    fn bytes(&self, at: usize) -> Bytes {
+        self.bytes(at)
     }
 }
 
@@ -410,31 +437,6 @@ fn line<'a>(
         Some(_) => Ok(None),
         None if line.len() > most => Err(error(too_long)),
         None => Ok(None),
-    }
-}
-
-/// A decimal 64-bit integer as Redis takes it: no plus sign, no blanks, no leading zeros.
-#[must_use]
-pub fn integer(text: &[u8]) -> Option<i64> {
-    let digits = text.strip_prefix(b"-").unwrap_or(text);
-    let canonical = match digits {
-        [b'0'] => text.len() == 1,
-        [b'1'..=b'9', ..] => digits.len() <= 19,
-        _ => false,
-    };
-    if !canonical {
-        return None;
-    }
-    let mut value = 0_i64;
-    for digit in digits {
-        let digit = i64::from(digit.checked_sub(b'0').filter(|d| *d <= 9)?);
-        // Downwards, because the least integer has no positive counterpart.
-        value = value.checked_mul(10)?.checked_sub(digit)?;
-    }
-    if text.len() == digits.len() {
-        value.checked_neg()
-    } else {
-        Some(value)
     }
 }
 

@@ -4,11 +4,12 @@
 //! All work is done in slices: keys are submitted, found keys are compared with the pattern, and
 //! replies are encoded, a limited number at a time.
 
-use super::command::{All, Shape};
+use super::command::All;
 use super::encode::Encoder;
 use super::glob::Matching;
-use super::{reply, session};
+use super::session;
 use bytes::Bytes;
+use doyen_engine::command::{Join, Shape};
 use doyen_engine::op::{Failure, Outcome, PartitionAction, RangeQuery};
 use doyen_placement::{KeyspaceId, MapId, PartitionId};
 use std::collections::{BTreeSet, VecDeque};
@@ -25,19 +26,6 @@ const LISTED_MAX: usize = 1024;
 /// it is below 2^53 for the first two million partitions of a keyspace. JavaScript has no larger
 /// whole numbers, and some of its clients make a number of a cursor.
 const CURSOR_BITS: u32 = 32;
-
-/// How the outcomes are combined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// An array of values.
-    Values,
-    /// The sum.
-    Sum,
-    /// How many were deleted.
-    Deleted,
-    /// `OK`.
-    Written,
-}
 
 /// Partitions that a sweep has to ask.
 #[derive(Debug)]
@@ -100,7 +88,7 @@ const KEY_OVERHEAD: usize = 32;
 #[derive(Debug)]
 enum Answer {
     Values(Vec<Outcome>),
-    Number(i64, Kind),
+    Number(i64, Join),
     Written,
     Count(i64),
     Cleared,
@@ -205,11 +193,11 @@ impl Scan {
 
 impl Gather {
     /// Of this many operations on keys.
-    pub(super) fn of_parts(kind: Kind, parts: usize) -> Self {
-        let answer = match kind {
-            Kind::Values => Answer::Values(vec![Outcome::Nil; parts]),
-            Kind::Sum | Kind::Deleted => Answer::Number(0, kind),
-            Kind::Written => Answer::Written,
+    pub(super) fn of_parts(join: Join, parts: usize) -> Self {
+        let answer = match join {
+            Join::Values => Answer::Values(vec![Outcome::Nil; parts]),
+            Join::Sum | Join::Deleted => Answer::Number(0, join),
+            Join::Written => Answer::Written,
         };
         Self {
             left: true,
@@ -811,11 +799,8 @@ impl Gather {
                     if encoder.len() >= session::OUTPUT_BYTES_SOFT {
                         break;
                     }
-                    reply::outcome(
-                        encoder,
-                        Shape::Plain,
-                        &std::mem::replace(value, Outcome::Nil),
-                    );
+                    let outcome = std::mem::replace(value, Outcome::Nil);
+                    encoder.reply(&Shape::Plain.reply(outcome));
                     at += 1;
                 }
                 values.len()
@@ -881,9 +866,9 @@ impl Gather {
     fn encode_failure(&self, encoder: &mut Encoder<'_>, why: Failure) {
         let writes = matches!(
             self.answer,
-            Answer::Written | Answer::Cleared | Answer::Number(_, Kind::Deleted)
+            Answer::Written | Answer::Cleared | Answer::Number(_, Join::Deleted)
         );
-        let text = reply::failure(why, Shape::Plain);
+        let text = Shape::Plain.failure(why);
         if matches!(
             self.answer,
             Answer::Keys { .. }

@@ -13,22 +13,23 @@ mod transaction;
 
 use super::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, Room, STALLED_MAX};
 use super::command::{
-    self, All, ClusterCommand, Constant, ErrorText, Many, Request, ServerCommand, Shape, table,
+    self, All, ClusterCommand, ConnectionCommand, Constant, Request, ServerCommand, table,
 };
 use super::common::{Back, Question, Told};
 use super::counts::{self, Failed};
 use super::encode::{Encoder, Protocol};
 use super::frame::{Args, TooLarge};
-use super::gather::{Gather, Kind, Wanted};
+use super::gather::{Gather, Wanted};
 use super::output::{APART_BYTES_MIN, Output};
 use super::ready::Ready;
-use super::{Context, cluster, databases, describe, info, reply, slowlog};
+use super::{Context, cluster, databases, describe, info, slowlog};
 use crate::advice;
 use crate::data::door::Waiter;
 use asking::Asking;
 use bytes::{Bytes, BytesMut};
 use client::{Library, Mute};
 use doyen_engine::Patience;
+use doyen_engine::command::{self as data, ErrorText, Many, Reply, Shape};
 use doyen_engine::op::{Action, Failure, Operation, Outcome, PartitionOperation};
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MapId, Partition, PartitionId};
@@ -39,6 +40,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use transaction::{Running, Transacting};
 
 /// Most replies that one connection may wait for.
 const PENDING_MAX: usize = 8192;
@@ -114,9 +116,8 @@ pub(crate) struct Session {
     peer: SocketAddr,
     protocol: Protocol,
     pub(crate) authenticated: bool,
-    /// `MULTI` was refused, and the transaction that it began has not ended. Its commands are not
-    /// executed.
-    in_refused_transaction: bool,
+    /// What `MULTI` began and `WATCH` watches.
+    transacting: Option<Box<Transacting>>,
     /// Since when the client has not been authenticated.
     pub(crate) stranger_since: Time,
     pub(crate) judging: Judging,
@@ -264,6 +265,7 @@ impl Slot {
     fn waits(&self) -> usize {
         match &self.state {
             State::Gathering(gather) => gather.waits(),
+            State::Running(running) => running.waits(),
             _ => 0,
         }
     }
@@ -280,6 +282,8 @@ enum State {
         outcome: Outcome,
     },
     Gathering(Box<Gather>),
+    /// A transaction, or the keys that it is to watch.
+    Running(Box<Running>),
     /// The other data threads are asked.
     Asking(Box<Asking>),
     Encoded(Bytes),
@@ -327,7 +331,7 @@ impl Connection {
             peer,
             protocol: Protocol::Resp2,
             authenticated,
-            in_refused_transaction: false,
+            transacting: None,
             stranger_since: now,
             judging: Judging::AtOnce,
             name: Bytes::new(),
@@ -405,8 +409,8 @@ impl Connection {
         let mut weighed = 0;
         if entry.expected > 0 {
             let share = match &entry.state {
-                State::Gathering(gather) => entry.expected.div_ceil(gather.waits().max(1)),
-                _ => entry.expected,
+                State::Waiting { .. } => entry.expected,
+                _ => entry.expected.div_ceil(entry.waits().max(1)),
             };
             let left = entry.expected - share;
             promise(&session.budget, &mut entry.expected, left);
@@ -468,6 +472,21 @@ impl Connection {
                 // If this command is partway, it asks for nothing more.
                 if let Some(way) = session.partway.as_mut().filter(|_| gather.has_failed()) {
                     way.hold = Hold::No;
+                }
+            }
+            State::Running(running) => {
+                let held = running.held();
+                entry.weight += bytes;
+                session.pending_bytes += bytes;
+                running.take(part, token, outcome, copied);
+                charge(
+                    &session.budget,
+                    &mut session.charged,
+                    &mut entry.charged,
+                    |c| c + running.held() - held,
+                );
+                if running.waits() == 0 {
+                    session.ran(at);
                 }
             }
             State::Asking(_) | State::Done { .. } | State::Encoded(_) => return false,
@@ -601,7 +620,7 @@ impl Connection {
             context.door.counters.commands += 1;
             session.silent = session.take_mute();
         }
-        if session.in_refused_transaction && session.refuse_in_transaction(args) {
+        if session.is_queueing() && session.queue_command(context, args) {
             return true;
         }
         let began = context.times_plain().then(Instant::now);
@@ -647,6 +666,9 @@ impl Connection {
             match slot.state {
                 State::Waiting { token, .. } => context.forget(token),
                 State::Gathering(gather) => gather.tokens().for_each(|token| context.forget(token)),
+                State::Running(running) => {
+                    running.tokens().for_each(|token| context.forget(token));
+                }
                 State::Asking(_) | State::Done { .. } | State::Encoded(_) => {}
             }
         }
@@ -780,7 +802,7 @@ fn submit_steps(
         };
         let connection = connection.clone();
         let part = partition.0;
-        let token = context.submit_partition(operation, patience, |read| ReplyWaiter {
+        let (token, _) = context.submit(operation, patience, |read| ReplyWaiter {
             connection,
             slot,
             part,
@@ -827,12 +849,10 @@ impl Session {
         let spec = match command::find(args) {
             Ok(spec) => spec,
             Err(why) => {
-                let named =
-                    table::Spec::find(args.get(0)).filter(|spec| spec.container().is_none());
+                let named = table::COMMANDS.named(args.get(0));
+                let named = named.filter(|spec| spec.container().is_none());
                 self.command = named.map_or(counts::UNKNOWN, |spec| spec.number);
-                if !self.refuse_transaction(args) {
-                    self.refuse(&why);
-                }
+                self.refuse(&why);
                 return false;
             }
         };
@@ -854,7 +874,8 @@ impl Session {
         if !settings.is_slow(took) {
             return;
         }
-        let command = table::all()
+        let command = table::COMMANDS
+            .all()
             .get(usize::from(self.command))
             .map(|spec| spec.name);
         let (id, most) = (context.door.common.next_slow(), settings.slow_entries());
@@ -951,11 +972,11 @@ impl Session {
             || self.charged >= FREE_ANSWER_BYTES && self.budget.is_short()
             || self.sweeping
             // The answers of all threads may be long and count only once they are here: one such
-            // command at a time.
+            // command at a time. And what follows a transaction may need what it did or watches.
             || self
                 .slots
                 .back()
-                .is_some_and(|slot| matches!(slot.state, State::Asking(_)))
+                .is_some_and(|slot| matches!(slot.state, State::Asking(_) | State::Running(_)))
             || self.slots.len() >= PENDING_MAX
             || self.pending_bytes >= PENDING_BYTES_MAX
             || self.out.len() >= self.output_max()
@@ -1174,6 +1195,13 @@ impl Session {
             match &mut slot.state {
                 State::Waiting { .. } | State::Asking(_) => break,
                 State::Gathering(gather) if !gather.is_done() => break,
+                State::Running(running) if running.waits() > 0 => break,
+                State::Running(running) => {
+                    running.encode(&mut encoder);
+                    if encoder.errors() > 0 {
+                        counts::note(&mut self.failed, slot.command, &out[start..], false);
+                    }
+                }
                 State::Gathering(gather) => {
                     let whole = gather.encode(&mut encoder);
                     if encoder.errors() > 0 {
@@ -1187,22 +1215,20 @@ impl Session {
                     }
                     self.sweeping &= !gather.is_sweep();
                 }
-                State::Done {
-                    outcome: Outcome::Bulk(_),
-                    ..
-                } if slot.silent => {}
-                State::Done {
-                    outcome: Outcome::Bulk(value),
-                    ..
-                } if value.len() >= APART_BYTES_MIN => {
-                    encoder.bulk_head(value.len());
-                    self.out.push(value.clone());
-                    Encoder::new(&mut self.out.bytes, slot.protocol).bulk_end();
-                }
                 State::Done { shape, outcome } => {
-                    reply::outcome(&mut encoder, *shape, outcome);
-                    if encoder.errors() > 0 {
-                        counts::note(&mut self.failed, slot.command, &out[start..], false);
+                    match shape.reply(std::mem::replace(outcome, Outcome::Nil)) {
+                        Reply::Bulk(_) if slot.silent => {}
+                        Reply::Bulk(value) if value.len() >= APART_BYTES_MIN => {
+                            encoder.bulk_head(value.len());
+                            self.out.push(value);
+                            Encoder::new(&mut self.out.bytes, slot.protocol).bulk_end();
+                        }
+                        reply => {
+                            encoder.reply(&reply);
+                            if encoder.errors() > 0 {
+                                counts::note(&mut self.failed, slot.command, &out[start..], false);
+                            }
+                        }
                     }
                 }
                 State::Encoded(_) if slot.silent => {}
@@ -1259,6 +1285,10 @@ impl Session {
     }
 
     fn answer_and_note(&mut self, rejected: bool, encode: impl FnOnce(&mut Encoder<'_>)) {
+        let protocol = self.protocol;
+        if let Some(captured) = self.captured() {
+            return encode(&mut Encoder::new(captured, protocol));
+        }
         let at_once = self.slots.is_empty() && !self.silent;
         let mut apart = BytesMut::new();
         let out = if at_once {
@@ -1333,45 +1363,23 @@ impl Session {
         spec: &table::Spec,
         args: Args<'_>,
     ) -> Result<(), ErrorText> {
-        if !self.authenticated && !spec.is_open() {
+        if !self.authenticated && !spec.has_flag("no_auth") {
             return Err("NOAUTH Authentication required.".into());
         }
-        let (first, last, step) = spec.keys;
-        if first > 0 {
-            // The table has positive numbers only.
-            let (first, step) = (
-                usize::try_from(first).unwrap_or(1),
-                usize::try_from(step).unwrap_or(1).max(1),
-            );
-            let keys = if last < 0 {
-                first..args.len()
-            } else {
-                first..first + 1
-            };
-            if keys
-                .clone()
-                .step_by(step)
-                .any(|i| args.get(i).len() > context.limits().key_bytes_max)
-            {
-                let max = context.limits().key_bytes_max;
-                return Err(format!("ERR the key is too long: at most {max} bytes").into());
+        let keys = spec.key_places(args.len()).map(|at| args.get(at));
+        let max = context.limits().key_bytes_max;
+        if keys.clone().any(|key| key.len() > max) {
+            return Err(format!("ERR the key is too long: at most {max} bytes").into());
+        }
+        if self.cluster_port {
+            if keys.clone().map(<[u8]>::len).sum::<usize>() > HASHED_BYTES_MAX {
+                return Err(format!(
+                    "ERR the keys are too long together: at most {HASHED_BYTES_MAX} bytes; \
+                     send fewer keys in one command"
+                )
+                .into());
             }
-            if self.cluster_port {
-                if keys
-                    .clone()
-                    .step_by(step)
-                    .map(|i| args.get(i).len())
-                    .sum::<usize>()
-                    > HASHED_BYTES_MAX
-                {
-                    return Err(format!(
-                        "ERR the keys are too long together: at most {HASHED_BYTES_MAX} bytes; \
-                         send fewer keys in one command"
-                    )
-                    .into());
-                }
-                here(context, keys.step_by(step).map(|i| args.get(i)))?;
-            }
+            here(context, keys)?;
         }
         Ok(())
     }
@@ -1384,7 +1392,7 @@ impl Session {
         request: Request,
     ) {
         match request {
-            Request::One { key, action, shape } => {
+            Request::Data(data::Request::One { key, action, shape }) => {
                 let action = if self.touches {
                     action
                 } else {
@@ -1407,7 +1415,7 @@ impl Session {
                 let weight = footprint.given.bytes;
                 self.expect(State::Waiting { shape, token }, weight, expected);
             }
-            Request::Many(many) => self.many(connection, context, args, many),
+            Request::Data(data::Request::Many(many)) => self.many(connection, context, args, many),
             Request::All(all) => self.sweep(connection, context, all),
             Request::Wait => {
                 let least = match self.keyspace {
@@ -1417,6 +1425,10 @@ impl Session {
                 };
                 self.answer(|e| e.integer(least));
             }
+            Request::Connection(ConnectionCommand::Exec) => {
+                self.execute_transaction(connection, context);
+            }
+            Request::Connection(ConnectionCommand::Watch) => self.watch(connection, context, args),
             Request::Connection(asked) => self.about_connection(connection, context, asked),
             Request::Cluster(asked) => self.about_cluster(context, asked),
             Request::Server(asked) => self.about_server(context, asked),
@@ -1431,14 +1443,9 @@ impl Session {
         args: Args<'_>,
         many: Many,
     ) {
-        let (step, kind) = match many {
-            Many::Get => (1, Kind::Values),
-            Many::Set => (2, Kind::Written),
-            Many::Delete => (1, Kind::Deleted),
-            Many::Exists | Many::Touch => (1, Kind::Sum),
-        };
-        let parts = (args.len() - 1) / step;
-        self.push(State::Gathering(Box::new(Gather::of_parts(kind, parts))), 0);
+        let parts = (args.len() - 1) / many.step();
+        let gather = Gather::of_parts(many.join(), parts);
+        self.push(State::Gathering(Box::new(gather)), 0);
         self.partway = Some(Partway {
             many,
             at: 1,
@@ -1460,7 +1467,6 @@ impl Session {
         let State::Gathering(gather) = &mut entry.state else {
             return;
         };
-        let step = if matches!(way.many, Many::Set) { 2 } else { 1 };
         let (mut keys, mut bytes) = (0, 0);
         way.hold = Hold::No;
         while way.at < args.len() && !gather.has_failed() {
@@ -1476,13 +1482,11 @@ impl Session {
                 });
                 return;
             }
-            let action = match way.many {
-                Many::Get if self.touches => Action::Get,
-                Many::Get => Action::Peek,
-                Many::Delete => Action::Delete,
-                Many::Exists => Action::Exists,
-                Many::Touch => Action::Touch,
-                Many::Set => Action::set(args.bytes(way.at + 1)),
+            let action = way.many.action(&args, way.at);
+            let action = if self.touches {
+                action
+            } else {
+                action.untouching()
             };
             let footprint = action.footprint();
             let weight = footprint.given.bytes;
@@ -1551,7 +1555,7 @@ impl Session {
             charge(&self.budget, &mut self.charged, &mut entry.charged, |c| {
                 c + weight + expected
             });
-            way.at += step;
+            way.at += way.many.step();
             way.part += 1;
         }
         gather.submitted();
@@ -1560,7 +1564,7 @@ impl Session {
 
     fn sweep(&mut self, connection: &Rc<Connection>, context: &mut Context, mut all: All) {
         let Some(keyspace) = cluster::assigned(context.view(), self.keyspace) else {
-            return self.answer(|e| e.error(reply::failure(Failure::NoPartition, Shape::Plain)));
+            return self.answer(|e| e.error(Shape::Plain.failure(Failure::NoPartition)));
         };
         if let All::Range(query) = &mut all
             && query.to.is_empty()

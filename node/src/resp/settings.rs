@@ -99,7 +99,7 @@ impl Settings {
                     continue;
                 }
             };
-            let number = super::frame::integer(value)
+            let number = doyen_engine::integer(value)
                 .ok_or_else(|| failed("argument couldn't be parsed into an integer"))?;
             if !range.contains(&number) {
                 return Err(failed(&format!(

@@ -78,6 +78,7 @@ impl Node {
             password: password.map(str::to_owned),
             auth_timeout: timeouts.0,
             idle_timeout: timeouts.1,
+            strict_transactions: false,
             connections_max,
             memory_bytes_max: limits.memory_bytes_max,
         });

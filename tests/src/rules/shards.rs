@@ -434,7 +434,7 @@ impl Shards {
                 action: PartitionAction::Clear,
             };
             node.shard
-                .submit_partition(now, token, operation, Patience::Whole);
+                .submit(now, 1_700_000_000_000, token, operation, Patience::Whole);
         }
         self.pass(place);
         token

@@ -7,7 +7,10 @@ use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
 use crate::linear::{Answer, Call, Entry};
 use bytes::Bytes;
-use doyen_engine::op::{Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome};
+use doyen_engine::op::{
+    Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, Step, Transaction,
+    Watched, Work,
+};
 use doyen_gossip::Input;
 use doyen_gossip::agreement::AdminRequest;
 use doyen_placement::{KeyspaceId, MapId, Table};
@@ -56,6 +59,10 @@ pub(crate) struct Histories {
     pub(crate) refused: u64,
     /// Operations that were refused because memory was full.
     pub(crate) full: u64,
+    /// Transactions that were executed, and those that were not because their key had changed.
+    pub(crate) transactions: (u64, u64),
+    /// What was last read of each pair: its value, and its version.
+    seen: BTreeMap<String, (Option<Vec<u8>>, Option<i64>)>,
 }
 
 /// How far clocks may be wrong. Deadlines are judged with this.
@@ -145,6 +152,15 @@ pub(crate) const STRANGER: &str = "stranger";
 /// The prefix of keys with large values. Histories hold only the heads of these.
 const BULK: &str = "bulk";
 
+/// The prefix of keys with a twin in the same partition. Both are read and written in one
+/// transaction, and always have the same value.
+const PAIR: &str = "{pair";
+
+/// The twin of a key of a pair: it has the same tag, and follows in the order of bytes.
+fn twin_of(key: &str) -> String {
+    format!("{key}~")
+}
+
 fn padded(key: &str, value: &[u8]) -> Bytes {
     if !key.starts_with(BULK) {
         return Bytes::copy_from_slice(value);
@@ -200,6 +216,47 @@ fn action(key: &str, call: &Call) -> Action {
     }
 }
 
+/// What a call on a key asks of the engine. `version` is what was last read of a pair.
+fn work(map: MapId, key: &str, call: &Call, version: Option<i64>) -> Work {
+    let bytes = |key: &str| Bytes::copy_from_slice(key.as_bytes());
+    let keyspace = KeyspaceId(0);
+    if !key.starts_with(PAIR) {
+        return Work::Key(Operation {
+            keyspace,
+            map,
+            key: bytes(key),
+            action: action(key, call),
+        });
+    }
+    let twin = twin_of(key);
+    let step = |key: &str, action| Step {
+        map,
+        key: bytes(key),
+        action,
+    };
+    let (mut watched, action, mut steps) = (Vec::new(), action(key, call), Vec::new());
+    let action = match action {
+        Action::CompareAndSwap { value, .. } => {
+            watched.push(Watched {
+                map,
+                key: bytes(key),
+                version,
+            });
+            Action::set(value)
+        }
+        action => action,
+    };
+    steps.extend([step(key, action.clone()), step(&twin, action)]);
+    if *call == Call::Get {
+        steps.push(step(key, Action::Version));
+    }
+    Work::Transaction(Transaction {
+        keyspace,
+        watched,
+        steps,
+    })
+}
+
 /// The keys of a run: registers, counters, lists and others of its mix. The stranger's key is the
 /// last.
 pub(crate) fn keys(mix: &Mix) -> Vec<String> {
@@ -214,6 +271,7 @@ pub(crate) fn keys(mix: &Mix) -> Vec<String> {
         .collect();
     keys.extend((0..mix.fleeting).map(|i| format!("fleeting-{i}")));
     keys.extend((0..mix.named).map(|i| format!("named-{i}")));
+    keys.extend((0..mix.pairs).map(|i| format!("{PAIR}-{i}}}")));
     keys.extend((0..mix.bulk).map(|i| format!("{BULK}-{i}")));
     keys.extend(mix.stranger.then(|| STRANGER.to_owned()));
     keys
@@ -347,10 +405,19 @@ impl World {
                 _ => Call::Delete,
             };
         }
+        if key.starts_with(PAIR) && (35..65).contains(&draw) {
+            let seen = self.histories.seen.get(key);
+            return Call::CompareAndSwap {
+                expected: seen.and_then(|(value, _)| value.clone()),
+                value,
+            };
+        }
         match draw {
             0..35 => Call::Get,
             35..65 => Call::Set(value),
             65..75 => Call::GetSet(value),
+            // No other write makes this value, so a key that is watched has it only once.
+            75..90 if key.starts_with(PAIR) => Call::Append(format!("{serial},").into_bytes()),
             75..90 => Call::CompareAndSwap {
                 expected: self.last_seen(key),
                 value,
@@ -399,12 +466,8 @@ impl World {
         self.histories.operations += 1;
         let serial = self.histories.serial;
         let called = self.histories.moment(self.schedule.now());
-        let operation = Operation {
-            keyspace: KeyspaceId(0),
-            map,
-            key: Bytes::copy_from_slice(key.as_bytes()),
-            action: action(&key, &call),
-        };
+        let version = self.histories.seen.get(&key).and_then(|seen| seen.1);
+        let work = work(map, &key, &call, version);
         self.trace.line(self.schedule.now(), || {
             format!("client {id} -> p{at} #{serial} {key} {}", brief(&call))
         });
@@ -418,7 +481,7 @@ impl World {
         });
         let index = entries.len() - 1;
         self.clients[id].current.push((serial, key, index));
-        self.data((at, thread), DataInput::Submit(id, serial, operation));
+        self.data((at, thread), DataInput::Submit(id, serial, work));
         let patience = if self.last_calls_begun {
             10 * SECOND
         } else {
@@ -467,6 +530,15 @@ impl World {
         self.trace.line(self.schedule.now(), || {
             format!("client {id} <- #{serial} {key} {}", brief_outcome(outcome))
         });
+        let outcome = match outcome {
+            Outcome::Many(_) | Outcome::Nil if key.starts_with(PAIR) => {
+                match self.of_pair(&key, index, outcome) {
+                    Ok(outcome) => &outcome.clone(),
+                    Err(torn) => return self.broken(format!("#{serial} on {key}: {torn}")),
+                }
+            }
+            outcome => outcome,
+        };
         let answer = match outcome {
             Outcome::Ok => Some(Answer::Ok),
             Outcome::Nil => Some(Answer::Nil),
@@ -482,8 +554,17 @@ impl World {
                 Some(Answer::Bulk(head.to_vec()))
             }
             Outcome::Bulk(value) => Some(Answer::Bulk(value.to_vec())),
-            Outcome::Keys { .. } => {
-                return self.broken(format!("#{serial} on {key} was answered with keys"));
+            Outcome::Keys { .. } | Outcome::Many(_) => {
+                return self.broken(format!("#{serial} on {key} was answered with {outcome:?}"));
+            }
+            // Ranges may be cut between the keys of a pair.
+            Outcome::Failed(Failure::OldMembers | Failure::CrossPartition) => {
+                self.histories
+                    .void
+                    .entry(key.clone())
+                    .or_default()
+                    .push(index);
+                return self.client_done(id);
             }
             Outcome::Failed(failure)
                 if self.last_calls_begun && *failure != Failure::OutOfMemory =>
@@ -530,6 +611,47 @@ impl World {
             entry.waited = moment;
         }
         self.client_done(id);
+    }
+
+    /// The outcome of a transaction on a pair, as that of an operation on one key.
+    ///
+    /// # Errors
+    /// Its keys differ.
+    fn of_pair(&mut self, key: &str, index: usize, outcome: &Outcome) -> Result<Outcome, String> {
+        let call = self
+            .histories
+            .keys
+            .get(key)
+            .and_then(|entries| entries.get(index))
+            .map(|entry| &entry.call);
+        let swaps = matches!(call, Some(Call::CompareAndSwap { .. }));
+        let Outcome::Many(outcomes) = outcome else {
+            self.histories.transactions.1 += 1;
+            return if swaps {
+                Ok(Outcome::Int(0))
+            } else {
+                Err("no key was watched, and one had changed".to_owned())
+            };
+        };
+        self.histories.transactions.0 += 1;
+        let [one, twin, rest @ ..] = &outcomes[..] else {
+            return Err(format!("a transaction of two steps has {outcomes:?}"));
+        };
+        if one != twin {
+            return Err(format!("a torn transaction: {one:?} and {twin:?}"));
+        }
+        if let [version] = rest {
+            let value = match one {
+                Outcome::Bulk(value) => Some(value.to_vec()),
+                _ => None,
+            };
+            let version = match version {
+                Outcome::Int(version) => Some(*version),
+                _ => None,
+            };
+            self.histories.seen.insert(key.to_owned(), (value, version));
+        }
+        Ok(if swaps { Outcome::Int(1) } else { one.clone() })
     }
 
     fn client_done(&mut self, id: ClientId) {

@@ -219,7 +219,7 @@ impl World {
                     }
                 }
             }
-            DataInput::Submit(client, serial, operation) => {
+            DataInput::Submit(client, serial, work) => {
                 // Like commands of a pipeline behind ones that waited in vain: all that is asked
                 // together waits equally long.
                 let first = self.clients[client]
@@ -230,6 +230,7 @@ impl World {
                 // A read at once that is taken back has the whole patience. A hurried caller makes
                 // none, because its next commands would be given up before that read (`Patience`).
                 if !hurried
+                    && let Work::Key(operation) = &work
                     && operation.action == Action::Get
                     && let Some((n, value)) =
                         process
@@ -237,13 +238,16 @@ impl World {
                             .read(now, operation.keyspace, operation.map, &operation.key)
                 {
                     let outcome = value.map_or(Outcome::Nil, |value| Outcome::Bulk(value.into()));
-                    process.read.push(((client, serial), n, operation, outcome));
+                    process
+                        .read
+                        .push(((client, serial), n, operation.clone(), outcome));
                     return;
                 }
                 let token = process.next_token;
                 process.next_token += 1;
                 process.tokens.insert(token, (client, serial));
                 if !hurried
+                    && let Work::Key(operation) = &work
                     && let Some(value) = operation.action.as_set()
                     && process.shard.set(
                         now,
@@ -261,9 +265,7 @@ impl World {
                 } else {
                     Patience::Whole
                 };
-                process
-                    .shard
-                    .submit(now, unix_ms, token, operation, patience);
+                process.shard.submit(now, unix_ms, token, work, patience);
             }
             DataInput::Forget(client, serial) => {
                 let token = process
@@ -411,11 +413,11 @@ impl World {
                 continue;
             };
             match work {
-                Work::Key(operation) if !self.clients[client].pipelines => {
+                work if !self.clients[client].pipelines => {
                     self.overtaken[0] += 1;
                     thread
                         .shard
-                        .submit(now, unix_ms, token, operation, Patience::Whole);
+                        .submit(now, unix_ms, token, work, Patience::Whole);
                     thread.more = true;
                 }
                 _ => {

@@ -392,6 +392,8 @@ impl World {
             unknown: self.histories.unknown,
             refused: self.histories.refused,
             full: self.histories.full,
+            transactions: self.histories.transactions.0,
+            transactions_in_vain: self.histories.transactions.1,
             caught_up: self.caught_up
                 + self
                     .processes

@@ -80,6 +80,8 @@ pub struct Mix {
     pub fleeting: usize,
     /// Keys in named maps.
     pub named: usize,
+    /// Pairs of keys that are read and written in transactions.
+    pub pairs: usize,
     /// Keys with large values, which soon fill the memory.
     pub bulk: usize,
     /// Whether the last slot runs a process that was told to begin alone, and knows the founders:
@@ -264,6 +266,7 @@ impl Mix {
                 Placed::Ring,
                 Placed::Range,
             ][last.random_range(0..5)],
+            pairs: Self::pairs(seed, eviction),
             bulk: if small { 6 } else { 0 },
             stranger,
             eviction,
@@ -279,6 +282,14 @@ impl Mix {
         } else {
             drawn
         }
+    }
+
+    /// One key of a pair may be evicted without the other.
+    fn pairs(seed: u64, eviction: Eviction) -> usize {
+        let mut numbers = ChaCha8Rng::seed_from_u64(seed);
+        numbers.set_stream(12);
+        let drawn = numbers.random_range(0..=3);
+        if eviction == Eviction::None { drawn } else { 0 }
     }
 
     /// A process that is refused for its level ends, so a stranger is none of those.
@@ -332,7 +343,13 @@ impl Mix {
         self.clients = self.clients.min(case.clients.unwrap_or(usize::MAX).max(1));
         let keys = case.keys.unwrap_or(usize::MAX);
         self.keys = self.keys.min(keys.max(1));
-        for kind in [&mut self.fleeting, &mut self.named, &mut self.bulk] {
+        let kinds = [
+            &mut self.fleeting,
+            &mut self.named,
+            &mut self.pairs,
+            &mut self.bulk,
+        ];
+        for kind in kinds {
             *kind = (*kind).min(keys);
         }
         self

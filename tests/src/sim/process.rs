@@ -10,7 +10,7 @@ use super::network::ConnectionId;
 use super::schedule::Nanos;
 use bytes::BytesMut;
 use doyen::data::siblings::Siblings;
-use doyen_engine::op::{Operation, Outcome};
+use doyen_engine::op::{Operation, Outcome, Work};
 use doyen_engine::{Lane, Shard, Token};
 use doyen_gossip::agreement::View;
 use doyen_gossip::{Agreement, Input, Time};
@@ -48,7 +48,7 @@ pub(crate) enum DataInput {
     /// Bytes of a connection.
     Bytes(MemberId, ConnectionId, Lane, Vec<u8>),
     /// A client's operation.
-    Submit(ClientId, u64, Operation),
+    Submit(ClientId, u64, Work),
     /// A client gave up.
     Forget(ClientId, u64),
     /// The cluster of one is marked used.

@@ -72,7 +72,11 @@ pub(super) fn put_logged(out: &mut Out, logged: &Logged) {
             put_outcome(out, &logged.outcome);
         }
     }
-    match &logged.effect {
+    put_effect(out, &logged.effect);
+}
+
+fn put_effect(out: &mut Out, effect: &Effect) {
+    match effect {
         Effect::Put {
             map,
             entry,
@@ -99,6 +103,11 @@ pub(super) fn put_logged(out: &mut Out, logged: &Logged) {
             out.bytes.put_u8(3);
             out.bytes.put_u32_le(map.0);
         }
+        Effect::Many(parts) => {
+            out.bytes.put_u8(4);
+            out.bytes.put_u32_le(parts.len() as u32);
+            parts.iter().for_each(|part| put_effect(out, part));
+        }
     }
 }
 
@@ -120,6 +129,13 @@ pub(super) fn put_outcome(out: &mut Out, outcome: &Outcome) {
             out.bytes.put_u32_le(keys.len() as u32);
             keys.iter().for_each(|k| put_bytes(out, k));
         }
+        Outcome::Many(outcomes) => {
+            out.bytes.put_u8(6);
+            out.bytes.put_u32_le(outcomes.len() as u32);
+            outcomes
+                .iter()
+                .for_each(|outcome| put_outcome(out, outcome));
+        }
         Outcome::Failed(failure) => {
             out.bytes.put_u8(5);
             out.bytes.put_u8(match failure {
@@ -136,6 +152,8 @@ pub(super) fn put_outcome(out: &mut Out, outcome: &Outcome) {
                 Failure::Overloaded => 9,
                 Failure::Overtaken => 10,
                 Failure::Stale => 11,
+                Failure::CrossPartition => 12,
+                Failure::OldMembers => 13,
             });
         }
     }
@@ -188,6 +206,23 @@ pub(super) fn put_work(out: &mut Out, work: &Work) {
                     out.bytes.put_u8(u8::from(*reverse));
                     out.bytes.put_u8(u8::from(*values));
                 }
+            }
+        }
+        Work::Transaction(transaction) => {
+            out.bytes.put_u8(2);
+            out.bytes.put_u16_le(transaction.keyspace.0);
+            out.bytes.put_u32_le(transaction.watched.len() as u32);
+            for Watched { map, key, version } in &transaction.watched {
+                out.bytes.put_u32_le(map.0);
+                put_bytes(out, key);
+                out.bytes.put_u8(u8::from(version.is_some()));
+                out.bytes.put_i64_le(version.unwrap_or_default());
+            }
+            out.bytes.put_u32_le(transaction.steps.len() as u32);
+            for Step { map, key, action } in &transaction.steps {
+                out.bytes.put_u32_le(map.0);
+                put_bytes(out, key);
+                put_action(out, action);
             }
         }
     }
@@ -261,5 +296,6 @@ pub(super) fn put_action(out: &mut Out, action: &Action) {
         Action::Footprint => out.bytes.put_u8(17),
         Action::Peek => out.bytes.put_u8(18),
         Action::PeekLength => out.bytes.put_u8(19),
+        Action::Version => out.bytes.put_u8(20),
     }
 }

@@ -1,6 +1,6 @@
 //! Reads fields.
 
-use super::super::Extended;
+use super::super::extended::Extended;
 use super::*;
 
 /// Reads fields off the front of contiguous bytes. Every read checks that its bytes are there.
@@ -17,6 +17,10 @@ fn run(bytes: &[u8]) -> Read<(&[u8], &[u8])> {
 
 /// The longest name of a map, or reason for a refusal.
 const TEXT_BYTES_MAX: usize = 4096;
+
+/// The tag of a list of effects, and of a list of outcomes.
+const MANY: u8 = 4;
+const OUTCOMES: u8 = 6;
 
 const SHORT: Malformed = Malformed("a frame that ends too early");
 
@@ -213,9 +217,37 @@ impl<B: Buf> Reader<B> {
         } else {
             (None, Outcome::Ok)
         };
-        let kind = self.u8()?;
+        Ok(Logged {
+            epoch,
+            effect: self.effect()?,
+            op,
+            outcome,
+        })
+    }
+
+    fn effect(&mut self) -> Read<Effect> {
+        match self.u8()? {
+            MANY => {
+                let count = self.u32()?;
+                let mut parts = Vec::new();
+                for _ in 0..count {
+                    let kind = self.u8()?;
+                    let part = self.effect_of(kind)?;
+                    if part.place().is_none() {
+                        return Err(Malformed("an effect on a whole map in a list of effects"));
+                    }
+                    parts.push(part);
+                }
+                Ok(Effect::Many(parts.into()))
+            }
+            kind => self.effect_of(kind),
+        }
+    }
+
+    /// An effect that is no list.
+    fn effect_of(&mut self, kind: u8) -> Read<Effect> {
         let map = MapId(self.u32()?);
-        let effect = match kind {
+        Ok(match kind {
             0 => {
                 // The deadline is set when it is applied.
                 let entry = self.pair(|key, value| Entry::new(key, value, 0, 0))?;
@@ -236,12 +268,6 @@ impl<B: Buf> Reader<B> {
             },
             3 => Effect::Clear { map },
             _ => return Err(Malformed("unknown effect")),
-        };
-        Ok(Logged {
-            epoch,
-            effect,
-            op,
-            outcome,
         })
     }
 
@@ -250,7 +276,23 @@ impl<B: Buf> Reader<B> {
     }
 
     pub(super) fn outcome(&mut self) -> Read<Outcome> {
-        Ok(match self.u8()? {
+        match self.u8()? {
+            OUTCOMES => {
+                let count = self.u32()?;
+                let mut outcomes = Vec::new();
+                for _ in 0..count {
+                    let kind = self.u8()?;
+                    outcomes.push(self.outcome_of(kind)?);
+                }
+                Ok(Outcome::Many(outcomes))
+            }
+            kind => self.outcome_of(kind),
+        }
+    }
+
+    /// An outcome that is no list of them.
+    fn outcome_of(&mut self, kind: u8) -> Read<Outcome> {
+        Ok(match kind {
             0 => Outcome::Ok,
             1 => Outcome::Nil,
             2 => Outcome::Int(self.i64()?),
@@ -276,6 +318,8 @@ impl<B: Buf> Reader<B> {
                 9 => Failure::Overloaded,
                 10 => Failure::Overtaken,
                 11 => Failure::Stale,
+                12 => Failure::CrossPartition,
+                13 => Failure::OldMembers,
                 _ => return Err(Malformed("unknown failure")),
             }),
             _ => return Err(Malformed("unknown outcome")),
@@ -294,42 +338,81 @@ impl<B: Buf> Reader<B> {
     }
 
     pub(super) fn work(&mut self) -> Read<Work> {
-        if self.flag()? {
-            let (keyspace, partition, map) = (
-                KeyspaceId(self.u16()?),
-                PartitionId(self.u32()?),
-                MapId(self.u32()?),
-            );
-            let action = match self.u8()? {
-                0 => PartitionAction::Count,
-                1 => PartitionAction::Scan {
-                    cursor: self.u64()?,
-                    count: self.u32()?,
-                },
-                2 => PartitionAction::Clear,
-                3 => PartitionAction::Range(RangeQuery {
-                    from: self.bytes()?,
-                    to: self.bytes()?,
-                    count: self.u32()?,
-                    reverse: self.flag()?,
-                    values: self.flag()?,
-                }),
-                _ => return Err(Malformed("unknown partition action")),
-            };
-            return Ok(Work::Partition(PartitionOperation {
-                keyspace,
-                partition,
-                map,
-                action,
-            }));
+        match self.u8()? {
+            0 => self.operation().map(Work::Key),
+            1 => self.partition_operation().map(Work::Partition),
+            2 => self.transaction().map(Work::Transaction),
+            _ => Err(Malformed("unknown work")),
         }
+    }
+
+    fn transaction(&mut self) -> Read<Transaction> {
+        let keyspace = KeyspaceId(self.u16()?);
+        let (mut watched, mut steps) = (Vec::new(), Vec::new());
+        for _ in 0..self.u32()? {
+            let (map, key) = (MapId(self.u32()?), self.bytes()?);
+            let (some, version) = (self.flag()?, self.i64()?);
+            if !some && version != 0 {
+                return Err(Malformed("an absent key that has a version"));
+            }
+            watched.push(Watched {
+                map,
+                key,
+                version: some.then_some(version),
+            });
+        }
+        for _ in 0..self.u32()? {
+            steps.push(Step {
+                map: MapId(self.u32()?),
+                key: self.bytes()?,
+                action: self.action()?,
+            });
+        }
+        Ok(Transaction {
+            keyspace,
+            watched,
+            steps,
+        })
+    }
+
+    fn partition_operation(&mut self) -> Read<PartitionOperation> {
+        let (keyspace, partition, map) = (
+            KeyspaceId(self.u16()?),
+            PartitionId(self.u32()?),
+            MapId(self.u32()?),
+        );
+        let action = match self.u8()? {
+            0 => PartitionAction::Count,
+            1 => PartitionAction::Scan {
+                cursor: self.u64()?,
+                count: self.u32()?,
+            },
+            2 => PartitionAction::Clear,
+            3 => PartitionAction::Range(RangeQuery {
+                from: self.bytes()?,
+                to: self.bytes()?,
+                count: self.u32()?,
+                reverse: self.flag()?,
+                values: self.flag()?,
+            }),
+            _ => return Err(Malformed("unknown partition action")),
+        };
+        Ok(PartitionOperation {
+            keyspace,
+            partition,
+            map,
+            action,
+        })
+    }
+
+    fn operation(&mut self) -> Read<Operation> {
         let (keyspace, map, key) = (KeyspaceId(self.u16()?), MapId(self.u32()?), self.bytes()?);
-        Ok(Work::Key(Operation {
+        Ok(Operation {
             keyspace,
             map,
             key,
             action: self.action()?,
-        }))
+        })
     }
 
     pub(super) fn action(&mut self) -> Read<Action> {
@@ -393,6 +476,7 @@ impl<B: Buf> Reader<B> {
             17 => Action::Footprint,
             18 => Action::Peek,
             19 => Action::PeekLength,
+            20 => Action::Version,
             _ => return Err(Malformed("unknown action")),
         })
     }

@@ -1,4 +1,4 @@
-use super::super::Extended;
+use super::super::extended::Extended;
 use super::*;
 use doyen_placement::level::LEVELS;
 use proptest::prelude::*;
@@ -15,6 +15,13 @@ fn bytes() -> impl Strategy<Value = Bytes> {
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        8 => one_outcome(),
+        1 => prop::collection::vec(one_outcome(), 0..3).prop_map(Outcome::Many),
+    ]
+}
+
+fn one_outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![
         Just(Outcome::Ok),
         Just(Outcome::Nil),
@@ -65,6 +72,7 @@ pub(in super::super) fn action() -> impl Strategy<Value = Action> {
             Action::Footprint,
             Action::Peek,
             Action::PeekLength,
+            Action::Version,
         ]),
         prop::sample::select(vec![Action::GetDel, Action::Delete, Action::Persist]),
         (bytes(), condition, expiry(), any::<bool>()).prop_map(
@@ -103,6 +111,21 @@ fn work() -> impl Strategy<Value = Work> {
         (any::<u64>(), any::<u32>())
             .prop_map(|(cursor, count)| PartitionAction::Scan { cursor, count })
     ];
+    let watched =
+        (any::<u32>(), bytes(), prop::option::of(any::<i64>())).prop_map(|(m, key, version)| {
+            Watched {
+                map: MapId(m),
+                key,
+                version,
+            }
+        });
+    let step = (any::<u32>(), bytes(), action()).prop_map(|(m, key, action)| Step {
+        map: MapId(m),
+        key,
+        action,
+    });
+    let watched = prop::collection::vec(watched, 0..3);
+    let steps = prop::collection::vec(step, 0..3);
     prop_oneof![
         (any::<u16>(), any::<u32>(), bytes(), action()).prop_map(|(k, m, key, action)| Work::Key(
             Operation {
@@ -120,12 +143,19 @@ fn work() -> impl Strategy<Value = Work> {
                 action
             }
         )),
+        (any::<u16>(), watched, steps).prop_map(|(k, watched, steps)| Work::Transaction(
+            Transaction {
+                keyspace: KeyspaceId(k),
+                watched,
+                steps
+            }
+        )),
     ]
 }
 
 fn logged() -> impl Strategy<Value = Logged> {
     let key = || bytes().prop_map(|b| Key::from(&*b));
-    let effect = prop_oneof![
+    let one = prop_oneof![
         (any::<u32>(), key(), bytes(), any::<u64>()).prop_map(|(m, key, v, deadline)| {
             Effect::Put {
                 map: MapId(m),
@@ -139,7 +169,11 @@ fn logged() -> impl Strategy<Value = Logged> {
             key,
             deadline
         }),
+    ];
+    let effect = prop_oneof![
+        one.clone(),
         any::<u32>().prop_map(|m| Effect::Clear { map: MapId(m) }),
+        prop::collection::vec(one, 0..3).prop_map(|parts| Effect::Many(parts.into())),
     ];
     let op = (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(o, n, finished)| OpId {
         origin: MemberId(o),

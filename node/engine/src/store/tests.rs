@@ -19,6 +19,18 @@ fn deadlines() -> impl Strategy<Value = u64> {
 }
 
 fn effects() -> impl Strategy<Value = Effect> {
+    prop_oneof![
+        12 => on_one_key(),
+        1 => (0u32..3).prop_map(|map| Effect::Clear { map: MapId(map) }),
+        3 => prop::collection::vec(on_one_key(), 0..5).prop_map(|parts| {
+            let places = |effect: &Effect| effect.place().map(|(map, key)| (map, Key::from(key)));
+            let parts: BTreeMap<_, _> = parts.into_iter().map(|e| (places(&e), e)).collect();
+            Effect::Many(parts.into_values().collect())
+        }),
+    ]
+}
+
+fn on_one_key() -> impl Strategy<Value = Effect> {
     let map = (0u32..3).prop_map(MapId);
     prop_oneof![
         6 => (map.clone(), 0u8..12, any::<u8>(), deadlines()).prop_map(
@@ -29,12 +41,11 @@ fn effects() -> impl Strategy<Value = Effect> {
             },
         ),
         3 => (map.clone(), 0u8..12).prop_map(|(map, k)| Effect::Delete { map, key: key(k) }),
-        2 => (map.clone(), 0u8..12, deadlines()).prop_map(|(map, k, deadline)| Effect::Deadline {
+        2 => (map, 0u8..12, deadlines()).prop_map(|(map, k, deadline)| Effect::Deadline {
             map,
             key: key(k),
             deadline,
         }),
-        1 => map.prop_map(|map| Effect::Clear { map }),
     ]
 }
 
@@ -62,6 +73,7 @@ fn model_apply(model: &mut Model, seq: u64, effect: &Effect) {
             }
         }
         Effect::Clear { map } => model.retain(|(m, _), _| *m != map),
+        Effect::Many(parts) => parts.iter().for_each(|part| model_apply(model, seq, part)),
     }
 }
 
@@ -189,7 +201,9 @@ proptest! {
         sorted in any::<bool>(),
     ) {
         // Deadlines are logged as puts while a snapshot is under way.
-        let is_logged = |e: &Effect| !matches!(e, Effect::Deadline { .. });
+        let is_logged = |e: &Effect| {
+            !e.parts().iter().any(|part| matches!(part, Effect::Deadline { .. }))
+        };
         let later: Vec<_> = later.into_iter().filter(is_logged).collect();
         let empty = || Store::new(OrderKey(3)).sorted(sorted);
         let (mut from, mut to) = (empty(), empty());
@@ -375,7 +389,11 @@ impl Course {
         } = self;
         match happens {
             Happens::Applied(effect) => {
-                if effect.key().is_none_or(|key| portion.holds(MapId(0), key)) {
+                let held = |part: &Effect| {
+                    part.place()
+                        .is_none_or(|(_, key)| portion.holds(MapId(0), key))
+                };
+                if effect.parts().iter().all(held) {
                     past.push((model.clone(), effect.clone(), store.apply(seq, &effect)));
                     model_apply(model, seq, &effect);
                 }

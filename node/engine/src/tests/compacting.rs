@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::compacting::Outside;
+use crate::timers::Duty;
 use std::collections::BTreeSet;
 
 const KEYS: usize = 40_000;
@@ -25,7 +26,7 @@ type Content = (Vec<u8>, u64, bool);
 /// All entries of a shard, and their addresses.
 fn entries(w: &World, n: u64) -> Vec<(Lies, Content)> {
     let slots = w.nodes[&n].shard.slots.iter();
-    let held = slots.filter_map(|(_, slot)| slot.held.as_deref());
+    let held = slots.filter_map(|slot| slot.held.as_deref());
     let all = held.flat_map(|held| {
         held.store
             .following(&None)
@@ -72,7 +73,7 @@ fn scattered(seed: u64, ordered: bool) -> World {
         w.propose(|t| t.keyspaces[0].ordered = true);
         w.settle(Duration::from_millis(50));
     }
-    let limits = &mut w.nodes.get_mut(&1).unwrap().shard.core.limits;
+    let limits = &mut w.nodes.get_mut(&1).unwrap().shard.cx.limits;
     limits.tail_bytes_max = 4 << 10;
     limits.tail_bytes_least = 0;
     let mut tokens = Vec::new();
@@ -234,7 +235,13 @@ fn writes_wait_for_what_is_being_freed_and_nothing_is_evicted_for_it() {
             w.submit(1, &key(n), set("x"));
         }
         w.settle(Duration::from_millis(500));
-        w.nodes.get_mut(&1).unwrap().shard.core.free_at = Time(u64::MAX);
+        w.nodes
+            .get_mut(&1)
+            .unwrap()
+            .shard
+            .cx
+            .timers
+            .rest(Duty::Free, Time(u64::MAX));
         for partition in 0..u32::from(PARTITIONS) {
             let action = op::PartitionAction::Clear;
             let operation = PartitionOperation {
@@ -245,8 +252,9 @@ fn writes_wait_for_what_is_being_freed_and_nothing_is_evicted_for_it() {
             };
             let token = w.next_token;
             w.next_token += 1;
-            w.nodes.get_mut(&1).unwrap().shard.submit_partition(
+            w.nodes.get_mut(&1).unwrap().shard.submit(
                 w.now,
+                1_700_000_000_000,
                 token,
                 operation,
                 Patience::Whole,
@@ -255,7 +263,7 @@ fn writes_wait_for_what_is_being_freed_and_nothing_is_evicted_for_it() {
         }
         w.settle(Duration::from_millis(20));
         assert!(
-            w.nodes[&1].shard.core.has_garbage(),
+            !w.nodes[&1].shard.cx.memory.garbage.is_empty(),
             "the check checks nothing"
         );
         for n in 0..100 {

@@ -52,7 +52,7 @@ fn the_contents_of_a_dropped_keyspace_are_freed() {
             shard
                 .slots
                 .iter()
-                .filter(|(_, slot)| slot.held.is_some())
+                .filter(|slot| slot.held.is_some())
                 .count(),
             0
         );

@@ -2,6 +2,7 @@
 
 use super::slices::{fill, second_learns};
 use super::*;
+use crate::role::Bond;
 use doyen_placement::MoveRate;
 
 /// One holder whose copies go to the second member a few chunks at a time. There are so many keys
@@ -10,7 +11,7 @@ fn world(seed: u64, keys: usize, rate: MoveRate) -> World {
     let mut w = World::with_one_holder(seed);
     w.nodes
         .values_mut()
-        .for_each(|n| n.shard.core.limits.chunk_bytes = 8 << 10);
+        .for_each(|n| n.shard.cx.limits.chunk_bytes = 8 << 10);
     fill(&mut w, keys, &set(&"v".repeat(1_000)));
     w.propose(|t| {
         t.settings.balancing.rate = rate;
@@ -100,8 +101,13 @@ fn a_learner_that_knows_nothing_of_its_session_begins_anew() {
     let mut w = world(73, 1_000, MoveRate::Adaptive);
     until_learned(&mut w, 500);
     w.disconnect(1, 2);
-    for (_, slot) in w.nodes.get_mut(&2).unwrap().shard.slots.iter_mut() {
-        slot.held.iter_mut().for_each(|held| held.sink = None);
+    for slot in w.nodes.get_mut(&2).unwrap().shard.slots.iter_mut() {
+        let followers = slot.held.iter_mut().filter_map(|held| held.follower_mut());
+        for follower in followers {
+            if let Some(follow) = follower.follow() {
+                follower.bind(Bond::Aligned(follow));
+            }
+        }
     }
     w.connect(1, 2);
     w.settle(Duration::from_secs(2));
@@ -147,10 +153,11 @@ fn a_learner_that_is_slower_than_its_sources_lets_them_go_on_one_part_at_a_time(
             .get_mut(&1)
             .unwrap()
             .shard
-            .core
+            .cx
+            .copying
             .pace
             .set(MoveRate::Adaptive, 1);
-        let waiting = |w: &World| w.nodes[&2].shard.core.late_acks.len();
+        let waiting = |w: &World| w.nodes[&2].shard.cx.copying.late_acks.len();
         let before = waiting(&w);
         w.pass(Duration::from_millis(1));
         (most, waited) = (
@@ -172,7 +179,7 @@ fn a_source_tells_how_far_its_copies_are() {
     until_learned(&mut w, 500);
     let now = w.now;
     let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
-    shard.core.measured = (Time::ZERO, 1);
+    shard.cx.rounds.measured = (Time::ZERO, 1);
     shard.measure(now);
     let told = std::iter::from_fn(|| shard.poll_request()).find_map(|request| match request {
         Request::Loads(report) => Some(report.moves),
@@ -198,7 +205,7 @@ fn a_dropped_copy_is_kept_for_a_while() {
         w.nodes[&2]
             .shard
             .slots
-            .values()
+            .iter()
             .filter(|s| s.held.is_some())
             .count()
     };
@@ -218,7 +225,7 @@ fn a_dropped_copy_is_kept_for_a_while() {
         });
         if short {
             let shard = &mut w.nodes.get_mut(&2).unwrap().shard;
-            shard.core.limits.memory_bytes_max = shard.core.memory;
+            shard.cx.limits.memory_bytes_max = shard.cx.memory.bytes;
         }
         w.settle(Duration::from_secs(10));
         w
@@ -255,7 +262,7 @@ fn missing_copies_are_made_before_balancing_ones() {
         let mut w = World::new(77, 4, holders);
         w.nodes
             .values_mut()
-            .for_each(|n| n.shard.core.limits.chunk_bytes = 8 << 10);
+            .for_each(|n| n.shard.cx.limits.chunk_bytes = 8 << 10);
         fill(&mut w, 2_000, &set(&"v".repeat(1_000)));
         w.propose(|t| {
             (0..u32::from(PARTITIONS)).for_each(|p| goes_to_the_third(t, p));
@@ -275,9 +282,9 @@ fn missing_copies_are_made_before_balancing_ones() {
                 .shard
                 .slots
                 .iter()
-                .find(|(at, _)| at.partition == PartitionId(0));
+                .find(|s| s.at.partition == PartitionId(0));
             first
-                .and_then(|(_, s)| s.held.as_ref())
+                .and_then(|s| s.held.as_ref())
                 .map_or(0, |held| held.store.bytes())
         };
         let mut steps = 0;
@@ -333,7 +340,7 @@ fn copies_that_come_back_together_are_not_given_up() {
         let began = w.now;
         while !whole(&w) {
             assert!(
-                w.now.since(began) < w.nodes[&1].shard.core.limits.copy_silent_max * 2,
+                w.now.since(began) < w.nodes[&1].shard.cx.limits.copy_silent_max * 2,
                 "seed {seed}"
             );
             if w.rng.one_in(4) {
@@ -362,12 +369,9 @@ fn copies_that_come_back_together_are_not_given_up() {
 #[test]
 fn missing_copies_do_not_wait_for_a_place() {
     let mut w = World::new(78, 3, |p| if p == 0 { vec![1, 2] } else { vec![1] });
-    w.nodes.values_mut().for_each(|n| {
-        (
-            n.shard.core.limits.chunk_bytes,
-            n.shard.core.limits.copies_max,
-        ) = (8 << 10, 1)
-    });
+    w.nodes
+        .values_mut()
+        .for_each(|n| (n.shard.cx.limits.chunk_bytes, n.shard.cx.limits.copies_max) = (8 << 10, 1));
     fill(&mut w, 2_000, &set(&"v".repeat(1_000)));
     let third = Replica {
         member: id(3),
@@ -426,7 +430,7 @@ fn a_copy_begins_in_the_place_of_one_that_has_ended() {
     let mut w = World::with_one_holder(79);
     w.nodes
         .values_mut()
-        .for_each(|n| n.shard.core.limits.copies_max = 1);
+        .for_each(|n| n.shard.cx.limits.copies_max = 1);
     fill(&mut w, 100, &set("value"));
     w.settle(Duration::from_millis(200));
     let began = w.now;
@@ -434,7 +438,7 @@ fn a_copy_begins_in_the_place_of_one_that_has_ended() {
     while w.in_sync() < usize::from(PARTITIONS) {
         w.settle(Duration::from_millis(1));
         assert!(
-            w.now.since(began) < super::super::upkeep::UPKEEP * u32::from(PARTITIONS) / 2,
+            w.now.since(began) < super::super::rounds::UPKEEP * u32::from(PARTITIONS) / 2,
             "{} of {PARTITIONS} are copied",
             w.in_sync()
         );
@@ -453,7 +457,7 @@ fn a_table_turns_only_what_it_changes() {
             .shard
             .slots
             .iter()
-            .filter(|(_, slot)| slot.noticed)
+            .filter(|slot| slot.noticed)
             .count()
     };
     assert_eq!(noticed(&w), 0, "all is quiet");
@@ -482,11 +486,14 @@ fn a_learner_that_hears_late_of_its_table_need_not_be_asked_twice() {
     w.late = Some(2);
     w.propose(second_learns);
     w.settle(Duration::from_millis(20));
-    assert_eq!(w.nodes[&2].shard.core.early.len(), usize::from(PARTITIONS));
+    assert_eq!(
+        w.nodes[&2].shard.cx.copying.early.len(),
+        usize::from(PARTITIONS)
+    );
     w.late = None;
     w.settle(Duration::from_millis(50));
     assert_eq!(
-        (w.in_sync(), w.nodes[&2].shard.core.early.len()),
+        (w.in_sync(), w.nodes[&2].shard.cx.copying.early.len()),
         (usize::from(PARTITIONS), 0)
     );
     w.check_copies();

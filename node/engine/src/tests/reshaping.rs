@@ -176,8 +176,9 @@ impl World {
             map: MapId(0),
             action,
         };
-        self.nodes.get_mut(&n).unwrap().shard.submit_partition(
+        self.nodes.get_mut(&n).unwrap().shard.submit(
             self.now,
+            1_700_000_000_000,
             token,
             operation,
             Patience::Whole,
@@ -191,7 +192,7 @@ impl World {
     fn split_in_two(&mut self, keys: usize) -> [(PartitionId, Vec<String>); 2] {
         self.nodes
             .values_mut()
-            .for_each(|n| n.shard.core.limits.drawn_max = 1);
+            .for_each(|n| n.shard.cx.limits.drawn_max = 1);
         for n in 0..keys {
             assert_eq!(self.set(1, &format!("k{n}"), "1"), Outcome::Ok);
         }

@@ -51,8 +51,9 @@ fn clear(w: &mut World, n: u64) {
         };
         let token = w.next_token;
         w.next_token += 1;
-        w.nodes.get_mut(&n).unwrap().shard.submit_partition(
+        w.nodes.get_mut(&n).unwrap().shard.submit(
             w.now,
+            1_700_000_000_000,
             token,
             operation,
             Patience::Whole,
@@ -63,11 +64,21 @@ fn clear(w: &mut World, n: u64) {
 
 fn garbage(shard: &Shard) -> usize {
     let logs = shard
-        .core
-        .old_logs
+        .cx
+        .memory
+        .garbage
+        .logs
         .iter()
         .map(|log| (log.last() - log.base()) as usize);
-    shard.core.garbage.iter().map(Map::len).chain(logs).sum()
+    shard
+        .cx
+        .memory
+        .garbage
+        .maps
+        .iter()
+        .map(super::super::store::Map::len)
+        .chain(logs)
+        .sum()
 }
 
 /// Regression: while ten million keys were freed, clients were not served.
@@ -109,7 +120,7 @@ fn a_process_that_begins_anew_frees_its_contents_in_steps() {
     for n in 1..100 {
         heir.tick(now + Duration::from_millis(5 * n));
     }
-    assert_eq!((garbage(&heir), heir.core.old_logs.len()), (0, 0));
+    assert_eq!((garbage(&heir), heir.cx.memory.garbage.logs.len()), (0, 0));
 }
 
 impl World {
@@ -117,7 +128,7 @@ impl World {
     pub(super) fn with_one_holder(seed: u64) -> Self {
         let mut w = Self::new(seed, 2, |_| vec![1]);
         for node in w.nodes.values_mut() {
-            let limits = &mut node.shard.core.limits;
+            let limits = &mut node.shard.cx.limits;
             (
                 limits.chunk_bytes,
                 limits.chunks_in_flight,
@@ -246,7 +257,7 @@ fn a_learner_that_hears_of_a_clear_amid_its_snapshot_comes_in_sync() {
     let mut w = World::with_one_holder(48);
     w.nodes
         .values_mut()
-        .for_each(|n| n.shard.core.limits.chunk_bytes = 4 << 10);
+        .for_each(|n| n.shard.cx.limits.chunk_bytes = 4 << 10);
     fill(&mut w, 8_000, &set(&"v".repeat(100)));
     w.propose(second_learns);
     while w.nodes[&2].shard.stats().keys < 4_000 {
@@ -264,7 +275,7 @@ fn a_learner_that_hears_of_a_clear_amid_its_snapshot_comes_in_sync() {
     let left = |shard: &Shard| {
         shard
             .slots
-            .values()
+            .iter()
             .filter(|s| s.held.as_ref().is_some_and(|h| !h.store.is_sifted()))
             .count()
     };
@@ -297,18 +308,21 @@ fn upkeep_looks_at_some_partitions_at_a_time() {
     });
     for at in more {
         let slot = shard.slots.get_or_insert(at);
-        shard.core.notice(at, slot);
+        shard.cx.notice(slot);
     }
-    let noticed = shard.core.noticed.len();
+    let noticed = shard.cx.rounds.noticed.len();
     let now = w.now + Duration::from_millis(60);
     shard.tick(now);
-    assert_eq!(shard.core.looking_at.len(), noticed - 256);
+    assert_eq!(shard.cx.rounds.looking_at.len(), noticed - 256);
     assert!(shard.poll_timeout().unwrap() <= now, "it goes on at once");
     for _ in 0..4 {
         shard.tick(now);
     }
     assert_eq!(
-        (shard.core.looking_at.len(), shard.core.noticed.len()),
+        (
+            shard.cx.rounds.looking_at.len(),
+            shard.cx.rounds.noticed.len()
+        ),
         (0, 0)
     );
 }

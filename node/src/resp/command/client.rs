@@ -5,10 +5,10 @@ use super::{
     Call, ConnectionCommand, Constant, ErrorText, Parsed, SYNTAX, connection, constant, container,
     help, is,
 };
-use crate::resp::frame::integer;
 use crate::resp::session::client::{Chosen, ClientKind, Lib, Mute};
 use crate::resp::session::pause::Pause;
 use bytes::Bytes;
+use doyen_engine::integer;
 use std::time::Duration;
 
 /// Longest pause. A longer one can only be a mistake, and its deadline could not be computed.
@@ -26,6 +26,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &[],
         keys: NO_KEYS,
+        group: "connection",
         summary: "A container for client connection commands",
         parse: container,
     },
@@ -35,6 +36,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 3,
         flags: &["noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Instruct the server about tracking or not keys in the next request",
         parse: |_| Err(NOT_TRACKING.into()),
     },
@@ -44,6 +46,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Get the current connection name",
         parse: |_| connection(ConnectionCommand::ClientGetName),
     },
@@ -53,6 +56,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Get tracking notifications redirection client ID if any",
         parse: |_| constant(Constant::Integer(-1)),
     },
@@ -62,6 +66,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Show helpful text about the different subcommands",
         parse: help,
     },
@@ -71,6 +76,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Returns the client ID for the current connection",
         parse: |_| connection(ConnectionCommand::ClientId),
     },
@@ -80,6 +86,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Returns information about the current client connection.",
         parse: |_| connection(ConnectionCommand::ClientInfo),
     },
@@ -89,6 +96,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &["noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Which keyspace commands are about, or use this one from now on",
         parse: keyspace,
     },
@@ -98,6 +106,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -3,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Kill the connection of a client",
         parse: kill,
     },
@@ -107,6 +116,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Get the list of client connections",
         parse: list,
     },
@@ -116,6 +126,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 3,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Set client eviction mode for the current connection",
         parse: |c| {
             switch(c)
@@ -129,6 +140,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 3,
         flags: &["noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Controls whether commands sent by the client affect the LRU/LFU of accessed keys",
         parse: |c| connection(ConnectionCommand::ClientTouches(!switch(c)?)),
     },
@@ -138,6 +150,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -3,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Stop processing commands from clients for some time",
         parse: pause,
     },
@@ -147,6 +160,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 3,
         flags: &["noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Instruct the server whether to reply to commands",
         parse: reply,
     },
@@ -156,6 +170,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 4,
         flags: &["noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Set client or connection specific info",
         parse: setinfo,
     },
@@ -165,6 +180,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 3,
         flags: &["noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Set the current connection name",
         parse: |c| connection(ConnectionCommand::ClientSetName(c.args.bytes(2))),
     },
@@ -174,6 +190,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -3,
         flags: &["noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Enable or disable server assisted client side caching support",
         parse: tracking,
     },
@@ -183,6 +200,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Return information about server assisted client side caching for the current connection",
         parse: |_| connection(ConnectionCommand::ClientTrackingInfo),
     },
@@ -192,6 +210,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -3,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Unblock a client blocked in a blocking command from a different connection",
         parse: unblock,
     },
@@ -201,6 +220,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Resume processing of clients that were paused",
         parse: |_| connection(ConnectionCommand::ClientUnpause),
     },
@@ -292,8 +312,8 @@ fn list(c: Call<'_>) -> Parsed {
                 return Err(format!("ERR too many client ids: at most {IDS_MAX}").into());
             }
             // No client has the number 0.
-            let ids = args
-                .iter_from(3)
+            let ids = c
+                .args_from(3)
                 .map(|id| integer(id).map(|id| u64::try_from(id).unwrap_or(0)));
             chosen.ids = Some(ids.collect::<Option<_>>().ok_or("ERR Invalid client ID")?);
         }

@@ -2,11 +2,11 @@
 
 use super::table::{Description, NO_KEYS};
 use super::{
-    All, Call, ClusterCommand, ConnectionCommand, ErrorText, NOT_AN_INTEGER, Parsed, Request,
-    arity, connection, lower, unknown_subcommand,
+    All, Arguments, Call, ClusterCommand, ConnectionCommand, ErrorText, NOT_AN_INTEGER, Parsed,
+    Request, connection, lower, unknown_subcommand, wrong_arity,
 };
 use crate::resp::cluster::Topology;
-use crate::resp::frame::{Args, integer};
+use doyen_engine::integer;
 
 pub(super) const ROWS: &[Description] = &[
     Description {
@@ -15,6 +15,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: &["fast"],
         keys: NO_KEYS,
+        group: "cluster",
         summary: "Accepted and without effect: moves never need it",
         parse: |_| connection(ConnectionCommand::Accept),
     },
@@ -24,6 +25,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &[],
         keys: NO_KEYS,
+        group: "cluster",
         summary: "A container for cluster commands",
         parse: cluster,
     },
@@ -33,6 +35,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: &["loading", "stale", "fast"],
         keys: NO_KEYS,
+        group: "cluster",
         summary: "Accepted and without effect: every node answers reads",
         parse: |_| connection(ConnectionCommand::Accept),
     },
@@ -42,13 +45,18 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: &["loading", "stale", "fast"],
         keys: NO_KEYS,
+        group: "cluster",
         summary: "Accepted and without effect",
         parse: |_| connection(ConnectionCommand::Accept),
     },
 ];
 
 /// The subcommand in small letters, if it accepts so many arguments in all.
-fn subcommand(container: &str, args: Args<'_>, known: &[(&str, i64)]) -> Result<String, ErrorText> {
+fn subcommand(
+    container: &str,
+    args: &dyn Arguments,
+    known: &[(&str, i64)],
+) -> Result<String, ErrorText> {
     let name = lower(args.get(1));
     let Some((_, takes)) = known.iter().find(|(word, _)| *word == name) else {
         return Err(unknown_subcommand(container, args));
@@ -62,7 +70,7 @@ fn subcommand(container: &str, args: Args<'_>, known: &[(&str, i64)]) -> Result<
     if fits {
         Ok(name)
     } else {
-        Err(arity(&format!("{}|{name}", container.to_lowercase())))
+        Err(wrong_arity(&format!("{}|{name}", container.to_lowercase())))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Commands on the connection, without `CLIENT`.
 
 use super::table::{Description, NO_KEYS};
-use super::{Call, ConnectionCommand, Parsed, SYNTAX, arity, connection, is};
-use crate::resp::frame::integer;
+use super::{Call, ConnectionCommand, Parsed, SYNTAX, connection, is, wrong_arity};
+use doyen_engine::integer;
 
 pub(super) const ROWS: &[Description] = &[
     Description {
@@ -18,6 +18,7 @@ pub(super) const ROWS: &[Description] = &[
             "allow_busy",
         ],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Authenticate to the server",
         parse: auth,
     },
@@ -27,6 +28,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["loading", "stale", "fast"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Echo the given string",
         parse: |c| connection(ConnectionCommand::Echo(c.args.bytes(1))),
     },
@@ -43,6 +45,7 @@ pub(super) const ROWS: &[Description] = &[
             "allow_busy",
         ],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Handshake with Redis",
         parse: hello,
     },
@@ -52,6 +55,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -1,
         flags: &["fast"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Ping the server",
         parse: ping,
     },
@@ -68,6 +72,7 @@ pub(super) const ROWS: &[Description] = &[
             "allow_busy",
         ],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Close the connection",
         parse: |_| connection(ConnectionCommand::Quit),
     },
@@ -84,6 +89,7 @@ pub(super) const ROWS: &[Description] = &[
             "allow_busy",
         ],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Reset the connection",
         parse: |_| connection(ConnectionCommand::Reset),
     },
@@ -93,6 +99,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["loading", "stale", "fast"],
         keys: NO_KEYS,
+        group: "connection",
         summary: "Change the selected database for the current connection",
         parse: select,
     },
@@ -100,7 +107,7 @@ pub(super) const ROWS: &[Description] = &[
 
 fn ping(c: Call<'_>) -> Parsed {
     if c.args.len() > 2 {
-        return Err(arity(c.spec.name));
+        return Err(wrong_arity(c.name));
     }
     let text = (c.args.len() == 2).then(|| c.args.bytes(1));
     connection(ConnectionCommand::Ping(text))

@@ -1,66 +1,19 @@
-//! Commands on keys of any type, and on all keys.
+//! Commands on all keys, and `WAIT`. Commands on one key or several are the engine's.
 
-use super::table::{ALL_KEYS, Description, NO_KEYS, ONE_KEY};
-use super::{
-    All, Call, ErrorText, Many, NOT_AN_INTEGER, Parsed, Request, SYNTAX, Shape, Unit, container,
-    deadline, help, is, pattern_at,
-};
-use crate::resp::frame::{Args, integer};
+use super::table::{Description, NO_KEYS};
+use super::{All, Call, ErrorText, NOT_AN_INTEGER, Parsed, Request, SYNTAX, help, is, pattern_at};
 use bytes::Bytes;
-use doyen_engine::op::{Action, ExpireCondition, RangeQuery};
+use doyen_engine::integer;
+use doyen_engine::op::RangeQuery;
 
 pub(super) const ROWS: &[Description] = &[
-    Description {
-        name: "del",
-        since: "1.0.0",
-        arity: -2,
-        flags: &["write"],
-        keys: ALL_KEYS,
-        summary: "Delete a key",
-        parse: |c| c.each(Action::Delete, Many::Delete),
-    },
-    Description {
-        name: "exists",
-        since: "1.0.0",
-        arity: -2,
-        flags: &["readonly", "fast"],
-        keys: ALL_KEYS,
-        summary: "Determine if a key exists",
-        parse: |c| c.each(Action::Exists, Many::Exists),
-    },
-    Description {
-        name: "expire",
-        since: "1.0.0",
-        arity: -3,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        summary: "Set a key's time to live in seconds",
-        parse: |c| expire(c, Unit::Seconds),
-    },
-    Description {
-        name: "expireat",
-        since: "1.2.0",
-        arity: -3,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        summary: "Set the expiration for a key as a UNIX timestamp",
-        parse: |c| expire(c, Unit::UnixSeconds),
-    },
-    Description {
-        name: "expiretime",
-        since: "7.0.0",
-        arity: 2,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        summary: "Get the expiration Unix timestamp for a key",
-        parse: |c| c.shaped(Action::PExpireTime, Shape::Seconds),
-    },
     Description {
         name: "keys",
         since: "1.0.0",
         arity: 2,
         flags: &["readonly"],
         keys: NO_KEYS,
+        group: "generic",
         summary: "Find all keys matching the given pattern",
         parse: |c| {
             Ok(Request::All(All::Keys {
@@ -69,103 +22,14 @@ pub(super) const ROWS: &[Description] = &[
         },
     },
     Description {
-        name: "object",
-        since: "2.2.3",
-        arity: -2,
-        flags: &[],
-        keys: NO_KEYS,
-        summary: "A container for object introspection commands",
-        parse: container,
-    },
-    Description {
-        name: "object|encoding",
-        since: "2.2.3",
-        arity: 3,
-        flags: &["readonly"],
-        keys: (2, 2, 1),
-        summary: "Inspect the internal encoding of a Redis object",
-        parse: |c| object(c, Action::Encoding, Shape::Encoding),
-    },
-    Description {
-        name: "object|freq",
-        since: "4.0.0",
-        arity: 3,
-        flags: &["readonly"],
-        keys: (2, 2, 1),
-        summary: "Get the logarithmic access frequency counter of a Redis object",
-        parse: |c| object(c, Action::Exists, Shape::Frequency),
-    },
-    Description {
         name: "object|help",
         since: "6.2.0",
         arity: 2,
         flags: &["loading", "stale"],
         keys: NO_KEYS,
+        group: "generic",
         summary: "Show helpful text about the different subcommands",
         parse: help,
-    },
-    Description {
-        name: "object|idletime",
-        since: "2.2.3",
-        arity: 3,
-        flags: &["readonly"],
-        keys: (2, 2, 1),
-        summary: "Get the time since a Redis object was last accessed",
-        parse: |c| object(c, Action::Exists, Shape::IdleTime),
-    },
-    Description {
-        name: "object|refcount",
-        since: "2.2.3",
-        arity: 3,
-        flags: &["readonly"],
-        keys: (2, 2, 1),
-        summary: "Get the number of references to the value of the key",
-        parse: |c| object(c, Action::Exists, Shape::References),
-    },
-    Description {
-        name: "persist",
-        since: "2.2.0",
-        arity: 2,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        summary: "Remove the expiration from a key",
-        parse: |c| c.one(Action::Persist),
-    },
-    Description {
-        name: "pexpire",
-        since: "2.6.0",
-        arity: -3,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        summary: "Set a key's time to live in milliseconds",
-        parse: |c| expire(c, Unit::Milliseconds),
-    },
-    Description {
-        name: "pexpireat",
-        since: "2.6.0",
-        arity: -3,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        summary: "Set the expiration for a key as a UNIX timestamp specified in milliseconds",
-        parse: |c| expire(c, Unit::UnixMilliseconds),
-    },
-    Description {
-        name: "pexpiretime",
-        since: "7.0.0",
-        arity: 2,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        summary: "Get the expiration Unix timestamp for a key in milliseconds",
-        parse: |c| c.one(Action::PExpireTime),
-    },
-    Description {
-        name: "pttl",
-        since: "2.6.0",
-        arity: 2,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        summary: "Get the time to live for a key in milliseconds",
-        parse: |c| c.one(Action::PTtl),
     },
     Description {
         name: "scan",
@@ -173,6 +37,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &["readonly"],
         keys: NO_KEYS,
+        group: "generic",
         summary: "Incrementally iterate the keys space",
         parse: scan,
     },
@@ -182,44 +47,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: -3,
         flags: &["readonly"],
         keys: NO_KEYS,
+        group: "generic",
         summary: "Keys of an ordered keyspace, from one on, up to another",
         parse: scan_range,
-    },
-    Description {
-        name: "touch",
-        since: "3.2.1",
-        arity: -2,
-        flags: &["readonly", "fast"],
-        keys: ALL_KEYS,
-        summary: "Alters the last access time of a key(s). Returns the number of existing keys specified.",
-        parse: |c| c.each(Action::Touch, Many::Touch),
-    },
-    Description {
-        name: "ttl",
-        since: "1.0.0",
-        arity: 2,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        summary: "Get the time to live for a key in seconds",
-        parse: |c| c.shaped(Action::PTtl, Shape::Seconds),
-    },
-    Description {
-        name: "type",
-        since: "1.0.0",
-        arity: 2,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        summary: "Determine the type stored at key",
-        parse: |c| c.shaped(Action::Exists, Shape::Type),
-    },
-    Description {
-        name: "unlink",
-        since: "4.0.0",
-        arity: -2,
-        flags: &["write", "fast"],
-        keys: ALL_KEYS,
-        summary: "Delete a key",
-        parse: |c| c.each(Action::Delete, Many::Delete),
     },
     Description {
         name: "wait",
@@ -227,56 +57,11 @@ pub(super) const ROWS: &[Description] = &[
         arity: 3,
         flags: &["noscript"],
         keys: NO_KEYS,
+        group: "generic",
         summary: "How many other nodes hold every acknowledged write of this connection",
         parse: wait,
     },
 ];
-
-fn object(c: Call<'_>, action: Action, shape: Shape) -> Parsed {
-    Ok(Request::One {
-        key: c.args.bytes(2),
-        action,
-        shape,
-    })
-}
-
-fn expire(c: Call<'_>, unit: Unit) -> Parsed {
-    let condition = expire_condition(c.args)?;
-    let expiry = deadline(c, unit, 2)?;
-    c.one(Action::Expire { expiry, condition })
-}
-
-fn expire_condition(args: Args<'_>) -> Result<ExpireCondition, ErrorText> {
-    let (mut nx, mut xx, mut gt, mut lt) = (false, false, false, false);
-    for arg in args.iter_from(3) {
-        match arg.to_ascii_uppercase().as_slice() {
-            b"NX" => nx = true,
-            b"XX" => xx = true,
-            b"GT" => gt = true,
-            b"LT" => lt = true,
-            _ => {
-                return Err(
-                    format!("ERR Unsupported option {}", String::from_utf8_lossy(arg)).into(),
-                );
-            }
-        }
-    }
-    if nx && (xx || gt || lt) {
-        return Err("ERR NX and XX, GT or LT options at the same time are not compatible".into());
-    }
-    if gt && lt {
-        return Err("ERR GT and LT options at the same time are not compatible".into());
-    }
-    Ok(match (nx, xx, gt, lt) {
-        (true, ..) => ExpireCondition::IfNone,
-        // A key without a deadline is never later than anything, so GT says already what XX adds.
-        (_, _, true, _) => ExpireCondition::IfLater,
-        (_, true, _, true) => ExpireCondition::IfSomeEarlier,
-        (_, _, _, true) => ExpireCondition::IfEarlier,
-        (_, true, ..) => ExpireCondition::IfSome,
-        _ => ExpireCondition::Always,
-    })
-}
 
 fn scan(c: Call<'_>) -> Parsed {
     let args = c.args;

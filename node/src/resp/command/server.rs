@@ -2,13 +2,11 @@
 
 use super::table::{Description, NO_KEYS};
 use super::{
-    Acl, All, Call, Constant, ErrorText, Listed, NAMES_MAX, NOT_AN_INTEGER, Parsed, Request,
-    SYNTAX, ServerCommand, Shape, TOO_MANY_NAMES, constant, container, help, is, lower, names,
-    pattern_at, server,
+    Acl, All, Call, Constant, ErrorText, Listed, NAMES_MAX, Parsed, Request, SYNTAX, ServerCommand,
+    TOO_MANY_NAMES, constant, container, help, is, lower, names, pattern_at, server,
 };
-use crate::resp::frame::integer;
 use bytes::Bytes;
-use doyen_engine::op::Action;
+use doyen_engine::integer;
 
 /// Bits of a generated password: the default, and the most.
 const PASSWORD_BITS: u16 = 256;
@@ -30,6 +28,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &[],
         keys: NO_KEYS,
+        group: "server",
         summary: "A container for Access List Control commands ",
         parse: container,
     },
@@ -39,6 +38,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &["noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "List the ACL categories or the commands inside a category",
         parse: acl_cat,
     },
@@ -48,6 +48,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &["noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Generate a pseudorandom secure password to use for ACL users",
         parse: acl_genpass,
     },
@@ -57,6 +58,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 3,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Get the rules for a specific ACL user",
         parse: |c| acl(Acl::GetUser(c.args.bytes(2))),
     },
@@ -66,6 +68,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Show helpful text about the different subcommands",
         parse: help,
     },
@@ -75,6 +78,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "List the current ACL rules in ACL config file format",
         parse: |_| acl(Acl::List),
     },
@@ -84,6 +88,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "List latest events denied because of ACLs in place",
         parse: acl_log,
     },
@@ -93,6 +98,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "List the username of all the configured ACL rules",
         parse: |_| acl(Acl::Users),
     },
@@ -102,6 +108,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Return the name of the user associated to the current connection",
         parse: |_| constant(Constant::Bulk("default")),
     },
@@ -111,6 +118,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -1,
         flags: &["loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Get array of Redis command details",
         parse: |_| server(ServerCommand::CommandInfo(None)),
     },
@@ -120,6 +128,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Get total number of Redis commands",
         parse: |_| server(ServerCommand::CommandCount),
     },
@@ -129,6 +138,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &["loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Get array of specific Redis command documentation",
         parse: |c| server(ServerCommand::CommandDocs(some_names(c)?)),
     },
@@ -138,6 +148,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -4,
         flags: &["loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Extract keys given a full Redis command",
         parse: command_getkeys,
     },
@@ -147,6 +158,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Show helpful text about the different subcommands",
         parse: help,
     },
@@ -156,6 +168,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &["loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Get array of specific Redis command details, or all when no argument is given.",
         parse: |c| server(ServerCommand::CommandInfo(some_names(c)?)),
     },
@@ -165,6 +178,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &["loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Get an array of Redis command names",
         parse: command_list,
     },
@@ -174,6 +188,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &[],
         keys: NO_KEYS,
+        group: "server",
         summary: "A container for server configuration commands",
         parse: container,
     },
@@ -183,6 +198,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -3,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Get the values of configuration parameters",
         parse: config_get,
     },
@@ -192,6 +208,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Show helpful text about the different subcommands",
         parse: help,
     },
@@ -201,6 +218,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Reset the stats returned by INFO",
         parse: |_| server(ServerCommand::ResetStat),
     },
@@ -210,6 +228,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Rewrite the configuration file with the in memory configuration",
         parse: |_| Err("ERR The server is running without a config file".into()),
     },
@@ -219,6 +238,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -4,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Set configuration parameters to the given values",
         parse: config_set,
     },
@@ -228,6 +248,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: &["readonly", "fast"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Return the number of keys in the selected database",
         parse: |_| Ok(Request::All(All::Count)),
     },
@@ -237,6 +258,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "A container for debugging commands",
         parse: |_| Err(DEBUG_REFUSED.into()),
     },
@@ -246,6 +268,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -1,
         flags: &["write"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Remove all keys from all databases",
         parse: |c| flush(c, true),
     },
@@ -255,6 +278,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -1,
         flags: &["write"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Remove all keys from the current database",
         parse: |c| flush(c, false),
     },
@@ -264,6 +288,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -1,
         flags: &["loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Get information and statistics about the server",
         parse: info,
     },
@@ -273,6 +298,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: &["loading", "stale", "fast"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Get the UNIX time stamp of the last successful save to disk",
         parse: |_| server(ServerCommand::LastSave),
     },
@@ -282,6 +308,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &[],
         keys: NO_KEYS,
+        group: "server",
         summary: "A container for latency diagnostics commands",
         parse: container,
     },
@@ -291,6 +318,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Return a human readable latency analysis report.",
         parse: |_| constant(Constant::Text(NO_LATENCY_MONITOR)),
     },
@@ -300,6 +328,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 3,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Return a latency graph for the event.",
         parse: latency_graph,
     },
@@ -309,6 +338,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Show helpful text about the different subcommands.",
         parse: help,
     },
@@ -318,6 +348,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Return the cumulative distribution of latencies of a subset of commands or all.",
         parse: |_| constant(Constant::Map),
     },
@@ -327,6 +358,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 3,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Return timestamp-latency samples for the event.",
         parse: |_| constant(Constant::Array),
     },
@@ -336,6 +368,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Return the latest latency samples for all events.",
         parse: |_| constant(Constant::Array),
     },
@@ -345,6 +378,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &["admin", "noscript", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Reset latency data for one or more events.",
         parse: |_| constant(Constant::Integer(0)),
     },
@@ -354,17 +388,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: -1,
         flags: &["readonly", "fast"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Display some computer art and the Redis version",
         parse: lolwut,
-    },
-    Description {
-        name: "memory",
-        since: "4.0.0",
-        arity: -2,
-        flags: &[],
-        keys: NO_KEYS,
-        summary: "A container for memory diagnostics commands",
-        parse: container,
     },
     Description {
         name: "memory|doctor",
@@ -372,6 +398,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &[],
         keys: NO_KEYS,
+        group: "server",
         summary: "Outputs memory problems report",
         parse: |_| server(ServerCommand::MemoryDoctor),
     },
@@ -381,6 +408,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Show helpful text about the different subcommands",
         parse: help,
     },
@@ -390,6 +418,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &[],
         keys: NO_KEYS,
+        group: "server",
         summary: "Show allocator internal stats",
         parse: |_| {
             constant(Constant::Text(
@@ -403,6 +432,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &[],
         keys: NO_KEYS,
+        group: "server",
         summary: "Ask the allocator to release memory",
         parse: |_| constant(Constant::Ok),
     },
@@ -412,17 +442,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &[],
         keys: NO_KEYS,
+        group: "server",
         summary: "Show memory usage details",
         parse: |_| server(ServerCommand::MemoryStats),
-    },
-    Description {
-        name: "memory|usage",
-        since: "4.0.0",
-        arity: -3,
-        flags: &["readonly"],
-        keys: (2, 2, 1),
-        summary: "Estimate the memory usage of a key",
-        parse: memory_usage,
     },
     Description {
         name: "module",
@@ -430,6 +452,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &[],
         keys: NO_KEYS,
+        group: "server",
         summary: "A container for module commands",
         parse: container,
     },
@@ -439,6 +462,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Show helpful text about the different subcommands",
         parse: help,
     },
@@ -448,6 +472,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["admin", "noscript"],
         keys: NO_KEYS,
+        group: "server",
         summary: "List all modules loaded by the server",
         parse: |_| constant(Constant::Array),
     },
@@ -457,6 +482,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: &["noscript", "loading", "stale", "fast"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Return the role of the instance in the context of replication",
         parse: |_| server(ServerCommand::Role),
     },
@@ -466,6 +492,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &[],
         keys: NO_KEYS,
+        group: "server",
         summary: "A container for slow log commands",
         parse: container,
     },
@@ -475,6 +502,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &["admin", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Get the slow log's entries",
         parse: slowlog_get,
     },
@@ -484,6 +512,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Show helpful text about the different subcommands",
         parse: help,
     },
@@ -493,6 +522,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["admin", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Get the slow log's length",
         parse: |_| server(ServerCommand::SlowlogLen),
     },
@@ -502,6 +532,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["admin", "loading", "stale"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Clear all entries from the slow log",
         parse: |_| server(ServerCommand::SlowlogReset),
     },
@@ -511,6 +542,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: &["loading", "stale", "fast"],
         keys: NO_KEYS,
+        group: "server",
         summary: "Return the current server time",
         parse: |_| server(ServerCommand::Time),
     },
@@ -625,9 +657,7 @@ fn info(c: Call<'_>) -> Parsed {
     if c.args.len() - 1 > NAMES_MAX {
         return Err(TOO_MANY_NAMES.into());
     }
-    server(ServerCommand::Info(
-        c.args.iter_from(1).map(lower).collect(),
-    ))
+    server(ServerCommand::Info(c.args_from(1).map(lower).collect()))
 }
 
 fn latency_graph(c: Call<'_>) -> Parsed {
@@ -643,26 +673,6 @@ fn lolwut(c: Call<'_>) -> Parsed {
         c.number(2)?;
     }
     server(ServerCommand::LolWut)
-}
-
-fn memory_usage(c: Call<'_>) -> Parsed {
-    let args = c.args;
-    // Strings have no elements to sample.
-    match args.len() {
-        3 => {}
-        5 if is(args.get(3), "samples") => {
-            integer(args.get(4)).ok_or(NOT_AN_INTEGER)?;
-            if args.get(4).starts_with(b"-") {
-                return Err(SYNTAX.into());
-            }
-        }
-        _ => return Err(SYNTAX.into()),
-    }
-    Ok(Request::One {
-        key: args.bytes(2),
-        action: Action::Footprint,
-        shape: Shape::Plain,
-    })
 }
 
 fn slowlog_get(c: Call<'_>) -> Parsed {

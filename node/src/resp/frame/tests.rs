@@ -192,34 +192,6 @@ fn inline_commands_take_quotes_and_escapes() {
     );
 }
 
-#[test]
-fn integers_are_those_of_redis() {
-    for (text, value) in [
-        ("0", Some(0)),
-        ("-1", Some(-1)),
-        ("9223372036854775807", Some(i64::MAX)),
-        ("-9223372036854775808", Some(i64::MIN)),
-    ] {
-        assert_eq!(integer(text.as_bytes()), value);
-    }
-    for text in [
-        "",
-        "-",
-        "+1",
-        " 1",
-        "1 ",
-        "01",
-        "-0",
-        "00",
-        "1a",
-        "9223372036854775808",
-        "-9223372036854775809",
-        "99999999999999999999",
-    ] {
-        assert_eq!(integer(text.as_bytes()), None, "{text}");
-    }
-}
-
 proptest! {
     #[test]
     fn reads_may_split_commands_anywhere(

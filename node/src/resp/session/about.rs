@@ -67,9 +67,24 @@ impl Session {
                 (self.mute, self.silent) = (Mute::No, false);
                 self.map = MapId(0);
                 self.touches = true;
-                self.in_refused_transaction = false;
+                self.end_transaction();
                 self.answer(|e| e.simple("RESET"));
             }
+            C::Multi if self.is_queueing() => {
+                self.answer(|e| e.error("ERR MULTI calls can not be nested"));
+            }
+            C::Multi => self.begin_transaction(),
+            C::Discard if self.is_queueing() => {
+                self.end_transaction();
+                self.answer(|e| e.simple("OK"));
+            }
+            C::Discard => self.answer(|e| e.error("ERR DISCARD without MULTI")),
+            C::Unwatch => {
+                self.unwatch();
+                self.answer(|e| e.simple("OK"));
+            }
+            // They ask the shard (`Session::run`).
+            C::Exec | C::Watch => {}
             C::ClientId => {
                 let id = i64::try_from(self.id).unwrap_or(i64::MAX);
                 self.answer(|e| e.integer(id));
@@ -355,7 +370,7 @@ impl Session {
                 self.ask(context, Asking::done(Question::ResetSlow));
             }
             ServerCommand::CommandCount => {
-                let count = i64::try_from(table::commands().count()).unwrap_or(i64::MAX);
+                let count = i64::try_from(table::COMMANDS.commands().count()).unwrap_or(i64::MAX);
                 self.answer(|e| e.integer(count));
             }
             ServerCommand::CommandInfo(names) => {

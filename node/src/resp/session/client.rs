@@ -81,7 +81,8 @@ impl Session {
         );
         let (waiting, output) = (self.slots.len(), self.out.len());
         let (held, db) = (self.charged, databases::index(self.map));
-        let command = command::table::all()
+        let command = table::COMMANDS
+            .all()
             .get(usize::from(self.command))
             .map_or("NULL", |spec| spec.name);
         let version = if self.protocol == Protocol::Resp3 {

@@ -4,7 +4,7 @@
 //! more until the pause is over.
 
 use super::*;
-use crate::resp::command::table::Spec;
+use crate::resp::command::table::COMMANDS;
 
 /// How long the pause lasts, and which commands wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,11 @@ impl Paused {
         let Some((until, writes_only)) = self.now else {
             return false;
         };
-        now < until && (!writes_only || Spec::find(args.get(0)).is_some_and(Spec::is_write))
+        now < until
+            && (!writes_only
+                || COMMANDS
+                    .named(args.get(0))
+                    .is_some_and(|spec| spec.is_write()))
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use doyen_engine::command::Join;
 use std::time::Duration;
 
 fn connection(id: u64, budget: &Rc<Budget>) -> Rc<Connection> {
@@ -140,7 +141,7 @@ fn a_connection_that_holds_much_and_makes_no_progress_is_expelled() {
 }
 
 fn gathering(connection: &Rc<Connection>, parts: usize, expected: usize) -> u64 {
-    let mut gather = Gather::of_parts(Kind::Values, parts);
+    let mut gather = Gather::of_parts(Join::Values, parts);
     (0..parts as u64).for_each(|token| gather.waits_for(token));
     gather.submitted();
     let mut session = connection.session.borrow_mut();

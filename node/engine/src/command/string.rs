@@ -1,17 +1,21 @@
 //! Commands on strings.
 
-use super::table::{ALL_KEYS, Description, ONE_KEY};
-use super::{Call, Many, NOT_A_FLOAT, Parsed, Request, SYNTAX, Shape, Unit, is, positive, unit};
-use doyen_engine::Extended;
-use doyen_engine::op::{Action, Condition, Expiry};
+use super::call::Unit;
+use super::{
+    ALL_KEYS, Call, Description, Many, NOT_A_FLOAT, ONE_KEY, Parse, Parsed, Request, SYNTAX, Shape,
+    is,
+};
+use crate::Extended;
+use crate::op::{Action, Condition, Expiry};
 
-pub(super) const ROWS: &[Description] = &[
+pub(super) const ROWS: &[Description<Parse>] = &[
     Description {
         name: "append",
         since: "2.0.0",
         arity: 3,
         flags: &["write", "denyoom", "fast"],
         keys: ONE_KEY,
+        group: "string",
         summary: "Append a value to a key",
         parse: |c| {
             c.one(Action::Append {
@@ -25,6 +29,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["write", "denyoom", "fast"],
         keys: ONE_KEY,
+        group: "string",
         summary: "Decrement the integer value of a key by one",
         parse: |c| c.one(Action::IncrBy(-1)),
     },
@@ -34,6 +39,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 3,
         flags: &["write", "denyoom", "fast"],
         keys: ONE_KEY,
+        group: "string",
         summary: "Decrement the integer value of a key by the given number",
         parse: decrby,
     },
@@ -43,6 +49,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["readonly", "fast"],
         keys: ONE_KEY,
+        group: "string",
         summary: "Get the value of a key",
         parse: |c| c.one(Action::Get),
     },
@@ -52,6 +59,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["write", "fast"],
         keys: ONE_KEY,
+        group: "string",
         summary: "Get the value of a key and delete the key",
         parse: |c| c.one(Action::GetDel),
     },
@@ -61,6 +69,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &["write", "fast"],
         keys: ONE_KEY,
+        group: "string",
         summary: "Get the value of a key and optionally set its expiration",
         parse: getex,
     },
@@ -70,6 +79,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 3,
         flags: &["write", "denyoom", "fast"],
         keys: ONE_KEY,
+        group: "string",
         summary: "Set the string value of a key and return its old value",
         parse: |c| c.one(c.set(2, Condition::Always, Expiry::None, true)),
     },
@@ -79,6 +89,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["write", "denyoom", "fast"],
         keys: ONE_KEY,
+        group: "string",
         summary: "Increment the integer value of a key by one",
         parse: |c| c.one(Action::IncrBy(1)),
     },
@@ -88,6 +99,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 3,
         flags: &["write", "denyoom", "fast"],
         keys: ONE_KEY,
+        group: "string",
         summary: "Increment the integer value of a key by the given amount",
         parse: |c| c.one(Action::IncrBy(c.number(2)?)),
     },
@@ -97,6 +109,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 3,
         flags: &["write", "denyoom", "fast"],
         keys: ONE_KEY,
+        group: "string",
         summary: "Increment the float value of a key by the given amount",
         parse: incrbyfloat,
     },
@@ -106,6 +119,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &["readonly", "fast"],
         keys: ALL_KEYS,
+        group: "string",
         summary: "Get the values of all the given keys, each atomically for itself",
         parse: |_| Ok(Request::Many(Many::Get)),
     },
@@ -115,6 +129,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -3,
         flags: &["write", "denyoom"],
         keys: (1, -1, 2),
+        group: "string",
         summary: "Set multiple keys to multiple values, each atomically for itself",
         parse: |_| Ok(Request::Many(Many::Set)),
     },
@@ -124,6 +139,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 4,
         flags: &["write", "denyoom"],
         keys: ONE_KEY,
+        group: "string",
         summary: "Set the value and expiration in milliseconds of a key",
         parse: |c| set_for(c, Unit::Milliseconds),
     },
@@ -133,6 +149,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: -3,
         flags: &["write", "denyoom"],
         keys: ONE_KEY,
+        group: "string",
         summary: "Set the string value of a key",
         parse: set,
     },
@@ -142,6 +159,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 4,
         flags: &["write", "denyoom"],
         keys: ONE_KEY,
+        group: "string",
         summary: "Set the value and expiration of a key",
         parse: |c| set_for(c, Unit::Seconds),
     },
@@ -151,6 +169,7 @@ pub(super) const ROWS: &[Description] = &[
         arity: 3,
         flags: &["write", "denyoom", "fast"],
         keys: ONE_KEY,
+        group: "string",
         summary: "Set the value of a key, only if the key does not exist",
         parse: |c| {
             c.shaped(
@@ -165,13 +184,14 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["readonly", "fast"],
         keys: ONE_KEY,
+        group: "string",
         summary: "Get the length of the value stored in a key",
         parse: |c| c.one(Action::Strlen),
     },
 ];
 
 fn set_for(c: Call<'_>, unit: Unit) -> Parsed {
-    let expiry = positive(c, unit, 2)?;
+    let expiry = c.positive_deadline(unit, 2)?;
     c.one(c.set(3, Condition::Always, expiry, false))
 }
 
@@ -199,8 +219,8 @@ fn set(c: Call<'_>) -> Parsed {
             get = true;
         } else if is(arg, "KEEPTTL") && given.is_none() {
             keep = true;
-        } else if let Some(unit) =
-            unit(arg).filter(|unit| given_alike(given, *unit) && !keep && i + 1 < args.len())
+        } else if let Some(unit) = Unit::of_option(arg)
+            .filter(|unit| given_alike(given, *unit) && !keep && i + 1 < args.len())
         {
             i += 1;
             given = Some((unit, i));
@@ -211,7 +231,7 @@ fn set(c: Call<'_>) -> Parsed {
     }
     let expiry = match given {
         // The number is looked at last: a syntax error comes first, as in Redis.
-        Some((unit, at)) => positive(c, unit, at)?,
+        Some((unit, at)) => c.positive_deadline(unit, at)?,
         None if keep => Expiry::Keep,
         None => Expiry::None,
     };
@@ -232,8 +252,8 @@ fn getex(c: Call<'_>) -> Parsed {
         let arg = args.get(i);
         if is(arg, "PERSIST") && given.is_none() {
             persist = true;
-        } else if let Some(unit) =
-            unit(arg).filter(|unit| given_alike(given, *unit) && !persist && i + 1 < args.len())
+        } else if let Some(unit) = Unit::of_option(arg)
+            .filter(|unit| given_alike(given, *unit) && !persist && i + 1 < args.len())
         {
             i += 1;
             given = Some((unit, i));
@@ -244,7 +264,7 @@ fn getex(c: Call<'_>) -> Parsed {
     }
     let action = match given {
         Some((unit, at)) => Action::GetEx {
-            expiry: positive(c, unit, at)?,
+            expiry: c.positive_deadline(unit, at)?,
         },
         None if persist => Action::GetEx {
             expiry: Expiry::None,

@@ -1,0 +1,193 @@
+//! What a caller is answered: an outcome, in the shape that its command gives it.
+
+use super::error::{ErrorText, NOT_A_FLOAT, NOT_AN_INTEGER};
+use crate::op::{Encoding, Failure, Outcome, Value};
+
+/// A reply, for RESP's encoder and for scripts.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    /// A word such as `OK`, without line breaks.
+    Status(&'static str),
+    /// An error.
+    Error(ErrorText),
+    /// A number.
+    Int(i64),
+    /// Bytes, shared with the store that they came from.
+    Bulk(Value),
+    /// There is nothing to answer with.
+    Nil,
+    /// Several replies in order.
+    Array(Vec<Self>),
+}
+
+impl Reply {
+    /// Done.
+    pub const OK: Self = Self::Status("OK");
+
+    const fn error(text: &'static str) -> Self {
+        Self::Error(ErrorText::fixed(text))
+    }
+}
+
+/// How an outcome is shown as a command's reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// As it is.
+    Plain,
+    /// `Ok` is 1, `Nil` is 0 (SETNX).
+    Flag,
+    /// Milliseconds become seconds, rounded (TTL, EXPIRETIME).
+    Seconds,
+    /// 1 is `string`, 0 is `none` (TYPE).
+    Type,
+    /// A number that may be infinite (INCRBYFLOAT): another text on overflow.
+    Float,
+    /// What Redis calls the encoding of this number (OBJECT ENCODING).
+    Encoding,
+    /// 1 if the key exists, else nil (OBJECT REFCOUNT).
+    References,
+    /// An error if the key exists, else nil (OBJECT FREQ): the server does not count how often a
+    /// key is used.
+    Frequency,
+    /// An error if the key exists, else nil (OBJECT IDLETIME): the server does not keep when a key
+    /// was last used.
+    IdleTime,
+}
+
+/// Redis's text if it does not count how often keys are used.
+const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not \
+    tracked. Please note that when switching between policies at runtime LRU and LFU data will \
+    take some time to adjust.";
+/// An entry has one bit instead of a time: whether it was used since eviction last looked at it.
+const NO_IDLE_TIME: &str =
+    "ERR access time is not tracked: this server does not keep when a key was last used";
+
+impl Shape {
+    /// The reply of this outcome. A value stays shared with the store.
+    #[must_use]
+    pub fn reply(self, outcome: Outcome) -> Reply {
+        match (outcome, self) {
+            (Outcome::Failed(why), _) => Reply::error(self.failure(why)),
+            (Outcome::Ok, Self::Flag) => Reply::Int(1),
+            (Outcome::Nil, Self::Flag) => Reply::Int(0),
+            (Outcome::Int(ms), Self::Seconds) if ms >= 0 => {
+                Reply::Int(ms / 1000 + i64::from(ms % 1000 >= 500))
+            }
+            (Outcome::Int(0), Self::Type) => Reply::Status("none"),
+            (Outcome::Int(_), Self::Type) => Reply::Status("string"),
+            (Outcome::Int(number), Self::Encoding) => {
+                Reply::Bulk(Encoding::name(number).as_bytes().into())
+            }
+            // A missing key has neither references nor times.
+            (Outcome::Int(0), Self::References | Self::Frequency | Self::IdleTime) => Reply::Nil,
+            (Outcome::Int(_), Self::References) => Reply::Int(1),
+            (Outcome::Int(_), Self::Frequency) => Reply::error(NO_FREQUENCY),
+            (Outcome::Int(_), Self::IdleTime) => Reply::error(NO_IDLE_TIME),
+            (Outcome::Ok, _) => Reply::OK,
+            (Outcome::Nil, _) => Reply::Nil,
+            (Outcome::Int(number), _) => Reply::Int(number),
+            (Outcome::Bulk(value), _) => Reply::Bulk(value),
+            // Operations that clients name by a key have no such outcome.
+            (Outcome::Keys { .. } | Outcome::Many(_), _) => Reply::error("ERR unexpected outcome"),
+        }
+    }
+
+    /// The text of a failure. `TRYAGAIN` and `CLUSTERDOWN` say that the operation did not happen.
+    /// `UNKNOWN` says that it may have happened.
+    #[must_use]
+    pub const fn failure(self, why: Failure) -> &'static str {
+        match why {
+            Failure::NotAnInteger => NOT_AN_INTEGER,
+            Failure::NotAFloat => NOT_A_FLOAT,
+            Failure::Overflow if matches!(self, Self::Float) => {
+                "ERR increment would produce NaN or Infinity"
+            }
+            Failure::Overflow => "ERR increment or decrement would overflow",
+            Failure::TooLarge => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
+            Failure::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
+            Failure::TooFewCopies => "NOREPLICAS Not enough good replicas to write.",
+            Failure::NoPartition => {
+                "CLUSTERDOWN Hash slot not served: this node has not joined a cluster yet, \
+                 or the keyspace was dropped"
+            }
+            Failure::Unavailable | Failure::Overtaken | Failure::Stopped => {
+                "TRYAGAIN the partition is not served at the moment: nothing happened; \
+                 try again later"
+            }
+            Failure::Stale => {
+                "TRYAGAIN the partition was split or merged: nothing happened; try again"
+            }
+            Failure::Unknown => {
+                "UNKNOWN the write may or may not have happened: read the key before you try again"
+            }
+            Failure::CrossPartition => "CROSSSLOT Keys in request don't hash to the same slot",
+            Failure::OldMembers => {
+                "ERR not every member of the cluster runs this version: nothing happened; finish \
+                 the upgrade"
+            }
+            Failure::Overloaded => {
+                "BUSY too many operations are waiting, or their answers are too large: nothing \
+                 happened; try again later, or ask for less at once"
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(bytes: &[u8]) -> Value {
+        Value::from(bytes)
+    }
+
+    #[test]
+    fn an_outcome_is_answered_in_the_shape_of_its_command() {
+        let error = |text: &'static str| Reply::Error(text.into());
+        let bulk = |text: &str| Reply::Bulk(value(text.as_bytes()));
+        for (shape, outcome, reply) in [
+            (Shape::Plain, Outcome::Ok, Reply::OK),
+            (Shape::Plain, Outcome::Nil, Reply::Nil),
+            (Shape::Plain, Outcome::Int(-7), Reply::Int(-7)),
+            (Shape::Plain, Outcome::Bulk(value(b"v")), bulk("v")),
+            (Shape::Flag, Outcome::Ok, Reply::Int(1)),
+            (Shape::Flag, Outcome::Nil, Reply::Int(0)),
+            (Shape::Seconds, Outcome::Int(-2), Reply::Int(-2)),
+            (Shape::Seconds, Outcome::Int(1499), Reply::Int(1)),
+            (Shape::Seconds, Outcome::Int(1500), Reply::Int(2)),
+            (Shape::Type, Outcome::Int(0), Reply::Status("none")),
+            (Shape::Type, Outcome::Int(1), Reply::Status("string")),
+            (Shape::Float, Outcome::Bulk(value(b"1.5")), bulk("1.5")),
+            (Shape::Encoding, Outcome::Int(0), bulk("int")),
+            (Shape::Encoding, Outcome::Nil, Reply::Nil),
+            (Shape::References, Outcome::Int(0), Reply::Nil),
+            (Shape::References, Outcome::Int(1), Reply::Int(1)),
+            (Shape::Frequency, Outcome::Int(0), Reply::Nil),
+            (Shape::Frequency, Outcome::Int(1), error(NO_FREQUENCY)),
+            (Shape::IdleTime, Outcome::Int(0), Reply::Nil),
+            (Shape::IdleTime, Outcome::Int(1), error(NO_IDLE_TIME)),
+        ] {
+            assert_eq!(shape.reply(outcome.clone()), reply, "{shape:?} {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn an_overflow_is_worded_by_the_kind_of_the_number() {
+        let overflow = |shape: Shape| shape.reply(Outcome::Failed(Failure::Overflow));
+        for (shape, text) in [
+            (Shape::Plain, "ERR increment or decrement would overflow"),
+            (Shape::Float, "ERR increment would produce NaN or Infinity"),
+        ] {
+            assert_eq!(overflow(shape), Reply::Error(text.into()));
+        }
+    }
+
+    #[test]
+    fn a_value_is_answered_without_a_copy() {
+        let stored = value(&[7; 100]);
+        let Reply::Bulk(answered) = Shape::Plain.reply(Outcome::Bulk(stored.clone())) else {
+            panic!("a value is answered as bytes");
+        };
+        assert!(std::ptr::eq(&*answered, &*stored));
+    }
+}

@@ -1,0 +1,68 @@
+//! Dropped contents. They are freed in slices, because freeing many entries takes long.
+
+use super::log::Log;
+use super::store::Map;
+use super::timers::{Duty, Timers};
+
+/// Maps and logs that are not freed yet.
+#[derive(Debug, Default)]
+pub(super) struct Garbage {
+    pub(super) maps: Vec<Map>,
+    pub(super) logs: Vec<Log>,
+}
+
+impl Garbage {
+    /// Adds the maps that this drops.
+    #[inline]
+    pub(super) fn collect<R>(
+        &mut self,
+        timers: &mut Timers,
+        drop: impl FnOnce(&mut Vec<Map>) -> R,
+    ) -> R {
+        let result = drop(&mut self.maps);
+        if !self.maps.is_empty() {
+            timers.want(Duty::Free);
+        }
+        result
+    }
+
+    /// Adds a log.
+    pub(super) fn add(&mut self, log: Log, timers: &mut Timers) {
+        self.logs.push(log);
+        timers.want(Duty::Free);
+    }
+
+    /// Adds all that another shard dropped.
+    pub(super) fn inherit(&mut self, mut other: Self, timers: &mut Timers) {
+        self.maps.append(&mut other.maps);
+        self.logs.append(&mut other.logs);
+        if !self.is_empty() {
+            timers.want(Duty::Free);
+        }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.maps.is_empty() && self.logs.is_empty()
+    }
+
+    /// Each map and log counts as a whole until all of it is freed.
+    pub(super) fn bytes(&self) -> u64 {
+        let maps = self.maps.iter().map(Map::bytes).sum::<usize>();
+        (maps + self.logs.iter().map(Log::bytes).sum::<usize>()) as u64
+    }
+
+    /// Frees about so many entries.
+    pub(super) fn free(&mut self, entries: usize) {
+        if let Some(map) = self.maps.last_mut() {
+            if !map.shed(entries) {
+                let shed = self.maps.pop();
+                self.maps
+                    .extend(shed.into_iter().flat_map(Map::into_former));
+            }
+        } else if let Some(log) = self.logs.last_mut()
+            && !log.shed(entries, &mut self.maps)
+        {
+            self.logs.pop();
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! One partition at a node: its assignment by the tables, its calls, and what the node holds of it.
+
+use super::copying::Sink;
+use super::dedup::Dedup;
+use super::forwarding::Calls;
+use super::log::Log;
+use super::replication::{Clock, Primary};
+use super::role::{Follower, Role};
+use super::store::Store;
+use super::threads::Threads;
+use crate::mutant::{self, broken};
+use doyen_gossip::Time;
+use doyen_gossip::agreement::View;
+use doyen_placement::loads::Meter;
+use doyen_placement::{Epoch, Eviction, Lineage, MemberId, Mode, Partition, PartitionRef};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// One partition of the table: its members, its calls, and what this node holds of it.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) at: PartitionRef,
+    pub(super) installed: Option<Assigned>,
+    pub(super) accepted: Option<Assigned>,
+    /// The lineage that was installed last. Calls are sent for it.
+    pub(super) lineage: Option<Lineage>,
+    pub(super) min_in_sync: u8,
+    pub(super) default_ttl_ms: Option<u64>,
+    pub(super) eviction: Eviction,
+    pub(super) calls: Calls,
+    pub(super) held: Option<Box<Held>>,
+    /// Whether it is in `Rounds::noticed`, or in the list of the present upkeep.
+    pub(super) noticed: bool,
+    /// Whether it is in `Rounds::expiring`.
+    pub(super) expiring: bool,
+    /// Whether the installed table splits or merges it, so that it accepts no writes.
+    pub(super) still: bool,
+    /// Whether it is a range of keys.
+    pub(super) ranged: bool,
+    /// The peer, a copy or the primary, for which calls wait here because it takes its bytes slower
+    /// than they come.
+    pub(super) crowded_by: Option<MemberId>,
+    /// Whether it is in `Rounds::drawing`.
+    pub(super) drawing: bool,
+}
+
+impl Slot {
+    pub(super) fn new(at: PartitionRef) -> Self {
+        Self {
+            at,
+            installed: None,
+            accepted: None,
+            lineage: None,
+            min_in_sync: 0,
+            default_ttl_ms: None,
+            eviction: Eviction::default(),
+            calls: Calls::default(),
+            held: None,
+            noticed: false,
+            expiring: false,
+            still: false,
+            ranged: false,
+            crowded_by: None,
+            drawing: false,
+        }
+    }
+
+    /// The rules of its keyspace.
+    pub(super) const fn rules(&self) -> (u8, Option<u64>, Eviction, bool) {
+        (
+            self.min_in_sync,
+            self.default_ttl_ms,
+            self.eviction,
+            self.ranged,
+        )
+    }
+
+    /// Notes the partition's assignment in the two tables of a view. Returns whether it is the same
+    /// as in the former tables, among the same members (`anew`: the members differ).
+    pub(super) fn assign(
+        &mut self,
+        view: &View,
+        still: bool,
+        threads: &Threads,
+        anew: bool,
+    ) -> bool {
+        // Most partitions of a table are shared with the table before it.
+        let take = |assigned: &mut Option<Assigned>, partition: Option<&Arc<Partition>>| match (
+            assigned.as_ref(),
+            partition,
+        ) {
+            (Some(before), Some(now)) if !anew && Arc::ptr_eq(&before.partition, now) => true,
+            (None, None) => !anew,
+            _ => {
+                *assigned = partition.map(|p| Assigned::new(p, threads));
+                false
+            }
+        };
+        let at = self.at;
+        let before = (self.rules(), self.still);
+        let keyspace = view.installed.keyspace(at.keyspace);
+        let partition = keyspace.and_then(|k| k.partition(at.partition));
+        let installed = take(&mut self.installed, partition);
+        let accepted = take(&mut self.accepted, view.accepted.partition(at));
+        if let Some(keyspace) = keyspace.filter(|_| partition.is_some()) {
+            self.min_in_sync = keyspace.min_in_sync;
+            self.default_ttl_ms = keyspace.default_ttl_ms;
+            self.eviction = keyspace.eviction;
+            self.ranged = keyspace.mode == Mode::Range;
+        }
+        self.still = still;
+        installed && accepted && before == (self.rules(), self.still)
+    }
+}
+
+/// A partition's assignment in a table: all of it, and separately what every operation needs,
+/// because the table is elsewhere in memory.
+#[derive(Debug, Clone)]
+pub(super) struct Assigned {
+    /// The data thread that leads it.
+    pub(super) primary: MemberId,
+    pub(super) lineage: Lineage,
+    pub(super) epoch: Epoch,
+    pub(super) since: Epoch,
+    /// The number of in-sync copies.
+    pub(super) in_sync: usize,
+    pub(super) partition: Arc<Partition>,
+}
+
+impl Assigned {
+    pub(super) fn new(partition: &Arc<Partition>, threads: &Threads) -> Self {
+        let Partition {
+            id,
+            epoch,
+            since,
+            lineage,
+            ..
+        } = **partition;
+        let (primary, in_sync) = (
+            threads.peer_of(partition.primary(), id),
+            partition.in_sync().count(),
+        );
+        Self {
+            primary,
+            lineage,
+            epoch,
+            since,
+            in_sync,
+            partition: partition.clone(),
+        }
+    }
+
+    /// Whether fewer members than the goal hold it, and a learner is to be one more.
+    pub(super) fn is_repaired(&self, leaving: &BTreeSet<MemberId>) -> bool {
+        let partition = &self.partition;
+        let stay = partition.in_sync().filter(|m| !leaving.contains(m)).count();
+        let goal = partition.goal.as_ref().map_or(0, Vec::len);
+        partition.learners().next().is_some() && stay < goal
+    }
+}
+
+/// A partition's contents and log at this node.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) at: PartitionRef,
+    pub(super) lineage: Lineage,
+    /// The epoch that was installed last. Appends of an older one are refused.
+    pub(super) epoch: Epoch,
+    /// The highest epoch of an applied entry. Entries of an older epoch, even of the installed one,
+    /// would cut off what a later primary was promised.
+    pub(super) fence: Epoch,
+    /// Whether it was in sync. Then everything that its log calls committed is committed. (A
+    /// snapshot may begin after entries that are not committed.)
+    pub(super) was_in_sync: bool,
+    pub(super) store: Store,
+    pub(super) log: Log,
+    pub(super) dedup: Dedup,
+    pub(super) clock: Clock,
+    /// Measures the load here.
+    pub(super) meter: Meter,
+    pub(super) role: Role,
+}
+
+impl Held {
+    pub(super) fn empty(at: PartitionRef, lineage: Lineage, store: Store, now: Time) -> Self {
+        Self {
+            at,
+            lineage,
+            epoch: Epoch(0),
+            fence: Epoch(0),
+            was_in_sync: false,
+            store,
+            log: Log::default(),
+            dedup: Dedup::default(),
+            clock: Clock::new(now),
+            meter: Meter::default(),
+            role: Role::Follower(Follower::default()),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.store.bytes() + self.log.bytes()
+    }
+
+    /// The primary, if this node leads.
+    #[inline]
+    pub(super) const fn lead(&self) -> Option<&Primary> {
+        match &self.role {
+            Role::Primary(primary) => Some(primary),
+            Role::Follower(_) => None,
+        }
+    }
+
+    /// The primary, if this node leads.
+    #[inline]
+    pub(super) const fn lead_mut(&mut self) -> Option<&mut Primary> {
+        match &mut self.role {
+            Role::Primary(primary) => Some(primary),
+            Role::Follower(_) => None,
+        }
+    }
+
+    /// The follower, if this node does not lead.
+    #[inline]
+    pub(super) const fn follower(&self) -> Option<&Follower> {
+        match &self.role {
+            Role::Follower(follower) => Some(follower),
+            Role::Primary(_) => None,
+        }
+    }
+
+    /// The follower, if this node does not lead.
+    #[inline]
+    pub(super) const fn follower_mut(&mut self) -> Option<&mut Follower> {
+        match &mut self.role {
+            Role::Follower(follower) => Some(follower),
+            Role::Primary(_) => None,
+        }
+    }
+
+    /// What is being copied to this node.
+    pub(super) fn sink(&self) -> Option<&Sink> {
+        self.follower().and_then(Follower::sink)
+    }
+
+    /// Another member leads, or none. False: this node did not lead.
+    pub(super) fn step_down(&mut self) -> bool {
+        let led = self.lead().is_some();
+        if led {
+            self.role = Role::Follower(Follower::default());
+        }
+        led
+    }
+
+    /// Whether upkeep has nothing to do here until something happens.
+    pub(super) fn quiet(&self) -> bool {
+        self.store.is_whole()
+            && self
+                .lead()
+                .is_none_or(|l| l.quiet(&self.log) && !self.store.expires())
+    }
+}
+
+impl Slot {
+    /// The data thread that leads it.
+    pub(super) fn primary(&self) -> Option<MemberId> {
+        self.installed.as_ref().map(|a| a.primary)
+    }
+
+    /// Whether this thread leads it and has begun to acknowledge.
+    pub(super) fn is_open(&self) -> bool {
+        self.held
+            .as_ref()
+            .and_then(|h| h.lead())
+            .is_some_and(|lead| lead.open)
+    }
+
+    /// Whether upkeep has nothing to do here until something happens.
+    pub(super) fn quiet(&self) -> bool {
+        self.calls.is_empty() && !self.still && self.held.as_ref().is_none_or(|h| h.quiet())
+    }
+
+    /// Which keys may be evicted. A partition that is about to be split or merged must not change.
+    pub(super) const fn evicts_by(&self) -> Eviction {
+        if self.still {
+            Eviction::None
+        } else {
+            self.eviction
+        }
+    }
+
+    /// Whether a missing copy is on its way to or from here, or will be soon because a member
+    /// leaves. Until the copy counts, another failure may lose data.
+    pub(super) fn is_repaired(&self, leaving: &BTreeSet<MemberId>) -> bool {
+        self.held.is_some()
+            && self
+                .installed
+                .as_ref()
+                .is_some_and(|a| a.is_repaired(leaving))
+    }
+
+    /// Whether fewer copies are in sync than a write needs.
+    pub(super) fn has_too_few_copies(&self) -> bool {
+        self.installed.as_ref().map_or(0, |a| a.in_sync) < usize::from(self.min_in_sync)
+    }
+
+    /// Whether this node may execute here: it is the primary in both the installed and the accepted
+    /// table (rule 5).
+    pub(super) fn serving(&self) -> bool {
+        self.held
+            .as_ref()
+            .and_then(|h| h.lead())
+            .is_some_and(|l| l.serving || broken(&mutant::SERVES_BY_INSTALLED))
+    }
+}
