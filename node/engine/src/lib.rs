@@ -27,6 +27,7 @@ mod api;
 pub mod bench;
 mod callers;
 mod clients;
+mod clock;
 mod compacting;
 mod context;
 mod copying;
@@ -72,6 +73,7 @@ mod shard;
 mod slots;
 mod store;
 mod tables;
+mod tenure;
 #[cfg(test)]
 mod tests;
 mod threads;

@@ -1,10 +1,11 @@
 //! One partition at a node: its assignment by the tables, its calls, and what the node holds of it.
 
+use super::clock::Clock;
 use super::copying::Sink;
 use super::dedup::Dedup;
 use super::forwarding::Calls;
 use super::log::Log;
-use super::replication::{Clock, Primary};
+use super::replication::Primary;
 use super::role::{Follower, Role};
 use super::store::Store;
 use super::threads::Threads;
