@@ -553,7 +553,7 @@ fn large_values_that_come_together_are_all_accepted() {
 fn a_transaction_evicts_no_more_than_a_write_and_waits_no_longer() {
     let costs = [false, true].map(|together| {
         let mut w = world(100, 1, Eviction::Lru);
-        fill(&mut w, "k", FULL);
+        fill(&mut w, "k", FULL - 20_000);
         let before = evicted(&w);
         for n in 0..40 {
             let token = w.submit_work(1, write(&format!("more{n}"), 8_000, together));
