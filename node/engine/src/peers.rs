@@ -15,7 +15,6 @@ use super::op::Outcome;
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_gossip::Time;
-use doyen_placement::level::LEVELS;
 use doyen_placement::{Epoch, MemberId, PartitionRef};
 use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -428,17 +427,11 @@ impl Peers {
         now: Time,
     ) {
         self.disconnect(id);
-        let said = if broken(&mutant::SENDS_BY_OWN_VERSION) {
-            LEVELS.1
-        } else {
-            version
-        };
         self.all.insert(
             id,
             Peer {
                 up: true,
                 version,
-                out: [Out::at(said), Out::at(said)],
                 ahead_max,
                 progressed: now,
                 ..Peer::default()
