@@ -125,6 +125,7 @@ pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Ou
             entry.map_or(Outcome::Nil, |e| Outcome::Int(bytes(cost(e)))),
             Change::None,
         ),
+        Action::Call(call) => call.run(entry, cx),
         Action::Version => (
             version(entry, cx).map_or(Outcome::Nil, Outcome::Int),
             Change::None,
@@ -213,7 +214,7 @@ fn after((clock, unix_ms): (u64, u64), ms: u64) -> u64 {
 }
 
 /// The deadline of a key that is written without one: an existing key keeps its own.
-fn kept(entry: Option<&Entry>, cx: &Context) -> u64 {
+pub(super) fn kept(entry: Option<&Entry>, cx: &Context) -> u64 {
     entry.map_or_else(|| fresh(cx.default_ttl_ms, cx.now()), |e| e.deadline())
 }
 

@@ -59,6 +59,7 @@ mod outbox;
 mod pace;
 mod partition;
 mod peers;
+mod procedure;
 mod published;
 mod ready;
 mod receive;
