@@ -70,7 +70,8 @@ def commands():
     # Every command with no to five arguments.
     names = """
         PING ECHO HELLO AUTH SELECT CLIENT COMMAND DBSIZE SET GET GETSET GETDEL GETEX SETNX SETEX
-        PSETEX MGET MSET APPEND STRLEN INCR DECR INCRBY DECRBY INCRBYFLOAT DEL UNLINK EXISTS TYPE
+        PSETEX MGET MSET APPEND STRLEN GETRANGE SUBSTR SETRANGE GETBIT SETBIT INCR DECR INCRBY
+        DECRBY INCRBYFLOAT DEL UNLINK EXISTS TYPE
         EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST SCAN KEYS FLUSHALL
         FLUSHDB CLUSTER READONLY READWRITE ASKING WAIT CONFIG NOSUCH UNWATCH TIME ROLE LASTSAVE
         MODULE SLOWLOG LATENCY ACL PUBSUB SCRIPT FUNCTION MEMORY OBJECT TOUCH LOLWUT DEBUG MULTI
@@ -93,6 +94,20 @@ def commands():
             # The rest of a time to live depends on the moment.
             if not (key == "ttl" and name in ("PTTL", "EXPIRETIME")):
                 add(f"{name} {key}")
+        for a in ["0", "1", "-1", "-3", "5", "100", "-100", "x"]:
+            for b in ["0", "3", "-1", "-2", "100", "9223372036854775807"]:
+                add(f"GETRANGE {key} {a} {b}", f"SUBSTR {key} {a} {b}")
+                # This Redis looks for the key first, so mistakes are tried with keys that exist.
+                if a != "x" or key != "nosuch":
+                    add(f"BITCOUNT {key} {a} {b}", f"BITCOUNT {key} {a} {b} BIT",
+                        f"BITPOS {key} 1 {a} {b}", f"BITPOS {key} 0 {a} {b} BIT",
+                        f"BITPOS {key} 0 {a}")
+        for a in ["0", "1", "7", "8", "100", "-1", "x", "4294967296"]:
+            add(f"SETUP {key}", f"GETBIT {key} {a}", f"SETBIT {key} {a} 1", f"SETBIT {key} {a} 2",
+                f"GET {key}")
+            if a != "4294967296":
+                add(f"SETRANGE {key} {a} part", f"SETRANGE {key} {a} ''", f"GET {key}")
+        add(f"SETUP {key}", f"BITCOUNT {key}", f"BITPOS {key} 0", f"BITPOS {key} 1")
         add(f"APPEND {key} tail", f"GETSET {key} new", f"SETNX {key} new", f"GET {key}")
         for n in NUMBERS:
             add(f"INCRBY {key} {n}", f"DECRBY {key} {n}")

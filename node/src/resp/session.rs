@@ -852,7 +852,11 @@ impl Session {
                 let named = table::COMMANDS.named(args.get(0));
                 let named = named.filter(|spec| spec.container().is_none());
                 self.command = named.map_or(counts::UNKNOWN, |spec| spec.number);
-                self.refuse(&why);
+                if transaction::is_exec(args) && self.authenticated {
+                    self.refuse_exec();
+                } else {
+                    self.refuse(&why);
+                }
                 return false;
             }
         };
