@@ -350,7 +350,7 @@ impl Context {
                     unix_ms: self.unix_ms(),
                     default_ttl_ms,
                     value_bytes_max: self.limits.value_bytes_max,
-                    lineage: held.lineage,
+                    versions_from: held.versions_from,
                 };
                 let (outcome, change) = action::apply(&op.action, found, &cx);
                 if let Change::Put(value, _) = &change {
@@ -484,7 +484,7 @@ impl Context {
             unix_ms: self.unix_ms(),
             default_ttl_ms,
             value_bytes_max: self.limits.value_bytes_max,
-            lineage: held.lineage,
+            versions_from: held.versions_from,
         };
         // For so many bytes room was made. Since other keys were evicted for it, the transaction is
         // run again, and then it may write something else.

@@ -56,7 +56,7 @@ impl Context {
             slot.held = Some(Box::new(Held::empty(
                 slot.at,
                 installed.lineage,
-                self.tables.store_of(at.keyspace),
+                &self.tables,
                 self.now,
             )));
         }

@@ -381,14 +381,13 @@ fn bit_position(c: Call<'_>) -> Parsed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use doyen_placement::Lineage;
 
     const CX: Context = Context {
         clock: 1_000,
         unix_ms: 50_000,
         default_ttl_ms: None,
         value_bytes_max: 64,
-        lineage: Lineage(1),
+        versions_from: 1 << 44,
     };
 
     fn ask(words: &[&str], value: Option<&[u8]>) -> Result<(Outcome, Change), ErrorText> {
