@@ -89,6 +89,9 @@ pub enum ReadError {
     /// The stored bytes are not a value of this type.
     #[error("the stored value is not of this type: {0}")]
     Value(CodecError),
+    /// The key holds a value of another kind, such as the hash of a Redis client.
+    #[error("the key holds a value of another kind: use another key")]
+    WrongType,
     /// No node serves the key at the moment. Trying again may help.
     #[error("no node serves this key at the moment: try again")]
     Unavailable,
@@ -129,6 +132,9 @@ pub enum WriteError {
     /// No node serves the key at the moment. Nothing happened; trying again may help.
     #[error("no node serves this key at the moment: nothing was written, try again")]
     Unavailable,
+    /// The key holds a value of another kind, such as the hash of a Redis client. Nothing happened.
+    #[error("the key holds a value of another kind: nothing was written; use another key")]
+    WrongType,
     /// The keys of a transaction are not all in one partition. Nothing happened.
     #[error(
         "the keys are in several partitions: nothing was written; give them the same {{tag}}, as \
@@ -176,6 +182,7 @@ impl From<Failure> for ReadError {
             | Failure::Stale => Self::Unavailable,
             Failure::Overloaded => Self::Overloaded,
             Failure::Stopped => Self::Stopped,
+            Failure::WrongType => Self::WrongType,
             other => Self::Unexpected(other.to_string()),
         }
     }
@@ -190,6 +197,7 @@ impl From<Failure> for WriteError {
             Failure::NoPartition | Failure::Unavailable | Failure::Overtaken | Failure::Stale => {
                 Self::Unavailable
             }
+            Failure::WrongType => Self::WrongType,
             Failure::CrossPartition => Self::CrossPartition,
             Failure::OldMembers => Self::OldMembers,
             Failure::Overloaded => Self::Overloaded,

@@ -21,7 +21,6 @@ pub(crate) mod door;
 pub mod encode;
 pub mod frame;
 mod gather;
-pub mod glob;
 pub(crate) mod guard;
 pub mod info;
 mod output;

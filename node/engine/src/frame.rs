@@ -16,7 +16,7 @@ use super::dedup::{OpId, Remembered};
 use super::entry::Entry;
 use super::log::Logged;
 use super::op::{
-    Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction,
+    Action, Condition, ExpireCondition, Expiry, Failure, Kind, Operation, Outcome, PartitionAction,
     PartitionOperation, RangeQuery, Step, Transaction, Value, Watched, Work,
 };
 use super::peers::Lanes;
@@ -477,7 +477,7 @@ pub(super) fn put_entry(body: &mut Out, map: MapId, entry: &Entry) {
     put_bytes(body, entry.key());
     put_stored(body, entry);
     body.bytes.put_u64_le(entry.deadline());
-    body.bytes.put_u64_le(entry.version());
+    body.bytes.put_u64_le(entry.stamp());
 }
 
 /// Reads the entries of a chunk.
@@ -486,8 +486,8 @@ pub(super) fn entries(body: Bytes) -> Result<Vec<(MapId, Entry)>, Malformed> {
     let mut found = Vec::new();
     while r.0.has_remaining() {
         let (map, key, value) = (MapId(r.u32()?), r.bytes()?, r.bytes()?);
-        let (deadline, version) = (r.u64()?, r.u64()?);
-        found.push((map, Entry::new(&key, &value, deadline, version)));
+        let (deadline, stamp) = (r.u64()?, r.u64()?);
+        found.push((map, Entry::of_stamp(&key, &value, deadline, stamp)));
     }
     Ok(found)
 }

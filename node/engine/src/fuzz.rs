@@ -7,8 +7,8 @@ use super::extended::Extended;
 use super::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
 use super::log::Logged;
 use super::op::{
-    Action, Condition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation,
-    RangeQuery, Step, Transaction, Watched, Work,
+    Action, Condition, Expiry, Failure, Kind, Operation, Outcome, PartitionAction,
+    PartitionOperation, RangeQuery, Step, Transaction, Watched, Work,
 };
 use super::shard::Shard;
 use super::store::{Effect, Key, digest_bytes};
@@ -112,6 +112,11 @@ fn every() -> Vec<Frame> {
         },
         Effect::Clear { map: MAP },
         many,
+        Effect::Put {
+            map: MAP,
+            entry: Entry::of_kind(Kind::Hash, b"h", b"\x01f\x011"),
+            deadline: 0,
+        },
     ];
     let outcomes = [
         Outcome::Ok,
@@ -124,6 +129,7 @@ fn every() -> Vec<Frame> {
             keys: vec![bytes(b"a"), bytes(b"b")],
         },
         Outcome::Many(vec![Outcome::Ok, Outcome::Failed(Failure::NotAnInteger)]),
+        Outcome::Failed(Failure::WrongType),
     ];
     let logged = |(effect, outcome)| Logged {
         epoch: Epoch(1),
@@ -138,6 +144,8 @@ fn every() -> Vec<Frame> {
         .collect();
     let mut out = Out::default();
     frame::put_entry(&mut out, MAP, &Entry::new(b"c", b"in a chunk", 4, 0));
+    let hash = Entry::of_kind(Kind::Hash, b"h", b"\x01f\x011");
+    frame::put_entry(&mut out, MAP, &hash);
     let body = out.take().flatten().collect::<BytesMut>().freeze();
     let ack = |p, seq| Ack {
         at: at(p),
@@ -365,6 +373,12 @@ fn every() -> Vec<Frame> {
             PartitionAction::Scan {
                 cursor: 0,
                 count: 10,
+                kind: None,
+            },
+            PartitionAction::Scan {
+                cursor: 1,
+                count: 10,
+                kind: Some(Kind::Hash),
             },
             PartitionAction::Clear,
             PartitionAction::Range(range),

@@ -45,7 +45,9 @@ mod frame;
 #[doc(hidden)]
 pub mod fuzz;
 mod garbage;
+pub mod glob;
 mod halving;
+mod hash;
 mod index;
 mod inspect;
 mod install;

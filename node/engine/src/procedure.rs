@@ -7,7 +7,7 @@
 
 use super::action::{Change, Context};
 use super::entry::Entry;
-use super::op::{Footprint, Outcome};
+use super::op::{Footprint, Given, Kind, Outcome};
 use crate::command::PROCEDURES;
 use bytes::Bytes;
 use std::fmt;
@@ -18,6 +18,8 @@ pub(crate) struct Procedure {
     pub(crate) number: u16,
     /// Its name, for people.
     pub(crate) name: &'static str,
+    /// What its key must hold, if it exists.
+    pub(crate) kind: Kind,
     /// How many numbers and how many runs of bytes it takes.
     pub(crate) takes: (usize, usize),
     /// What it may do and cost.
@@ -25,6 +27,16 @@ pub(crate) struct Procedure {
     /// What it does to an entry (`None`: absent or overdue).
     pub(crate) run: fn(&Inputs, Option<&Entry>, &Context) -> (Outcome, Change),
 }
+
+/// What a procedure does that only reads.
+pub(crate) const READS: Footprint = Footprint {
+    writes: false,
+    answers_value: false,
+    uses: true,
+    looks_up: true,
+    given: Given::NOTHING,
+    stores: 0,
+};
 
 impl Procedure {
     /// The procedure of this number.
@@ -74,6 +86,11 @@ impl ProcedureCall {
             procedure,
             inputs: Inputs { numbers, bytes },
         })
+    }
+
+    /// What its key must hold, if it exists.
+    pub(super) const fn kind(&self) -> Kind {
+        self.procedure.kind
     }
 
     /// What it may do and cost.

@@ -141,9 +141,13 @@ impl<'a> Rows<'a> {
         let key: Key = key.into();
         let mut effect = match change {
             Change::None => return,
-            Change::Put(value, deadline) => Effect::Put {
+            Change::Put {
+                kind,
+                value,
+                deadline,
+            } => Effect::Put {
                 map,
-                entry: Entry::new(&key, &value, 0, 0),
+                entry: Entry::of_kind(kind, &key, &value),
                 deadline,
             },
             Change::Delete => Effect::Delete {

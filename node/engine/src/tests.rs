@@ -4,6 +4,7 @@
 mod clients;
 mod compacting;
 mod eviction;
+mod hashes;
 mod hostile;
 mod keyspaces;
 mod moves;
@@ -1602,7 +1603,11 @@ impl World {
     fn scan(&mut self, n: u64, p: u32, cursor: u64, count: u32) -> (u64, Vec<Bytes>) {
         let token = self.next_token;
         self.next_token += 1;
-        let action = op::PartitionAction::Scan { cursor, count };
+        let action = op::PartitionAction::Scan {
+            cursor,
+            count,
+            kind: None,
+        };
         let operation = PartitionOperation {
             keyspace: KeyspaceId(0),
             partition: PartitionId(p),

@@ -20,7 +20,7 @@ use doyen_engine::command::{
     self as data, Arguments, Call, ErrorText, NOT_AN_INTEGER, SYNTAX, container, is,
     unknown_subcommand, wrong_arity,
 };
-use doyen_engine::op::RangeQuery;
+use doyen_engine::op::{Kind, RangeQuery};
 use table::{COMMANDS, Parse, Spec};
 
 /// What a client asks for.
@@ -84,8 +84,8 @@ pub enum All {
         count: u32,
         /// The pattern that keys must match.
         pattern: Option<Bytes>,
-        /// Whether strings are wanted. There are no other types here.
-        strings: bool,
+        /// What they hold; `None`: anything. An unknown type is `Some(None)`: no key holds it.
+        kind: Option<Option<Kind>>,
     },
     /// Count the keys of one slot.
     CountInSlot(u16),

@@ -57,7 +57,24 @@ impl<'a> Encoder<'a> {
             Reply::Int(number) => self.integer(*number),
             Reply::Bulk(value) => self.bulk(value),
             Reply::Nil => self.nil(),
-            Reply::Array(parts) => {
+            Reply::Pairs(parts) if self.protocol == Protocol::Resp3 => {
+                self.array(parts.len() / 2);
+                for pair in parts.chunks(2) {
+                    self.array(pair.len());
+                    pair.iter().for_each(|part| self.reply(part));
+                }
+            }
+            Reply::Fields(fields) => {
+                let items = fields.iter();
+                let count = items.clone().count();
+                if fields.is_whole() {
+                    self.map(count / 2);
+                } else {
+                    self.array(count);
+                }
+                items.for_each(|item| self.bulk(item));
+            }
+            Reply::Array(parts) | Reply::Pairs(parts) => {
                 self.array(parts.len());
                 parts.iter().for_each(|part| self.reply(part));
             }

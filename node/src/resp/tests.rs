@@ -21,6 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 mod databases;
+mod hashes;
 mod looks;
 mod strangers;
 mod sweeps;

@@ -4,8 +4,8 @@ use super::{Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, Shape,
 use crate::action::{Change, Context, kept};
 use crate::entry::Entry;
 use crate::integer;
-use crate::op::{Action, Failure, Footprint, Given, Outcome, Value};
-use crate::procedure::{Inputs, Procedure};
+use crate::op::{Action, Failure, Footprint, Given, Kind, Outcome, Value};
+use crate::procedure::{Inputs, Procedure, READS};
 use bytes::Bytes;
 
 pub(super) const ROWS: &[Description<Parse>] = &[
@@ -94,6 +94,7 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[
 static GET_RANGE: Procedure = Procedure {
     number: 1,
     name: "get range",
+    kind: Kind::String,
     takes: (2, 0),
     footprint: |_| Footprint {
         answers_value: true,
@@ -111,6 +112,7 @@ static GET_RANGE: Procedure = Procedure {
 static SET_RANGE: Procedure = Procedure {
     number: 2,
     name: "set range",
+    kind: Kind::String,
     takes: (1, 1),
     footprint: |inputs| Footprint {
         given: Given::one(&inputs.bytes[0]),
@@ -133,6 +135,7 @@ static SET_RANGE: Procedure = Procedure {
 static GET_BIT: Procedure = Procedure {
     number: 3,
     name: "get bit",
+    kind: Kind::String,
     takes: (1, 0),
     footprint: |_| READS,
     run: |inputs, entry, _| {
@@ -147,6 +150,7 @@ static GET_BIT: Procedure = Procedure {
 static SET_BIT: Procedure = Procedure {
     number: 4,
     name: "set bit",
+    kind: Kind::String,
     takes: (2, 0),
     footprint: |inputs| writes(place_of_bit(inputs.numbers[0]).0 + 1),
     run: |inputs, entry, cx| {
@@ -168,12 +172,13 @@ static SET_BIT: Procedure = Procedure {
 static BIT_COUNT: Procedure = Procedure {
     number: 5,
     name: "bit count",
+    kind: Kind::String,
     takes: (3, 0),
     footprint: |_| READS,
     run: |inputs, entry, _| {
         let value = entry.map_or(&[][..], Entry::value);
         let range = (inputs.numbers[0], inputs.numbers[1]);
-        let Some((first, last)) = bits_within(value, range, inputs.numbers[2]) else {
+        let Some((first, last)) = bits_within(value, range, inputs.numbers[2], within) else {
             return (Outcome::Int(0), Change::None);
         };
         let whole = value[first / 8..=last / 8].iter();
@@ -192,6 +197,7 @@ static BIT_COUNT: Procedure = Procedure {
 static BIT_POSITION: Procedure = Procedure {
     number: 6,
     name: "bit position",
+    kind: Kind::String,
     takes: (5, 0),
     footprint: |_| READS,
     run: |inputs, entry, _| {
@@ -202,7 +208,7 @@ static BIT_POSITION: Procedure = Procedure {
             return (Outcome::Int(if wanted == 1 { -1 } else { 0 }), Change::None);
         };
         let value = entry.value();
-        let Some((first, last)) = bits_within(value, (first, last), unit) else {
+        let Some((first, last)) = bits_within(value, (first, last), unit, clamped) else {
             return (Outcome::Int(-1), Change::None);
         };
         // Bytes without such a bit are passed over whole.
@@ -231,16 +237,6 @@ static BIT_POSITION: Procedure = Procedure {
             Change::None,
         )
     },
-};
-
-/// What a procedure does that only reads.
-const READS: Footprint = Footprint {
-    writes: false,
-    answers_value: false,
-    uses: true,
-    looks_up: true,
-    given: Given::NOTHING,
-    stores: 0,
 };
 
 /// What a procedure does that makes a string at least so long.
@@ -272,10 +268,16 @@ fn place_of_bit(offset: i64) -> (usize, u8) {
 /// The places that a range names in a string of so many, the last one included. Negative places
 /// count from the end. `None`: it names none.
 fn within(length: usize, (first, last): (i64, i64)) -> Option<(usize, usize)> {
-    let length = i64::try_from(length).unwrap_or(i64::MAX);
     if first < 0 && last < 0 && first > last {
         return None;
     }
+    clamped(length, (first, last))
+}
+
+/// The same if a range whose ends are both before the string names its first place, as `BITPOS` has
+/// it.
+fn clamped(length: usize, (first, last): (i64, i64)) -> Option<(usize, usize)> {
+    let length = i64::try_from(length).unwrap_or(i64::MAX);
     let counted = |at: i64| {
         if at < 0 { (length + at).max(0) } else { at }
     };
@@ -284,13 +286,19 @@ fn within(length: usize, (first, last): (i64, i64)) -> Option<(usize, usize)> {
     (range.0 <= range.1).then_some(range)
 }
 
-/// The same for bits. `unit` says whether the range is in bytes (0) or in bits.
-fn bits_within(value: &[u8], range: (i64, i64), unit: i64) -> Option<(usize, usize)> {
+/// The same for bits. `unit` says whether the range is in bytes (0) or in bits, and `of` which
+/// places it names.
+fn bits_within(
+    value: &[u8],
+    range: (i64, i64),
+    unit: i64,
+    of: fn(usize, (i64, i64)) -> Option<(usize, usize)>,
+) -> Option<(usize, usize)> {
     if unit == 0 {
-        let (first, last) = within(value.len(), range)?;
+        let (first, last) = of(value.len(), range)?;
         Some((first * 8, last * 8 + 7))
     } else {
-        within(value.len() * 8, range)
+        of(value.len() * 8, range)
     }
 }
 
@@ -309,7 +317,7 @@ fn overwrite(
     value.extend_from_slice(before);
     value.resize(least.max(before.len()), 0);
     let outcome = write(&mut value);
-    (outcome, Change::Put(Bytes::from(value), kept(entry, cx)))
+    (outcome, Change::put(Bytes::from(value), kept(entry, cx)))
 }
 
 const BIT_OFFSET: &str = "ERR bit offset is not an integer or out of range";
@@ -409,7 +417,9 @@ mod tests {
         let words: Vec<&str> = words.split(' ').collect();
         let (outcome, change) = ask(&words, value).unwrap();
         let after = match change {
-            Change::Put(after, 0) => Some(after.to_vec()),
+            Change::Put {
+                value, deadline: 0, ..
+            } => Some(value.to_vec()),
             Change::None => None,
             other => panic!("{other:?}"),
         };
@@ -490,6 +500,7 @@ mod tests {
             ("BITPOS k 1", b"\x00\x00\x00", -1),
             ("BITPOS k 0", b"\xff\xff", 16),
             ("BITPOS k 0 0 -1", b"\xff\xff", -1),
+            ("BITPOS k 1 -1 -2", b"v", 1),
             ("BITPOS k 0 5", b"\xff\xff", -1),
         ] {
             assert_eq!(of(asked, Some(value)).0, Outcome::Int(answer), "{asked}");
