@@ -14,6 +14,7 @@ use doyen_placement::{
 use std::time::Duration;
 
 mod ending;
+mod transactions;
 
 pub(crate) const ME: MemberId = MemberId(0xabc0);
 
