@@ -488,9 +488,8 @@ impl Shard {
         let next = if short { now } else { now + PAUSE };
         self.cx.timers.rest(Duty::Compact, next);
         self.compact_some(now);
-        if self.cx.memory.compacting.run.is_some() {
-            self.cx.timers.want(Duty::Compact);
-        }
+        let more = self.cx.memory.compacting.run.is_some();
+        self.cx.timers.settle(Duty::Compact, more);
     }
 
     fn compact_some(&mut self, now: Time) {

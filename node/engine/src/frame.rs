@@ -20,6 +20,7 @@ use super::op::{
     PartitionOperation, RangeQuery, Step, Transaction, Value, Watched, Work,
 };
 use super::peers::Lanes;
+use super::procedure::{Procedure, ProcedureCall};
 use super::store::{Effect, Key, digest_bytes};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::{

@@ -433,7 +433,7 @@ pub fn samples(_: u16) -> Vec<Sample> {
 
 /// The kinds of all frames.
 pub fn kinds() -> Vec<u8> {
-    let unknown = Err(super::Malformed("unknown kind of frame"));
+    let unknown = Err(super::api::Malformed("unknown kind of frame"));
     (0..=u8::MAX)
         .filter(|kind| Frame::read(Bytes::copy_from_slice(&[*kind])) != unknown)
         .collect()

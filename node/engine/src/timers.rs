@@ -83,6 +83,12 @@ impl Timers {
         self.duties[duty as usize].wanted = true;
     }
 
+    /// Says whether there is something to do. A step of the duty says so when it ends, because it may
+    /// have found more to do, and done it.
+    pub(super) fn settle(&mut self, duty: Duty, more: bool) {
+        self.duties[duty as usize].wanted = more;
+    }
+
     /// There is something to do at this time, whatever was said before.
     pub(super) fn set(&mut self, duty: Duty, at: Time) {
         self.duties[duty as usize] = Due {
@@ -162,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duty_that_nobody_wants_has_no_deadline() {
+    fn a_duty_that_is_not_wanted_has_no_deadline() {
         let mut timers = Timers::default();
         timers.rest(Duty::Copy, Time(5));
         assert_eq!(timers.next(), None);
@@ -211,6 +217,7 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Step {
         Want(usize),
+        Settle(usize, bool),
         Set(usize, u64),
         Rest(usize, u64),
         Cancel(usize),
@@ -222,6 +229,7 @@ mod tests {
         let (duty, time) = (0..DUTIES, 0..40_u64);
         let step = prop_oneof![
             duty.clone().prop_map(Step::Want),
+            (duty.clone(), any::<bool>()).prop_map(|(duty, more)| Step::Settle(duty, more)),
             (duty.clone(), time.clone()).prop_map(|(duty, at)| Step::Set(duty, at)),
             (duty.clone(), time.clone()).prop_map(|(duty, at)| Step::Rest(duty, at)),
             duty.prop_map(Step::Cancel),
@@ -245,6 +253,10 @@ mod tests {
                     Step::Want(n) => {
                         timers.want(ALL[n]);
                         wanted[n] = true;
+                    }
+                    Step::Settle(n, more) => {
+                        timers.settle(ALL[n], more);
+                        wanted[n] = more;
                     }
                     Step::Set(n, at) => {
                         timers.set(ALL[n], Time(at));

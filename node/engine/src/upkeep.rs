@@ -215,9 +215,8 @@ impl Shard {
             }
             self.cx.notice(slot);
         }
-        if !self.cx.rounds.expiring.is_empty() {
-            self.cx.timers.want(Duty::Expire);
-        }
+        let more = !self.cx.rounds.expiring.is_empty();
+        self.cx.timers.settle(Duty::Expire, more);
     }
 
     /// Whether the processor on which this thread runs is short of time. Then copies slow down if
@@ -273,9 +272,8 @@ impl Shard {
             }
         }
         self.cx.copying.stuck = waiting > 0 && waiting >= self.cx.copying.to_copy.len();
-        if !self.cx.copying.to_copy.is_empty() {
-            self.cx.timers.want(Duty::Copy);
-        }
+        let more = !self.cx.copying.to_copy.is_empty();
+        self.cx.timers.settle(Duty::Copy, more);
         self.cx.worked = before;
     }
 }
@@ -305,8 +303,7 @@ impl Context {
         };
         self.timers.rest(Duty::Free, now + pause);
         self.memory.garbage.free(slice);
-        if !self.memory.garbage.is_empty() {
-            self.timers.want(Duty::Free);
-        }
+        let more = !self.memory.garbage.is_empty();
+        self.timers.settle(Duty::Free, more);
     }
 }

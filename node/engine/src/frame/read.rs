@@ -382,6 +382,20 @@ impl<B: Buf> Reader<B> {
         })
     }
 
+    fn call(&mut self) -> Read<ProcedureCall> {
+        let procedure =
+            Procedure::of_number(self.u16()?).ok_or(Malformed("an unknown procedure"))?;
+        let (mut numbers, mut bytes) = (Vec::new(), Vec::new());
+        for _ in 0..self.u8()? {
+            numbers.push(self.i64()?);
+        }
+        for _ in 0..self.u8()? {
+            bytes.push(self.bytes()?);
+        }
+        ProcedureCall::new(procedure, &numbers, bytes)
+            .ok_or(Malformed("a procedure with other inputs than it takes"))
+    }
+
     pub(super) fn action(&mut self) -> Read<Action> {
         Ok(match self.u8()? {
             0 => Action::Get,
@@ -444,6 +458,7 @@ impl<B: Buf> Reader<B> {
             18 => Action::Peek,
             19 => Action::PeekLength,
             20 => Action::Version,
+            21 => Action::Call(self.call()?),
             _ => return Err(Malformed("unknown action")),
         })
     }

@@ -29,6 +29,8 @@ const NAMED_MAX: usize = 20;
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 const CROSS_WATCHED: &str = "CROSSSLOT the watched keys and those of the transaction are not all in \
     one partition: nothing happened; give them the same {tag}";
+const TOO_LARGE: &str = "ERR the transaction writes or reads more in one partition than one value \
+    may have (--value-max): nothing of that was executed; send it in several transactions";
 const OTHER_KEYSPACE: &str = "ERR the watched keys are in another keyspace: nothing happened; WATCH \
     keys of the keyspace that the commands use";
 
@@ -248,24 +250,30 @@ impl Running {
         let worst = failures
             .max_by_key(|why| *why == Failure::Unknown)
             .unwrap_or(Failure::Unavailable);
-        let text = Shape::Plain.failure(worst);
-        let executed: Vec<usize> = self
-            .parts
-            .iter()
-            .filter(|part| part.came == Came::Executed)
-            .flat_map(|part| part.steps.iter().copied())
-            .collect();
         let Then::Answer(answers) = &self.then else {
-            return encoder.error(text);
+            return encoder.error(Shape::Plain.failure(worst));
         };
-        if executed.is_empty() {
+        let text = match worst {
+            Failure::TooLarge => TOO_LARGE,
+            other => Shape::Plain.failure(other),
+        };
+        let mut executed = vec![false; self.outcomes.len()];
+        let parts = self.parts.iter();
+        for part in parts.filter(|part| part.came == Came::Executed) {
+            for step in &part.steps {
+                if let Some(done) = executed.get_mut(*step) {
+                    *done = true;
+                }
+            }
+        }
+        if !executed.contains(&true) {
             return encoder.error(text);
         }
-        let (mut first, mut places) = (0, Vec::new());
+        let (mut left, mut places) = (&executed[..], Vec::new());
         for (place, answer) in answers.iter().enumerate() {
-            let steps = first..first + answer.steps();
-            first = steps.end;
-            if executed.iter().any(|step| steps.contains(step)) {
+            let (steps, after) = left.split_at_checked(answer.steps()).unwrap_or_default();
+            left = after;
+            if steps.contains(&true) {
                 places.push((place + 1).to_string());
             }
         }
@@ -282,6 +290,10 @@ impl Running {
             places.join(", ")
         ));
     }
+}
+
+pub(super) fn is_exec(args: Args<'_>) -> bool {
+    args.get(0).eq_ignore_ascii_case(b"EXEC")
 }
 
 /// Whether a command that touches no key may be in a transaction: it is answered at once.
@@ -377,17 +389,22 @@ impl Session {
                     }
                 }
             },
-            Err(_) if args.get(0).eq_ignore_ascii_case(b"EXEC") => {
-                self.end_transaction();
-                let text = "EXECABORT Transaction discarded because of: wrong number of arguments \
-                            for 'exec' command";
-                self.answer(|e| e.error(text));
+            Err(_) if is_exec(args) => {
+                self.refuse_exec();
                 return true;
             }
             Err(why) => return self.refuse_queued(Some(&why)),
         }
         self.answer(|e| e.simple("QUEUED"));
         true
+    }
+
+    /// `EXEC` with arguments: the transaction ends, if there is one, and nothing is watched.
+    pub(super) fn refuse_exec(&mut self) {
+        self.end_transaction();
+        let text = "EXECABORT Transaction discarded because of: wrong number of arguments for \
+                    'exec' command";
+        self.refuse(&text.into());
     }
 
     /// A command cannot be queued, so `EXEC` executes none. Without a reason it is executed as if
