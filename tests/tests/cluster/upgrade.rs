@@ -125,6 +125,69 @@ fn transact(cluster: &Cluster, name: &str) -> [Reply; 2] {
     [executed, command(&["WATCH", &key])]
 }
 
+/// The replies that a node gives to these commands, on one connection.
+fn replies(cluster: &Cluster, name: &str, lines: &[&str]) -> Vec<Reply> {
+    let mut client = cluster.client(name);
+    let reply = |line: &&str| {
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        client.command(&words).expect("a reply")
+    };
+    lines.iter().map(reply).collect()
+}
+
+/// Keys in a database that is not the first: many, with one tag.
+fn lines_in_database_1(verb: &str) -> Vec<String> {
+    let line = |n| match verb {
+        "SET" => format!("SET {{t}}{n} {n}"),
+        verb => format!("{verb} {{t}}{n}"),
+    };
+    let select = std::iter::once("SELECT 1".to_owned());
+    select.chain((0..50).map(line)).collect()
+}
+
+fn fills_database_1(cluster: &Cluster) {
+    let lines = lines_in_database_1("SET");
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    for reply in replies(cluster, "n0", &lines) {
+        assert_eq!(reply, Reply::Simple("OK".into()));
+    }
+}
+
+/// A keyspace of the program before finds its keys where they were, and in a new one `{tags}` keep
+/// the keys of each database together.
+fn keeps_databases(cluster: &Cluster) {
+    let lines = lines_in_database_1("GET");
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    for name in NAMES {
+        let found = replies(cluster, name, &lines);
+        let values = (0..50).map(|n: u32| Reply::Bulk(n.to_string().into_bytes()));
+        assert!(found[1..].iter().cloned().eq(values), "{name}: {found:?}");
+    }
+    let transaction = [
+        "SELECT 1",
+        "WATCH {t}watched",
+        "MULTI",
+        "INCR {t}counted-1",
+        "INCR {t}counted-2",
+        "EXEC",
+    ];
+    let executed = replies(cluster, "n0", &transaction).pop();
+    let is_split = |reply: &Reply| matches!(reply, Reply::Error(why) if why.contains("CROSSSLOT"));
+    assert!(executed.as_ref().is_some_and(is_split), "{executed:?}");
+    let (_, made) = cluster.asks("n0", &["keyspace", "create", "tagged"], true);
+    for (name, count) in NAMES.into_iter().zip(1..) {
+        let told = |c: &Cluster| {
+            let chosen = c.command_at(name, &["CLIENT", "KEYSPACE", "tagged"]);
+            chosen == Reply::Simple("OK".into())
+        };
+        cluster.eventually(&format!("{name} knows the keyspace: {made}"), told);
+        let lines = [&["CLIENT KEYSPACE tagged"][..], &transaction].concat();
+        let executed = replies(cluster, name, &lines).pop();
+        let counted = Reply::Array(vec![Reply::Int(count), Reply::Int(count)]);
+        assert_eq!(executed, Some(counted), "{name}");
+    }
+}
+
 fn refuses_transactions(cluster: &Cluster, name: &str) {
     let why = "ERR not every member of the cluster runs this version: nothing happened; finish the \
                upgrade";
@@ -144,6 +207,7 @@ fn executes_transactions(cluster: &Cluster, name: &str) {
 #[ignore = "needs the program before: just upgrade"]
 fn an_upgrade_under_load_fails_nothing_and_the_level_rises_with_the_last_node() {
     let mut upgrade = Upgrade::begin();
+    fills_database_1(&upgrade.cluster);
     upgrade.roll(PRESENT, &[], |cluster, gone| match gone {
         // Without the last node of the program before, nothing holds the level.
         "n2" => {}
@@ -158,6 +222,7 @@ fn an_upgrade_under_load_fails_nothing_and_the_level_rises_with_the_last_node() 
     for name in NAMES {
         executes_transactions(&upgrade.cluster, name);
     }
+    keeps_databases(&upgrade.cluster);
     upgrade.progress();
     let mut cluster = upgrade.end();
     let events = cluster.node("n0").http("/events").expect("it answers");
