@@ -20,7 +20,7 @@ use doyen_placement::{
     Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
     MapEntry, MapId, Member, MemberId, MemberState, Mode, OnLoss, OrderKey, Partition, PartitionId,
     PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, TableDelta, TableName,
-    Term, Version,
+    Tags, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -601,6 +601,7 @@ fn table() -> Table {
             default_ttl_ms: None,
             eviction: Eviction::None,
             ordered: false,
+            tags: Tags::default(),
             rules: Vec::new(),
             partitions: (0..4).map(partition).collect(),
             reshaping: Reshaping::default(),

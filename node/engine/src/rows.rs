@@ -79,6 +79,11 @@ impl<'a> Rows<'a> {
     /// # Errors
     /// What it writes or answers is too large. Roll it back.
     pub(super) fn run(&mut self, transaction: &Transaction) -> Result<Ran, Failure> {
+        let most = self.cx.value_bytes_max;
+        // Where it was asked, more may be allowed. One step alone must not fail for its size.
+        if transaction.bytes() > most {
+            return Err(Failure::TooLarge);
+        }
         for watched in &transaction.watched {
             let found = self.find(watched.map, &watched.key);
             if action::version(found.as_ref(), &self.cx) != watched.version
@@ -90,7 +95,6 @@ impl<'a> Rows<'a> {
                 });
             }
         }
-        let most = self.cx.value_bytes_max;
         let (mut outcomes, mut answered) = (Vec::with_capacity(transaction.steps.len()), 0);
         for step in &transaction.steps {
             let found = self.find(step.map, &step.key);

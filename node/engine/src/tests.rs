@@ -30,7 +30,7 @@ use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
     MapId, Member, MemberId, MemberState, Mode, OnLoss, OrderKey, Partition, PartitionId,
-    PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, TableName, Term,
+    PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, TableName, Tags, Term,
     ThreadPorts, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -174,6 +174,7 @@ fn table_of_threads(
             default_ttl_ms: None,
             eviction: Eviction::None,
             ordered: false,
+            tags: Tags::default(),
             rules: Vec::new(),
             partitions: (0..u32::from(PARTITIONS)).map(partition).collect(),
             reshaping: Reshaping::default(),

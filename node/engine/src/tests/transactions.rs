@@ -243,6 +243,22 @@ fn too_much_for_one_record_changes_nothing() {
     w.check_copies();
 }
 
+/// Regression: the node that was asked allowed the value and the primary did not. The step with the
+/// value failed, and the other steps were executed.
+#[test]
+fn a_value_that_only_its_primary_refuses_fails_the_transaction_whole() {
+    let mut w = world(11);
+    let (a, b) = ("a", twin_of("a"));
+    let limits = &mut w.nodes.get_mut(&1).unwrap().shard.cx.limits;
+    limits.value_bytes_max = 1_000;
+    let steps = [(a, set("1")), (&*b, set(&"x".repeat(1_001)))];
+    assert_eq!(
+        w.transact(3, &[], steps),
+        Outcome::Failed(Failure::TooLarge)
+    );
+    assert_eq!((w.get(1, a), w.get(1, &b)), (Outcome::Nil, Outcome::Nil));
+}
+
 #[test]
 fn a_full_member_refuses_a_transaction_whole() {
     let mut w = world(8);
