@@ -1,0 +1,148 @@
+//! What a run may still use, and how it is stopped.
+//!
+//! A run is stopped once: from then on, every instruction of every coroutine fails, and every
+//! function of this crate. A `pcall` of the script therefore returns into code that fails, too,
+//! until the outermost call ends. The Lua state is thrown away afterwards.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use mlua::{Error, HookTriggers, Lua, Result, Table, VmState};
+
+use crate::interpreter::Limits;
+use crate::json::JsonConfig;
+use crate::raise::Raise;
+use crate::reply::Protocol;
+
+/// Instructions between two looks at the budget. Each can copy as much as fits into the memory, so
+/// this is a compromise: 100 instructions that concatenate 1 MB each take 10 ms.
+const HOOK_EVERY: u32 = 100;
+
+/// Messages that one run may log.
+const LOGS_MAX: u32 = 16;
+
+/// Why a run was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Instructions,
+    Time,
+}
+
+/// Where a script's error was raised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) source: String,
+    pub(crate) line: i64,
+}
+
+/// The state of the current run. The Rust functions of a Lua state and its interpreter share it.
+#[derive(Default)]
+pub(crate) struct Budget {
+    left: Cell<u64>,
+    stopped: Cell<Option<Stop>>,
+    bytes_max: Cell<usize>,
+    clock: Option<fn() -> Duration>,
+    deadline: Cell<Duration>,
+    logs: Cell<u32>,
+    /// The state of `math.random`.
+    pub(crate) random: Cell<u64>,
+    pub(crate) protocol: Cell<Protocol>,
+    pub(crate) json: Rc<Cell<JsonConfig>>,
+    /// The run may have changed the Lua state in a way that is not undone.
+    pub(crate) tainted: Cell<bool>,
+    /// The error that ends the run, and where it was raised.
+    pub(crate) error: RefCell<Option<(mlua::Value, Option<Place>)>>,
+    /// The read-only tables: what scripts see, and what has the fields.
+    pub(crate) fronts: RefCell<Vec<(Table, Table)>>,
+}
+
+impl Budget {
+    pub(crate) fn new(clock: Option<fn() -> Duration>) -> Rc<Budget> {
+        Rc::new(Budget { clock, ..Budget::default() })
+    }
+
+    /// Counts instructions of this Lua state's threads from now on.
+    pub(crate) fn watch(self: &Rc<Budget>, lua: &Lua) -> Result<()> {
+        let budget = Rc::clone(self);
+        let triggers = HookTriggers::new().every_nth_instruction(HOOK_EVERY);
+        lua.set_global_hook(triggers, move |lua, _| {
+            budget.charge(lua, u64::from(HOOK_EVERY))?;
+            if let Some(clock) = budget.clock
+                && clock() > budget.deadline.get()
+            {
+                return Err(budget.stop(lua, Stop::Time));
+            }
+            Ok(VmState::Continue)
+        })
+    }
+
+    /// Begins a run: everything that a run can change has its first value again.
+    pub(crate) fn begin(&self, limits: &Limits) {
+        self.left.set(limits.instructions);
+        self.bytes_max.set(limits.memory_bytes);
+        if let Some(clock) = self.clock {
+            self.deadline.set(clock().saturating_add(limits.time));
+        }
+        self.logs.set(0);
+        self.random.set(crate::number::random_seed(0));
+        self.protocol.set(Protocol::default());
+        self.json.set(JsonConfig::default());
+    }
+
+    /// Takes the cost of some work from the budget. An instruction costs 1.
+    pub(crate) fn charge(&self, lua: &Lua, cost: u64) -> Result<()> {
+        if self.stopped.get().is_some() {
+            return Err(Raise::Stopped.into());
+        }
+        match self.left.get().checked_sub(cost) {
+            Some(left) => {
+                self.left.set(left);
+                Ok(())
+            }
+            None => Err(self.stop(lua, Stop::Instructions)),
+        }
+    }
+
+    /// Takes the cost of handling some bytes.
+    pub(crate) fn charge_bytes(&self, lua: &Lua, bytes: usize) -> Result<()> {
+        self.charge(lua, 1 + bytes as u64 / 32)
+    }
+
+    /// The cost that is left.
+    pub(crate) fn left(&self) -> u64 {
+        self.left.get()
+    }
+
+    /// The most bytes that one function of this crate may build.
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes_max.get()
+    }
+
+    pub(crate) fn stopped(&self) -> Option<Stop> {
+        self.stopped.get()
+    }
+
+    /// Whether one more message may be logged.
+    pub(crate) fn may_log(&self) -> bool {
+        self.logs.set(self.logs.get() + 1);
+        self.logs.get() <= LOGS_MAX
+    }
+
+    fn stop(&self, lua: &Lua, why: Stop) -> Error {
+        self.stopped.set(Some(why));
+        fail_always(lua);
+        Raise::Stopped.into()
+    }
+}
+
+/// Lets every further instruction of the running thread fail, and every hook of other threads.
+fn fail_always(lua: &Lua) {
+    let triggers = HookTriggers::new().every_nth_instruction(1);
+    // Without memory for the new hook, the old one stays: it fails as well, but not as often.
+    let _ = lua.set_global_hook(triggers, |lua, _| {
+        // This may be another thread, which still has the old interval.
+        fail_always(lua);
+        Err(Raise::Stopped.into())
+    });
+}
