@@ -49,7 +49,9 @@ pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
             return Err(error("ERR wrong number of arguments"));
         }
         let args = Args::new(lua, args);
-        let Ok(text) = args.string(1) else { return Ok(sha1_hex("")) };
+        let Ok(text) = args.string(1) else {
+            return Ok(sha1_hex(""));
+        };
         shared.charge_bytes(lua, text.as_bytes().len() * 8)?;
         Ok(sha1_hex(&*text.as_bytes()))
     };
@@ -62,7 +64,9 @@ pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
         if args.len() != 1 {
             return Err(error("ERR redis.setresp() requires one argument."));
         }
-        let version = Args::new(lua, args).maybe_number(1).map_or(0, |number| number as i32);
+        let version = Args::new(lua, args)
+            .maybe_number(1)
+            .map_or(0, |number| number as i32);
         shared.protocol.set(match version {
             2 => Protocol::Resp2,
             3 => Protocol::Resp3,
@@ -75,7 +79,10 @@ pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
         if args.len() != 1 {
             return Err(error("ERR redis.set_repl() requires two arguments."));
         }
-        match Args::new(lua, args).maybe_number(1).map_or(0, |number| number as i32) {
+        match Args::new(lua, args)
+            .maybe_number(1)
+            .map_or(0, |number| number as i32)
+        {
             0..=3 => Ok(()),
             _ => Err(error(
                 "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",
@@ -83,11 +90,20 @@ pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
         }
     };
     table.raw_set("set_repl", lua.create_function(set_repl)?)?;
-    table.raw_set("replicate_commands", lua.create_function(|_, _: MultiValue| Ok(true))?)?;
-    table.raw_set("breakpoint", lua.create_function(|_, _: MultiValue| Ok(false))?)?;
+    table.raw_set(
+        "replicate_commands",
+        lua.create_function(|_, _: MultiValue| Ok(true))?,
+    )?;
+    table.raw_set(
+        "breakpoint",
+        lua.create_function(|_, _: MultiValue| Ok(false))?,
+    )?;
     table.raw_set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
     let shared = Rc::clone(budget);
-    table.raw_set("log", lua.create_function(move |lua, args| log(lua, &shared, args))?)?;
+    table.raw_set(
+        "log",
+        lua.create_function(move |lua, args| log(lua, &shared, args))?,
+    )?;
     let shared = Rc::clone(budget);
     // There are no rights by command or by key: what exists is allowed.
     let acl_check_cmd = move |lua: &Lua, args: MultiValue| {
@@ -126,7 +142,9 @@ fn arguments(
     args: MultiValue,
 ) -> Result<std::result::Result<Vec<Bytes>, &'static str>> {
     if args.is_empty() {
-        return Ok(Err("ERR Please specify at least one argument for this redis lib call"));
+        return Ok(Err(
+            "ERR Please specify at least one argument for this redis lib call",
+        ));
     }
     let (mut out, mut size) = (Vec::with_capacity(args.len()), 0_usize);
     for value in &args {
@@ -135,7 +153,9 @@ fn arguments(
                 let bytes = string.as_bytes();
                 size = size.saturating_add(bytes.len());
                 if size > budget.bytes_max() {
-                    return Ok(Err("ERR not enough memory for the arguments of the command"));
+                    return Ok(Err(
+                        "ERR not enough memory for the arguments of the command",
+                    ));
                 }
                 Bytes::copy_from_slice(&bytes)
             }
@@ -194,11 +214,16 @@ fn status_reply(lua: &Lua, args: MultiValue) -> Result<Value> {
 }
 
 fn error_reply(lua: &Lua, args: MultiValue) -> Result<Value> {
-    let Some(text) = only_string(&args) else { return table(lua, "err", WRONG) };
+    let Some(text) = only_string(&args) else {
+        return table(lua, "err", WRONG);
+    };
     let text = text.as_bytes();
     let text = text.strip_prefix(b"-").unwrap_or(&text);
     // The text ends at a zero byte, as a string of C does.
-    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    let end = text
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(text.len());
     let text = text[..end].to_vec();
     let Some(space) = text.iter().position(|byte| *byte == b' ') else {
         let text = [b"ERR ".as_slice(), trim(&text)].concat();
@@ -232,7 +257,9 @@ fn log(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<()> {
     }
     let mut message = Vec::new();
     for number in 2..=args.len() {
-        let Ok(text) = args.string(number) else { continue };
+        let Ok(text) = args.string(number) else {
+            continue;
+        };
         if number > 2 {
             message.push(b' ');
         }

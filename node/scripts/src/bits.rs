@@ -22,9 +22,12 @@ pub(crate) fn library(lua: &Lua) -> Result<Table> {
             let args = Args::new(lua, args);
             let first = bits(&args, 1)?;
             // From the last to the second: an error names the last wrong argument, as in Redis.
-            (2..=args.len()).rev().try_fold(first, |all, number| {
-                Ok(operation(all, bits(&args, number)?))
-            }).map(signed)
+            (2..=args.len())
+                .rev()
+                .try_fold(first, |all, number| {
+                    Ok(operation(all, bits(&args, number)?))
+                })
+                .map(signed)
         })?;
         table.raw_set(name, function)
     };
@@ -52,8 +55,16 @@ pub(crate) fn library(lua: &Lua) -> Result<Table> {
 fn tohex(lua: &Lua, args: MultiValue) -> Result<String> {
     let args = Args::new(lua, args);
     let number = bits(&args, 1)?;
-    let digits = if args.len() < 2 { 8 } else { bits(&args, 2)? as i32 };
-    let text = if digits < 0 { format!("{number:08X}") } else { format!("{number:08x}") };
+    let digits = if args.len() < 2 {
+        8
+    } else {
+        bits(&args, 2)? as i32
+    };
+    let text = if digits < 0 {
+        format!("{number:08X}")
+    } else {
+        format!("{number:08x}")
+    };
     Ok(text[8 - digits.unsigned_abs().min(8) as usize..].to_owned())
 }
 

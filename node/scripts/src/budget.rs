@@ -49,8 +49,6 @@ pub(crate) struct Budget {
     pub(crate) random: Cell<u64>,
     pub(crate) protocol: Cell<Protocol>,
     pub(crate) json: Rc<Cell<JsonConfig>>,
-    /// The run may have changed the Lua state in a way that is not undone.
-    pub(crate) tainted: Cell<bool>,
     /// The error that ends the run, and where it was raised.
     pub(crate) error: RefCell<Option<(mlua::Value, Option<Place>)>>,
     /// The read-only tables: what scripts see, and what has the fields.
@@ -59,7 +57,10 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) fn new(clock: Option<fn() -> Duration>) -> Rc<Budget> {
-        Rc::new(Budget { clock, ..Budget::default() })
+        Rc::new(Budget {
+            clock,
+            ..Budget::default()
+        })
     }
 
     /// Counts instructions of this Lua state's threads from now on.

@@ -92,12 +92,19 @@ fn set(table: &Table, key: ToLua<'_>, value: impl IntoLua) -> Result<()> {
 /// An error's text with its code. A text of one word gets the code `ERR`.
 pub(crate) fn error_text(text: &str) -> String {
     let text = text.trim_matches(['\r', '\n']);
-    if text.contains(' ') { text.to_owned() } else { format!("ERR {text}") }
+    if text.contains(' ') {
+        text.to_owned()
+    } else {
+        format!("ERR {text}")
+    }
 }
 
 /// A text on one line, up to the first zero byte: what the simple strings of RESP can carry.
 pub(crate) fn line(text: &[u8]) -> String {
-    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    let end = text
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(text.len());
     String::from_utf8_lossy(&text[..end]).replace(['\r', '\n'], " ")
 }
 
@@ -161,8 +168,10 @@ impl FromLua<'_> {
     }
 
     fn take(&mut self, bytes: usize) -> std::result::Result<(), Unfit> {
-        self.bytes_left =
-            self.bytes_left.checked_sub(bytes + ELEMENT_BYTES).ok_or(Unfit::Large)?;
+        self.bytes_left = self
+            .bytes_left
+            .checked_sub(bytes + ELEMENT_BYTES)
+            .ok_or(Unfit::Large)?;
         Ok(())
     }
 
@@ -215,25 +224,27 @@ impl FromLua<'_> {
             && let Value::String(text) = inner.raw_get(&names.string)?
         {
             let format = line(&self.bytes(&format)?);
-            return Ok(Reply::Verbatim { format, text: self.bytes(&text)? });
+            return Ok(Reply::Verbatim {
+                format,
+                text: self.bytes(&text)?,
+            });
         }
         if let Value::Table(inner) = table.raw_get(&names.map)? {
-            let (mut pairs, mut unfit) = (Vec::new(), None);
-            let end = inner.for_each(|key: Value, value: Value| {
-                let pair = self.nested(&key, depth).and_then(|key| {
-                    Ok((key, self.nested(&value, depth)?))
-                });
-                keep(&mut pairs, &mut unfit, pair)
-            });
-            return finish(unfit, end).map(|()| Reply::Map(pairs));
+            self.take(0)?;
+            let mut pairs = Vec::new();
+            for pair in inner.pairs::<Value, Value>() {
+                let (key, value) = pair?;
+                pairs.push((self.nested(&key, depth)?, self.nested(&value, depth)?));
+            }
+            return Ok(Reply::Map(pairs));
         }
         if let Value::Table(inner) = table.raw_get(&names.set)? {
-            let (mut members, mut unfit) = (Vec::new(), None);
-            let end = inner.for_each(|key: Value, _: bool| {
-                let member = self.nested(&key, depth);
-                keep(&mut members, &mut unfit, member)
-            });
-            return finish(unfit, end).map(|()| Reply::Set(members));
+            self.take(0)?;
+            let mut members = Vec::new();
+            for pair in inner.pairs::<Value, bool>() {
+                members.push(self.nested(&pair?.0, depth)?);
+            }
+            return Ok(Reply::Set(members));
         }
         self.take(0)?;
         let mut replies = Vec::new();
@@ -244,31 +255,6 @@ impl FromLua<'_> {
             }
         }
         Ok(Reply::Array(replies))
-    }
-}
-
-/// Keeps an element, or ends the iteration of its table.
-fn keep<T>(
-    elements: &mut Vec<T>,
-    unfit: &mut Option<Unfit>,
-    element: std::result::Result<T, Unfit>,
-) -> Result<()> {
-    match element {
-        Ok(element) => {
-            elements.push(element);
-            Ok(())
-        }
-        Err(error) => {
-            *unfit = Some(error);
-            Err(Error::StackError)
-        }
-    }
-}
-
-fn finish(unfit: Option<Unfit>, end: Result<()>) -> std::result::Result<(), Unfit> {
-    match unfit {
-        Some(unfit) => Err(unfit),
-        None => Ok(end?),
     }
 }
 

@@ -101,8 +101,13 @@ pub struct Interpreter {
 
 impl fmt::Debug for Interpreter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scripts = self.machine.as_ref().map_or(0, |machine| machine.scripts.len());
-        f.debug_struct("Interpreter").field("scripts", &scripts).finish_non_exhaustive()
+        let scripts = self
+            .machine
+            .as_ref()
+            .map_or(0, |machine| machine.scripts.len());
+        f.debug_struct("Interpreter")
+            .field("scripts", &scripts)
+            .finish_non_exhaustive()
     }
 }
 
@@ -115,7 +120,10 @@ impl Interpreter {
 
     /// An interpreter that bounds the time of a run. The clock returns the time since any moment.
     pub fn with_clock(clock: fn() -> Duration) -> Interpreter {
-        Interpreter { clock: Some(clock), machine: None }
+        Interpreter {
+            clock: Some(clock),
+            machine: None,
+        }
     }
 
     /// Compiles a script, and keeps it for its runs.
@@ -133,7 +141,9 @@ impl Interpreter {
 
     /// Bytes that Lua takes: its libraries, compiled scripts and garbage.
     pub fn memory_bytes(&self) -> usize {
-        self.machine.as_ref().map_or(0, |machine| machine.sandbox.lua.used_memory())
+        self.machine
+            .as_ref()
+            .map_or(0, |machine| machine.sandbox.lua.used_memory())
     }
 
     /// Runs a script with its keys and arguments.
@@ -159,11 +169,12 @@ impl Interpreter {
             Ended::Replied(reply) => (Ok(reply), true),
             Ended::Failed(failure @ Failure::Stopped(_)) => (Err(failure), false),
             Ended::Failed(failure) => (Err(failure), true),
-            Ended::Unclean => {
-                (Err(Failure::Stopped("ERR the script engine failed".to_owned())), false)
-            }
+            Ended::Unclean => (
+                Err(Failure::Stopped("ERR the script engine failed".to_owned())),
+                false,
+            ),
         };
-        if !reusable || self.machine.as_ref().is_some_and(|machine| machine.budget.tainted.get()) {
+        if !reusable {
             self.machine = None;
         }
         reply
@@ -253,7 +264,11 @@ impl Machine {
         let bytes = script.body().len();
         self.make_room(bytes);
         self.script_bytes += bytes;
-        let compiled = Compiled { function: function.clone(), bytes, used: self.uses };
+        let compiled = Compiled {
+            function: function.clone(),
+            bytes,
+            used: self.uses,
+        };
         self.scripts.insert(script.sha1().to_owned(), compiled);
         Ok(function)
     }
@@ -264,7 +279,9 @@ impl Machine {
             && (self.scripts.len() >= SCRIPTS_MAX || self.script_bytes + bytes > SCRIPT_BYTES_MAX)
         {
             let oldest = self.scripts.iter().min_by_key(|(_, script)| script.used);
-            let Some(sha1) = oldest.map(|(sha1, _)| sha1.clone()) else { break };
+            let Some(sha1) = oldest.map(|(sha1, _)| sha1.clone()) else {
+                break;
+            };
             if let Some(script) = self.scripts.remove(&sha1) {
                 self.script_bytes -= script.bytes;
             }
@@ -408,7 +425,10 @@ impl Machine {
             Value::String(text) => Ok(text.clone()),
             _ => self.sandbox.tostring.call(value),
         };
-        text.map_or_else(|_| b"unknown error".to_vec(), |text| text.as_bytes().to_vec())
+        text.map_or_else(
+            |_| b"unknown error".to_vec(),
+            |text| text.as_bytes().to_vec(),
+        )
     }
 
     fn collect(&mut self) {
@@ -430,7 +450,11 @@ impl IntoLua for Argument<'_> {
 
 fn load(lua: &Lua, code: &[u8]) -> LuaResult<Function> {
     // Bytecode is read as text, which fails as in Redis.
-    let space: &[u8] = if code.first() == Some(&0x1b) { b" " } else { b"" };
+    let space: &[u8] = if code.first() == Some(&0x1b) {
+        b" "
+    } else {
+        b""
+    };
     lua.load([space, code].concat())
         .set_name("@user_script")
         .set_mode(ChunkMode::Text)

@@ -104,7 +104,12 @@ pub(crate) fn library(
         switch(args, &mut config.sparse_convert)?;
         integer(args, 2, &mut config.sparse_ratio, 0, i32::MAX)?;
         integer(args, 3, &mut config.sparse_safe, 0, i32::MAX)?;
-        (config.sparse_convert, config.sparse_ratio, config.sparse_safe).into_lua_multi(args.lua())
+        (
+            config.sparse_convert,
+            config.sparse_ratio,
+            config.sparse_safe,
+        )
+            .into_lua_multi(args.lua())
     })?;
     setting("encode_max_depth", 1, |args, config| {
         integer(args, 1, &mut config.encode_max_depth, 1, i32::MAX)?;
@@ -171,20 +176,17 @@ fn option(args: &Args<'_>, options: &[&str]) -> Result<usize> {
         .ok_or_else(|| args.wrong(1, format_args!("invalid option '{name}'")))
 }
 
-fn integer(
-    args: &Args<'_>,
-    number: usize,
-    setting: &mut i32,
-    least: i32,
-    most: i32,
-) -> Result<()> {
+fn integer(args: &Args<'_>, number: usize, setting: &mut i32, least: i32, most: i32) -> Result<()> {
     if args.value(number).is_nil() {
         return Ok(());
     }
     // As in C, only the lowest bits are looked at.
     let value = args.integer(number)? as i32;
     if !(least..=most).contains(&value) {
-        return Err(args.wrong(1, format_args!("expected integer between {least} and {most}")));
+        return Err(args.wrong(
+            1,
+            format_args!("expected integer between {least} and {most}"),
+        ));
     }
     *setting = value;
     Ok(())

@@ -26,7 +26,8 @@
 //! # What a script cannot do
 //! - **Leave something behind.** Globals and libraries are read-only, and what a run can change
 //!   (the seed of `math.random`, the settings of `cjson`, the RESP version) is reset before the
-//!   next one. If a run could have changed more, the next run gets a new Lua state.
+//!   next one. If a run was stopped, or wrote into a read-only table by `table.insert`, the next run
+//!   gets a new Lua state.
 //! - **Go on for ever.** Each run has a budget of instructions. A count hook takes from it, in
 //!   coroutines as well, and so do the functions of this crate that do work in proportion to their
 //!   arguments. If it is used up, every further instruction fails, so that no `pcall` helps.
@@ -50,8 +51,8 @@
 //!   without any bound.
 //! - `json`, `msgpack`, `structs`, `bits`, `number`: Redis's libraries.
 
-mod script;
 mod reply;
+mod script;
 
 mod api;
 mod bits;

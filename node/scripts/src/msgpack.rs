@@ -22,7 +22,10 @@ const RESULTS_MAX: usize = 7_900;
 pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
     let table = lua.create_table()?;
     let shared = Rc::clone(budget);
-    table.raw_set("pack", lua.create_function(move |lua, args| pack(lua, &shared, args))?)?;
+    table.raw_set(
+        "pack",
+        lua.create_function(move |lua, args| pack(lua, &shared, args))?,
+    )?;
     let shared = Rc::clone(budget);
     let unpack = move |lua: &Lua, args| {
         let args = Args::new(lua, args);
@@ -41,7 +44,14 @@ pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
         let args = Args::new(lua, args);
         let (limit, offset) = (args.integer(2)?, args.integer_or(3, 0)?);
         let all = limit == 0 && offset == 0;
-        unpack_from(lua, &shared, &args, if all { i64::MAX } else { limit }, offset, all)
+        unpack_from(
+            lua,
+            &shared,
+            &args,
+            if all { i64::MAX } else { limit },
+            offset,
+            all,
+        )
     };
     table.raw_set("unpack_limit", lua.create_function(unpack_limit)?)?;
     table.raw_set("_NAME", "cmsgpack")?;
@@ -114,10 +124,13 @@ fn pack_table(
         return Ok(());
     }
     pack_header(out, count, 0x80, 0xde, 0xdf);
-    table.for_each(|key: Value, value: Value| {
+    // Not `for_each`, in which errors would have no place.
+    for pair in table.pairs::<Value, Value>() {
+        let (key, value) = pair?;
         pack_value(lua, budget, out, &key, level + 1)?;
-        pack_value(lua, budget, out, &value, level + 1)
-    })
+        pack_value(lua, budget, out, &value, level + 1)?;
+    }
+    Ok(())
 }
 
 fn pack_header(out: &mut Vec<u8>, count: usize, fix: u8, short: u8, long: u8) {
@@ -220,7 +233,12 @@ fn unpack_from(
             format_args!("Start offset {offset} greater than input length {length}."),
         ));
     };
-    let mut reader = Reader { lua, budget, rest, depth: 0 };
+    let mut reader = Reader {
+        lua,
+        budget,
+        rest,
+        depth: 0,
+    };
     let mut results = MultiValue::new();
     while !reader.rest.is_empty() && (results.len() as i64) < limit {
         if results.len() >= RESULTS_MAX {
@@ -264,13 +282,18 @@ impl Reader<'_> {
 
     /// A big-endian integer of up to 8 bytes.
     fn unsigned(&mut self, length: usize) -> Result<u64> {
-        Ok(self.take(length)?.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte)))
+        Ok(self
+            .take(length)?
+            .iter()
+            .fold(0, |number, byte| (number << 8) | u64::from(*byte)))
     }
 
     fn string(&mut self, length: u64) -> Result<Value> {
         let lua = self.lua;
-        self.budget.charge_bytes(lua, length as usize)?;
-        Ok(Value::String(lua.create_string(self.take(length as usize)?)?))
+        let budget = self.budget;
+        let bytes = self.take(length as usize)?;
+        budget.charge_bytes(lua, bytes.len())?;
+        Ok(Value::String(lua.create_string(bytes)?))
     }
 
     fn value(&mut self) -> Result<Value> {
@@ -283,7 +306,9 @@ impl Reader<'_> {
             0xa0..=0xbf => self.string(u64::from(first & 0x1f)),
             0xc0 => Ok(Value::Nil),
             0xc2 | 0xc3 => Ok(Value::Boolean(first == 0xc3)),
-            0xca => Ok(Value::Number(f64::from(f32::from_bits(self.unsigned(4)? as u32)))),
+            0xca => Ok(Value::Number(f64::from(f32::from_bits(
+                self.unsigned(4)? as u32
+            )))),
             0xcb => Ok(Value::Number(f64::from_bits(self.unsigned(8)?))),
             0xcc => Ok(Value::Number(self.unsigned(1)? as f64)),
             0xcd => Ok(Value::Number(self.unsigned(2)? as f64)),

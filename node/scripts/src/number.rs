@@ -58,7 +58,11 @@ fn trim(mut text: &[u8]) -> &[u8] {
 /// takes no spaces.
 pub(crate) fn from_prefix(text: &[u8]) -> Option<(f64, usize)> {
     let signed = usize::from(matches!(text.first(), Some(b'+' | b'-')));
-    let sign = if text.first() == Some(&b'-') { -1.0 } else { 1.0 };
+    let sign = if text.first() == Some(&b'-') {
+        -1.0
+    } else {
+        1.0
+    };
     let rest = &text[signed..];
     let starts = |word: &str| {
         rest.len() >= word.len() && rest[..word.len()].eq_ignore_ascii_case(word.as_bytes())
@@ -72,7 +76,10 @@ pub(crate) fn from_prefix(text: &[u8]) -> Option<(f64, usize)> {
     if starts("nan") {
         let payload = rest[3..].strip_prefix(b"(").and_then(|inner| {
             let end = inner.iter().position(|byte| *byte == b')')?;
-            inner[..end].iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_').then_some(end + 2)
+            inner[..end]
+                .iter()
+                .all(|b| b.is_ascii_alphanumeric() || *b == b'_')
+                .then_some(end + 2)
         });
         return Some((f64::NAN.copysign(sign), signed + 3 + payload.unwrap_or(0)));
     }
@@ -115,10 +122,17 @@ fn exponent(text: &[u8], letter: u8) -> Option<(i32, usize)> {
     if length == 0 {
         return None;
     }
-    let number = text[1 + signed..1 + signed + length].iter().fold(0_i32, |number, digit| {
-        number.saturating_mul(10).saturating_add(i32::from(digit - b'0'))
-    });
-    Some((if text[1] == b'-' { -number } else { number }, 1 + signed + length))
+    let number = text[1 + signed..1 + signed + length]
+        .iter()
+        .fold(0_i32, |number, digit| {
+            number
+                .saturating_mul(10)
+                .saturating_add(i32::from(digit - b'0'))
+        });
+    Some((
+        if text[1] == b'-' { -number } else { number },
+        1 + signed + length,
+    ))
 }
 
 fn hexadecimal(text: &[u8]) -> Option<(f64, usize)> {

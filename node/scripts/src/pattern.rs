@@ -80,7 +80,9 @@ impl<'a> Matcher<'a> {
 
     /// The captures of the last match. Without any in the pattern, it is the whole match.
     pub(crate) fn captures(&self, start: usize, end: usize) -> Result<Vec<Capture>, PatternError> {
-        (0..self.level.max(1)).map(|index| self.capture(index, start, end)).collect()
+        (0..self.level.max(1))
+            .map(|index| self.capture(index, start, end))
+            .collect()
     }
 
     /// One capture of the last match.
@@ -197,7 +199,9 @@ impl<'a> Matcher<'a> {
 
     /// Whether the byte at `s` is of the item from `p` to `end`.
     fn single(&mut self, s: usize, p: usize, end: usize) -> Result<bool, PatternError> {
-        let Some(byte) = self.subject.get(s).copied() else { return Ok(false) };
+        let Some(byte) = self.subject.get(s).copied() else {
+            return Ok(false);
+        };
         self.step(1)?;
         match self.at(p) {
             b'.' => Ok(true),
@@ -330,8 +334,12 @@ impl<'a> Matcher<'a> {
     }
 
     fn end_capture(&mut self, s: usize, p: usize) -> Matched {
-        let open = (0..self.level).rev().find(|index| self.captures[*index].1 == Length::Unfinished);
-        let Some(open) = open else { return Err(Malformed("invalid pattern capture")) };
+        let open = (0..self.level)
+            .rev()
+            .find(|index| self.captures[*index].1 == Length::Unfinished);
+        let Some(open) = open else {
+            return Err(Malformed("invalid pattern capture"));
+        };
         self.captures[open].1 = Length::Bytes(s - self.captures[open].0);
         let matched = self.run(s, p)?;
         if matched.is_none() {
@@ -423,6 +431,9 @@ mod tests {
     #[test]
     fn a_pattern_of_many_items_does_not_use_up_the_stack() {
         let pattern = "a?".repeat(100_000);
-        assert_eq!(find(&"a".repeat(100_000), &pattern), Err(Malformed("pattern too complex")));
+        assert_eq!(
+            find(&"a".repeat(100_000), &pattern),
+            Err(Malformed("pattern too complex"))
+        );
     }
 }

@@ -3,14 +3,15 @@
 local lua, rust = ...
 local type, error, select, tostring = lua.type, lua.error, lua.select, lua.tostring
 local pcall, xpcall = lua.pcall, lua.xpcall
-local loadstring, getfenv, setfenv = lua.loadstring, lua.getfenv, lua.setfenv
+local loadstring = lua.loadstring
 local sort, concat, sub, byte = lua.sort, lua.concat, lua.sub, lua.byte
-local create, resume, wrap = lua.create, lua.resume, lua.wrap
-local next = lua.next
-local caught, check, charge, fail = rust.caught, rust.check, rust.charge, rust.fail
+local create, resume, next = lua.create, lua.resume, lua.next
+local caught, check, fail = rust.caught, rust.check, rust.fail
+local stopped = rust.stopped
 local step, gsub_plain, gsub_check = rust.step, rust.gsub, rust.gsub_check
 local gmatch_check, sort_plain, native = rust.gmatch_check, rust.sort_plain, rust.native
-local taint = rust.taint
+local load_check, loadstring_check = rust.load_check, rust.loadstring_check
+local create_check, resume_check = rust.create_check, rust.resume_check
 
 local out = {}
 
@@ -37,7 +38,11 @@ function out.pcall(...)
 end
 
 function out.xpcall(f, handler)
-  return xpcall(f, function(err) return handler(seen(err)) end)
+  return xpcall(f, function(err)
+    -- Lua calls a handler inside of the hook that stops the run, where no further hook counts.
+    if stopped() then return err end
+    return handler(seen(err))
+  end)
 end
 
 local function resumed(ok, ...)
@@ -46,36 +51,41 @@ local function resumed(ok, ...)
   return false, seen((...))
 end
 
+-- No coroutine runs after the run was stopped: it would have some instructions of its own.
 function out.create(f)
-  check()
+  create_check(f)
   return create(f)
 end
 
 function out.resume(...)
-  check()
+  resume_check((...))
   return resumed(resume(...))
 end
 
-function out.wrap(f)
+local function delivered(ok, ...)
+  if ok then return ... end
   check()
-  local run = wrap(f)
+  local err = ...
+  if type(err) == 'string' then fail(err) end
+  error(err, 0)
+end
+
+function out.wrap(f)
+  create_check(f)
+  local co = create(f)
   return function(...)
     check()
-    return run(...)
+    return delivered(resume(co, ...))
   end
 end
 
 -- Bytecode can break the state of Lua, so only text is loaded.
-function out.loadstring(text, name)
-  if type(text) == 'string' then
-    charge(#text)
-    if byte(text, 1) == 27 then text = ' ' .. text end
-  end
-  if name == nil then return loadstring(text) end
-  return loadstring(text, name)
+function out.loadstring(...)
+  return loadstring(loadstring_check(...))
 end
 
-function out.load(f, name)
+function out.load(...)
+  local f, name = load_check(...)
   local pieces = {}
   while true do
     local piece = f()
@@ -85,28 +95,13 @@ function out.load(f, name)
     end
     pieces[#pieces + 1] = piece
   end
-  return out.loadstring(concat(pieces), name or '=(load)')
-end
-
--- Levels count from the caller, which is one further away from here.
-function out.getfenv(f)
-  if f == nil then f = 1 end
-  if type(f) == 'number' and f >= 1 then f = f + 1 end
-  local env = getfenv(f)
-  return env
-end
-
-function out.setfenv(f, env)
-  -- A function that is kept for the next run may have another environment now.
-  taint()
-  if type(f) == 'number' and f >= 1 then f = f + 1 end
-  local result = setfenv(f, env)
-  return result
+  return loadstring(loadstring_check(concat(pieces), name))
 end
 
 -- Lua's sort compares in C, where no instruction counts. With a function of Lua, they do.
-function out.sort(t, compare)
-  if sort_plain(t, compare) then return end
+function out.sort(...)
+  if sort_plain(...) then return end
+  local t, compare = ...
   local less = compare
   if compare == nil then
     less = function(a, b) return a < b end
@@ -121,9 +116,9 @@ function out.sort(t, compare)
   error(err, 0)
 end
 
-function out.gmatch(s, p)
+function out.gmatch(...)
   local from = 1
-  s, p = gmatch_check(s, p)
+  local s, p = gmatch_check(...)
   local function continue(first, last, ...)
     if not first then return nil end
     from = last + 1
@@ -152,13 +147,14 @@ local function replaced(replacement, kind, s, first, last, ...)
   return first, last, value
 end
 
-function out.gsub(s, p, replacement, n)
+function out.gsub(...)
+  local _, _, replacement = ...
   local kind = type(replacement)
   if kind ~= 'function' and kind ~= 'table' then
-    local result, count = gsub_plain(s, p, replacement, n)
+    local result, count = gsub_plain(...)
     return result, count
   end
-  local subject, pattern, most, anchored = gsub_check(s, p, replacement, n)
+  local subject, pattern, most, anchored = gsub_check(...)
   local pieces, count, from, copied = {}, 0, 1, 1
   while count < most do
     local first, last, value =

@@ -58,33 +58,57 @@ pub(crate) fn argument(lua: &Lua, number: usize, text: impl fmt::Display) -> Err
     let (name, method) = lua
         .inspect_stack(function, |debug| {
             let names = debug.names();
-            (names.name.map(|name| name.into_owned()), names.name_what == Some("method"))
+            (
+                names.name.map(|name| name.into_owned()),
+                names.name_what == Some("method"),
+            )
         })
         .unwrap_or_default();
     let name = name.unwrap_or_else(|| "?".to_owned());
     match number.checked_sub(usize::from(method)) {
         Some(0) if method => message(lua, format_args!("calling '{name}' on bad self ({text})")),
-        Some(number) => message(lua, format_args!("bad argument #{number} to '{name}' ({text})")),
-        None => message(lua, format_args!("bad argument #{number} to '{name}' ({text})")),
+        Some(number) => message(
+            lua,
+            format_args!("bad argument #{number} to '{name}' ({text})"),
+        ),
+        None => message(
+            lua,
+            format_args!("bad argument #{number} to '{name}' ({text})"),
+        ),
+    }
+}
+
+/// The first level from `level` on that is neither of the prelude nor a mark of its tail calls.
+fn beyond_prelude(lua: &Lua, mut level: usize) -> usize {
+    let mut in_prelude = false;
+    loop {
+        let skip = lua.inspect_stack(level, |debug| match debug.source().source.as_deref() {
+            Some(PRELUDE) => {
+                in_prelude = true;
+                true
+            }
+            source => in_prelude && source == Some("=(tail call)"),
+        });
+        if skip != Some(true) {
+            return level;
+        }
+        level += 1;
     }
 }
 
 /// The first level of the stack that belongs to the script.
 fn user_level(lua: &Lua) -> usize {
-    let mut level = 1;
-    while lua.inspect_stack(level, |debug| debug.source().source.as_deref() == Some(PRELUDE))
-        == Some(true)
-    {
-        level += 1;
-    }
-    level
+    beyond_prelude(lua, 1)
 }
 
 /// `user_script:1: `, or nothing if the caller is no function of Lua.
 fn position(lua: &Lua) -> String {
     lua.inspect_stack(user_level(lua), |debug| {
         let line = debug.current_line().filter(|line| *line > 0)?;
-        Some(format!("{}:{line}: ", debug.source().short_src.as_deref().unwrap_or("?")))
+        Some(format!(
+            "{}:{line}: ",
+            debug.source().short_src.as_deref().unwrap_or("?")
+        ))
     })
     .flatten()
     .unwrap_or_default()
@@ -93,12 +117,7 @@ fn position(lua: &Lua) -> String {
 /// Where the error was raised that a handler of `xpcall` was called with.
 pub(crate) fn place(lua: &Lua) -> Option<Place> {
     let in_c = |level| lua.inspect_stack(level, |debug| debug.source().what == "C");
-    let mut level = if in_c(1)? { 2 } else { 1 };
-    while lua.inspect_stack(level, |debug| debug.source().source.as_deref() == Some(PRELUDE))
-        == Some(true)
-    {
-        level += 1;
-    }
+    let level = beyond_prelude(lua, if in_c(1)? { 2 } else { 1 });
     lua.inspect_stack(level, |debug| Place {
         source: debug.source().source.as_deref().unwrap_or("?").to_owned(),
         line: debug.current_line().map_or(-1, |line| line as i64),
@@ -107,7 +126,9 @@ pub(crate) fn place(lua: &Lua) -> Option<Place> {
 
 /// The error as a script may see it: never a userdata of mlua.
 pub(crate) fn caught(lua: &Lua, value: Value) -> Result<Value> {
-    let Value::Error(error) = value else { return Ok(value) };
+    let Value::Error(error) = value else {
+        return Ok(value);
+    };
     match cause(&error) {
         Cause::Raise(Raise::Message(text)) => Ok(Value::String(lua.create_string(text)?)),
         Cause::Raise(Raise::Reply(text)) => {
@@ -133,9 +154,12 @@ pub(crate) fn cause(error: &Error) -> Cause {
         Error::CallbackError { cause: inner, .. } => cause(inner),
         Error::MemoryError(_) => Cause::Other("not enough memory".to_owned()),
         Error::StackError => Cause::Other("stack overflow".to_owned()),
-        Error::RuntimeError(text) => {
-            Cause::Other(text.split("\nstack traceback:").next().unwrap_or_default().to_owned())
-        }
+        Error::RuntimeError(text) => Cause::Other(
+            text.split("\nstack traceback:")
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
+        ),
         error => match error.downcast_ref::<Raise>() {
             Some(raise) => Cause::Raise(raise.clone()),
             None => Cause::Other(error.to_string()),
@@ -171,15 +195,16 @@ impl<'lua> Args<'lua> {
     pub(crate) fn string(&self, number: usize) -> Result<mlua::LuaString> {
         match self.values.get(number - 1) {
             Some(Value::String(string)) => Ok(string.clone()),
-            Some(value @ (Value::Integer(_) | Value::Number(_))) => {
-                self.lua.create_string(crate::number::to_text(number_of(value).unwrap_or(0.0), 14))
-            }
+            Some(value @ (Value::Integer(_) | Value::Number(_))) => self
+                .lua
+                .create_string(crate::number::to_text(number_of(value).unwrap_or(0.0), 14)),
             _ => Err(self.wrong_type(number, "string")),
         }
     }
 
     pub(crate) fn number(&self, number: usize) -> Result<f64> {
-        self.maybe_number(number).ok_or_else(|| self.wrong_type(number, "number"))
+        self.maybe_number(number)
+            .ok_or_else(|| self.wrong_type(number, "number"))
     }
 
     /// The argument as a number, if it is one or a text of one.
@@ -209,7 +234,10 @@ impl<'lua> Args<'lua> {
     }
 
     pub(crate) fn truthy(&self, number: usize) -> bool {
-        !matches!(self.values.get(number - 1), None | Some(Value::Nil | Value::Boolean(false)))
+        !matches!(
+            self.values.get(number - 1),
+            None | Some(Value::Nil | Value::Boolean(false))
+        )
     }
 
     pub(crate) fn wrong(&self, number: usize, text: impl fmt::Display) -> Error {
@@ -218,7 +246,11 @@ impl<'lua> Args<'lua> {
 
     pub(crate) fn wrong_type(&self, number: usize, wanted: &str) -> Error {
         let found = self.values.get(number - 1).map_or("no value", type_name);
-        argument(self.lua, number, format_args!("{wanted} expected, got {found}"))
+        argument(
+            self.lua,
+            number,
+            format_args!("{wanted} expected, got {found}"),
+        )
     }
 }
 

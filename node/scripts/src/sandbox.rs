@@ -18,8 +18,17 @@ use crate::{api, bits, json, msgpack, sorting, strings, structs};
 
 /// What scripts get of Lua's global functions, besides those that are replaced.
 const FUNCTIONS: [&str; 11] = [
-    "assert", "error", "getmetatable", "ipairs", "next", "rawequal", "select", "tonumber",
-    "tostring", "type", "unpack",
+    "assert",
+    "error",
+    "getmetatable",
+    "ipairs",
+    "next",
+    "rawequal",
+    "select",
+    "tonumber",
+    "tostring",
+    "type",
+    "unpack",
 ];
 
 /// What the interpreter needs of a Lua state.
@@ -49,16 +58,34 @@ pub(crate) fn build(budget: &Rc<Budget>) -> Result<Sandbox> {
     let table: Table = original.raw_get("table")?;
     let coroutine: Table = original.raw_get("coroutine")?;
     let os = lua.create_table()?;
-    os.raw_set("clock", original.raw_get::<Table>("os")?.raw_get::<Value>("clock")?)?;
+    os.raw_set(
+        "clock",
+        original.raw_get::<Table>("os")?.raw_get::<Value>("clock")?,
+    )?;
     let redis = api::library(&lua, budget)?;
 
-    let mut fronts = Fronts { lua: &lua, budget, metamethods: None, list: lua.create_table()? };
+    let mut fronts = Fronts {
+        lua: &lua,
+        budget,
+        metamethods: None,
+        list: lua.create_table()?,
+    };
     let front = fronts.add(&globals)?;
-    let prelude = prelude(&lua, budget, &original, &globals, &redis, &front, &fronts.list)?;
-    fronts.metamethods =
-        Some((prelude.raw_get("readonly")?, prelude.raw_get("nonexistent")?));
+    let prelude = prelude(
+        &lua,
+        budget,
+        &original,
+        &globals,
+        &redis,
+        &front,
+        &fronts.list,
+    )?;
+    fronts.metamethods = Some((
+        prelude.raw_get("readonly")?,
+        prelude.raw_get("nonexistent")?,
+    ));
 
-    for name in ["pcall", "xpcall", "loadstring", "load", "getfenv", "setfenv"] {
+    for name in ["pcall", "xpcall", "loadstring", "load"] {
         globals.raw_set(name, prelude.raw_get::<Function>(name)?)?;
     }
     for name in ["create", "resume", "wrap"] {
@@ -97,7 +124,14 @@ pub(crate) fn build(budget: &Rc<Budget>) -> Result<Sandbox> {
     globals.raw_set("_G", &front)?;
     fronts.protect(&front, &globals)?;
     fronts.protect_globals(&globals)?;
-    protect_strings(&lua)?;
+    // The metatable of strings leads to the real table, so scripts see another one.
+    if let Some(meta) = lua.type_metatable::<mlua::LuaString>() {
+        let shown = lua.create_table()?;
+        shown.raw_set("__index", globals.raw_get::<Table>("string")?)?;
+        let front = fronts.add(&shown)?;
+        fronts.protect(&front, &shown)?;
+        meta.raw_set("__metatable", front)?;
+    }
     lua.set_globals(front)?;
 
     budget.watch(&lua)?;
@@ -121,14 +155,20 @@ impl Fronts<'_> {
     fn add(&self, real: &Table) -> Result<Table> {
         let front = self.lua.create_table()?;
         self.list.raw_push(&front)?;
-        self.budget.fronts.borrow_mut().push((front.clone(), real.clone()));
+        self.budget
+            .fronts
+            .borrow_mut()
+            .push((front.clone(), real.clone()));
         Ok(front)
     }
 
     fn protect(&self, front: &Table, real: &Table) -> Result<()> {
         let meta = self.lua.create_table()?;
         meta.raw_set("__index", real)?;
-        meta.raw_set("__newindex", self.metamethods.as_ref().map(|(readonly, _)| readonly))?;
+        meta.raw_set(
+            "__newindex",
+            self.metamethods.as_ref().map(|(readonly, _)| readonly),
+        )?;
         meta.raw_set("__metatable", false)?;
         front.set_metatable(Some(meta))
     }
@@ -136,16 +176,13 @@ impl Fronts<'_> {
     /// Refuses to read a global that does not exist.
     fn protect_globals(&self, globals: &Table) -> Result<()> {
         let meta = self.lua.create_table()?;
-        meta.raw_set("__index", self.metamethods.as_ref().map(|(_, nonexistent)| nonexistent))?;
+        meta.raw_set(
+            "__index",
+            self.metamethods
+                .as_ref()
+                .map(|(_, nonexistent)| nonexistent),
+        )?;
         globals.set_metatable(Some(meta))
-    }
-}
-
-/// Hides the metatable of strings, whose `__index` is a real table.
-fn protect_strings(lua: &Lua) -> Result<()> {
-    match lua.type_metatable::<mlua::LuaString>() {
-        Some(meta) => meta.raw_set("__metatable", false),
-        None => Ok(()),
     }
 }
 
@@ -161,8 +198,14 @@ fn prelude(
 ) -> Result<Table> {
     let of_lua = lua.create_table()?;
     for name in [
-        "type", "error", "select", "tostring", "pcall", "xpcall", "loadstring", "getfenv",
-        "setfenv", "next",
+        "type",
+        "error",
+        "select",
+        "tostring",
+        "pcall",
+        "xpcall",
+        "loadstring",
+        "next",
     ] {
         of_lua.raw_set(name, original.raw_get::<Function>(name)?)?;
     }
@@ -180,10 +223,13 @@ fn prelude(
     of_rust.raw_set("rawget", original.raw_get::<Function>("rawget")?)?;
     of_rust.raw_set("caught", lua.create_function(raise::caught)?)?;
     let shared = Rc::clone(budget);
-    of_rust.raw_set("check", lua.create_function(move |lua, ()| shared.charge(lua, 0))?)?;
+    of_rust.raw_set(
+        "check",
+        lua.create_function(move |lua, ()| shared.charge(lua, 0))?,
+    )?;
     let shared = Rc::clone(budget);
-    let charge = move |lua: &Lua, bytes: usize| shared.charge_bytes(lua, bytes.saturating_mul(8));
-    of_rust.raw_set("charge", lua.create_function(charge)?)?;
+    let stopped = move |_: &Lua, ()| Ok(shared.stopped().is_some());
+    of_rust.raw_set("stopped", lua.create_function(stopped)?)?;
     let fail = |lua: &Lua, text: String| Err::<(), _>(raise::message(lua, text));
     of_rust.raw_set("fail", lua.create_function(fail)?)?;
     let shared = Rc::clone(budget);
@@ -191,17 +237,19 @@ fn prelude(
     of_rust.raw_set("sort_plain", lua.create_function(sort)?)?;
     let native = |_: &Lua, function: Function| Ok(function.info().what == "C");
     of_rust.raw_set("native", lua.create_function(native)?)?;
-    of_rust.raw_set("unplaced", lua.create_function(|_, text: String| Ok(unplaced(&text)))?)?;
+    of_rust.raw_set(
+        "unplaced",
+        lua.create_function(|_, text: String| Ok(unplaced(&text)))?,
+    )?;
+    checks(lua, budget, &of_rust)?;
     let shared = Rc::clone(budget);
-    of_rust.raw_set("taint", lua.create_function(move |_, ()| {
-        shared.tainted.set(true);
-        Ok(())
-    })?)?;
-    let shared = Rc::clone(budget);
-    of_rust.raw_set("handler", lua.create_function(move |lua, error: Value| {
-        *shared.error.borrow_mut() = Some((error, raise::place(lua)));
-        Ok(())
-    })?)?;
+    of_rust.raw_set(
+        "handler",
+        lua.create_function(move |lua, error: Value| {
+            *shared.error.borrow_mut() = Some((error, raise::place(lua)));
+            Ok(())
+        })?,
+    )?;
     of_rust.raw_set("fronts", fronts)?;
     of_rust.raw_set("globals", globals)?;
     of_rust.raw_set("api", redis)?;
@@ -211,9 +259,65 @@ fn prelude(
         .call((of_lua, of_rust))
 }
 
+/// Checks of arguments for functions of the prelude.
+fn checks(lua: &Lua, budget: &Rc<Budget>, table: &Table) -> Result<()> {
+    let shared = Rc::clone(budget);
+    let loadstring = move |lua: &Lua, args: MultiValue| {
+        let args = Args::new(lua, args);
+        let text = args.string(1)?;
+        let name = if args.value(2).is_nil() {
+            text.clone()
+        } else {
+            args.string(2)?
+        };
+        shared.charge_bytes(lua, text.as_bytes().len() * 8)?;
+        if text.as_bytes().first() == Some(&0x1b) {
+            // Bytecode is read as text, which fails as in Redis.
+            let text = [b" ".as_slice(), &text.as_bytes()].concat();
+            return Ok((lua.create_string(text)?, name));
+        }
+        Ok((text, name))
+    };
+    table.raw_set("loadstring_check", lua.create_function(loadstring)?)?;
+    let load = |lua: &Lua, args: MultiValue| {
+        let args = Args::new(lua, args);
+        let Value::Function(function) = args.value(1) else {
+            return Err(args.wrong_type(1, "function"));
+        };
+        let name = match args.value(2) {
+            Value::Nil => lua.create_string("=(load)")?,
+            _ => args.string(2)?,
+        };
+        Ok((function, name))
+    };
+    table.raw_set("load_check", lua.create_function(load)?)?;
+    let shared = Rc::clone(budget);
+    let create = move |lua: &Lua, args: MultiValue| {
+        shared.charge(lua, 10)?;
+        let args = Args::new(lua, args);
+        match args.value(1) {
+            Value::Function(function) if function.info().what != "C" => Ok(()),
+            _ => Err(args.wrong(1, "Lua function expected")),
+        }
+    };
+    table.raw_set("create_check", lua.create_function(create)?)?;
+    let shared = Rc::clone(budget);
+    let resume = move |lua: &Lua, args: MultiValue| {
+        shared.charge(lua, 1)?;
+        let args = Args::new(lua, args);
+        match args.value(1) {
+            Value::Thread(_) => Ok(()),
+            _ => Err(args.wrong(1, "coroutine expected")),
+        }
+    };
+    table.raw_set("resume_check", lua.create_function(resume)?)
+}
+
 /// A message without the place in the prelude where Lua says that it was raised.
 fn unplaced(text: &str) -> String {
-    let rest = text.strip_prefix(&raise::PRELUDE[1..]).and_then(|rest| rest.strip_prefix(':'));
+    let rest = text
+        .strip_prefix(&raise::PRELUDE[1..])
+        .and_then(|rest| rest.strip_prefix(':'));
     match rest.and_then(|rest| rest.split_once(": ")) {
         Some((line, message)) if line.bytes().all(|byte| byte.is_ascii_digit()) => {
             message.to_owned()
@@ -249,7 +353,9 @@ fn protections(lua: &Lua, budget: &Rc<Budget>, globals: &Table) -> Result<()> {
         if args.len() < 2 {
             return Err(args.wrong(2, "value expected"));
         }
-        real(&shared, &table).unwrap_or(table).raw_get::<Value>(args.value(2))
+        real(&shared, &table)
+            .unwrap_or(table)
+            .raw_get::<Value>(args.value(2))
     };
     globals.raw_set("rawget", lua.create_function(rawget)?)?;
     let shared = Rc::clone(budget);
@@ -324,7 +430,9 @@ fn protections(lua: &Lua, budget: &Rc<Budget>, globals: &Table) -> Result<()> {
 fn real(budget: &Budget, table: &Table) -> Option<Table> {
     let pointer = table.to_pointer();
     let fronts = budget.fronts.borrow();
-    let (_, real) = fronts.iter().find(|(front, _)| front.to_pointer() == pointer)?;
+    let (_, real) = fronts
+        .iter()
+        .find(|(front, _)| front.to_pointer() == pointer)?;
     Some(real.clone())
 }
 

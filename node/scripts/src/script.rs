@@ -7,7 +7,11 @@ use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 /// takes.
 pub fn sha1_hex(body: impl AsRef<[u8]>) -> String {
     let digest = digest(&SHA1_FOR_LEGACY_USE_ONLY, body.as_ref());
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    digest
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// A script's text with its digest and its flags. It need not compile.
@@ -26,7 +30,12 @@ impl Script {
     pub fn parse(body: impl Into<Bytes>) -> Result<Script, String> {
         let body = body.into();
         let (flags, code_at) = Flags::parse(&body)?;
-        Ok(Script { sha1: sha1_hex(&body), body, code_at, flags })
+        Ok(Script {
+            sha1: sha1_hex(&body),
+            body,
+            code_at,
+            flags,
+        })
     }
 
     /// The digest: 40 lower-case hexadecimal digits.
@@ -84,15 +93,22 @@ impl Flags {
         if engine != "#!lua" {
             return Err(format!("ERR Unexpected engine in script shebang: {engine}"));
         }
-        let mut flags = Flags { declared: true, ..Flags::default() };
+        let mut flags = Flags {
+            declared: true,
+            ..Flags::default()
+        };
         for part in parts {
             let Some(names) = part.strip_prefix("flags=") else {
                 return Err(format!("ERR Unknown lua shebang option: {part}"));
             };
-            for name in names.split(',').filter(|name| !names.is_empty() || !name.is_empty()) {
-                *flags.named(name).ok_or_else(|| {
-                    format!("ERR Unexpected flag in script shebang: {name}")
-                })? = true;
+            for name in names
+                .split(',')
+                .filter(|name| !names.is_empty() || !name.is_empty())
+            {
+                *flags
+                    .named(name)
+                    .ok_or_else(|| format!("ERR Unexpected flag in script shebang: {name}"))? =
+                    true;
             }
         }
         Ok((flags, end))
@@ -117,7 +133,10 @@ mod tests {
     #[test]
     fn a_digest_is_the_one_of_redis() {
         assert_eq!(sha1_hex(""), "da39a3ee5e6b4b0d3255bfef95601890afd80709");
-        assert_eq!(Script::parse("return 1").unwrap().sha1(), sha1_hex("return 1"));
+        assert_eq!(
+            Script::parse("return 1").unwrap().sha1(),
+            sha1_hex("return 1")
+        );
     }
 
     #[test]
@@ -133,15 +152,26 @@ mod tests {
         assert!(script.flags().declared && script.flags().no_writes && script.flags().allow_oom);
         assert!(!script.flags().allow_stale);
         assert_eq!(script.code(), b"\nreturn 1");
-        assert!(Script::parse("#!lua flags=\nreturn 1").unwrap().flags().declared);
+        assert!(
+            Script::parse("#!lua flags=\nreturn 1")
+                .unwrap()
+                .flags()
+                .declared
+        );
     }
 
     #[test]
     fn a_wrong_first_line_is_refused() {
         let error = |body: &'static str| Script::parse(body).unwrap_err();
         assert_eq!(error("#!lua"), "ERR Invalid script shebang");
-        assert_eq!(error("#!x\n"), "ERR Unexpected engine in script shebang: #!x");
+        assert_eq!(
+            error("#!x\n"),
+            "ERR Unexpected engine in script shebang: #!x"
+        );
         assert_eq!(error("#!lua x=1\n"), "ERR Unknown lua shebang option: x=1");
-        assert_eq!(error("#!lua flags=a\n"), "ERR Unexpected flag in script shebang: a");
+        assert_eq!(
+            error("#!lua flags=a\n"),
+            "ERR Unexpected flag in script shebang: a"
+        );
     }
 }

@@ -51,7 +51,9 @@ pub(crate) fn sort(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<bool>
 fn numbers(lua: &Lua, table: &Table, length: usize) -> Result<bool> {
     let mut numbers = Vec::with_capacity(length.min(1 << 16));
     for index in 1..=length {
-        let Element::Number(number) = table.raw_get(index)? else { return Ok(false) };
+        let Element::Number(number) = table.raw_get(index)? else {
+            return Ok(false);
+        };
         numbers.push(number);
     }
     numbers.sort_by(f64::total_cmp);
@@ -65,7 +67,9 @@ fn numbers(lua: &Lua, table: &Table, length: usize) -> Result<bool> {
 fn strings(lua: &Lua, budget: &Budget, table: &Table, length: usize) -> Result<bool> {
     let (mut strings, mut size) = (Vec::with_capacity(length.min(1 << 16)), 0);
     for index in 1..=length {
-        let Element::String(string) = table.raw_get(index)? else { return Ok(false) };
+        let Element::String(string) = table.raw_get(index)? else {
+            return Ok(false);
+        };
         size += string.len();
         if size > budget.bytes_max() {
             return Err(raise::memory());

@@ -53,7 +53,11 @@ pub(crate) fn find(lua: &Lua, budget: &Budget, args: MultiValue, find: bool) -> 
     let Some((start, end)) = search.next(from, usize::from(anchored), anchored)? else {
         return Ok(nil());
     };
-    let mut results = if find { two(start + 1, end) } else { MultiValue::new() };
+    let mut results = if find {
+        two(start + 1, end)
+    } else {
+        MultiValue::new()
+    };
     if !find || search.matcher.has_captures() {
         search.push_captures(&mut results, start, end)?;
     }
@@ -103,7 +107,10 @@ pub(crate) fn gmatch_check(lua: &Lua, args: MultiValue) -> Result<(LuaString, Lu
 pub(crate) fn gsub(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<(LuaString, i64)> {
     let args = Args::new(lua, args);
     let (string, pattern) = (args.string(1)?, args.string(2)?);
-    if !matches!(args.value(3), Value::String(_) | Value::Integer(_) | Value::Number(_)) {
+    if !matches!(
+        args.value(3),
+        Value::String(_) | Value::Integer(_) | Value::Number(_)
+    ) {
         return Err(args.wrong(3, "string/function/table expected"));
     }
     let replacement = args.string(3)?;
@@ -116,7 +123,9 @@ pub(crate) fn gsub(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<(LuaS
     let mut search = Search::new(lua, budget, &subject, &pattern);
     let (mut out, mut at, mut count) = (Vec::new(), 0, 0);
     while count < most {
-        let Some((start, end)) = search.next(at, usize::from(anchored), anchored)? else { break };
+        let Some((start, end)) = search.next(at, usize::from(anchored), anchored)? else {
+            break;
+        };
         count += 1;
         out.extend_from_slice(&subject[at..start]);
         search.replace(&mut out, &replacement, start, end)?;
@@ -153,7 +162,12 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(lua: &'a Lua, budget: &'a Budget, subject: &'a [u8], pattern: &'a [u8]) -> Self {
         let steps = budget.left().saturating_mul(STEPS);
-        Search { lua, budget, subject, matcher: Matcher::new(subject, pattern, steps) }
+        Search {
+            lua,
+            budget,
+            subject,
+            matcher: Matcher::new(subject, pattern, steps),
+        }
     }
 
     /// The first match that begins at `from` or behind it.
@@ -166,7 +180,10 @@ impl<'a> Search<'a> {
         let before = self.matcher.steps_left();
         let mut found = Ok(None);
         for start in from..=self.subject.len() {
-            found = self.matcher.match_at(start, pattern_at).map(|end| end.map(|end| (start, end)));
+            found = self
+                .matcher
+                .match_at(start, pattern_at)
+                .map(|end| end.map(|end| (start, end)));
             if anchored || !matches!(found, Ok(None)) {
                 break;
             }
@@ -175,7 +192,8 @@ impl<'a> Search<'a> {
         match found {
             Err(PatternError::Exhausted) => {
                 // The budget cannot pay for one instruction more than it has.
-                self.budget.charge(self.lua, self.budget.left().saturating_add(1))?;
+                self.budget
+                    .charge(self.lua, self.budget.left().saturating_add(1))?;
                 Ok(None)
             }
             found => {
@@ -193,7 +211,11 @@ impl<'a> Search<'a> {
     }
 
     fn push_captures(&self, results: &mut MultiValue, start: usize, end: usize) -> Result<()> {
-        for capture in self.matcher.captures(start, end).map_err(|error| self.error(error))? {
+        for capture in self
+            .matcher
+            .captures(start, end)
+            .map_err(|error| self.error(error))?
+        {
             results.push_back(match capture {
                 Capture::Bytes(range) => {
                     Value::String(self.lua.create_string(&self.subject[range])?)
@@ -225,7 +247,9 @@ impl<'a> Search<'a> {
                     let capture = self.matcher.capture(index, start, end);
                     match capture.map_err(|error| self.error(error))? {
                         Capture::Bytes(range) => out.extend_from_slice(&self.subject[range]),
-                        Capture::Place(place) => out.extend_from_slice(place.to_string().as_bytes()),
+                        Capture::Place(place) => {
+                            out.extend_from_slice(place.to_string().as_bytes())
+                        }
                     }
                 }
                 // Lua reads the zero byte behind a string that ends with `%`.
@@ -241,12 +265,19 @@ impl<'a> Search<'a> {
 
 /// Whether a pattern has no special byte before its first zero byte.
 fn is_plain(pattern: &[u8]) -> bool {
-    let end = pattern.iter().position(|byte| *byte == 0).unwrap_or(pattern.len());
-    !pattern[..end].iter().any(|byte| b"^$*+?.([%-".contains(byte))
+    let end = pattern
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(pattern.len());
+    !pattern[..end]
+        .iter()
+        .any(|byte| b"^$*+?.([%-".contains(byte))
 }
 
 fn find_bytes(lua: &Lua, budget: &Budget, subject: &[u8], wanted: &[u8]) -> Result<Option<usize>> {
-    let Some(first) = wanted.first() else { return Ok(Some(0)) };
+    let Some(first) = wanted.first() else {
+        return Ok(Some(0));
+    };
     let mut from = 0;
     while let Some(at) = subject[from..].iter().position(|byte| byte == first) {
         let at = from + at;
@@ -264,7 +295,9 @@ fn find_bytes(lua: &Lua, budget: &Budget, subject: &[u8], wanted: &[u8]) -> Resu
 }
 
 fn two(first: usize, second: usize) -> MultiValue {
-    [Value::Integer(first as i64), Value::Integer(second as i64)].into_iter().collect()
+    [Value::Integer(first as i64), Value::Integer(second as i64)]
+        .into_iter()
+        .collect()
 }
 
 fn nil() -> MultiValue {
@@ -275,15 +308,30 @@ fn nil() -> MultiValue {
 pub(crate) fn functions(lua: &Lua, budget: &Rc<Budget>) -> Result<mlua::Table> {
     let table = lua.create_table()?;
     let shared = Rc::clone(budget);
-    table.raw_set("rep", lua.create_function(move |lua, args| rep(lua, &shared, args))?)?;
+    table.raw_set(
+        "rep",
+        lua.create_function(move |lua, args| rep(lua, &shared, args))?,
+    )?;
     let shared = Rc::clone(budget);
-    table.raw_set("find", lua.create_function(move |lua, args| find(lua, &shared, args, true))?)?;
+    table.raw_set(
+        "find",
+        lua.create_function(move |lua, args| find(lua, &shared, args, true))?,
+    )?;
     let shared = Rc::clone(budget);
-    table.raw_set("match", lua.create_function(move |lua, args| find(lua, &shared, args, false))?)?;
+    table.raw_set(
+        "match",
+        lua.create_function(move |lua, args| find(lua, &shared, args, false))?,
+    )?;
     let shared = Rc::clone(budget);
-    table.raw_set("step", lua.create_function(move |lua, args| step(lua, &shared, args))?)?;
+    table.raw_set(
+        "step",
+        lua.create_function(move |lua, args| step(lua, &shared, args))?,
+    )?;
     let shared = Rc::clone(budget);
-    table.raw_set("gsub", lua.create_function(move |lua, args| gsub(lua, &shared, args))?)?;
+    table.raw_set(
+        "gsub",
+        lua.create_function(move |lua, args| gsub(lua, &shared, args))?,
+    )?;
     table.raw_set("gsub_check", lua.create_function(gsub_check)?)?;
     table.raw_set("gmatch_check", lua.create_function(gmatch_check)?)?;
     Ok(table)

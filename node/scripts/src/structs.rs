@@ -22,11 +22,20 @@ const RESULTS_MAX: usize = 7_900;
 pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
     let table = lua.create_table()?;
     let shared = Rc::clone(budget);
-    table.raw_set("pack", lua.create_function(move |lua, args| pack(lua, &shared, args))?)?;
+    table.raw_set(
+        "pack",
+        lua.create_function(move |lua, args| pack(lua, &shared, args))?,
+    )?;
     let shared = Rc::clone(budget);
-    table.raw_set("unpack", lua.create_function(move |lua, args| unpack(lua, &shared, args))?)?;
+    table.raw_set(
+        "unpack",
+        lua.create_function(move |lua, args| unpack(lua, &shared, args))?,
+    )?;
     let shared = Rc::clone(budget);
-    table.raw_set("size", lua.create_function(move |lua, args| size(lua, &shared, args))?)?;
+    table.raw_set(
+        "size",
+        lua.create_function(move |lua, args| size(lua, &shared, args))?,
+    )?;
     Ok(table)
 }
 
@@ -42,13 +51,24 @@ struct Format<'a> {
 impl<'a> Format<'a> {
     fn new(lua: &'a Lua, bytes: &'a [u8]) -> Format<'a> {
         // As in C, a zero byte ends the format.
-        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-        Format { lua, bytes: &bytes[..end], at: 0, big: false, align: 1 }
+        let end = bytes
+            .iter()
+            .position(|byte| *byte == 0)
+            .unwrap_or(bytes.len());
+        Format {
+            lua,
+            bytes: &bytes[..end],
+            at: 0,
+            big: false,
+            align: 1,
+        }
     }
 
     /// The next option, the size of its element, and the zero bytes before it.
     fn next(&mut self, position: usize) -> Result<Option<(u8, usize, usize)>> {
-        let Some(option) = self.bytes.get(self.at).copied() else { return Ok(None) };
+        let Some(option) = self.bytes.get(self.at).copied() else {
+            return Ok(None);
+        };
         self.at += 1;
         let size = match option {
             b'B' | b'b' | b'x' => 1,
@@ -61,16 +81,18 @@ impl<'a> Format<'a> {
                 if size > INTEGER_MAX {
                     return Err(raise::message(
                         self.lua,
-                        format_args!(
-                            "integral size {size} is larger than limit of {INTEGER_MAX}"
-                        ),
+                        format_args!("integral size {size} is larger than limit of {INTEGER_MAX}"),
                     ));
                 }
                 size
             }
             _ => 0,
         };
-        let align = if size == 0 || option == b'c' { 1 } else { size.min(self.align) };
+        let align = if size == 0 || option == b'c' {
+            1
+        } else {
+            size.min(self.align)
+        };
         // Sizes that are no power of two align as in Redis: by their lowest bits.
         let padding = align.wrapping_sub(position & (align - 1)) & (align - 1);
         Ok(Some((option, size, padding)))
@@ -120,7 +142,11 @@ impl<'a> Format<'a> {
     }
 }
 
-fn pack(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<mlua::LuaString> {
+fn pack(lua: &Lua, budget: &Budget, mut args: MultiValue) -> Result<mlua::LuaString> {
+    if !args.is_empty() {
+        // Redis has a nil behind the arguments, which its errors name.
+        args.push_back(Value::Nil);
+    }
     let args = Args::new(lua, args);
     let format = args.string(1)?;
     let bytes = format.as_bytes();
@@ -133,7 +159,11 @@ fn pack(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<mlua::LuaString>
             b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
                 let number = args.number(next)?;
                 next += 1;
-                let number = if number < 0.0 { number as i64 as u64 } else { number as u64 };
+                let number = if number < 0.0 {
+                    number as i64 as u64
+                } else {
+                    number as u64
+                };
                 let mut bytes = [0; INTEGER_MAX];
                 bytes[..8].copy_from_slice(&number.to_le_bytes());
                 push_ordered(&mut out, &bytes[..size], format.big);
@@ -268,7 +298,11 @@ fn integer(bytes: &[u8], big: bool, option: u8) -> f64 {
     }
     let unused = 64_u32.saturating_sub(bytes.len() as u32 * 8);
     // No bytes have no sign, and a shift by all bits would overflow.
-    if unused >= 64 { 0.0 } else { (((number << unused) as i64) >> unused) as f64 }
+    if unused >= 64 {
+        0.0
+    } else {
+        (((number << unused) as i64) >> unused) as f64
+    }
 }
 
 fn size(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<i64> {

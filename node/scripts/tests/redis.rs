@@ -36,7 +36,10 @@ impl Drop for Server {
 
 impl Server {
     fn start() -> Option<Server> {
-        let version = Command::new("redis-server").arg("--version").output().ok()?;
+        let version = Command::new("redis-server")
+            .arg("--version")
+            .output()
+            .ok()?;
         let version = String::from_utf8_lossy(&version.stdout).into_owned();
         if !version.contains("v=7.0.") {
             eprintln!("NOT COMPARED: this needs redis-server 7.0, not {version}");
@@ -45,7 +48,15 @@ impl Server {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("redis.sock");
         let process = Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+            .args([
+                "--port",
+                "0",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--unixsocket",
+            ])
             .arg(&socket)
             .arg("--dir")
             .arg(directory.path())
@@ -53,7 +64,11 @@ impl Server {
             .spawn()
             .ok()?;
         let stream = connect(&socket);
-        let mut server = Server { process, stream, _directory: directory };
+        let mut server = Server {
+            process,
+            stream,
+            _directory: directory,
+        };
         server.call(&["HELLO", "3"]);
         Some(server)
     }
@@ -70,7 +85,8 @@ impl Server {
     fn read(&mut self) -> Reply {
         let mut line = Vec::new();
         self.stream.read_until(b'\n', &mut line).unwrap();
-        let line = String::from_utf8_lossy(line.trim_ascii_end()).into_owned();
+        let line = line.strip_suffix(b"\r\n").expect("a whole line");
+        let line = String::from_utf8_lossy(line).into_owned();
         let (kind, rest) = line.split_at(1);
         let many = |server: &mut Server, count: usize| -> Vec<Reply> {
             (0..count).map(|_| server.read()).collect()
@@ -97,7 +113,10 @@ impl Server {
                     return Reply::Bulk(bytes.into());
                 }
                 let format = String::from_utf8_lossy(&bytes[..3]).into_owned();
-                Reply::Verbatim { format, text: bytes.split_off(4).into() }
+                Reply::Verbatim {
+                    format,
+                    text: bytes.split_off(4).into(),
+                }
             }
             _ => panic!("no reply: {line}"),
         }
@@ -109,7 +128,9 @@ fn connect(socket: &Path) -> BufReader<UnixStream> {
     loop {
         match UnixStream::connect(socket) {
             Ok(stream) => {
-                stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+                stream
+                    .set_read_timeout(Some(Duration::from_secs(60)))
+                    .unwrap();
                 return BufReader::new(stream);
             }
             Err(error) if Instant::now() > patience => panic!("redis-server: {error}"),
@@ -126,11 +147,14 @@ fn scripts_answer_as_in_redis() {
     };
     let mut interpreter = Interpreter::new();
     let (mut compared, mut differences) = (0, Vec::new());
-    for line in SCRIPTS.iter().flat_map(|file| file.lines()).filter(|line| !line.is_empty()) {
+    for line in SCRIPTS
+        .iter()
+        .flat_map(|file| file.lines())
+        .filter(|line| !line.is_empty())
+    {
         let body = line.replace('␤', "\n");
         let body = body.as_str();
         server.call(&["FLUSHALL"]);
-        eprintln!("{line}");
         let theirs = server.call(&["EVAL", body, "2", "k1", "k2", "a1", "2", "3.5", "", "x y"]);
         let args = ["a1", "2", "3.5", "", "x y"];
         let ours = run_with(&mut interpreter, body, &args, &Limits::default());
@@ -142,5 +166,9 @@ fn scripts_answer_as_in_redis() {
     }
     assert!(compared > 300, "only {compared} scripts were compared");
     let count = differences.len();
-    assert!(count == 0, "{count} of {compared} differ:\n{}", differences.join("\n"));
+    assert!(
+        count == 0,
+        "{count} of {compared} differ:\n{}",
+        differences.join("\n")
+    );
 }

@@ -10,10 +10,20 @@ use crate::raise;
 /// Decodes one value, which must be the whole text.
 pub(super) fn decode(lua: &Lua, budget: &Budget, config: JsonConfig, text: &[u8]) -> Result<Value> {
     if let [0, _, ..] | [_, 0, ..] = text {
-        return Err(raise::message(lua, "JSON parser does not support UTF-16 or UTF-32"));
+        return Err(raise::message(
+            lua,
+            "JSON parser does not support UTF-16 or UTF-32",
+        ));
     }
     budget.charge_bytes(lua, text.len())?;
-    let mut decoder = Decoder { lua, budget, config, text, at: 0, depth: 0 };
+    let mut decoder = Decoder {
+        lua,
+        budget,
+        config,
+        text,
+        at: 0,
+        depth: 0,
+    };
     let first = decoder.token();
     let value = decoder.value(first)?;
     match decoder.token() {

@@ -14,7 +14,13 @@ pub(super) fn encode(
     config: JsonConfig,
     value: &Value,
 ) -> Result<LuaString> {
-    let mut encoder = Encoder { lua, budget, config, out: Vec::new(), charged: 0 };
+    let mut encoder = Encoder {
+        lua,
+        budget,
+        config,
+        out: Vec::new(),
+        charged: 0,
+    };
     encoder.value(value, 0)?;
     lua.create_string(&encoder.out)
 }
@@ -38,7 +44,8 @@ impl Encoder<'_> {
         if self.out.len() > self.budget.bytes_max() {
             return Err(raise::memory());
         }
-        self.budget.charge_bytes(self.lua, self.out.len() - self.charged)?;
+        self.budget
+            .charge_bytes(self.lua, self.out.len() - self.charged)?;
         self.charged = self.out.len();
         Ok(())
     }
@@ -70,7 +77,8 @@ impl Encoder<'_> {
                 0x0c => self.out.extend_from_slice(b"\\f"),
                 b'\r' => self.out.extend_from_slice(b"\\r"),
                 0..=0x1f | 0x7f => {
-                    self.out.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
+                    self.out
+                        .extend_from_slice(format!("\\u{byte:04x}").as_bytes());
                 }
                 byte => self.out.push(*byte),
             }
@@ -125,7 +133,12 @@ impl Encoder<'_> {
         }
         end?;
         self.budget.charge(self.lua, items as u64)?;
-        let JsonConfig { sparse_ratio, sparse_safe, sparse_convert, .. } = self.config;
+        let JsonConfig {
+            sparse_ratio,
+            sparse_safe,
+            sparse_convert,
+            ..
+        } = self.config;
         let sparse = sparse_ratio > 0
             && highest > items.saturating_mul(sparse_ratio)
             && highest > sparse_safe;
@@ -150,7 +163,9 @@ impl Encoder<'_> {
     fn object(&mut self, table: &Table, depth: i32) -> Result<()> {
         self.out.push(b'{');
         let mut first = true;
-        table.for_each(|key: Value, value: Value| {
+        // Not `for_each`, which nests calls of C: Lua allows 200 of them.
+        for pair in table.pairs::<Value, Value>() {
+            let (key, value) = pair?;
             if !first {
                 self.out.push(b',');
             }
@@ -165,8 +180,8 @@ impl Encoder<'_> {
                 _ => return Err(self.error(&key, "table key must be a number or string")),
             }
             self.out.push(b':');
-            self.value(&value, depth)
-        })?;
+            self.value(&value, depth)?;
+        }
         self.out.push(b'}');
         Ok(())
     }

@@ -16,10 +16,10 @@ enum Stored {
 
 /// A keyspace for tests.
 #[derive(Default)]
-pub struct Store {
+pub(crate) struct Store {
     keys: BTreeMap<Bytes, Stored>,
     /// Commands that were called.
-    pub calls: usize,
+    pub(crate) calls: usize,
 }
 
 fn error(text: &str) -> Reply {
@@ -40,7 +40,8 @@ impl Store {
         let sum = integer(&value)?
             .checked_add(by)
             .ok_or_else(|| error("ERR increment or decrement would overflow"))?;
-        self.keys.insert(key.clone(), Stored::String(Bytes::from(sum.to_string())));
+        self.keys
+            .insert(key.clone(), Stored::String(Bytes::from(sum.to_string())));
         Ok(Reply::Int(sum))
     }
 
@@ -64,7 +65,8 @@ impl Store {
         Ok(match name.as_str() {
             "get" => bulk(self.string(&args[1])?),
             "set" => {
-                self.keys.insert(args[1].clone(), Stored::String(args[2].clone()));
+                self.keys
+                    .insert(args[1].clone(), Stored::String(args[2].clone()));
                 Reply::ok()
             }
             "incr" => return self.increment(&args[1], 1),
@@ -74,7 +76,9 @@ impl Store {
                 Reply::Int(i64::from(self.keys.contains_key(&args[1])))
             }
             "del" => {
-                let removed = args[1..].iter().filter(|key| self.keys.remove(*key).is_some());
+                let removed = args[1..]
+                    .iter()
+                    .filter(|key| self.keys.remove(*key).is_some());
                 Reply::Int(removed.count() as i64)
             }
             "exists" => {
@@ -82,7 +86,10 @@ impl Store {
                 Reply::Int(found.count() as i64)
             }
             "mget" => Reply::Array(
-                args[1..].iter().map(|key| bulk(self.string(key).unwrap_or(None))).collect(),
+                args[1..]
+                    .iter()
+                    .map(|key| bulk(self.string(key).unwrap_or(None)))
+                    .collect(),
             ),
             "type" => Reply::Status(
                 match self.keys.get(&args[1]) {
@@ -98,8 +105,7 @@ impl Store {
                     return Err(error("ERR wrong number of arguments for 'hset' command"));
                 }
                 let stored = self.keys.entry(args[1].clone());
-                let Stored::Hash(hash) =
-                    stored.or_insert_with(|| Stored::Hash(BTreeMap::new()))
+                let Stored::Hash(hash) = stored.or_insert_with(|| Stored::Hash(BTreeMap::new()))
                 else {
                     return Err(error(WRONG_TYPE));
                 };
@@ -120,8 +126,8 @@ impl Store {
                     return Ok(bulk(hash.get(&args[2]).cloned()));
                 }
                 let pairs = hash.iter();
-                let pairs =
-                    pairs.map(|(key, value)| (Reply::Bulk(key.clone()), Reply::Bulk(value.clone())));
+                let pairs = pairs
+                    .map(|(key, value)| (Reply::Bulk(key.clone()), Reply::Bulk(value.clone())));
                 match protocol {
                     Protocol::Resp2 => Reply::Array(pairs.flat_map(|(k, v)| [k, v]).collect()),
                     Protocol::Resp3 => Reply::Map(pairs.collect()),
@@ -144,10 +150,15 @@ impl Store {
                     Some(_) => return Err(error(WRONG_TYPE)),
                 };
                 let place = |at: i64| if at < 0 { at + list.len() as i64 } else { at };
-                let elements = list.iter().enumerate().filter(|(at, _)| {
-                    (place(from)..=place(to)).contains(&(*at as i64))
-                });
-                Reply::Array(elements.map(|(_, value)| Reply::Bulk(value.clone())).collect())
+                let elements = list
+                    .iter()
+                    .enumerate()
+                    .filter(|(at, _)| (place(from)..=place(to)).contains(&(*at as i64)));
+                Reply::Array(
+                    elements
+                        .map(|(_, value)| Reply::Bulk(value.clone()))
+                        .collect(),
+                )
             }
             "echo" => Reply::Bulk(args[1].clone()),
             "ping" => match args.get(1) {
@@ -175,13 +186,21 @@ impl Commands for Store {
 
 /// Runs a script over an empty keyspace, with the keys `k1` and `k2` and the given arguments.
 #[allow(dead_code)]
-pub fn run_with(interpreter: &mut Interpreter, body: &str, args: &[&str], limits: &Limits) -> Reply {
+pub(crate) fn run_with(
+    interpreter: &mut Interpreter,
+    body: &str,
+    args: &[&str],
+    limits: &Limits,
+) -> Reply {
     let script = match Script::parse(body.as_bytes().to_vec()) {
         Ok(script) => script,
         Err(text) => return Reply::Error(text),
     };
     let keys = [Bytes::from("k1"), Bytes::from("k2")];
-    let args: Vec<_> = args.iter().map(|arg| Bytes::from(arg.to_string())).collect();
+    let args: Vec<_> = args
+        .iter()
+        .map(|arg| Bytes::from(arg.to_string()))
+        .collect();
     let mut store = Store::default();
     interpreter
         .run(&script, &keys, &args, &mut store, limits)
@@ -190,13 +209,18 @@ pub fn run_with(interpreter: &mut Interpreter, body: &str, args: &[&str], limits
 
 /// Runs a script in an interpreter of its own.
 #[allow(dead_code)]
-pub fn run(body: &str) -> Reply {
-    run_with(&mut Interpreter::new(), body, &["a1", "2"], &Limits::default())
+pub(crate) fn run(body: &str) -> Reply {
+    run_with(
+        &mut Interpreter::new(),
+        body,
+        &["a1", "2"],
+        &Limits::default(),
+    )
 }
 
 /// What a script returns as a bulk string, or its error.
 #[allow(dead_code)]
-pub fn text(body: &str) -> String {
+pub(crate) fn text(body: &str) -> String {
     match run(body) {
         Reply::Bulk(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Reply::Error(text) => text,
