@@ -130,7 +130,7 @@ pub(crate) fn call(
         Err(text) => return table(lua, "err", text.as_bytes()),
     };
     match reply {
-        Reply::Error(text) if raises => Err(error(&error_text(&text))),
+        Reply::Error(text) if raises => Err(error(error_text(&text))),
         reply => lua.pack(ToLua(&reply, protocol)),
     }
 }

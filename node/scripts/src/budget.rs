@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use mlua::state::{GcIncParams, GcMode};
 use mlua::{Error, HookTriggers, Lua, Result, Table, VmState};
 
 use crate::interpreter::Limits;
@@ -45,6 +46,9 @@ pub(crate) struct Budget {
     clock: Option<fn() -> Duration>,
     deadline: Cell<Duration>,
     logs: Cell<u32>,
+    /// Memory of Lua from which on garbage is collected early.
+    tight_at: Cell<usize>,
+    tight: Cell<bool>,
     /// The state of `math.random`.
     pub(crate) random: Cell<u64>,
     pub(crate) protocol: Cell<Protocol>,
@@ -69,6 +73,7 @@ impl Budget {
         let triggers = HookTriggers::new().every_nth_instruction(HOOK_EVERY);
         lua.set_global_hook(triggers, move |lua, _| {
             budget.charge(lua, u64::from(HOOK_EVERY))?;
+            budget.make_room(lua)?;
             if let Some(clock) = budget.clock
                 && clock() > budget.deadline.get()
             {
@@ -79,7 +84,12 @@ impl Budget {
     }
 
     /// Begins a run: everything that a run can change has its first value again.
-    pub(crate) fn begin(&self, limits: &Limits) {
+    pub(crate) fn begin(&self, lua: &Lua, limits: &Limits) {
+        self.tight_at
+            .set(lua.used_memory().saturating_add(limits.memory_bytes / 8));
+        if self.tight.replace(false) {
+            collect_late(lua);
+        }
         self.left.set(limits.instructions);
         self.bytes_max.set(limits.memory_bytes);
         if let Some(clock) = self.clock {
@@ -107,7 +117,19 @@ impl Budget {
 
     /// Takes the cost of handling some bytes.
     pub(crate) fn charge_bytes(&self, lua: &Lua, bytes: usize) -> Result<()> {
+        self.make_room(lua)?;
         self.charge(lua, 1 + bytes as u64 / 32)
+    }
+
+    /// Collects garbage early once a run has used an eighth of its memory.
+    fn make_room(&self, lua: &Lua) -> Result<()> {
+        if self.tight.get() || lua.used_memory() <= self.tight_at.get() {
+            return Ok(());
+        }
+        self.tight.set(true);
+        collect_early(lua);
+        // Otherwise, the old rule says when the next collection begins.
+        lua.gc_collect()
     }
 
     /// The cost that is left.
@@ -135,6 +157,20 @@ impl Budget {
         fail_always(lua);
         Raise::Stopped.into()
     }
+}
+
+/// Collects garbage late, for the many scripts that make little of it.
+pub(crate) fn collect_late(lua: &Lua) {
+    lua.gc_set_mode(GcMode::Incremental(
+        GcIncParams::default().pause(400).step_multiplier(400),
+    ));
+}
+
+/// Collects garbage early, because the limit of the memory counts it as well.
+fn collect_early(lua: &Lua) {
+    lua.gc_set_mode(GcMode::Incremental(
+        GcIncParams::default().pause(150).step_multiplier(400),
+    ));
 }
 
 /// Lets every further instruction of the running thread fail, and every hook of other threads.

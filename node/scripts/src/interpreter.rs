@@ -33,8 +33,8 @@ const GARBAGE_BYTES: usize = 1 << 20;
 /// Bounds of one run.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Instructions of Lua. Functions cost more by the bytes that they handle, and a command costs
-    /// 50. A million takes about 10 ms.
+    /// Instructions of Lua. Functions cost more by the bytes that they handle. A command costs 50,
+    /// and an error that the script catches costs 200. A million takes about 10 ms.
     pub instructions: u64,
     /// Bytes that Lua's values may take, and each thing that is built outside of Lua.
     pub memory_bytes: usize,
@@ -300,9 +300,8 @@ impl Machine {
             Ok(function) => function,
             Err(failure) => return Ended::Failed(failure),
         };
-        self.budget.begin(limits);
-        self.limit_memory(limits.memory_bytes);
-        let result = self.execute(function, keys, args, commands);
+        self.budget.begin(&self.sandbox.lua, limits);
+        let result = self.execute(function, keys, args, commands, limits);
         let _ = self.sandbox.lua.set_memory_limit(0);
         let ended = match result {
             _ if self.budget.stopped().is_some() => Ended::Failed(self.stopped(limits)),
@@ -322,6 +321,7 @@ impl Machine {
         keys: &[Bytes],
         args: &[Bytes],
         commands: &mut dyn Commands,
+        limits: &Limits,
     ) -> LuaResult<(Option<bool>, Value)> {
         let lua = &self.sandbox.lua;
         let budget = &self.budget;
@@ -335,6 +335,8 @@ impl Machine {
             let pcall = scope.create_function(|lua, args: MultiValue| {
                 api::call(lua, budget, &commands, args, false)
             })?;
+            // Not earlier: without a limit, mlua needs no protected calls for what is above.
+            self.limit_memory(limits.memory_bytes);
             self.sandbox.run.call((function, keys, args, call, pcall))
         })
     }

@@ -178,7 +178,7 @@ fn pack_number(out: &mut Vec<u8>, number: f64) {
 
 fn pack_integer(out: &mut Vec<u8>, number: i64) {
     match number {
-        0..=0x7f | -32..=-1 => out.push(number as u8),
+        -32..=0x7f => out.push(number as u8),
         0x80..=0xff => out.extend_from_slice(&[0xcc, number as u8]),
         0x100..=0xffff => {
             out.push(0xcd);

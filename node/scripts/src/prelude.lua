@@ -1,13 +1,13 @@
 -- The parts of the sandbox that are easier in Lua: what catches errors, and what calls functions of
 -- the script. It gets the functions of Lua and of Rust that it needs, and uses no globals.
 local lua, rust = ...
-local type, error, select, tostring = lua.type, lua.error, lua.select, lua.tostring
+local type, error = lua.type, lua.error
 local pcall, xpcall = lua.pcall, lua.xpcall
 local loadstring = lua.loadstring
-local sort, concat, sub, byte = lua.sort, lua.concat, lua.sub, lua.byte
+local sort, concat, sub = lua.sort, lua.concat, lua.sub
 local create, resume, next = lua.create, lua.resume, lua.next
 local caught, check, fail = rust.caught, rust.check, rust.fail
-local stopped = rust.stopped
+local stopped, failed = rust.stopped, rust.failed
 local step, gsub_plain, gsub_check = rust.step, rust.gsub, rust.gsub_check
 local gmatch_check, sort_plain, native = rust.gmatch_check, rust.sort_plain, rust.native
 local load_check, loadstring_check = rust.load_check, rust.loadstring_check
@@ -23,7 +23,7 @@ end
 
 local function protected(ok, ...)
   if ok then return true, ... end
-  check()
+  failed()
   local err = seen((...))
   -- As in Redis: before version 7, errors of commands were strings.
   if type(err) == 'table' then
@@ -47,7 +47,7 @@ end
 
 local function resumed(ok, ...)
   if ok then return true, ... end
-  check()
+  failed()
   return false, seen((...))
 end
 

@@ -12,6 +12,9 @@ use crate::budget::Place;
 /// The name of the prelude's chunk. Places of errors are never in it.
 pub(crate) const PRELUDE: &str = "=doyen";
 
+/// What an error costs that a script catches, in instructions: errors are slow.
+pub(crate) const COST: u64 = 200;
+
 /// An error that a Rust function raises.
 #[derive(Clone, Debug)]
 pub(crate) enum Raise {

@@ -7,11 +7,10 @@
 
 use std::rc::Rc;
 
-use mlua::state::{GcIncParams, GcMode};
 use mlua::{Function, Lua, LuaOptions, MultiValue, Result, StdLib};
 use mlua::{Table, Value};
 
-use crate::budget::Budget;
+use crate::budget::{Budget, collect_late};
 use crate::number::{random_next, random_seed};
 use crate::raise::{self, Args, Raise};
 use crate::{api, bits, json, msgpack, sorting, strings, structs};
@@ -44,10 +43,7 @@ pub(crate) struct Sandbox {
 pub(crate) fn build(budget: &Rc<Budget>) -> Result<Sandbox> {
     let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;
     let lua = Lua::new_with(libraries, LuaOptions::new())?;
-    // The allocator's limit counts garbage as well, so garbage is collected earlier than usual.
-    lua.gc_set_mode(GcMode::Incremental(
-        GcIncParams::default().pause(150).step_multiplier(400),
-    ));
+    collect_late(&lua);
     let original = lua.globals();
     let globals = lua.create_table()?;
     for name in FUNCTIONS {
@@ -209,15 +205,15 @@ fn prelude(
     ] {
         of_lua.raw_set(name, original.raw_get::<Function>(name)?)?;
     }
-    for (library, names) in [
-        ("table", ["sort", "concat", "insert"]),
-        ("string", ["sub", "byte", "len"]),
-        ("coroutine", ["create", "resume", "wrap"]),
+    for (library, name) in [
+        ("table", "sort"),
+        ("table", "concat"),
+        ("string", "sub"),
+        ("coroutine", "create"),
+        ("coroutine", "resume"),
     ] {
         let library: Table = original.raw_get(library)?;
-        for name in names {
-            of_lua.raw_set(name, library.raw_get::<Function>(name)?)?;
-        }
+        of_lua.raw_set(name, library.raw_get::<Function>(name)?)?;
     }
     let of_rust = strings::functions(lua, budget)?;
     of_rust.raw_set("rawget", original.raw_get::<Function>("rawget")?)?;
@@ -227,6 +223,9 @@ fn prelude(
         "check",
         lua.create_function(move |lua, ()| shared.charge(lua, 0))?,
     )?;
+    let shared = Rc::clone(budget);
+    let failed = move |lua: &Lua, ()| shared.charge(lua, raise::COST);
+    of_rust.raw_set("failed", lua.create_function(failed)?)?;
     let shared = Rc::clone(budget);
     let stopped = move |_: &Lua, ()| Ok(shared.stopped().is_some());
     of_rust.raw_set("stopped", lua.create_function(stopped)?)?;

@@ -42,13 +42,13 @@ pub(crate) fn sort(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<bool>
     let comparisons = length as u64 * u64::from(length.checked_ilog2().unwrap_or(0) + 1);
     budget.charge(lua, comparisons)?;
     match table.raw_get(1)? {
-        Element::Number(_) => numbers(lua, &table, length),
+        Element::Number(_) => numbers(&table, length),
         Element::String(_) => strings(lua, budget, &table, length),
         Element::Other => Ok(length == 0),
     }
 }
 
-fn numbers(lua: &Lua, table: &Table, length: usize) -> Result<bool> {
+fn numbers(table: &Table, length: usize) -> Result<bool> {
     let mut numbers = Vec::with_capacity(length.min(1 << 16));
     for index in 1..=length {
         let Element::Number(number) = table.raw_get(index)? else {
@@ -57,7 +57,6 @@ fn numbers(lua: &Lua, table: &Table, length: usize) -> Result<bool> {
         numbers.push(number);
     }
     numbers.sort_by(f64::total_cmp);
-    let _ = lua;
     for (index, number) in numbers.into_iter().enumerate() {
         table.raw_set(index + 1, number)?;
     }

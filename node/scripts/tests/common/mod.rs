@@ -101,7 +101,7 @@ impl Store {
                 .to_owned(),
             ),
             "hset" => {
-                if args.len() % 2 != 0 {
+                if !args.len().is_multiple_of(2) {
                     return Err(error("ERR wrong number of arguments for 'hset' command"));
                 }
                 let stored = self.keys.entry(args[1].clone());
