@@ -146,6 +146,14 @@ impl Budget {
         self.stopped.get()
     }
 
+    /// Whether all read-only tables are as they were: `table.insert` can write into one.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.fronts
+            .borrow()
+            .iter()
+            .all(|(front, _)| front.is_empty())
+    }
+
     /// Whether one more message may be logged.
     pub(crate) fn may_log(&self) -> bool {
         self.logs.set(self.logs.get() + 1);

@@ -159,25 +159,12 @@ impl Interpreter {
         commands: &mut dyn Commands,
         limits: &Limits,
     ) -> Result<Reply, Failure> {
-        let mut ended = self.machine()?.run(script, keys, args, commands, limits);
-        if matches!(ended, Ended::Unclean) {
-            // An earlier script has changed a table that others see. Nothing of this one ran.
-            self.machine = None;
-            ended = self.machine()?.run(script, keys, args, commands, limits);
-        }
-        let (reply, reusable) = match ended {
-            Ended::Replied(reply) => (Ok(reply), true),
-            Ended::Failed(failure @ Failure::Stopped(_)) => (Err(failure), false),
-            Ended::Failed(failure) => (Err(failure), true),
-            Ended::Unclean => (
-                Err(Failure::Stopped("ERR the script engine failed".to_owned())),
-                false,
-            ),
-        };
-        if !reusable {
+        let machine = self.machine()?;
+        let ended = machine.run(script, keys, args, commands, limits);
+        if matches!(ended, Err(Failure::Stopped(_))) || !machine.budget.is_clean() {
             self.machine = None;
         }
-        reply
+        ended
     }
 
     fn machine(&mut self) -> Result<&mut Machine, Failure> {
@@ -188,14 +175,6 @@ impl Interpreter {
         };
         Ok(self.machine.insert(machine))
     }
-}
-
-/// How a run ended.
-enum Ended {
-    Replied(Reply),
-    Failed(Failure),
-    /// The run did not begin, because an earlier one left something behind.
-    Unclean,
 }
 
 /// A Lua state with the scripts that are compiled in it.
@@ -295,20 +274,16 @@ impl Machine {
         args: &[Bytes],
         commands: &mut dyn Commands,
         limits: &Limits,
-    ) -> Ended {
-        let function = match self.compile(script) {
-            Ok(function) => function,
-            Err(failure) => return Ended::Failed(failure),
-        };
+    ) -> Result<Reply, Failure> {
+        let function = self.compile(script)?;
         self.budget.begin(&self.sandbox.lua, limits);
         let result = self.execute(function, keys, args, commands, limits);
         let _ = self.sandbox.lua.set_memory_limit(0);
         let ended = match result {
-            _ if self.budget.stopped().is_some() => Ended::Failed(self.stopped(limits)),
-            Ok((None, _)) => Ended::Unclean,
-            Ok((Some(true), value)) => self.reply(&value, limits),
-            Ok((Some(false), value)) => Ended::Failed(self.raised(script, value, limits)),
-            Err(error) => Ended::Failed(self.failed(script, &error, None, limits)),
+            _ if self.budget.stopped().is_some() => Err(self.stopped(limits)),
+            Ok((true, value)) => self.reply(&value, limits),
+            Ok((false, value)) => Err(self.raised(script, value, limits)),
+            Err(error) => Err(self.failed(script, &error, None, limits)),
         };
         self.budget.error.take();
         self.collect();
@@ -322,7 +297,7 @@ impl Machine {
         args: &[Bytes],
         commands: &mut dyn Commands,
         limits: &Limits,
-    ) -> LuaResult<(Option<bool>, Value)> {
+    ) -> LuaResult<(bool, Value)> {
         let lua = &self.sandbox.lua;
         let budget = &self.budget;
         let keys = lua.create_sequence_from(keys.iter().map(Argument))?;
@@ -341,14 +316,14 @@ impl Machine {
         })
     }
 
-    fn reply(&self, value: &Value, limits: &Limits) -> Ended {
+    fn reply(&self, value: &Value, limits: &Limits) -> Result<Reply, Failure> {
         let mut convert = FromLua {
             names: &self.names,
             protocol: self.budget.protocol.get(),
             bytes_left: limits.reply_bytes,
         };
         let text = match convert.reply(value) {
-            Ok(reply) => return Ended::Replied(reply),
+            Ok(reply) => return Ok(reply),
             Err(Unfit::Large) => {
                 let most = limits.reply_bytes;
                 format!("ERR the script's reply is too large: at most {most} bytes")
@@ -356,7 +331,7 @@ impl Machine {
             Err(Unfit::Deep) => "ERR the script's reply has too many nested tables".to_owned(),
             Err(Unfit::Lua(error)) => format!("ERR the script's reply cannot be read: {error}"),
         };
-        Ended::Failed(Failure::Stopped(format!("{text}; nothing was changed")))
+        Err(Failure::Stopped(format!("{text}; nothing was changed")))
     }
 
     fn stopped(&self, limits: &Limits) -> Failure {

@@ -5,7 +5,7 @@ local type, error = lua.type, lua.error
 local pcall, xpcall = lua.pcall, lua.xpcall
 local loadstring = lua.loadstring
 local sort, concat, sub = lua.sort, lua.concat, lua.sub
-local create, resume, next = lua.create, lua.resume, lua.next
+local create, resume = lua.create, lua.resume
 local caught, check, fail = rust.caught, rust.check, rust.fail
 local stopped, failed = rust.stopped, rust.failed
 local step, gsub_plain, gsub_check = rust.step, rust.gsub, rust.gsub_check
@@ -184,12 +184,9 @@ function out.nonexistent(_, name)
   error("Script attempted to access nonexistent global variable '" .. name .. "'", 2)
 end
 
--- Runs a script. Returns nothing if an earlier run has changed a read-only table.
-local fronts, globals, api, handler = rust.fronts, rust.globals, rust.api, rust.handler
+-- Runs a script.
+local globals, api, handler = rust.globals, rust.api, rust.handler
 function out.run(script, keys, args, call, protected_call)
-  for i = 1, #fronts do
-    if next(fronts[i]) ~= nil then return end
-  end
   globals.KEYS, globals.ARGV = keys, args
   api.call, api.pcall = call, protected_call
   return xpcall(script, handler)

@@ -3,7 +3,7 @@
 //! Lua 5.1 cannot make a table read-only. A script therefore sees an empty table in place of each
 //! library and of the globals, a *front*. Its metatable looks fields up in the real table, and
 //! refuses to set any. What could write to a front past its metatable (`rawset`, `setmetatable`) is
-//! replaced here, and a run begins only if all fronts are empty (`table.insert` could fill one).
+//! replaced here. `table.insert` could do so, too: after such a run, the state is thrown away.
 
 use std::rc::Rc;
 
@@ -64,18 +64,9 @@ pub(crate) fn build(budget: &Rc<Budget>) -> Result<Sandbox> {
         lua: &lua,
         budget,
         metamethods: None,
-        list: lua.create_table()?,
     };
     let front = fronts.add(&globals)?;
-    let prelude = prelude(
-        &lua,
-        budget,
-        &original,
-        &globals,
-        &redis,
-        &front,
-        &fronts.list,
-    )?;
+    let prelude = prelude(&lua, budget, &original, &globals, &redis, &front)?;
     fronts.metamethods = Some((
         prelude.raw_get("readonly")?,
         prelude.raw_get("nonexistent")?,
@@ -143,14 +134,11 @@ struct Fronts<'a> {
     budget: &'a Budget,
     /// The functions for `__newindex` and for the globals' `__index`.
     metamethods: Option<(Function, Function)>,
-    /// All fronts, for the prelude.
-    list: Table,
 }
 
 impl Fronts<'_> {
     fn add(&self, real: &Table) -> Result<Table> {
         let front = self.lua.create_table()?;
-        self.list.raw_push(&front)?;
         self.budget
             .fronts
             .borrow_mut()
@@ -182,7 +170,6 @@ impl Fronts<'_> {
     }
 }
 
-#[allow(clippy::too_many_arguments)]
 fn prelude(
     lua: &Lua,
     budget: &Rc<Budget>,
@@ -190,7 +177,6 @@ fn prelude(
     globals: &Table,
     redis: &Table,
     front: &Table,
-    fronts: &Table,
 ) -> Result<Table> {
     let of_lua = lua.create_table()?;
     for name in [
@@ -249,7 +235,6 @@ fn prelude(
             Ok(())
         })?,
     )?;
-    of_rust.raw_set("fronts", fronts)?;
     of_rust.raw_set("globals", globals)?;
     of_rust.raw_set("api", redis)?;
     lua.load(include_str!("prelude.lua"))
