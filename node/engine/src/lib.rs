@@ -67,6 +67,7 @@ mod role;
 mod rounds;
 mod rows;
 mod scan;
+mod scripting;
 mod shaking;
 mod shard;
 mod slots;

@@ -5,13 +5,14 @@ use super::context::Context;
 use super::entry::Entry;
 use super::execute::read_at;
 use super::forwarding::{Call, Executed, Source};
-use super::op::{Action, Failure, Operation, Outcome, Transaction, Work};
+use super::op::{Action, Failure, Operation, Outcome, ScriptCall, Transaction, Work};
 use super::slots::Slots;
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::level::TRANSACTIONS;
 use doyen_placement::{Eviction, KeyspaceId, MapId, MemberId, PartitionId, PartitionRef};
+use std::time::Duration;
 
 /// The machine.
 #[derive(Debug)]
@@ -30,6 +31,12 @@ impl Shard {
             cx,
             slots: Slots::default(),
         }
+    }
+
+    /// Bounds the time of scripts by this clock, which returns the time since any moment: that of
+    /// the processor, best. Without a clock, only their instructions are bounded.
+    pub fn set_script_clock(&mut self, clock: fn() -> Duration) {
+        self.cx.scripts.set_clock(clock);
     }
 
     /// Submits an operation of a local caller. `unix_ms` is wall time, which the shell reads once a
@@ -58,6 +65,9 @@ impl Shard {
                 keyspace: operation.keyspace,
                 partition: operation.partition,
             }),
+            Work::Script(call) => self
+                .may_run(call)
+                .and_then(|()| self.cx.tables.place_of(call.keyspace, &work)),
             Work::Transaction(transaction) => self
                 .may_transact(transaction)
                 .and_then(|()| self.cx.tables.place_of(transaction.keyspace, &work)),
@@ -83,6 +93,22 @@ impl Shard {
         } else {
             Ok(())
         }
+    }
+
+    /// The same for a script.
+    ///
+    /// # Errors
+    /// It is too large, or a member does not know scripts.
+    fn may_run(&self, call: &ScriptCall) -> Result<(), Failure> {
+        let Limits {
+            key_bytes_max,
+            value_bytes_max,
+            ..
+        } = self.cx.limits;
+        if call.bytes() > value_bytes_max || call.keys.iter().any(|k| k.len() > key_bytes_max) {
+            return Err(Failure::TooLarge);
+        }
+        self.cx.tables.need_level(TRANSACTIONS)
     }
 
     /// The same for a transaction.

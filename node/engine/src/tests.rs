@@ -10,6 +10,8 @@ mod moves;
 mod narrow;
 mod order;
 mod reshaping;
+#[cfg(feature = "scripts")]
+mod scripts;
 mod slices;
 mod threads;
 mod transactions;

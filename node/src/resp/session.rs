@@ -9,6 +9,7 @@ mod about;
 mod asking;
 pub(crate) mod client;
 pub(crate) mod pause;
+mod script;
 mod transaction;
 
 use super::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, Room, STALLED_MAX};
@@ -485,7 +486,7 @@ impl Connection {
                     |c| c + running.held() - held,
                 );
                 if running.waits() == 0 {
-                    session.ran(at);
+                    goes_on = session.ran(at);
                 }
             }
             State::Asking(_) | State::Done { .. } | State::Encoded(_) => return false,
@@ -539,6 +540,11 @@ impl Connection {
                 return true;
             }
             submit_steps(self, context, (slot, patience), gather);
+        }
+        if let Some(entry) = session.slots.get_mut(at)
+            && let State::Running(running) = &mut entry.state
+        {
+            Session::run_found(running, self, context, (slot, patience));
         }
         if session.encode_ready() {
             self.wake();
@@ -1412,6 +1418,7 @@ impl Session {
                 };
                 self.answer(|e| e.integer(least));
             }
+            Request::Script(asked) => self.about_scripts(connection, context, args, asked),
             Request::Connection(ConnectionCommand::Exec) => {
                 self.execute_transaction(connection, context);
             }

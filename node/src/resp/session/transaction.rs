@@ -12,8 +12,11 @@
 //! ```
 
 use super::*;
+use crate::resp::scripts;
 use doyen_engine::command::Join;
-use doyen_engine::op::{Step, TRANSACTION_STEPS_MAX, Transaction, Watched};
+use doyen_engine::op::{
+    ScriptCall, Step, TRANSACTION_STEPS_MAX, Transaction, Value, Watched, Work,
+};
 use doyen_placement::level::TRANSACTIONS;
 use std::collections::BTreeMap;
 
@@ -78,7 +81,7 @@ enum Queued {
 
 /// How a command of a running transaction is answered.
 #[derive(Debug)]
-enum Answer {
+pub(super) enum Answer {
     One(Shape),
     Many(Join, usize),
     /// A command that touches no key was executed already.
@@ -96,7 +99,7 @@ impl Answer {
     }
 }
 
-/// Operations whose outcomes make one reply.
+/// Operations in several parts, whose outcomes make one reply.
 #[derive(Debug)]
 pub(super) struct Running {
     then: Then,
@@ -111,7 +114,15 @@ pub(super) struct Running {
 
 /// What the outcomes are for.
 #[derive(Debug)]
-enum Then {
+pub(super) enum Then {
+    /// The first is the reply of a script. The others only store its text.
+    Script,
+    /// The text of the script of this digest, which is to be run then.
+    Find(scripts::Digest, Box<ScriptCall>),
+    /// The script of this digest was stored.
+    Stored(scripts::Digest),
+    /// Which scripts are stored.
+    Exists,
     /// `EXEC` answers with them.
     Answer(Vec<Answer>),
     /// `WATCH` keeps them: the keyspace, and the keys.
@@ -137,6 +148,38 @@ enum Came {
 }
 
 impl Running {
+    /// Nothing is asked yet.
+    pub(super) const fn new(then: Then) -> Self {
+        Self {
+            then,
+            outcomes: Vec::new(),
+            parts: Vec::new(),
+            waits: 0,
+            held: 0,
+        }
+    }
+
+    /// Whether the text of a script is here, and the script is to be run.
+    pub(super) fn has_found(&self) -> bool {
+        let found = matches!(self.outcomes.first(), Some(Outcome::Bulk(_)));
+        self.waits == 0 && found && matches!(self.then, Then::Find(..))
+    }
+
+    /// Takes the script whose text is here, with its digest. Its outcome is the reply.
+    pub(super) fn take_found(&mut self) -> Option<(scripts::Digest, Box<ScriptCall>, Value)> {
+        if !self.has_found() {
+            return None;
+        }
+        let Some(Outcome::Bulk(body)) = self.outcomes.pop() else {
+            return None;
+        };
+        let Then::Find(digest, call) = std::mem::replace(&mut self.then, Then::Script) else {
+            return None;
+        };
+        self.parts.clear();
+        Some((digest, call, body))
+    }
+
     /// How many outcomes are missing.
     pub(super) const fn waits(&self) -> usize {
         self.waits
@@ -215,11 +258,27 @@ impl Running {
         if self.parts.iter().any(|part| part.came == Came::Changed) {
             return encoder.nil_array();
         }
-        if !self.parts.iter().all(executed) {
+        // Whether its text could be stored is nothing to a script that ran.
+        let needed = match &self.then {
+            Then::Script => &self.parts[..1],
+            _ => &self.parts[..],
+        };
+        if !needed.iter().all(executed) {
             return self.encode_failure(encoder);
         }
-        let Then::Answer(answers) = &self.then else {
-            return encoder.simple("OK");
+        let answers = match &self.then {
+            Then::Answer(answers) => answers,
+            Then::Watch(..) => return encoder.simple("OK"),
+            Then::Find(..) => return encoder.error(script::NO_SCRIPT),
+            Then::Stored(digest) => return encoder.bulk(digest.as_bytes()),
+            Then::Script => {
+                let outcome = self.outcomes.swap_remove(0);
+                return encoder.reply(&Shape::Encoded.reply(outcome));
+            }
+            Then::Exists => {
+                let outcomes = std::mem::take(&mut self.outcomes);
+                return encoder.reply(&Join::Values.reply(outcomes));
+            }
         };
         encoder.array(answers.len());
         let mut outcomes = std::mem::take(&mut self.outcomes).into_iter();
@@ -523,13 +582,7 @@ impl Session {
             });
         }
         let answers = self.run_others(connection, context, queue.commands);
-        let mut running = Running {
-            then: Then::Answer(answers),
-            outcomes: vec![Outcome::Nil; queue.steps.len()],
-            parts: Vec::with_capacity(parts.len()),
-            waits: 0,
-            held: 0,
-        };
+        let mut running = Running::new(Then::Answer(answers));
         let (slot, patience) = (self.next(), self.patience(context));
         let mut steps: Vec<Option<Step>> = queue.steps.into_iter().map(Some).collect();
         let (mut weight, mut expected) = (0, 0);
@@ -553,6 +606,7 @@ impl Session {
                 part.steps = places;
             }
         }
+        running.outcomes = vec![Outcome::Nil; steps.len()];
         self.expect(State::Running(Box::new(running)), weight, expected);
     }
 
@@ -667,53 +721,62 @@ impl Session {
             .iter_from(1)
             .map(|key| (self.map, Bytes::copy_from_slice(key)))
             .collect();
-        let mut running = Running {
-            then: Then::Watch(self.keyspace, keys.clone()),
-            outcomes: vec![Outcome::Nil; keys.len()],
-            parts: Vec::with_capacity(keys.len()),
-            waits: 0,
-            held: 0,
+        let running = Running::new(Then::Watch(self.keyspace, keys.clone()));
+        let version = |(map, key)| Operation {
+            keyspace: self.keyspace,
+            map,
+            key,
+            action: Action::Version,
         };
+        let versions = keys.into_iter().map(|key| version(key).into()).collect();
+        self.run_parts(connection, context, running, versions);
+    }
+
+    /// Asks for these, whose outcomes make one reply.
+    pub(super) fn run_parts(
+        &mut self,
+        connection: &Rc<Connection>,
+        context: &mut Context,
+        mut running: Running,
+        works: Vec<Work>,
+    ) {
         let (slot, patience) = (self.next(), self.patience(context));
-        let mut weight = 0;
-        for (at, (map, key)) in keys.into_iter().enumerate() {
-            weight += key.len() + COMMAND_OVERHEAD;
-            let operation = Operation {
-                keyspace: self.keyspace,
-                map,
-                key,
-                action: Action::Version,
-            };
-            running.submit(connection, context, (slot, patience), operation);
-            if let Some(part) = running.parts.last_mut() {
-                part.steps = vec![at];
-            }
+        let weight = works
+            .iter()
+            .map(|work| work.bytes() + COMMAND_OVERHEAD)
+            .sum();
+        for work in works {
+            running.submit(connection, context, (slot, patience), work);
         }
         self.expect(State::Running(Box::new(running)), weight, 0);
     }
 
-    /// The last outcome of a transaction has come.
-    pub(super) fn ran(&mut self, at: usize) {
+    /// The last outcome of an operation in several parts has come. Returns whether it goes on.
+    pub(super) fn ran(&mut self, at: usize) -> bool {
         let Some(State::Running(running)) = self.slots.get_mut(at).map(|slot| &mut slot.state)
         else {
-            return;
+            return false;
         };
+        if running.has_found() {
+            return true;
+        }
         if let Some(watching) = running.watched() {
             let kept = &mut self.transacting.get_or_insert_default().watching;
             kept.keyspace = watching.keyspace;
             kept.keys.extend(watching.keys);
         }
+        false
     }
 }
 
 impl Running {
-    /// Submits the next part. Returns whether its outcome comes from elsewhere.
-    fn submit(
+    /// Submits the next part, which has one step. Returns whether its outcome comes from elsewhere.
+    pub(super) fn submit(
         &mut self,
         connection: &Rc<Connection>,
         context: &mut Context,
         (slot, patience): (u64, Patience),
-        work: impl Into<doyen_engine::op::Work>,
+        work: impl Into<Work>,
     ) -> bool {
         let connection = connection.clone();
         let part = u32::try_from(self.parts.len()).unwrap_or(u32::MAX);
@@ -723,9 +786,11 @@ impl Running {
             part,
             read,
         });
+        let place = self.outcomes.len();
+        self.outcomes.push(Outcome::Nil);
         self.parts.push(Part {
             token,
-            steps: Vec::new(),
+            steps: vec![place],
             came: Came::Nothing,
         });
         self.waits += 1;
