@@ -9,6 +9,7 @@ mod about;
 mod asking;
 pub(crate) mod client;
 pub(crate) mod pause;
+mod running;
 mod script;
 mod transaction;
 
@@ -34,6 +35,7 @@ use doyen_engine::command::{self as data, ErrorText, Many, Reply, Shape};
 use doyen_engine::op::{Action, Failure, Operation, Outcome, PartitionOperation};
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MapId, Partition, PartitionId};
+use running::Running;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -41,7 +43,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use transaction::{Running, Transacting};
+use transaction::Transacting;
 
 /// Most replies that one connection may wait for.
 const PENDING_MAX: usize = 8192;

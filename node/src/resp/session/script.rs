@@ -3,7 +3,7 @@
 //! The node that has a script's keys runs it, and is sent its text. So this node must know the
 //! text: `EVAL` brings it, and `EVALSHA` finds it where scripts are stored (`resp::scripts`).
 
-use super::transaction::{Running, Then};
+use super::running::{Running, Then};
 use super::*;
 use crate::resp::command::ScriptCommand;
 use crate::resp::scripts;
