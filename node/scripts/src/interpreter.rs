@@ -337,10 +337,11 @@ impl Machine {
     fn stopped(&self, limits: &Limits) -> Failure {
         let most = match self.budget.stopped() {
             Some(Stop::Time) => format!("{} ms", limits.time.as_millis()),
-            _ => format!("{} instructions (--script-max)", limits.instructions),
+            _ => format!("{} instructions", limits.instructions),
         };
         Failure::Stopped(format!(
-            "ERR the script ran too long: at most {most}; nothing was changed"
+            "ERR the script ran too long: at most {most}; nothing was changed; give it less to do at \
+             once"
         ))
     }
 

@@ -46,8 +46,8 @@ fn fail(body: &str) -> String {
 fn too_long(body: &str) {
     assert_eq!(
         fail(body),
-        "ERR the script ran too long: at most 2000000 instructions (--script-max); nothing was \
-         changed",
+        "ERR the script ran too long: at most 2000000 instructions; nothing was changed; give it \
+         less to do at once",
         "{body}"
     );
 }
@@ -283,7 +283,7 @@ fn a_clock_bounds_the_time() {
         assert_eq!(
             failure,
             Failure::Stopped(
-                "ERR the script ran too long: at most 50 ms; nothing was changed".to_owned()
+                "ERR the script ran too long: at most 50 ms; nothing was changed; give it less to do at once".to_owned()
             ),
             "{body}"
         );
