@@ -20,6 +20,9 @@ use crate::reply::Protocol;
 /// this is a compromise: 100 instructions that concatenate 1 MB each take 10 ms.
 const HOOK_EVERY: u32 = 100;
 
+/// Elements that are moved for the price of one instruction.
+const MOVES: u64 = 2;
+
 /// Messages that one run may log.
 const LOGS_MAX: u32 = 16;
 
@@ -73,7 +76,7 @@ impl Budget {
         let triggers = HookTriggers::new().every_nth_instruction(HOOK_EVERY);
         lua.set_global_hook(triggers, move |lua, _| {
             budget.charge(lua, u64::from(HOOK_EVERY))?;
-            budget.make_room(lua)?;
+            budget.make_room(lua);
             if let Some(clock) = budget.clock
                 && clock() > budget.deadline.get()
             {
@@ -117,19 +120,25 @@ impl Budget {
 
     /// Takes the cost of handling some bytes.
     pub(crate) fn charge_bytes(&self, lua: &Lua, bytes: usize) -> Result<()> {
-        self.make_room(lua)?;
+        self.make_room(lua);
         self.charge(lua, 1 + bytes as u64 / 32)
     }
 
+    /// Takes the cost of moving elements of a table by one place.
+    pub(crate) fn charge_moves(&self, lua: &Lua, moved: i64) -> Result<()> {
+        self.charge(lua, 1 + u64::try_from(moved).unwrap_or(0) / MOVES)
+    }
+
     /// Collects garbage early once a run has used an eighth of its memory.
-    fn make_room(&self, lua: &Lua) -> Result<()> {
+    fn make_room(&self, lua: &Lua) {
         if self.tight.get() || lua.used_memory() <= self.tight_at.get() {
-            return Ok(());
+            return;
         }
         self.tight.set(true);
         collect_early(lua);
-        // Otherwise, the old rule says when the next collection begins.
-        lua.gc_collect()
+        // Otherwise, the old rule says when the next collection begins. Lua collects again later if
+        // it cannot now: an error would call a handler of the script where no instruction counts.
+        let _ = lua.gc_collect();
     }
 
     /// The cost that is left.

@@ -260,7 +260,7 @@ impl FromLua<'_> {
 
 /// A number without its fraction. What fits into no integer becomes the smallest one, as the
 /// processors on which Redis usually runs do it.
-fn to_integer(number: f64) -> i64 {
+pub(crate) fn to_integer(number: f64) -> i64 {
     if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) {
         number as i64
     } else {

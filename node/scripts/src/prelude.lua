@@ -1,17 +1,20 @@
 -- The parts of the sandbox that are easier in Lua: what catches errors, and what calls functions of
 -- the script. It gets the functions of Lua and of Rust that it needs, and uses no globals.
 local lua, rust = ...
-local type, error = lua.type, lua.error
+local type, error, select = lua.type, lua.error, lua.select
 local pcall, xpcall = lua.pcall, lua.xpcall
 local loadstring = lua.loadstring
 local sort, concat, sub = lua.sort, lua.concat, lua.sub
 local create, resume = lua.create, lua.resume
+local unpack, insert, remove, foreachi = lua.unpack, lua.insert, lua.remove, lua.foreachi
 local caught, check, fail = rust.caught, rust.check, rust.fail
 local stopped, failed = rust.stopped, rust.failed
 local step, gsub_plain, gsub_check = rust.step, rust.gsub, rust.gsub_check
 local gmatch_check, sort_plain, native = rust.gmatch_check, rust.sort_plain, rust.native
 local load_check, loadstring_check = rust.load_check, rust.loadstring_check
 local create_check, resume_check = rust.create_check, rust.resume_check
+local unpack_check, insert_check = rust.unpack_check, rust.insert_check
+local remove_check, foreachi_check = rust.remove_check, rust.foreachi_check
 
 local out = {}
 
@@ -37,11 +40,26 @@ function out.pcall(...)
   return protected(pcall(...))
 end
 
+-- Calls of a handler that fails each time. Lua makes about as many.
+local HANDLER_CALLS = 200
+
+-- Lua calls a handler inside of the function that failed. If the handler fails, Lua calls it again,
+-- inside of the handler: 200 frames of C functions would then fill the stack of a thread. Here, each
+-- call of the handler ends before the next one.
 function out.xpcall(f, handler)
+  local busy = false
   return xpcall(f, function(err)
-    -- Lua calls a handler inside of the hook that stops the run, where no further hook counts.
-    if stopped() then return err end
-    return handler(seen(err))
+    if busy then return 'error in error handling' end
+    busy = true
+    for _ = 1, HANDLER_CALLS do
+      -- Inside of the hook that stops the run, no further hook counts.
+      if stopped() then return err end
+      local ok, result = pcall(handler, seen(err))
+      if ok then return result end
+      failed()
+      err = result
+    end
+    return 'error in error handling'
   end)
 end
 
@@ -96,6 +114,31 @@ function out.load(...)
     pieces[#pieces + 1] = piece
   end
   return loadstring(loadstring_check(concat(pieces), name))
+end
+
+-- Lua's `unpack` trusts a number of results that overflows, and writes past its stack. The limit is
+-- that of results which fit on Lua's stack.
+function out.unpack(...)
+  local t, first, last = ...
+  if first == nil and last == nil and type(t) == 'table' and #t <= 7990 then return unpack(t) end
+  return unpack(unpack_check(...))
+end
+
+-- The loops of these are in C, where no instruction counts, and a table with a few elements can have
+-- a length of 2^29.
+function out.insert(...)
+  if select('#', ...) ~= 2 or type((...)) ~= 'table' then insert_check(...) end
+  return insert(...)
+end
+
+function out.remove(...)
+  if select('#', ...) ~= 1 or type((...)) ~= 'table' then remove_check(...) end
+  return remove(...)
+end
+
+function out.foreachi(...)
+  foreachi_check(...)
+  return foreachi(...)
 end
 
 -- Lua's sort compares in C, where no instruction counts. With a function of Lua, they do.

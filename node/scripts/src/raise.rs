@@ -222,6 +222,12 @@ impl<'lua> Args<'lua> {
         self.number(number).map(|number| number as i64)
     }
 
+    /// The argument as Lua's functions in C take it: its low 32 bits.
+    pub(crate) fn c_int(&self, number: usize) -> Result<i32> {
+        self.number(number)
+            .map(|number| crate::convert::to_integer(number) as i32)
+    }
+
     pub(crate) fn integer_or(&self, number: usize, default: i64) -> Result<i64> {
         match self.value(number) {
             Value::Nil => Ok(default),

@@ -16,7 +16,7 @@ use crate::raise::{self, Args, Raise};
 use crate::{api, bits, json, msgpack, sorting, strings, structs};
 
 /// What scripts get of Lua's global functions, besides those that are replaced.
-const FUNCTIONS: [&str; 11] = [
+const FUNCTIONS: [&str; 10] = [
     "assert",
     "error",
     "getmetatable",
@@ -27,8 +27,19 @@ const FUNCTIONS: [&str; 11] = [
     "tonumber",
     "tostring",
     "type",
-    "unpack",
 ];
+
+/// Messages that Lua makes outside of any protected call. If the memory is full then, Lua ends the
+/// process, so they exist from the start.
+const MESSAGES: [&str; 4] = [
+    "not enough memory",
+    "error in error handling",
+    "C stack overflow",
+    "cannot resume non-suspended coroutine",
+];
+
+/// The most results of `unpack`: what fits on Lua's stack besides its three arguments.
+const UNPACK_MAX: i64 = 7_997;
 
 /// What the interpreter needs of a Lua state.
 pub(crate) struct Sandbox {
@@ -44,6 +55,7 @@ pub(crate) fn build(budget: &Rc<Budget>) -> Result<Sandbox> {
     let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;
     let lua = Lua::new_with(libraries, LuaOptions::new())?;
     collect_late(&lua);
+    lua.set_named_registry_value("doyen.messages", lua.create_sequence_from(MESSAGES)?)?;
     let original = lua.globals();
     let globals = lua.create_table()?;
     for name in FUNCTIONS {
@@ -72,7 +84,7 @@ pub(crate) fn build(budget: &Rc<Budget>) -> Result<Sandbox> {
         prelude.raw_get("nonexistent")?,
     ));
 
-    for name in ["pcall", "xpcall", "loadstring", "load"] {
+    for name in ["pcall", "xpcall", "loadstring", "load", "unpack"] {
         globals.raw_set(name, prelude.raw_get::<Function>(name)?)?;
     }
     for name in ["create", "resume", "wrap"] {
@@ -85,7 +97,9 @@ pub(crate) fn build(budget: &Rc<Budget>) -> Result<Sandbox> {
     for (name, ours) in [("gmatch", "gmatch"), ("gfind", "gmatch"), ("gsub", "gsub")] {
         string.raw_set(name, prelude.raw_get::<Function>(ours)?)?;
     }
-    table.raw_set("sort", prelude.raw_get::<Function>("sort")?)?;
+    for name in ["sort", "insert", "remove", "foreachi"] {
+        table.raw_set(name, prelude.raw_get::<Function>(name)?)?;
+    }
     protections(&lua, budget, &globals)?;
     let math = math(&lua, budget, original.raw_get("math")?)?;
 
@@ -188,12 +202,16 @@ fn prelude(
         "xpcall",
         "loadstring",
         "next",
+        "unpack",
     ] {
         of_lua.raw_set(name, original.raw_get::<Function>(name)?)?;
     }
     for (library, name) in [
         ("table", "sort"),
         ("table", "concat"),
+        ("table", "insert"),
+        ("table", "remove"),
+        ("table", "foreachi"),
         ("string", "sub"),
         ("coroutine", "create"),
         ("coroutine", "resume"),
@@ -254,6 +272,13 @@ fn checks(lua: &Lua, budget: &Rc<Budget>, table: &Table) -> Result<()> {
         } else {
             args.string(2)?
         };
+        // Lua reads a name up to its first zero byte. The parser does not protect this text from
+        // the collection of garbage, but the stack does, as long as it is the same text.
+        let end = name.as_bytes().iter().position(|byte| *byte == 0);
+        let name = match end {
+            Some(end) => lua.create_string(&name.as_bytes()[..end])?,
+            None => name,
+        };
         shared.charge_bytes(lua, text.as_bytes().len() * 8)?;
         if text.as_bytes().first() == Some(&0x1b) {
             // Bytecode is read as text, which fails as in Redis.
@@ -294,7 +319,63 @@ fn checks(lua: &Lua, budget: &Rc<Budget>, table: &Table) -> Result<()> {
             _ => Err(args.wrong(1, "coroutine expected")),
         }
     };
-    table.raw_set("resume_check", lua.create_function(resume)?)
+    table.raw_set("resume_check", lua.create_function(resume)?)?;
+    table.raw_set("unpack_check", lua.create_function(unpack_check)?)?;
+    let shared = Rc::clone(budget);
+    let insert = move |lua: &Lua, args: MultiValue| {
+        let args = Args::new(lua, args);
+        let end = args.table(1)?.raw_len() as i64 + 1;
+        if !(2..=3).contains(&args.len()) {
+            return Err(raise::message(lua, "wrong number of arguments to 'insert'"));
+        }
+        let moved = match args.len() {
+            3 => end - i64::from(args.c_int(2)?),
+            _ => 0,
+        };
+        shared.charge_moves(lua, moved)
+    };
+    table.raw_set("insert_check", lua.create_function(insert)?)?;
+    let shared = Rc::clone(budget);
+    let remove = move |lua: &Lua, args: MultiValue| {
+        let args = Args::new(lua, args);
+        let end = args.table(1)?.raw_len() as i64;
+        match args.value(2) {
+            Value::Nil => Ok(()),
+            _ => match i64::from(args.c_int(2)?) {
+                at if (1..=end).contains(&at) => shared.charge_moves(lua, end - at),
+                _ => Ok(()),
+            },
+        }
+    };
+    table.raw_set("remove_check", lua.create_function(remove)?)?;
+    let shared = Rc::clone(budget);
+    let foreachi = move |lua: &Lua, args: MultiValue| {
+        let args = Args::new(lua, args);
+        let calls = args.table(1)?.raw_len();
+        if !matches!(args.value(2), Value::Function(_)) {
+            return Err(args.wrong_type(2, "function"));
+        }
+        shared.charge(lua, calls as u64)
+    };
+    table.raw_set("foreachi_check", lua.create_function(foreachi)?)
+}
+
+/// The table of `unpack`, its first and its last index, whose number of results is in bounds.
+fn unpack_check(lua: &Lua, args: MultiValue) -> Result<(Table, i32, i32)> {
+    let args = Args::new(lua, args);
+    let table = args.table(1)?;
+    let first = match args.value(2) {
+        Value::Nil => 1,
+        _ => args.c_int(2)?,
+    };
+    let last = match args.value(3) {
+        Value::Nil => i32::try_from(table.raw_len()).unwrap_or(i32::MAX),
+        _ => args.c_int(3)?,
+    };
+    if i64::from(last) - i64::from(first) >= UNPACK_MAX {
+        return Err(raise::message(lua, "too many results to unpack"));
+    }
+    Ok((table, first, last))
 }
 
 /// A message without the place in the prelude where Lua says that it was raised.
