@@ -312,3 +312,91 @@ fn no_command_runs_after_the_end() {
     let found = doyen_scripts::Commands::call(&mut store, key.to_vec(), Default::default());
     assert_eq!(found, Reply::Int(0));
 }
+
+/// A table of 30 elements with a length of 2^29. Elements are set from the last to the first, so that
+/// Lua keeps them in no array.
+const LONG: &str = "local t = {} for i = 29, 0, -1 do t[2 ^ i] = 1 end assert(#t == 2 ^ 29)";
+
+#[test]
+fn unpack_with_bounds_that_overflow_is_an_error() {
+    let too_many = |body: &str| {
+        let failure = fail_in(&mut Interpreter::new(), body, &LIMITS);
+        let expected = "ERR user_script:1: too many results to unpack script: ";
+        assert!(failure.text().starts_with(expected), "{body}: {failure}");
+    };
+    for bounds in [
+        "-2^31, 2^31 - 1",
+        "-2^31 + 1, 2^31 - 1",
+        "-2^31, 0",
+        "-2^63, 2^31 - 1",
+        "0/0, 2^31 - 1",
+        "1, 7998",
+    ] {
+        too_many(&format!("return {{unpack({{1, 2}}, {bounds})}}"));
+    }
+    too_many(&format!("{LONG} return {{unpack(t)}}"));
+    for (call, results) in [
+        ("unpack({1, 2, 3})", "1,2,3"),
+        ("unpack({1, 2, 3}, nil, 2)", "1,2"),
+        ("unpack({1, 2, 3}, '2')", "2,3"),
+        ("unpack({1, 2, 3}, 2^32 + 2, 2^32 + 3)", "2,3"),
+        ("unpack({1, 2, 3}, 2^31 - 1)", ""),
+        ("unpack({1, 2, 3}, 2^31 - 1, -2^31)", ""),
+        ("#{unpack({}, 1, 7997)}", "0"),
+    ] {
+        let body = format!("return table.concat({{{call}}}, ',')");
+        let reply = run_with(&mut Interpreter::new(), &body, &[], &LIMITS);
+        assert_eq!(reply, Reply::bulk(results), "{call}");
+    }
+}
+
+#[test]
+fn a_handler_that_fails_does_not_fill_the_stack() {
+    // In C, each of these functions has a frame of 8 KB. Threads of a node have 2 MB, which 200 of
+    // the frames fill; this one has less, because an optimized build may use less as well.
+    let run = || {
+        for call in [
+            "string.format({})",
+            "table.concat(1)",
+            "('x').upper({})",
+            "string.reverse({})",
+            "string.char({})",
+        ] {
+            let body = format!("return {{xpcall(function() {call} end, function() {call} end)}}");
+            let reply = run_with(&mut Interpreter::new(), &body, &[], &LIMITS);
+            let Reply::Array(results) = reply else {
+                panic!("{call}: {reply:?}");
+            };
+            assert_eq!(results[1], Reply::bulk("error in error handling"), "{call}");
+        }
+    };
+    let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(run);
+    thread.expect("a thread").join().expect("no panic");
+}
+
+#[test]
+fn a_handler_that_fails_is_called_with_its_own_error() {
+    let body = "local calls = 0
+        local ok, e = xpcall(function() error('a', 0) end, function(e)
+            calls = calls + 1
+            if calls < 5 then error(e .. calls, 0) end
+            return e
+        end)
+        return {tostring(ok), e}";
+    let reply = run_with(&mut Interpreter::new(), body, &[], &LIMITS);
+    let expected = vec![Reply::bulk("false"), Reply::bulk("a1234")];
+    assert_eq!(reply, Reply::Array(expected));
+}
+
+#[test]
+fn tables_with_a_great_length_and_few_elements_take_from_the_budget() {
+    // These loops are in C. Without a bound, each takes seconds to minutes.
+    for call in [
+        "table.insert({}, -2^31 + 1, 1)",
+        "table.insert(t, 1, 1)",
+        "table.remove(t, 1)",
+        "table.foreachi(t, rawequal)",
+    ] {
+        too_long(&format!("{LONG} {call}"));
+    }
+}
