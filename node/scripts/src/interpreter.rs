@@ -434,7 +434,7 @@ fn load(lua: &Lua, code: &[u8]) -> LuaResult<Function> {
         b""
     };
     lua.load([space, code].concat())
-        .set_name("@user_script")
+        .set_name(sandbox::CHUNK)
         .set_mode(ChunkMode::Text)
         .into_function()
 }

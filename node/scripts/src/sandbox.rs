@@ -15,6 +15,9 @@ use crate::number::{random_next, random_seed};
 use crate::raise::{self, Args, Raise};
 use crate::{api, bits, json, msgpack, sorting, strings, structs};
 
+/// The name of a script's chunk, as in Redis.
+pub(crate) const CHUNK: &str = "@user_script";
+
 /// What scripts get of Lua's global functions, besides those that are replaced.
 const FUNCTIONS: [&str; 10] = [
     "assert",
@@ -29,13 +32,15 @@ const FUNCTIONS: [&str; 10] = [
     "type",
 ];
 
-/// Messages that Lua makes outside of any protected call. If the memory is full then, Lua ends the
-/// process, so they exist from the start.
-const MESSAGES: [&str; 4] = [
+/// Texts that exist from the start. Lua makes the messages outside of any protected call, and ends
+/// the process if the memory is full then. The parser keeps the name of a chunk where no collection
+/// of garbage sees it.
+const TEXTS: [&str; 5] = [
     "not enough memory",
     "error in error handling",
     "C stack overflow",
     "cannot resume non-suspended coroutine",
+    CHUNK,
 ];
 
 /// The most results of `unpack`: what fits on Lua's stack besides its three arguments.
@@ -55,7 +60,7 @@ pub(crate) fn build(budget: &Rc<Budget>) -> Result<Sandbox> {
     let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;
     let lua = Lua::new_with(libraries, LuaOptions::new())?;
     collect_late(&lua);
-    lua.set_named_registry_value("doyen.messages", lua.create_sequence_from(MESSAGES)?)?;
+    lua.set_named_registry_value("doyen.texts", lua.create_sequence_from(TEXTS)?)?;
     let original = lua.globals();
     let globals = lua.create_table()?;
     for name in FUNCTIONS {
@@ -424,7 +429,9 @@ fn protections(lua: &Lua, budget: &Rc<Budget>, globals: &Table) -> Result<()> {
     };
     globals.raw_set("rawget", lua.create_function(rawget)?)?;
     let shared = Rc::clone(budget);
-    let setmetatable = move |lua: &Lua, args: MultiValue| {
+    let setmetatable = move |lua: &Lua, mut args: MultiValue| {
+        // mlua panics if it has no reference left for the old metatable.
+        args.truncate(2);
         let args = Args::new(lua, args);
         let table = args.table(1)?;
         let meta = match args.value(2) {

@@ -197,12 +197,21 @@ fn statement() -> impl Strategy<Value = String> {
         })
 }
 
+/// 1,536 cases, or six times as many as the environment's `PROPTEST_CASES` says.
+fn config() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    ProptestConfig {
+        cases: default.cases * 6,
+        ..default
+    }
+}
+
 thread_local! {
     static INTERPRETER: RefCell<Interpreter> = RefCell::default();
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_500, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn no_script_breaks_the_interpreter(

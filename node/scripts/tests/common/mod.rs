@@ -1,6 +1,7 @@
 //! A keyspace in memory, with the replies of Redis for a few commands.
 
 use std::collections::BTreeMap;
+use std::sync::Once;
 
 use bytes::Bytes;
 use doyen_scripts::{Commands, Interpreter, Limits, Protocol, Reply, Script, errors};
@@ -184,6 +185,22 @@ impl Commands for Store {
     }
 }
 
+/// Lets the process end at a panic of the crate or of mlua, as a node does. mlua would give it to the
+/// script as an error otherwise, which the script can catch.
+fn end_at_panics() {
+    static SET: Once = Once::new();
+    SET.call_once(|| {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            hook(panic);
+            let file = panic.location().map_or("", |place| place.file());
+            if !file.contains("tests") {
+                std::process::abort();
+            }
+        }));
+    });
+}
+
 /// Runs a script over an empty keyspace, with the keys `k1` and `k2` and the given arguments.
 #[allow(dead_code)]
 pub(crate) fn run_with(
@@ -192,6 +209,7 @@ pub(crate) fn run_with(
     args: &[&str],
     limits: &Limits,
 ) -> Reply {
+    end_at_panics();
     let script = match Script::parse(body.as_bytes().to_vec()) {
         Ok(script) => script,
         Err(text) => return Reply::Error(text),
