@@ -499,7 +499,7 @@ impl Options {
             http_token: self
                 .http_token_file
                 .as_deref()
-                .map(|p| read_line(p, "--http-token-file"))
+                .map(|p| read_token(p, "--http-token-file"))
                 .transpose()?,
             resp_password,
             resp_auth_timeout: Some(self.resp_auth_timeout.map_or(AUTH_TIMEOUT_DEFAULT, |s| s.0))
@@ -652,6 +652,9 @@ impl Options {
                  with `openssl rand -hex 32`",
                 secret.len()
             )),
+            (Some(secret), None, None, None) if secret.iter().all(|byte| *byte == 0) => {
+                fail("the secret has only zero bytes: make one with `openssl rand -hex 32`".into())
+            }
             (Some(secret), None, None, None) => Ok(Trust::Secret(secret)),
             (None, Some(ca), Some(cert), Some(key)) => {
                 for (flag, path) in [("--tls-ca", ca), ("--tls-cert", cert), ("--tls-key", key)] {
@@ -1103,7 +1106,28 @@ pub fn read_line(path: &Path, flag: &str) -> Result<String, ConfigError> {
             path.display()
         ));
     }
+    if let Some(wrong) = text.chars().find(|c| c.is_control() && *c != '\t') {
+        return fail(format!(
+            "{} ({flag}) has the control character {wrong:?}: it must have one line of text; \
+             `openssl rand -hex 32` makes one",
+            path.display()
+        ));
+    }
     Ok(text.to_owned())
+}
+
+/// Reads a token for changes by HTTP.
+fn read_token(path: &Path, flag: &str) -> Result<String, ConfigError> {
+    let token = read_line(path, flag)?;
+    if token.len() < SECRET_BYTES_MIN {
+        return fail(format!(
+            "the token in {} ({flag}) has {} bytes, but at least {SECRET_BYTES_MIN} are needed: \
+             make one with `openssl rand -hex 32`",
+            path.display(),
+            token.len()
+        ));
+    }
+    Ok(token)
 }
 
 fn reason(e: &std::io::Error) -> String {
@@ -1383,7 +1407,7 @@ mod tests {
         );
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("pem");
-        fs::write(&file, "x").expect("written");
+        fs::write(&file, "x".repeat(SECRET_BYTES_MIN)).expect("written");
         let pem = |o: &mut Options| {
             [&mut o.tls_ca, &mut o.tls_cert, &mut o.tls_key]
                 .into_iter()
@@ -1611,6 +1635,43 @@ mod tests {
             let error = Options::from_file(&path).expect_err("refused");
             assert!(error.0.contains(meant) && error.0.len() < 200, "{error}");
         }
+    }
+
+    #[test]
+    fn secrets_and_tokens_that_are_guessed_easily_are_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("file");
+        let with = |content: &[u8], set: &dyn Fn(&mut Options, PathBuf)| {
+            fs::write(&file, content).expect("written");
+            resolve(|o| set(o, file.clone()))
+                .map(|_| ())
+                .map_err(|e| e.0)
+        };
+        let secret = |o: &mut Options, file| o.secret_file = Some(file);
+        let token = |o: &mut Options, file| o.http_token_file = Some(file);
+        let long = b"0123456789abcdef";
+        assert_eq!(with(long, &secret), Ok(()));
+        assert_eq!(with(b"0123456789abcdef\n", &token), Ok(()));
+        for (content, set, wrong) in [
+            (
+                &[0; 32][..],
+                &secret as &dyn Fn(&mut Options, PathBuf),
+                "control character '\\0'",
+            ),
+            (b"0123456789\nabcdef0", &secret, "control character '\\n'"),
+            (&[0; 32], &token, "control character '\\0'"),
+            (b"short", &token, "has 5 bytes, but at least 16 are needed"),
+            (b"0123456789abcde\n", &token, "has 15 bytes"),
+        ] {
+            let why = with(content, set).expect_err("refused");
+            assert!(
+                why.contains(wrong) && why.contains("openssl rand -hex 32"),
+                "{why}"
+            );
+            assert_eq!(why.lines().count(), 1, "{why}");
+        }
+        let zeros = resolve(|o| o.secret = Some(vec![0; 32])).expect_err("refused");
+        assert!(zeros.0.contains("only zero bytes"), "{zeros}");
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! | what | is laid out by |
 //! |---|---|
 //! | frames and messages | the version of their connection |
-//! | tables and deltas | their own level, which their bytes say from [`MARKED`] on |
+//! | tables and deltas | their own level, which their bytes say |
 //! | what a new version makes possible | the level of the table: it is used from that level on |
 //!
 //! # To add something
@@ -19,7 +19,8 @@
 //!   connections of the new version. If every member must understand it, send it only once the
 //!   table has the new level.
 //! - **a field of a frame or a message**: make a new kind with a new tag, and send the old kind
-//!   over connections of the version before. A kind never changes its layout.
+//!   over connections of the version before (`Peer::version` in the engine). A kind never changes
+//!   its layout.
 //! - **a field of a table**: give it a value that means what tables of the level before mean. Add
 //!   it to the name of the table, and encode it, only from the new level on (`table/leveled.rs`).
 //!   `Table::at_level` removes it for processes that speak less.
@@ -39,9 +40,6 @@
 
 /// The lowest and the highest version that this program speaks.
 pub const LEVELS: (u16, u16) = (14, 15);
-
-/// From this level on, the bytes of a table or a delta say their level.
-pub const MARKED: u16 = 14;
 
 /// From this level on, operations on several keys of a partition are executed together, and logged
 /// as one record.

@@ -21,7 +21,6 @@ use crate::id::{
     Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId,
     PartitionRef, THREADS_MAX, Term, Version,
 };
-use crate::level::MARKED;
 use crate::rule::Rule;
 use crate::scheduler::Schedulers;
 use serde::{Deserialize, Serialize};
@@ -588,11 +587,9 @@ impl Table {
             next_keyspace,
             maps,
             next_map,
+            level,
         )
             .hash(&mut digest);
-        if *level >= MARKED {
-            level.hash(&mut digest);
-        }
         TableName {
             cluster: *cluster,
             term: *term,

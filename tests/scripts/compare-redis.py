@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Sends the same commands to redis-server and to Doyen's RESP ports, and compares the raw replies.
 
-    compare-redis.py DOYEN-BINARY [--verbose]
+    compare-redis.py DOYEN-BINARY [--verbose] [--seed N]
 
 Starts both on free ports (redis-server 7.x must be installed). Every command is sent in RESP2 and
-in RESP3. Ends with status 1 if a reply differs and KNOWN below does not list it.
+in RESP3. After the single commands come random transactions of two clients, whose seed is printed.
+Ends with status 1 if a reply differs and KNOWN below does not list it.
 """
 
+import collections
+import random
 import re
 import socket
 import subprocess
@@ -16,7 +19,7 @@ import time
 
 # Replies that differ on purpose: a pattern of the command, and the reason.
 KNOWN = [
-    (r"(?i)^(multi|eval)\b", "there are no transactions and no scripts"),
+    (r"(?i)^eval\b", "there are no scripts"),
     (r"(?i)^info\b", "the reply is about this server"),
     (r"(?i)^command( docs| info| list| count)?( (?!nosuch|x)\S+)*$", "Doyen has fewer commands"),
     (r"(?i)^config get (maxmemory-policy|appendonly save)$", "settings have another order"),
@@ -67,15 +70,20 @@ def commands():
     # Every command with no to five arguments.
     names = """
         PING ECHO HELLO AUTH SELECT CLIENT COMMAND DBSIZE SET GET GETSET GETDEL GETEX SETNX SETEX
-        PSETEX MGET MSET APPEND STRLEN INCR DECR INCRBY DECRBY INCRBYFLOAT DEL UNLINK EXISTS TYPE
+        PSETEX MGET MSET APPEND STRLEN GETRANGE SUBSTR SETRANGE GETBIT SETBIT INCR DECR INCRBY
+        DECRBY INCRBYFLOAT DEL UNLINK EXISTS TYPE
         EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST SCAN KEYS FLUSHALL
         FLUSHDB CLUSTER READONLY READWRITE ASKING WAIT CONFIG NOSUCH UNWATCH TIME ROLE LASTSAVE
-        MODULE SLOWLOG LATENCY ACL PUBSUB SCRIPT FUNCTION MEMORY OBJECT TOUCH LOLWUT DEBUG
+        MODULE SLOWLOG LATENCY ACL PUBSUB SCRIPT FUNCTION MEMORY OBJECT TOUCH LOLWUT DEBUG MULTI
+        EXEC DISCARD WATCH
     """.split()
     for name in names:
         for n in range(6):
             line = " ".join([name] + ["k%d" % i for i in range(n)])
-            if line != "HELLO":
+            if line == "MULTI":
+                # What follows would be queued.
+                add("MULTI", "EXEC", "MULTI", "DISCARD")
+            elif line != "HELLO":
                 add(line)
     # Keys in every state with every command that takes one.
     for key in ["s", "n", "f", "ttl", "empty", "big", "nosuch"]:
@@ -86,6 +94,20 @@ def commands():
             # The rest of a time to live depends on the moment.
             if not (key == "ttl" and name in ("PTTL", "EXPIRETIME")):
                 add(f"{name} {key}")
+        for a in ["0", "1", "-1", "-3", "5", "100", "-100", "x"]:
+            for b in ["0", "3", "-1", "-2", "100", "9223372036854775807"]:
+                add(f"GETRANGE {key} {a} {b}", f"SUBSTR {key} {a} {b}")
+                # This Redis looks for the key first, so mistakes are tried with keys that exist.
+                if a != "x" or key != "nosuch":
+                    add(f"BITCOUNT {key} {a} {b}", f"BITCOUNT {key} {a} {b} BIT",
+                        f"BITPOS {key} 1 {a} {b}", f"BITPOS {key} 0 {a} {b} BIT",
+                        f"BITPOS {key} 0 {a}")
+        for a in ["0", "1", "7", "8", "100", "-1", "x", "4294967296"]:
+            add(f"SETUP {key}", f"GETBIT {key} {a}", f"SETBIT {key} {a} 1", f"SETBIT {key} {a} 2",
+                f"GET {key}")
+            if a != "4294967296":
+                add(f"SETRANGE {key} {a} part", f"SETRANGE {key} {a} ''", f"GET {key}")
+        add(f"SETUP {key}", f"BITCOUNT {key}", f"BITPOS {key} 0", f"BITPOS {key} 1")
         add(f"APPEND {key} tail", f"GETSET {key} new", f"SETNX {key} new", f"GET {key}")
         for n in NUMBERS:
             add(f"INCRBY {key} {n}", f"DECRBY {key} {n}")
@@ -263,6 +285,72 @@ def commands():
     return out
 
 
+TRANSACTIONS = 1000
+# Keys of one slot.
+KEYS = ["{t}a", "{t}b", "{t}c", "{t}d"]
+VALUES = ["1", "-7", "word", "''", "1.5", "9223372036854775807"]
+
+
+def random_command(rng):
+    """A command on one or more of KEYS. Its reply does not depend on the moment."""
+    key, other, value = rng.choice(KEYS), rng.choice(KEYS), rng.choice(VALUES)
+    return rng.choice([
+        f"GET {key}", f"STRLEN {key}", f"EXISTS {key} {other}", f"MGET {key} {other} {key}",
+        f"TYPE {key}", f"EXPIRETIME {key}", f"TOUCH {key} {other}", f"GETEX {key}",
+        f"SET {key} {value}", f"SET {key} {value} NX", f"SET {key} {value} XX GET",
+        f"SET {key} {value} EXAT 33000000000", f"SET {key} {value} KEEPTTL", f"SETNX {key} {value}",
+        f"MSET {key} {value} {other} 2", f"GETSET {key} {value}", f"APPEND {key} tail",
+        f"INCR {key}", f"DECRBY {key} 3", f"INCRBY {key} {value}", f"INCRBYFLOAT {key} 0.5",
+        f"DEL {key}", f"UNLINK {key} {other}", f"GETDEL {key}", f"PERSIST {key}",
+        f"EXPIREAT {key} 33000000000", f"EXPIREAT {key} 33000000001 GT", f"EXPIREAT {key} 1",
+        f"GETEX {key} EXAT 33000000002", f"GETEX {key} PERSIST", f"SETEX {key} 1000 {value}",
+    ])
+
+
+def random_mistake(rng):
+    """A command that fails: when it is queued, when it is executed, or at once."""
+    key = rng.choice(KEYS)
+    return rng.choice([
+        "NOSUCH", f"GET {key} x", "GET", f"SET {key} v EX x", f"SET {key} v NX XX", f"WATCH {key}",
+        "MULTI", "MULTI x", "DISCARD x", "EXEC x", "WATCH", f"SETEX {key} 0 v", "SELECT x",
+        f"INCRBY {key} x", f"EXPIRE {key} 10 NX XX", "CLIENT NOSUCH", f"MSET {key}", "OBJECT",
+    ])
+
+
+def transactions(rng, count):
+    """Random transactions of two clients: pairs of a client and a command. Client 0 makes them, and
+    client 1 changes keys before, while or after it does."""
+    for _ in range(count):
+        for _ in range(rng.choice([0, 0, 1, 3])):
+            yield rng.randrange(2), random_command(rng)
+        for _ in range(rng.choice([0, 1, 1, 2])):
+            yield 0, "WATCH " + " ".join(rng.sample(KEYS, rng.randint(1, 3)))
+        # One change at most: a key that came and went again is changed for Redis, but not for
+        # Doyen.
+        meddles = [rng.choice(["before", "while", "never"])]
+        if meddles == ["before"]:
+            yield rng.randrange(2), random_command(rng)
+        yield 0, rng.choice(["MULTI"] * 12 + ["UNWATCH", "EXEC", "DISCARD", "PING"])
+        size = rng.choice([0, 1, 2, 3, 5, 8])
+        for at in range(size):
+            if meddles == ["while"] and at == size // 2:
+                yield 1, random_command(rng)
+            kind = rng.random()
+            if kind < 0.8:
+                yield 0, random_command(rng)
+            elif kind < 0.93:
+                yield 0, rng.choice(["PING", "PING hello", "ECHO hello", "SELECT 0", "UNWATCH",
+                    "CLIENT GETNAME", "CLIENT SETNAME me"])
+            else:
+                yield 0, random_mistake(rng)
+        yield 0, rng.choice(["EXEC"] * 8 + ["DISCARD", "exec"])
+        # Whatever the line above ended, this one ends what is left, and shows all keys.
+        yield 0, rng.choice(["DISCARD", "UNWATCH", "EXEC"])
+        yield 1, "MGET " + " ".join(KEYS)
+    # The next round begins without keys.
+    yield 1, "FLUSHALL"
+
+
 def words(line):
     """Splits a line at blanks, except between single quotes."""
     return [w[1:-1] if w.startswith("'") else w for w in re.findall(r"'[^']*'|\S+", line)]
@@ -319,17 +407,23 @@ class Client:
         return line
 
 
-def compare(redis, doyen, protocol, known_here, verbose):
-    a, b = Client(redis, protocol), Client(doyen, protocol)
+def compare(redis, doyen, protocol, known_here, verbose, seed):
+    clients = [(Client(redis, protocol), Client(doyen, protocol)) for _ in range(2)]
     asked = differs = known = 0
     seen = set()
-    for line in commands():
+    # The last commands, each with its client, to show how a reply came about.
+    story = collections.deque(maxlen=12)
+    single = [(0, line) for line in commands()]
+    several = list(transactions(random.Random(seed), TRANSACTIONS))
+    for place, (number, line) in enumerate(single + several):
+        a, b = clients[number]
         if line.split()[0] == "SETUP":
             a.ask_all(SETUP), b.ask_all(SETUP)
             continue
         asked += 1
         args = words(line)
         ra, rb = a.ask(args), b.ask(args)
+        story.append(f"{number}: {line}")
         if args[:1] and args[0].upper() in ("HELLO", "QUIT", "RESET"):
             a.connect(), b.connect()
         if ra == rb:
@@ -351,9 +445,24 @@ def compare(redis, doyen, protocol, known_here, verbose):
             seen.add((line, ra, rb))
             note = f"   (on purpose: {why})" if why is not None else ""
             print(f"RESP{protocol} {line}{note}\n    redis {ra[:200]!r}\n    doyen {rb[:200]!r}")
+            if place >= len(single):
+                print("    after " + " | ".join(story))
     port = "plain port" if known_here is KNOWN_PLAIN else "cluster-aware port"
     print(f"{port}, RESP{protocol}: {asked} commands, {differs} replies differ, {known} on purpose")
     return differs
+
+
+def until(holds):
+    """Waits until this holds, and does not fail."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            if holds():
+                return
+        except OSError:
+            pass
+        time.sleep(0.05)
+    sys.exit("a server did not start within a minute")
 
 
 def free():
@@ -364,13 +473,18 @@ def free():
 
 def main():
     binary, verbose = sys.argv[1], "--verbose" in sys.argv
+    seeds = [int(b) for a, b in zip(sys.argv, sys.argv[1:]) if a == "--seed"]
+    seed = seeds[0] if seeds else random.randrange(1 << 32)
+    print(f"seed of the transactions: {seed}")
     with tempfile.TemporaryDirectory() as place:
         plain, cluster = free(), free()
         quiet = ["--save", "", "--dir", place, "--logfile", "redis.log", "--bind", "127.0.0.1"]
         started = [
             subprocess.Popen(["redis-server", "--port", str(plain), *quiet]),
+            # Without a cluster port it would need the port 10,000 above its own.
             subprocess.Popen(["redis-server", "--port", str(cluster), "--cluster-enabled", "yes",
-                "--cluster-config-file", f"nodes-{cluster}.conf", *quiet]),
+                "--cluster-port", str(free()), "--cluster-config-file", f"nodes-{cluster}.conf",
+                *quiet]),
         ]
         node = subprocess.Popen(
             [binary, "run", "--log", "error", "--listen", ":0", "--data", ":0", "--resp", ":0",
@@ -382,13 +496,13 @@ def main():
         try:
             ready = dict(pair.split("=", 1) for pair in node.stdout.readline().split()[1:])
             port = {name: int(ready[name].rsplit(":", 1)[1]) for name in ("resp", "resp-cluster")}
-            time.sleep(1)
-            subprocess.run(["redis-cli", "-p", str(cluster), "cluster", "addslotsrange", "0",
-                "16383"], check=True, stdout=subprocess.DEVNULL)
-            time.sleep(1)
+            until(lambda: [Client(redis, 2) for redis in (plain, cluster)])
+            Client(cluster, 2).ask(["CLUSTER", "ADDSLOTSRANGE", "0", "16383"])
+            until(lambda: Client(cluster, 2).ask(["GET", "k"]).startswith(b"$"))
+            until(lambda: Client(port["resp"], 2).ask(["GET", "k"]).startswith(b"$"))
             pairs = [(plain, port["resp"], KNOWN_PLAIN), (cluster, port["resp-cluster"],
                 KNOWN_CLUSTER)]
-            differs = sum(compare(redis, doyen, protocol, known, verbose) for redis, doyen,
+            differs = sum(compare(redis, doyen, protocol, known, verbose, seed) for redis, doyen,
                 known in pairs for protocol in (2, 3))
         finally:
             for process in started:

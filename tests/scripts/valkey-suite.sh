@@ -18,7 +18,7 @@ shift 2
 units=("$@")
 if [ ${#units[@]} -eq 0 ]; then
     units=(unit/type/string unit/type/incr unit/expire unit/keyspace unit/scan unit/protocol
-        unit/info-command unit/info unit/slowlog unit/quit)
+        unit/info-command unit/info unit/slowlog unit/quit unit/multi)
 fi
 
 # Tests that are known to fail, as an extended regular expression of their names.
@@ -34,8 +34,14 @@ known+='|^raw protocol response|^Regression for a crash with blocking ops'
 known+='|^SLOWLOG - (Rewritten commands|commands with too many arguments|too long arguments)'
 known+='|^SLOWLOG - get all slow logs'
 known+='|^SLOWLOG - (blocking command|the commands in script)'
-# It has no transactions.
-known+='|^test argument rewriting'
+known+='|^(MULTI / EXEC basics|DISCARD|MULTI where commands alter argc/argv)$'
+known+='|^(EXEC fail on WATCHed key modified by SORT|Blocking commands ignores the timeout)'
+# It refuses these when they are queued, as commands that it does not know or not inside MULTI.
+known+='|^MULTI with (SAVE|SHUTDOWN|config error)|^Flushall while watching several keys'
+# No script of it runs for so long, and it has no setting for that.
+known+='|^(MULTI|EXEC|MULTI-EXEC body|just EXEC) and script timeout'
+# MULTI inside MULTI makes EXEC fail in Valkey 9, but not in Redis 7.
+known+='|^Nested MULTI are not allowed'
 # A setting for lists.
 known+="|CONFIG SET - 'list-max-listpack-size'"
 

@@ -508,7 +508,10 @@ pub const fn consequence(percent: u8) -> &'static str {
     match percent {
         ..80 => "it receives no copy that another member can hold",
         80..90 => "copies move to other members, if any have filled less than 70 %",
-        90.. => "it refuses writes that need more memory",
+        90.. => {
+            "writes that need more memory are refused, or evict keys, as --eviction of their \
+             keyspace says"
+        }
     }
 }
 

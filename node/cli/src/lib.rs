@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The reader of stdout closed the pipe. The status is that of a program that SIGPIPE ended.
-const CANNOT_PRINT: i32 = 141;
+const READER_LEFT: i32 = 141;
 
 /// A peer-to-peer in-memory data grid that speaks Redis.
 #[derive(Debug, Parser)]
@@ -162,7 +162,7 @@ pub fn parse<P: Parser>() -> P {
     P::try_parse().unwrap_or_else(|e| {
         if !e.use_stderr() {
             // Help and version.
-            let _ = e.print();
+            end_unless_printed(e.print().and_then(|()| std::io::stdout().flush()));
             std::process::exit(0);
         }
         let program = P::command();
@@ -180,11 +180,21 @@ pub fn parse<P: Parser>() -> P {
 /// does not panic.
 fn say(text: fmt::Arguments<'_>) {
     let mut out = std::io::stdout().lock();
-    if let Err(e) = out.write_fmt(text).and_then(|()| out.flush()) {
-        if e.kind() != std::io::ErrorKind::BrokenPipe {
-            complain(format_args!("cannot print: {e}"));
+    end_unless_printed(out.write_fmt(text).and_then(|()| out.flush()));
+}
+
+/// If stdout took nothing, the program says why and ends with status 1. If the reader closed the
+/// pipe, it ends quietly.
+fn end_unless_printed(printed: std::io::Result<()>) {
+    match printed {
+        Ok(()) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => {
+            std::process::exit(READER_LEFT);
         }
-        std::process::exit(CANNOT_PRINT);
+        Err(e) => {
+            complain(format_args!("cannot write to stdout: {e}"));
+            std::process::exit(1);
+        }
     }
 }
 

@@ -7,7 +7,6 @@ use super::integer::integer;
 use super::op::{Action, Condition, Encoding, ExpireCondition, Expiry, Failure, Outcome, Value};
 use super::store::cost;
 use bytes::Bytes;
-use doyen_placement::Lineage;
 
 /// What an action may use besides its key.
 #[derive(Debug, Clone, Copy)]
@@ -20,8 +19,8 @@ pub(super) struct Context {
     pub(super) default_ttl_ms: Option<u64>,
     /// Largest value.
     pub(super) value_bytes_max: usize,
-    /// The lineage of the partition.
-    pub(super) lineage: Lineage,
+    /// What the numbers of the partition's versions count from.
+    pub(super) versions_from: u64,
 }
 
 impl Context {
@@ -125,6 +124,7 @@ pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Ou
             entry.map_or(Outcome::Nil, |e| Outcome::Int(bytes(cost(e)))),
             Change::None,
         ),
+        Action::Call(call) => call.run(entry, cx),
         Action::Version => (
             version(entry, cx).map_or(Outcome::Nil, Outcome::Int),
             Change::None,
@@ -132,12 +132,14 @@ pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Ou
     }
 }
 
-/// A number that no other write to the key has: the sequence of the write, and above it the lineage
-/// of the partition, because sequences begin anew in another lineage.
+/// A number that no other write to the key has: the sequence of the write, counted from a number
+/// that the cluster and the lineage of the partition choose, because sequences begin anew in each.
 pub(super) fn version(entry: Option<&Entry>, cx: &Context) -> Option<i64> {
-    const SEQ_BITS: u32 = 44;
-    let seq = entry?.version() & ((1 << SEQ_BITS) - 1);
-    Some((u64::from(cx.lineage.0) << SEQ_BITS | seq).cast_signed())
+    Some(
+        cx.versions_from
+            .wrapping_add(entry?.version())
+            .cast_signed(),
+    )
 }
 
 /// Longest value that Redis stores beside the object's head.
@@ -213,7 +215,7 @@ fn after((clock, unix_ms): (u64, u64), ms: u64) -> u64 {
 }
 
 /// The deadline of a key that is written without one: an existing key keeps its own.
-fn kept(entry: Option<&Entry>, cx: &Context) -> u64 {
+pub(super) fn kept(entry: Option<&Entry>, cx: &Context) -> u64 {
     entry.map_or_else(|| fresh(cx.default_ttl_ms, cx.now()), |e| e.deadline())
 }
 
@@ -370,7 +372,7 @@ mod tests {
         unix_ms: 50_000,
         default_ttl_ms: None,
         value_bytes_max: 64,
-        lineage: Lineage(1),
+        versions_from: 1 << 44,
     };
 
     /// The deadline at this moment of the partition's clock; 0: never.

@@ -10,7 +10,6 @@ use super::op::{Operation, Outcome, Work};
 use super::store::{Effect, Key, Store};
 use bytes::BytesMut;
 use doyen_placement::OrderKey;
-use doyen_placement::level::LEVELS;
 use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef};
 
 const MAP: MapId = MapId(0);
@@ -192,5 +191,5 @@ pub fn encode_acks(count: u32, to: &mut Outgoing) {
 /// # Errors
 /// The frame is malformed.
 pub fn decode(bytes: &mut BytesMut) -> Result<bool, Malformed> {
-    Ok(frame::take(bytes, 64 << 20, LEVELS.1)?.is_some())
+    Ok(frame::take(bytes, 64 << 20)?.is_some())
 }

@@ -46,11 +46,13 @@ mod call;
 mod error;
 mod key;
 mod many;
+mod range;
 mod reply;
 mod string;
 mod table;
 
 use crate::op::Action;
+use crate::procedure::Procedure;
 use bytes::Bytes;
 pub use call::{Arguments, Call, is};
 pub use error::{ErrorText, NOT_A_FLOAT, NOT_AN_INTEGER, SYNTAX, unknown_subcommand, wrong_arity};
@@ -200,7 +202,10 @@ pub fn container<R>(call: Call<'_>) -> Result<R, ErrorText> {
 }
 
 /// The commands on data, a slice for each family. Tables that have more commands begin with them.
-pub const FAMILIES: &[&[Description<Parse>]] = &[key::ROWS, string::ROWS];
+pub const FAMILIES: &[&[Description<Parse>]] = &[key::ROWS, range::ROWS, string::ROWS];
+
+/// The procedures that commands call, a slice for each family.
+pub(crate) static PROCEDURES: &[&[&Procedure]] = &[range::PROCEDURES];
 
 /// The commands on data.
 pub static COMMANDS: Table<Parse> = Table::of(&SORTED);

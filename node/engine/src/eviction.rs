@@ -19,6 +19,11 @@
 //! eviction, however fast they come. If its partition has nothing to evict, other partitions make
 //! room for it. They may be slower, so only a small part is lent meanwhile.
 //!
+//! A value may be larger than all of that. Then its write waits, and the next check evicts so much
+//! more at the members that lack the room (`Pressure::lack`). If this thread leads no keys there
+//! that may be evicted, only other primaries can help. After a second without any such keys, writes
+//! are refused at once.
+//!
 //! If only writes evicted, the work would not be fair: a primary that hears later that there is
 //! room again evicts more, until its partitions keep keys only for a moment. So if a write had to
 //! make room, the next check treats the member as full, and evicts down to 88 %. It takes from each
@@ -26,6 +31,7 @@
 
 use super::context::Context;
 use super::execute::needed;
+use super::forwarding::{Call, Source};
 use super::frame::Headroom;
 use super::op::{Failure, Outcome};
 use super::partition::{Held, Slot};
@@ -38,7 +44,7 @@ use super::timers::Duty;
 use doyen_gossip::Time;
 use doyen_placement::loads::FULL;
 use doyen_placement::{Eviction, MapId, PartitionRef};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// This part of the kept memory is lent to writes that make no room of their own.
@@ -58,6 +64,19 @@ const TURN_PART: usize = 128;
 const BY_WRITE: usize = 16;
 /// A write without any room checks again after this.
 const ROOM_PAUSE: Duration = Duration::from_millis(5);
+/// At most this many times the kept memory (four tenths of the memory) is evicted for writes that
+/// wait. A single write that needs more is refused.
+const LACKING_KEPT_MAX: u64 = 4;
+/// If this thread leads nothing that may be evicted at a member, other primaries may. Writes wait
+/// for them only during so much time. Then it is likely that there is nothing at all.
+const RELIEF_WAIT: Duration = Duration::from_secs(1);
+/// After the last write that looked for room, each check looks for so long whether there are keys
+/// that could be evicted.
+const SURVEYS: Duration = Duration::from_secs(10);
+/// A local write that waits for room is refused so long before its caller gives up, and a peer's
+/// write this part of the patience earlier, so that the caller hears the reason.
+const REFUSE_BEFORE: Duration = UPKEEP.saturating_mul(2);
+const REFUSE_PEERS_PART: u32 = 5;
 
 /// Whether a member is full, and how much this thread must evict for it.
 #[derive(Debug, Default, Clone, Copy)]
@@ -65,21 +84,66 @@ pub(super) struct Pressure {
     full: bool,
     /// Bytes that this thread must still evict for that member before the next check.
     excess: u64,
+    /// Bytes that writes of this thread wait for there.
+    lacking: u64,
+    /// Since when this thread leads no keys there that could be evicted, as far as it has looked.
+    barren: Option<Time>,
+    /// It has found some in the present look.
+    bears: bool,
 }
 
 impl Pressure {
-    /// Judges by the room of the member. So many threads share the work. `pressed`: writes had to
-    /// make room.
+    /// Before the first check.
+    pub(super) const NONE: Self = Self {
+        full: false,
+        excess: 0,
+        lacking: 0,
+        barren: None,
+        bears: false,
+    };
+
+    /// Judges by the room of the member. So many threads share the work of keeping it from being
+    /// full. The room for a waiting write is made by its thread alone, because no other knows of
+    /// it. `pressed`: writes had to make room.
     pub(super) fn look(&mut self, room: Headroom, shares: u64, pressed: bool) {
         // Memory that is given back anyway need not be evicted.
         let room = room.settled();
         let enough = room.kept.saturating_add(room.kept / RELIEF_PART);
         self.full = room.left < room.kept || ((self.full || pressed) && room.left < enough);
-        self.excess = if self.full {
+        let common = if self.full {
             enough.saturating_sub(room.left).div_ceil(shares.max(1))
         } else {
             0
         };
+        let lacking = std::mem::take(&mut self.lacking).min(lacking_max(room));
+        let short = enough.saturating_add(lacking).saturating_sub(room.left);
+        self.excess = common.saturating_add(short.min(lacking));
+    }
+
+    /// A write of this thread waits for so many bytes at that member, until the next check.
+    pub(super) fn lack(&mut self, bytes: u64) {
+        self.lacking = self.lacking.saturating_add(bytes);
+    }
+
+    /// Whether a write waits for room at that member.
+    pub(super) const fn is_lacking(&self) -> bool {
+        self.lacking > 0
+    }
+
+    /// This thread leads keys there that could be evicted.
+    pub(super) fn bears(&mut self) {
+        self.bears = true;
+    }
+
+    /// This thread has looked at all keys that it leads.
+    pub(super) fn end_survey(&mut self, now: Time) {
+        let bears = std::mem::take(&mut self.bears);
+        self.barren = (!bears).then(|| self.barren.unwrap_or(now));
+    }
+
+    /// It is not known any more whether this thread leads such keys.
+    pub(super) fn forget_survey(&mut self) {
+        self.barren = None;
     }
 
     /// Bytes that are still to be evicted.
@@ -91,6 +155,17 @@ impl Pressure {
     pub(super) fn relieve(&mut self, bytes: usize) {
         self.excess = self.excess.saturating_sub(bytes as u64);
     }
+
+    /// Whether it is likely that no primary has anything to evict there.
+    fn is_hopeless(&self, now: Time) -> bool {
+        self.barren
+            .is_some_and(|since| now.since(since) >= RELIEF_WAIT)
+    }
+}
+
+/// The most that is evicted for writes that wait.
+fn lacking_max(room: Headroom) -> u64 {
+    room.kept.saturating_mul(LACKING_KEPT_MAX)
 }
 
 /// Eviction under way.
@@ -102,9 +177,11 @@ pub(super) struct Evicting {
     next_look: Time,
     /// A write has made room since the last check.
     pressed: bool,
-    /// At the last check, members were full and this thread led no keys there that could be
-    /// evicted.
-    barren: bool,
+    /// When a write last looked for room, and might have evicted something.
+    sought: Time,
+    /// Writes that waited for room since the last check, and how many bytes each needs. A partition
+    /// has one at most, because the others wait behind it.
+    waiting: BTreeMap<PartitionRef, u64>,
     /// The last evicted keys, for inspection only.
     #[cfg(any(test, feature = "fuzz"))]
     pub(super) gone: VecDeque<(PartitionRef, MapId, Key)>,
@@ -117,14 +194,12 @@ const GONE_MAX: usize = 1024;
 impl Evicting {
     pub(super) const fn new(now: Time) -> Self {
         Self {
-            own: Pressure {
-                full: false,
-                excess: 0,
-            },
+            own: Pressure::NONE,
             queue: VecDeque::new(),
             next_look: now,
             pressed: false,
-            barren: false,
+            sought: Time::ZERO,
+            waiting: BTreeMap::new(),
             #[cfg(any(test, feature = "fuzz"))]
             gone: VecDeque::new(),
         }
@@ -155,6 +230,16 @@ impl Room {
     }
 }
 
+/// How it stands with the members that have too little room for a write.
+struct Outlook {
+    /// One of them has less left than is kept, even without that write.
+    full: bool,
+    /// One of them has not had anything to evict for long.
+    hopeless: bool,
+    /// The write needs more than is evicted at one of them.
+    too_large: bool,
+}
+
 /// What happens to a write that found no room.
 pub(super) enum Made {
     /// There is room now.
@@ -183,39 +268,61 @@ impl Shard {
             .as_ref()
             .map_or(1, |v| v.installed.members.len()) as u64;
         let pressed = std::mem::take(&mut cx.memory.evicting.pressed);
-        cx.memory.evicting.own.look(cx.headroom(), 1, pressed);
+        for (at, bytes) in std::mem::take(&mut cx.memory.evicting.waiting) {
+            let slot = self.slots.get(at);
+            let waits = slot.filter(|slot| !slot.calls.parked.is_empty());
+            if let Some(held) = waits.and_then(|slot| slot.held.as_deref()) {
+                cx.memory.evicting.own.lack(bytes);
+                held.copies().for_each(|id| cx.peers.lack(id, bytes));
+            }
+        }
+        let room = cx.headroom();
+        cx.memory.evicting.own.look(room, 1, pressed);
         cx.peers.look_at_memory(members, pressed);
         if !cx.has_excess() {
             cx.memory.evicting.queue.clear();
             cx.timers.cancel(Duty::Evict);
-            cx.memory.evicting.barren = false;
+        }
+        if !cx.has_excess() && now.since(cx.memory.evicting.sought) >= SURVEYS {
+            cx.memory.evicting.own.forget_survey();
+            cx.peers.forget_survey();
         } else if cx.memory.evicting.queue.is_empty() {
             self.note_evictable();
         }
     }
 
-    /// Gives each partition its turn, in which it may lose keys.
+    /// Gives each partition its turn, in which it may lose keys, and notes for which members there
+    /// are none.
     fn note_evictable(&mut self) {
         let cx = &mut self.cx;
-        cx.memory.evicting.barren = true;
         // The first turn goes to a random partition, in proportion to its keys. Often there is
         // little to do and the first does all of it: a partition that was always first would lose
         // everything.
         let (mut first, mut seen) = (0, 0);
+        // The same among all, in case that each has too few keys for a turn.
+        let (mut any, mut all) = (None, 0);
         for slot in self.slots.iter() {
             let policy = slot.evicts_by();
-            let Some(held) = slot
-                .held
-                .as_deref()
-                .filter(|held| cx.evicts(held, policy) && cx.excess_of(held) > 0)
-            else {
+            let held = slot.held.as_deref();
+            let Some(held) = held.filter(|held| cx.evicts(held, policy)) else {
                 continue;
             };
             let keys = held.store.evictable(policy);
+            if keys == 0 {
+                continue;
+            }
+            cx.memory.evicting.own.bears();
+            held.copies().for_each(|id| cx.peers.bears(id));
+            if cx.excess_of(held) == 0 {
+                continue;
+            }
+            all += keys as u64;
+            if cx.random() % all < keys as u64 {
+                any = Some(slot.at);
+            }
             // The fraction of a key is rounded at random.
             let more = (cx.random() % TURN_PART as u64) < (keys % TURN_PART) as u64;
             let turn = keys / TURN_PART + usize::from(more);
-            cx.memory.evicting.barren &= keys == 0;
             if turn > 0 {
                 seen += keys as u64;
                 if cx.random() % seen < keys as u64 {
@@ -224,8 +331,14 @@ impl Shard {
                 cx.memory.evicting.queue.push_back((slot.at, turn));
             }
         }
-        cx.memory.evicting.queue.rotate_left(first);
-        if !cx.memory.evicting.queue.is_empty() {
+        let evicting = &mut cx.memory.evicting;
+        evicting.own.end_survey(cx.now);
+        cx.peers.end_survey(cx.now);
+        evicting.queue.rotate_left(first);
+        if evicting.queue.is_empty() {
+            evicting.queue.extend(any.map(|at| (at, 1)));
+        }
+        if !evicting.queue.is_empty() {
             cx.timers.want(Duty::Evict);
         }
     }
@@ -285,10 +398,7 @@ impl Context {
 
     /// How much is too much at this member, or at one of the members with a copy of this partition.
     fn excess_of(&self, held: &Held) -> u64 {
-        let links = held.lead().into_iter().flat_map(|l| l.links.iter());
-        let copies = links
-            .filter(|(_, link)| link.required)
-            .map(|(id, _)| self.peers.excess(*id));
+        let copies = held.copies().map(|id| self.peers.excess(id));
         copies.fold(self.memory.evicting.own.excess(), u64::max)
     }
 
@@ -360,6 +470,13 @@ impl Context {
         if policy == Eviction::None {
             return if soon { self.soon(at) } else { self.no_room() };
         }
+        let Outlook {
+            full, too_large, ..
+        } = self.outlook(held, bytes);
+        if too_large {
+            return if soon { self.soon(at) } else { self.no_room() };
+        }
+        self.memory.evicting.sought = self.now;
         // More deletions would only make it worse while earlier ones are not committed.
         let waits = room == Room::None && (soon || held.log.committed() < held.log.last());
         let mut evicted = 0;
@@ -376,17 +493,65 @@ impl Context {
             self.evict(held, victims);
         }
         let makes = evicted > 0 || waits;
+        let hopeless = self.outlook(held, bytes).hopeless;
         match self.room(held, bytes) {
-            Room::None if makes => self.soon(at),
-            Room::Kept if makes => Made::Room,
-            // If nothing of this partition may be evicted, other partitions make room.
-            Room::Lent if makes || !self.memory.evicting.barren => Made::Room,
             Room::Plenty => Made::Room,
+            // A member that is not full yet is full with this value. Then all primaries evict.
+            Room::Kept | Room::Lent if makes || !full => Made::Room,
+            // If nothing of this partition may be evicted, other partitions make room.
+            Room::Lent if !hopeless => Made::Room,
+            Room::None if makes => self.wait_for_eviction(at, bytes),
+            Room::None | Room::Kept if !hopeless => self.wait_for_eviction(at, bytes),
             Room::None | Room::Kept | Room::Lent => self.no_room(),
         }
     }
 
-    fn soon(&mut self, at: PartitionRef) -> Made {
+    /// How it stands with the members that have too little room for a write of so many bytes.
+    fn outlook(&self, held: &Held, bytes: usize) -> Outlook {
+        let needed = needed(bytes) as u64;
+        let copies = held.copies().map(|id| {
+            let (room, under_way) = self.peers.said(id);
+            (room, under_way, self.peers.pressure(id))
+        });
+        let own = std::iter::once((self.headroom(), 0, self.memory.evicting.own));
+        let mut outlook = Outlook {
+            full: false,
+            hopeless: false,
+            too_large: false,
+        };
+        for (room, under_way, pressure) in own.chain(copies) {
+            let left = room.left.saturating_sub(under_way);
+            if left.saturating_sub(needed) < room.kept {
+                outlook.full |= left < room.kept;
+                outlook.hopeless |= pressure.is_hopeless(self.now);
+                outlook.too_large |= needed > lacking_max(room);
+            }
+        }
+        outlook
+    }
+
+    /// Whether a write waits too long for room, and is refused. It is not executed until then, so
+    /// its caller hears the reason.
+    pub(super) fn is_late(&mut self, call: &Call) -> bool {
+        let before = match call.source {
+            Source::Local(_) => REFUSE_BEFORE,
+            Source::Peer { .. } => self.limits.park / REFUSE_PEERS_PART,
+        };
+        let late = !call.maybe && call.until <= self.now + before;
+        self.stats.refused += u64::from(late);
+        late
+    }
+
+    fn wait_for_eviction(&mut self, at: PartitionRef, bytes: usize) -> Made {
+        self.memory
+            .evicting
+            .waiting
+            .insert(at, needed(bytes) as u64);
+        self.soon(at)
+    }
+
+    /// The calls of a partition wait a moment.
+    pub(super) fn soon(&mut self, at: PartitionRef) -> Made {
         self.timers.wake(at, self.now + ROOM_PAUSE);
         Made::Soon
     }

@@ -350,7 +350,7 @@ impl Context {
                     unix_ms: self.unix_ms(),
                     default_ttl_ms,
                     value_bytes_max: self.limits.value_bytes_max,
-                    lineage: held.lineage,
+                    versions_from: held.versions_from,
                 };
                 let (outcome, change) = action::apply(&op.action, found, &cx);
                 if let Change::Put(value, _) = &change {
@@ -378,7 +378,7 @@ impl Context {
                         if room < Room::Plenty && (grows || room == Room::None) {
                             match self.make_room(held, eviction, (op.map, &op.key), bytes, room) {
                                 Made::Room => {}
-                                Made::Soon => return Step::Park,
+                                Made::Soon => return self.wait_or_refuse(call),
                                 Made::No(failure) => return Step::Refused(failure),
                             }
                         }
@@ -479,9 +479,11 @@ impl Context {
             unix_ms: self.unix_ms(),
             default_ttl_ms,
             value_bytes_max: self.limits.value_bytes_max,
-            lineage: held.lineage,
+            versions_from: held.versions_from,
         };
-        // Once room was made, it is run again. It cannot happen often.
+        // For so many bytes room was made. Since other keys were evicted for it, the transaction is
+        // run again, and then it may write something else.
+        let mut made_for = None;
         for _ in 0..ROOM_ATTEMPTS {
             let before = held.bytes();
             let stores = (&mut held.store, &held.log);
@@ -529,7 +531,9 @@ impl Context {
             } else {
                 Room::Plenty
             };
-            let short = room < Room::Plenty && (written.grows || room == Room::None);
+            let short = room < Room::Plenty
+                && (written.grows || room == Room::None)
+                && made_for.is_none_or(|bytes| bytes < wanted);
             if crowded.is_some() || short {
                 held.store.undo(&effect, undo);
             } else {
@@ -556,12 +560,22 @@ impl Context {
                 return Step::Refused(Failure::TooLarge);
             };
             match self.make_room(held, policy, (map, key), wanted, room) {
-                Made::Room => {}
-                Made::Soon => return Step::Park,
+                Made::Room => made_for = Some(wanted),
+                Made::Soon => return self.wait_or_refuse(call),
                 Made::No(failure) => return Step::Refused(failure),
             }
         }
-        Step::Park
+        self.soon(slot.at);
+        self.wait_or_refuse(call)
+    }
+
+    /// A write waits for room, unless it has waited for too long.
+    fn wait_or_refuse(&mut self, call: &Call) -> Step {
+        if self.is_late(call) {
+            Step::Refused(Failure::OutOfMemory)
+        } else {
+            Step::Park
+        }
     }
 
     /// How much room this node and every in-sync copy have for a write of so many bytes of key and
@@ -591,14 +605,8 @@ impl Context {
             }
             _ => Room::None,
         };
-        let copies = held
-            .lead()
-            .into_iter()
-            .flat_map(|l| l.links.iter())
-            .filter(|(_, link)| link.required);
-        copies
-            .map(|(id, _)| of(self.peers.said(*id)))
-            .fold(of((self.headroom(), 0)), Room::min)
+        let copies = held.copies().map(|id| of(self.peers.said(id)));
+        copies.fold(of((self.headroom(), 0)), Room::min)
     }
 
     /// Deletes an overdue key, as a logged effect without an operation.
@@ -660,5 +668,14 @@ impl Context {
         self.memory.recount(before, held.bytes());
         self.replicate(held, seq);
         seq
+    }
+}
+
+impl Held {
+    /// The members with the copies that a write must reach.
+    #[inline]
+    pub(super) fn copies(&self) -> impl Iterator<Item = MemberId> + '_ {
+        let links = self.lead().into_iter().flat_map(|lead| lead.links.iter());
+        links.filter(|(_, link)| link.required).map(|(id, _)| *id)
     }
 }

@@ -20,6 +20,7 @@ use super::op::{
     PartitionOperation, RangeQuery, ScriptCall, Step, Transaction, Value, Watched, Work,
 };
 use super::peers::Lanes;
+use super::procedure::{Procedure, ProcedureCall};
 use super::store::{Effect, Key, digest_bytes};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::{
@@ -326,12 +327,10 @@ const ARRIVED: u8 = 27;
 const NO_ROOM: u8 = 28;
 const LATER: u8 = 29;
 
-/// Takes one frame off the front if all of it is there, and returns how many bytes it had. It came
-/// over a connection of this version.
+/// Takes one frame off the front if all of it is there, and returns how many bytes it had.
 pub(super) fn take(
     bytes: &mut BytesMut,
     frame_bytes_max: usize,
-    version: u16,
 ) -> Result<Option<(Frame, usize)>, Malformed> {
     let Some(length) = bytes.get(..4) else {
         return Ok(None);
@@ -354,7 +353,7 @@ pub(super) fn take(
         read
     } else {
         bytes.advance(4);
-        Frame::read(bytes.split_to(length).freeze(), version)?
+        Frame::read(bytes.split_to(length).freeze())?
     };
     Ok(Some((read, 4 + length)))
 }
@@ -496,14 +495,7 @@ pub(super) fn entries(body: Bytes) -> Result<Vec<(MapId, Entry)>, Malformed> {
 impl Frame {
     /// Appends this frame.
     pub(super) fn put(&self, out: &mut Out) {
-        if out.version < rare::SINCE || !rare::put(out, self) {
-            self.put_by_hand(out);
-        }
-    }
-
-    fn put_by_hand(&self, out: &mut Out) {
         match self {
-            Self::View(name) => framed(out, VIEW, |out| put_name(out, *name)),
             Self::Forward {
                 forwarded,
                 before: None,
@@ -530,11 +522,6 @@ impl Frame {
                 attempt,
                 outcome,
             } => reply(out, *at, (*n, *attempt), outcome),
-            Self::NotServing { at, n, attempt } => framed(out, NOT_SERVING, |out| {
-                put_at(out, *at);
-                out.bytes.put_u64_le(*n);
-                out.bytes.put_u32_le(*attempt);
-            }),
             Self::Align {
                 head,
                 base,
@@ -560,49 +547,6 @@ impl Frame {
                     out.bytes.put_u64_le(ack.seq);
                 }
             }),
-            Self::Want {
-                at,
-                epoch,
-                session,
-                next,
-            } => framed(out, WANT, |out| {
-                put_at(out, *at);
-                out.bytes.put_u64_le(epoch.0);
-                out.bytes.put_u32_le(*session);
-                out.bytes.put_u64_le(*next);
-            }),
-            Self::Begin {
-                at,
-                epoch,
-                lineage,
-                session,
-                kept,
-                seq,
-                bytes,
-            } => framed(out, BEGIN, |out| {
-                put_at(out, *at);
-                out.bytes.put_u64_le(epoch.0);
-                out.bytes.put_u32_le(lineage.0);
-                out.bytes.put_u32_le(*session);
-                out.bytes.put_u64_le(*kept);
-                out.bytes.put_u64_le(*seq);
-                out.bytes.put_u64_le(*bytes);
-            }),
-            Self::NoRoom { at, session } => {
-                framed(out, NO_ROOM, |out| put_session(out, *at, *session))
-            }
-            Self::Later { at, session, ms } => framed(out, LATER, |out| {
-                put_session(out, *at, *session);
-                out.bytes.put_u32_le(*ms);
-            }),
-            Self::Holds {
-                at,
-                session,
-                committed,
-            } => framed(out, HOLDS, |out| {
-                put_session(out, *at, *session);
-                out.bytes.put_u64_le(*committed);
-            }),
             Self::Chunk {
                 at,
                 session,
@@ -614,34 +558,6 @@ impl Frame {
                 out.bytes.put_u32_le(*index);
                 out.bytes.put_u64_le(*digest);
                 out.put_shared(body, || body.clone());
-            }),
-            Self::ChunkAck { at, session, index } => framed(out, CHUNK_ACK, |out| {
-                put_session(out, *at, *session);
-                out.bytes.put_u32_le(*index);
-            }),
-            Self::Continue {
-                at,
-                epoch,
-                session,
-                next,
-            } => framed(out, CONTINUE, |out| {
-                put_session(out, *at, *session);
-                out.bytes.put_u32_le(*next);
-                out.bytes.put_u64_le(epoch.0);
-            }),
-            Self::Arrived {
-                at,
-                session,
-                chunks,
-                seq,
-                holds,
-                finished,
-            } => framed(out, ARRIVED, |out| {
-                put_session(out, *at, *session);
-                out.bytes.put_u32_le(*chunks);
-                out.bytes.put_u64_le(*seq);
-                out.bytes.put_u8(u8::from(*holds));
-                out.bytes.put_u8(u8::from(*finished));
             }),
             Self::Outcomes { at, session, dedup } => framed(out, OUTCOMES, |out| {
                 put_session(out, *at, *session);
@@ -656,49 +572,6 @@ impl Frame {
                     }
                 }
             }),
-            Self::Finish {
-                at,
-                session,
-                chunks,
-                seq,
-            } => framed(out, FINISH, |out| {
-                put_session(out, *at, *session);
-                out.bytes.put_u32_le(*chunks);
-                out.bytes.put_u64_le(*seq);
-            }),
-            Self::Finished { at, session } => {
-                framed(out, FINISHED, |out| put_session(out, *at, *session))
-            }
-            Self::Compare {
-                at,
-                session,
-                seq,
-                sum,
-                clock,
-            } => framed(out, COMPARE, |out| {
-                put_session(out, *at, *session);
-                out.bytes.put_u64_le(*seq);
-                out.bytes.put_u64_le(*sum);
-                out.bytes.put_u64_le(*clock);
-            }),
-            Self::Verdict { at, session, equal } => framed(out, VERDICT, |out| {
-                put_session(out, *at, *session);
-                out.bytes.put_u8(u8::from(*equal));
-            }),
-            Self::Tick {
-                clock,
-                value_bytes_max,
-                table,
-            } => framed(out, TICK, |out| {
-                out.bytes.put_u64_le(*clock);
-                out.bytes.put_u64_le(*value_bytes_max);
-                put_name(out, *table);
-            }),
-            Self::Heard { clock } => framed(out, HEARD, |out| out.bytes.put_u64_le(*clock)),
-            Self::Pull { have } => framed(out, PULL, |out| {
-                out.bytes.put_u8(u8::from(have.is_some()));
-                have.iter().for_each(|name| put_name(out, *name));
-            }),
             Self::Table {
                 name,
                 part,
@@ -710,48 +583,21 @@ impl Frame {
                 out.bytes.put_u32_le(*parts);
                 out.put_shared(body, || body.clone());
             }),
-            Self::MakeMap {
-                ticket,
-                keyspace,
-                name,
-            } => framed(out, MAKE_MAP, |out| {
-                out.bytes.put_u64_le(*ticket);
-                put_bytes(out, keyspace.as_bytes());
-                put_bytes(out, name.as_bytes());
-            }),
-            Self::MapMade { ticket, made } => framed(out, MAP_MADE, |out| {
-                out.bytes.put_u64_le(*ticket);
-                out.bytes.put_u8(u8::from(made.is_ok()));
-                match made {
-                    Ok(map) => {
-                        out.bytes.put_u32_le(map.id.0);
-                        out.bytes.put_u16_le(map.keyspace.0);
-                        put_bytes(out, map.name.as_bytes());
-                    }
-                    Err(why) => put_bytes(out, why.as_bytes()),
-                }
-            }),
+            rare => rare::put(out, rare),
         }
     }
 
-    /// Reads a frame as it arrives over a connection of the present version.
+    /// This frame as it arrives.
     #[cfg(any(test, feature = "fuzz"))]
     pub(super) fn wire(&self) -> BytesMut {
-        self.wire_at(doyen_placement::level::LEVELS.1)
-    }
-
-    /// Reads a frame as it arrives over a connection of this version.
-    #[cfg(any(test, feature = "fuzz"))]
-    pub(super) fn wire_at(&self, version: u16) -> BytesMut {
-        let mut out = Out::at(version);
+        let mut out = Out::default();
         self.put(&mut out);
         out.take().flatten().collect()
     }
 
-    /// Reads one whole frame of a connection of this version.
-    pub(super) fn read(frame: Bytes, version: u16) -> Result<Self, Malformed> {
-        if version >= rare::SINCE
-            && let Some((kind, fields)) = frame.split_first()
+    /// Reads one whole frame.
+    pub(super) fn read(frame: Bytes) -> Result<Self, Malformed> {
+        if let Some((kind, fields)) = frame.split_first()
             && let Some(rare) = rare::read(*kind, fields)?
         {
             return Ok(rare);
@@ -762,7 +608,6 @@ impl Frame {
     fn read_by_hand(frame: impl Buf) -> Result<Self, Malformed> {
         let mut r = Reader(frame);
         let frame = match r.u8()? {
-            VIEW => Self::View(r.name()?),
             FORWARD => Self::Forward {
                 forwarded: r.forwarded()?,
                 before: None,
@@ -788,11 +633,6 @@ impl Frame {
                 attempt: r.u32()?,
                 outcome: r.outcome()?,
             },
-            NOT_SERVING => Self::NotServing {
-                at: r.at()?,
-                n: r.u64()?,
-                attempt: r.u32()?,
-            },
             ALIGN => Self::Align {
                 head: r.head()?,
                 base: r.u64()?,
@@ -812,39 +652,6 @@ impl Frame {
                 arrived: [r.u64()?, r.u64()?],
                 acks: r.all(Reader::ack)?,
             },
-            WANT => Self::Want {
-                at: r.at()?,
-                epoch: Epoch(r.u64()?),
-                session: r.u32()?,
-                next: r.u64()?,
-            },
-            BEGIN => {
-                let (at, epoch, lineage, session) =
-                    (r.at()?, Epoch(r.u64()?), Lineage(r.u32()?), r.u32()?);
-                Self::Begin {
-                    at,
-                    epoch,
-                    lineage,
-                    session,
-                    kept: r.u64()?,
-                    seq: r.u64()?,
-                    bytes: r.u64()?,
-                }
-            }
-            NO_ROOM => Self::NoRoom {
-                at: r.at()?,
-                session: r.u32()?,
-            },
-            LATER => Self::Later {
-                at: r.at()?,
-                session: r.u32()?,
-                ms: r.u32()?,
-            },
-            HOLDS => Self::Holds {
-                at: r.at()?,
-                session: r.u32()?,
-                committed: r.u64()?,
-            },
             CHUNK => {
                 let (at, session, index, digest) = (r.at()?, r.u32()?, r.u32()?, r.u64()?);
                 let body = r.rest();
@@ -856,66 +663,10 @@ impl Frame {
                     body,
                 }
             }
-            CHUNK_ACK => Self::ChunkAck {
-                at: r.at()?,
-                session: r.u32()?,
-                index: r.u32()?,
-            },
-            CONTINUE => {
-                let (at, session, next) = (r.at()?, r.u32()?, r.u32()?);
-                Self::Continue {
-                    at,
-                    epoch: Epoch(r.u64()?),
-                    session,
-                    next,
-                }
-            }
-            ARRIVED => {
-                let (at, session, chunks) = (r.at()?, r.u32()?, r.u32()?);
-                Self::Arrived {
-                    at,
-                    session,
-                    chunks,
-                    seq: r.u64()?,
-                    holds: r.flag()?,
-                    finished: r.flag()?,
-                }
-            }
             OUTCOMES => Self::Outcomes {
                 at: r.at()?,
                 session: r.u32()?,
                 dedup: r.all(Reader::origin)?,
-            },
-            FINISH => Self::Finish {
-                at: r.at()?,
-                session: r.u32()?,
-                chunks: r.u32()?,
-                seq: r.u64()?,
-            },
-            FINISHED => Self::Finished {
-                at: r.at()?,
-                session: r.u32()?,
-            },
-            COMPARE => Self::Compare {
-                at: r.at()?,
-                session: r.u32()?,
-                seq: r.u64()?,
-                sum: r.u64()?,
-                clock: r.clock()?,
-            },
-            VERDICT => Self::Verdict {
-                at: r.at()?,
-                session: r.u32()?,
-                equal: r.flag()?,
-            },
-            TICK => Self::Tick {
-                clock: r.u64()?,
-                value_bytes_max: r.u64()?,
-                table: r.name()?,
-            },
-            HEARD => Self::Heard { clock: r.u64()? },
-            PULL => Self::Pull {
-                have: if r.flag()? { Some(r.name()?) } else { None },
             },
             TABLE => {
                 let (name, part, parts) = (r.name()?, r.u32()?, r.u32()?);
@@ -926,16 +677,6 @@ impl Frame {
                     parts,
                     body,
                 }
-            }
-            MAKE_MAP => Self::MakeMap {
-                ticket: r.u64()?,
-                keyspace: r.text()?,
-                name: r.text()?,
-            },
-            MAP_MADE => {
-                let (ticket, made) = (r.u64()?, r.flag()?);
-                let made = if made { Ok(r.map()?) } else { Err(r.text()?) };
-                Self::MapMade { ticket, made }
             }
             _ => return Err(Malformed("unknown kind of frame")),
         };

@@ -8,7 +8,7 @@ use super::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
 use super::log::Logged;
 use super::op::{
     Action, Condition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation,
-    RangeQuery, Work,
+    RangeQuery, Step, Transaction, Watched, Work,
 };
 use super::shard::Shard;
 use super::store::{Effect, Key, digest_bytes};
@@ -98,6 +98,7 @@ fn every() -> Vec<Frame> {
         entry: Entry::new(b"a", b"value", 0, 0),
         deadline: 0,
     };
+    let many = Effect::Many([put.clone(), put.clone()].into());
     let effects = [
         put,
         Effect::Delete {
@@ -110,6 +111,7 @@ fn every() -> Vec<Frame> {
             deadline: 50,
         },
         Effect::Clear { map: MAP },
+        many,
     ];
     let outcomes = [
         Outcome::Ok,
@@ -121,6 +123,7 @@ fn every() -> Vec<Frame> {
             next: 9,
             keys: vec![bytes(b"a"), bytes(b"b")],
         },
+        Outcome::Many(vec![Outcome::Ok, Outcome::Failed(Failure::NotAnInteger)]),
     ];
     let logged = |(effect, outcome)| Logged {
         epoch: Epoch(1),
@@ -157,7 +160,7 @@ fn every() -> Vec<Frame> {
         Frame::Align {
             head: head(2, 1),
             base: 0,
-            last: 4,
+            last: entries.len() as u64,
             entries: entries.clone(),
         },
         Frame::Append {
@@ -329,6 +332,7 @@ fn every() -> Vec<Frame> {
         Action::Footprint,
         Action::Peek,
         Action::PeekLength,
+        Action::Version,
     ];
     let range = RangeQuery {
         from: bytes(b"a"),
@@ -336,6 +340,24 @@ fn every() -> Vec<Frame> {
         count: 2,
         reverse: true,
         values: true,
+    };
+    let step = |key, action| Step {
+        map: MAP,
+        key: bytes(key),
+        action,
+    };
+    let watched = |key, version| Watched {
+        map: MAP,
+        key: bytes(key),
+        version,
+    };
+    let transaction = Transaction {
+        keyspace: KeyspaceId(0),
+        watched: vec![watched(b"a", Some(1 << 40)), watched(b"b", None)],
+        steps: vec![
+            step(b"a", Action::set(bytes(b"v"))),
+            step(b"b", Action::Get),
+        ],
     };
     let works = actions.map(|action| key("a", action)).into_iter().chain(
         [
@@ -356,6 +378,7 @@ fn every() -> Vec<Frame> {
             })
         }),
     );
+    let works = works.chain([Work::Transaction(transaction)]);
     frames.extend(works.zip(5..).map(|(work, n)| Frame::Forward {
         forwarded: forwarded(0, n),
         before: (n % 2 == 0).then_some(n + 1),
@@ -391,16 +414,20 @@ fn called(frame: &Frame) -> String {
             work: Work::Partition(op),
             ..
         } => format!("{name}/{}", variant(format!("{:?}", op.action))),
+        Frame::Forward {
+            work: Work::Transaction(_),
+            ..
+        } => format!("{name}/Transaction"),
         Frame::Reply { outcome, .. } => format!("{name}/{}", variant(format!("{outcome:?}"))),
         _ => name,
     }
 }
 
-/// Every frame in the encoding of this wire version.
-pub fn samples(version: u16) -> Vec<Sample> {
+/// Every frame. All versions lay them out in the same way.
+pub fn samples(_: u16) -> Vec<Sample> {
     every()
         .iter()
-        .map(|frame| (called(frame), frame.wire_at(version).to_vec()))
+        .map(|frame| (called(frame), frame.wire().to_vec()))
         .collect()
 }
 
@@ -408,15 +435,15 @@ pub fn samples(version: u16) -> Vec<Sample> {
 pub fn kinds() -> Vec<u8> {
     let unknown = Err(super::api::Malformed("unknown kind of frame"));
     (0..=u8::MAX)
-        .filter(|kind| Frame::read(Bytes::copy_from_slice(&[*kind]), LEVELS.1) != unknown)
+        .filter(|kind| Frame::read(Bytes::copy_from_slice(&[*kind])) != unknown)
         .collect()
 }
 
-/// Decodes a frame of this wire version, and encodes it again.
-pub fn again(version: u16, bytes: &[u8]) -> Result<Vec<u8>, String> {
+/// Decodes a frame, and encodes it again.
+pub fn again(_: u16, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut rest = BytesMut::from(bytes);
-    match frame::take(&mut rest, FRAME_BYTES_MAX, version) {
-        Ok(Some((frame, length))) if length == bytes.len() => Ok(frame.wire_at(version).to_vec()),
+    match frame::take(&mut rest, FRAME_BYTES_MAX) {
+        Ok(Some((frame, length))) if length == bytes.len() => Ok(frame.wire().to_vec()),
         Ok(_) => Err("this is not one frame".into()),
         Err(e) => Err(e.to_string()),
     }
@@ -471,20 +498,18 @@ pub fn published_again(_: u16, bytes: &[u8]) -> Result<Vec<u8>, String> {
     super::published::again(bytes).map(|bytes| bytes.to_vec())
 }
 
-/// Reads frames of each version until no whole one is left. A decoded frame must be the same after
-/// encoding and decoding it again.
+/// Reads frames until no whole one is left. A decoded frame must be the same after encoding and
+/// decoding it again.
 pub fn frame(bytes: &[u8]) {
-    for version in [LEVELS.0, LEVELS.1] {
-        let mut rest = BytesMut::from(bytes);
-        while let Ok(Some((frame, _))) = frame::take(&mut rest, FRAME_BYTES_MAX, version) {
-            let wire = frame.wire_at(version);
-            let mut again = wire.clone();
-            let (again, _) = frame::take(&mut again, FRAME_BYTES_MAX, version)
-                .expect("it was read before")
-                .expect("all of it is there");
-            // Compared as bytes: a NaN is not equal to itself.
-            assert_eq!(again.wire_at(version), wire);
-        }
+    let mut rest = BytesMut::from(bytes);
+    while let Ok(Some((frame, _))) = frame::take(&mut rest, FRAME_BYTES_MAX) {
+        let wire = frame.wire();
+        let mut again = wire.clone();
+        let (again, _) = frame::take(&mut again, FRAME_BYTES_MAX)
+            .expect("it was read before")
+            .expect("all of it is there");
+        // Compared as bytes: a NaN is not equal to itself.
+        assert_eq!(again.wire(), wire);
     }
     let _ = frame::entries(Bytes::copy_from_slice(bytes));
 }

@@ -89,8 +89,6 @@ doyen_placement::mutants! {
     DRAWS_OVER = ("draws-over", "splits"),
     /// A write to a partition that is drawing does not look at the value that it replaces.
     REPLACES_UNDRAWN = ("replaces-undrawn", "splits"),
-    /// Frames are laid out by the highest version that their sender speaks.
-    SENDS_BY_OWN_VERSION = ("sends-by-own-version", "I17"),
     /// A copy counts as silent while bytes for it are still on their way.
     SLOW_IS_SILENT = ("slow-is-silent", "copies that are slow"),
     /// Writes go on, however many bytes are on their way to a copy.

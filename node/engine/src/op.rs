@@ -3,6 +3,7 @@
 
 use super::entry::Entry;
 use super::extended::Extended;
+use super::procedure::{Procedure, ProcedureCall};
 use bytes::Bytes;
 use doyen_placement::{KeyspaceId, MapId, PartitionId};
 use std::fmt;
@@ -371,12 +372,20 @@ pub enum Action {
     Encoding,
     /// Bytes of memory that the entry takes at its primary. → `Int` or `Nil`
     Footprint,
+    /// What a procedure does.
+    Call(ProcedureCall),
     /// Which write made the value or gave it its deadline. Any later one has another number. →
     /// `Int`, or `Nil` if the key is absent
     Version,
 }
 
 impl Action {
+    /// A call of a procedure with these inputs. Their numbers are checked when it is made.
+    pub(crate) fn call(procedure: &'static Procedure, numbers: &[i64], bytes: Vec<Bytes>) -> Self {
+        let call = ProcedureCall::new(procedure, numbers, bytes);
+        call.map_or(Self::Exists, Self::Call)
+    }
+
     /// A write without conditions, and without a deadline of its own.
     #[must_use]
     pub const fn set(value: Bytes) -> Self {
@@ -423,6 +432,11 @@ impl Action {
                 *value = Bytes::copy_from_slice(value);
                 *expected = expected.as_deref().map(Bytes::copy_from_slice);
             }
+            Self::Call(call) => {
+                for bytes in &mut call.inputs.bytes {
+                    *bytes = Bytes::copy_from_slice(bytes);
+                }
+            }
             _ => {}
         }
         self
@@ -440,6 +454,7 @@ impl Action {
     #[inline]
     pub fn footprint(&self) -> Footprint {
         match self {
+            Self::Call(call) => call.footprint(),
             Self::Get | Self::Peek => Footprint {
                 writes: false,
                 answers_value: true,
@@ -561,7 +576,7 @@ impl Given {
         largest: 0,
     };
 
-    fn one(value: &[u8]) -> Self {
+    pub(crate) fn one(value: &[u8]) -> Self {
         Self::two(value, &[])
     }
 

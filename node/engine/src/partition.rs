@@ -1,12 +1,14 @@
 //! One partition at a node: its assignment by the tables, its calls, and what the node holds of it.
 
+use super::clock::Clock;
 use super::copying::Sink;
 use super::dedup::Dedup;
 use super::forwarding::Calls;
 use super::log::Log;
-use super::replication::{Clock, Primary};
+use super::replication::Primary;
 use super::role::{Follower, Role};
 use super::store::Store;
+use super::tables::Tables;
 use super::threads::Threads;
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
@@ -164,6 +166,8 @@ impl Assigned {
 pub(super) struct Held {
     pub(super) at: PartitionRef,
     pub(super) lineage: Lineage,
+    /// What the numbers of its versions count from.
+    pub(super) versions_from: u64,
     /// The epoch that was installed last. Appends of an older one are refused.
     pub(super) epoch: Epoch,
     /// The highest epoch of an applied entry. Entries of an older epoch, even of the installed one,
@@ -182,14 +186,15 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn empty(at: PartitionRef, lineage: Lineage, store: Store, now: Time) -> Self {
+    pub(super) fn empty(at: PartitionRef, lineage: Lineage, tables: &Tables, now: Time) -> Self {
         Self {
             at,
             lineage,
+            versions_from: tables.versions_from(lineage),
             epoch: Epoch(0),
             fence: Epoch(0),
             was_in_sync: false,
-            store,
+            store: tables.store_of(at.keyspace),
             log: Log::default(),
             dedup: Dedup::default(),
             clock: Clock::new(now),

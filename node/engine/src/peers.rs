@@ -15,7 +15,6 @@ use super::op::Outcome;
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_gossip::Time;
-use doyen_placement::level::LEVELS;
 use doyen_placement::{Epoch, MemberId, PartitionRef};
 use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -428,17 +427,11 @@ impl Peers {
         now: Time,
     ) {
         self.disconnect(id);
-        let said = if broken(&mutant::SENDS_BY_OWN_VERSION) {
-            LEVELS.1
-        } else {
-            version
-        };
         self.all.insert(
             id,
             Peer {
                 up: true,
                 version,
-                out: [Out::at(said), Out::at(said)],
                 ahead_max,
                 progressed: now,
                 ..Peer::default()
@@ -831,15 +824,48 @@ impl Peers {
             .unwrap_or((Headroom::PLENTY, 0))
     }
 
-    /// Checks which peers are full, by their reports since the last check. So many threads share
-    /// the work there.
+    /// Checks which peers are full, by their reports since the last check, and where writes wait
+    /// for room. So many threads share the work there.
     pub(super) fn look_at_memory(&mut self, shares: u64, pressed: bool) {
         for (_, peer) in self.all.iter_mut() {
-            if std::mem::take(&mut peer.says_anew) {
-                peer.pressure
-                    .look(peer.headroom.unwrap_or(Headroom::PLENTY), shares, pressed);
+            if std::mem::take(&mut peer.says_anew) || peer.pressure.is_lacking() {
+                let room = peer.headroom.unwrap_or(Headroom::PLENTY);
+                peer.pressure.look(room, shares, pressed);
             }
         }
+    }
+
+    /// Writes wait for so many bytes at a peer.
+    pub(super) fn lack(&mut self, id: MemberId, bytes: u64) {
+        if let Some(peer) = self.all.get_mut(&id) {
+            peer.pressure.lack(bytes);
+        }
+    }
+
+    /// This node leads keys that could be evicted for a peer.
+    pub(super) fn bears(&mut self, id: MemberId) {
+        if let Some(peer) = self.all.get_mut(&id) {
+            peer.pressure.bears();
+        }
+    }
+
+    /// This node has looked at all keys that it leads.
+    pub(super) fn end_survey(&mut self, now: Time) {
+        for (_, peer) in self.all.iter_mut() {
+            peer.pressure.end_survey(now);
+        }
+    }
+
+    /// It is not known any more whether this node leads such keys.
+    pub(super) fn forget_survey(&mut self) {
+        for (_, peer) in self.all.iter_mut() {
+            peer.pressure.forget_survey();
+        }
+    }
+
+    /// How full a peer was at the last check.
+    pub(super) fn pressure(&self, id: MemberId) -> Pressure {
+        self.all.get(&id).map_or(Pressure::NONE, |p| p.pressure)
     }
 
     /// Bytes that must be evicted for a peer.

@@ -13,7 +13,6 @@ use super::shard::Shard;
 use super::threads;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
-use doyen_placement::level::LEVELS;
 use doyen_placement::{KeyspaceId, MapId, MemberId, PartitionRef};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -185,9 +184,8 @@ impl Shard {
         } else {
             index::WARM_GROUP
         };
-        let version = self.cx.peers.get(peer).map_or(LEVELS.0, |p| p.version);
         while batch.len() < most && self.cx.worked < RECEIVE_WORK_MAX {
-            let Some((read, length)) = frame::take(bytes, frame_bytes_max, version)? else {
+            let Some((read, length)) = frame::take(bytes, frame_bytes_max)? else {
                 break;
             };
             self.cx.worked += length + FRAME_WORK;

@@ -258,12 +258,7 @@ impl Shard {
                 keyspace,
                 partition: partition.id,
             };
-            let mut held = Held::empty(
-                at,
-                partition.lineage,
-                self.cx.tables.store_of(keyspace),
-                self.cx.now,
-            );
+            let mut held = Held::empty(at, partition.lineage, &self.cx.tables, self.cx.now);
             (held.was_in_sync, held.log, held.dedup, held.clock) =
                 (true, Log::after(last), dedup.clone(), clock);
             let portion: Arc<dyn Portion> = Arc::new(Heir::new(table, at));

@@ -9,13 +9,14 @@
 //! A follower that no table assigns to this node is kept for a while, with its bond, in case a table
 //! gives it back.
 
+use super::clock::Clock;
 use super::copying::Sink;
 use super::dedup::Dedup;
 use super::following::Follow;
 use super::forwarding::Calls;
 use super::log::Log;
 use super::partition::{Assigned, Held, Slot};
-use super::replication::{Clock, Primary};
+use super::replication::Primary;
 use super::store::Store;
 use doyen_gossip::Time;
 use doyen_placement::{Epoch, Lineage, MemberId, PartitionRef};

@@ -3,7 +3,7 @@
 //! changes, and never the script.
 
 use super::action::Context;
-use super::op::{Failure, Outcome, ScriptCall};
+use super::op::{Failure, ScriptCall};
 use super::rows::{Ran, Rows};
 use doyen_placement::MapId;
 
@@ -36,7 +36,7 @@ impl Scripts {
 mod running {
     use super::*;
     use crate::command::{Arguments, COMMANDS, Reply as Answer, Request};
-    use crate::op::Value;
+    use crate::op::{Outcome, Value};
     use bytes::Bytes;
     use doyen_scripts::{Commands, Failure as Failed, Limits, Protocol, Reply, Script, errors};
     use std::time::Duration;

@@ -88,7 +88,7 @@ impl Shard {
     fn may_submit(&self, operation: &Operation) -> Result<(), Failure> {
         if operation.key.len() > self.cx.limits.key_bytes_max {
             Err(Failure::TooLarge)
-        } else if operation.action == Action::Version {
+        } else if matches!(operation.action, Action::Version | Action::Call(_)) {
             self.cx.tables.need_level(TRANSACTIONS)
         } else {
             Ok(())

@@ -7,7 +7,8 @@ use super::threads::Threads;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
-    Epoch, KeyspaceId, MapId, MemberId, Mode, OrderKey, Partition, PartitionRef, Table, TableName,
+    Epoch, KeyspaceId, Lineage, MapId, MemberId, Mode, OrderKey, Partition, PartitionRef, Table,
+    TableName,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +30,17 @@ pub(super) struct Tables {
 impl Tables {
     fn installed(&self) -> Option<&Table> {
         self.view.as_ref().map(|view| &*view.installed)
+    }
+
+    /// What the numbers of versions count from in a partition of this lineage.
+    ///
+    /// A cluster that was founded anew counts lineages and sequences from 1 again, and a member of
+    /// the former cluster may still know versions of it. The id of a cluster is drawn at random.
+    pub(super) fn versions_from(&self, lineage: Lineage) -> u64 {
+        /// More writes than one lineage of a partition has.
+        const SEQ_BITS: u32 = 44;
+        let cluster = self.name.map_or(0, |name| name.cluster.0 as u64);
+        cluster.wrapping_add(u64::from(lineage.0) << SEQ_BITS)
     }
 
     /// The partition and slot of a key by the installed table.

@@ -21,8 +21,8 @@ use super::op::{
     Action, Condition, Expiry, Failure, Operation, Outcome, PartitionOperation, Step, Transaction,
     Value, Watched, Work,
 };
-use super::replication::DROP_DELAY;
 use super::store::Key;
+use super::tenure::DROP_DELAY;
 use super::*;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
@@ -1580,7 +1580,7 @@ fn a_copy_follows_the_clock_of_a_new_primary_even_back() {
     };
     w.settle(Duration::from_millis(100));
     a_newcomer_leads(&mut w);
-    let behind = replication::Clock::new(w.now);
+    let behind = clock::Clock::new(w.now);
     w.nodes
         .get_mut(&3)
         .unwrap()

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duty_that_nobody_wants_has_no_deadline() {
+    fn a_duty_that_is_not_wanted_has_no_deadline() {
         let mut timers = Timers::default();
         timers.rest(Duty::Copy, Time(5));
         assert_eq!(timers.next(), None);

@@ -4,17 +4,19 @@
 use super::State;
 use super::failure::{Answer, Failure};
 use super::guard::{Authorized, authorize};
-use super::routes::PathName;
+use super::routes::{BODY_BYTES_MAX, KEYSPACE_BYTES_MAX, PathName, too_large};
 use crate::admin::AdminError;
 use crate::admin::balance::{self, BalanceOptions, CancelRequest};
 use crate::admin::keyspace::{KeyspaceOptions, SplitRequest};
-use crate::report::rebalance::RebalancePlan;
+use crate::report::rebalance::{PLAN_BYTES_MAX, RebalancePlan};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State as Shared};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use axum::http::StatusCode;
+use serde::de::{DeserializeOwned, Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -24,6 +26,8 @@ type Done = Answer<Json<Value>>;
 pub(super) trait Body: DeserializeOwned {
     /// An example, for a caller that sent something else.
     const EXAMPLE: &'static str;
+    /// The largest such body. The route has the same limit.
+    const BYTES_MAX: usize = BODY_BYTES_MAX;
 }
 
 /// The body of a request that has the token. Without the token, nothing of the body is read.
@@ -34,15 +38,20 @@ impl<T: Body> FromRequest<Arc<State>> for Sent<T> {
 
     async fn from_request(request: Request, state: &Arc<State>) -> Result<Self, Failure> {
         authorize(state, request.headers())?;
-        let body = Bytes::from_request(request, state).await.map_err(|e| {
-            let (text, example) = (e.body_text(), T::EXAMPLE);
-            Failure(
-                e.status(),
-                format!("the body cannot be read ({text}): send {example}"),
-            )
-        })?;
+        let body = Bytes::from_request(request, state).await;
+        let body = body.map_err(|e| unread::<T>(e.status(), &e.body_text()))?;
         parse(&body).map(Self)
     }
+}
+
+/// A body could not be read.
+fn unread<T: Body>(status: StatusCode, why: &str) -> Failure {
+    let text = if status == StatusCode::PAYLOAD_TOO_LARGE {
+        too_large(T::BYTES_MAX)
+    } else {
+        format!("the body cannot be read ({why}): send {}", T::EXAMPLE)
+    };
+    Failure(status, text)
 }
 
 fn parse<T: Body>(body: &[u8]) -> Answer<T> {
@@ -52,7 +61,66 @@ fn parse<T: Body>(body: &[u8]) -> Answer<T> {
     if !body.trim_ascii_start().starts_with(b"{") {
         return Err(misread(&"this is no JSON object"));
     }
+    // Some readers would take the last of two equal keys, and others the first.
+    serde_json::from_slice::<Distinct>(body).map_err(|e| misread(&e))?;
     serde_json::from_slice(body).map_err(|e| misread(&e))
+}
+
+/// Any JSON whose objects have no key twice. It keeps nothing of it.
+struct Distinct;
+
+impl<'de> Deserialize<'de> for Distinct {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Distinct {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
+        let mut keys = BTreeSet::new();
+        while let Some(key) = map.next_key::<String>()? {
+            map.next_value::<Self>()?;
+            if let Some(twice) = keys.replace(key) {
+                return Err(A::Error::custom(format!("`{twice}` is given twice")));
+            }
+        }
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self, A::Error> {
+        while list.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
 }
 
 /// A keyspace to create: its name beside its options.
@@ -91,6 +159,7 @@ pub(super) struct Recovery {
 
 impl Body for NewKeyspace {
     const EXAMPLE: &'static str = r#"{"name": "NAME", "partitions": 1024, "backups": 1}"#;
+    const BYTES_MAX: usize = KEYSPACE_BYTES_MAX;
 }
 
 impl Body for KeyspaceOptions {
@@ -103,6 +172,7 @@ impl Body for SplitRequest {
 
 impl Body for RebalancePlan {
     const EXAMPLE: &'static str = "what GET /rebalance answers";
+    const BYTES_MAX: usize = PLAN_BYTES_MAX;
 }
 
 impl Body for Automatic {
@@ -268,6 +338,50 @@ mod tests {
                 "{body}: {failure:?}"
             );
         }
+    }
+
+    /// Regression: the last value was taken silently.
+    #[test]
+    fn a_key_that_is_given_twice_is_refused_in_every_body() {
+        fn told<T: Body>(body: &str) -> String {
+            match parse::<T>(body.as_bytes()) {
+                Ok(_) => "taken".to_owned(),
+                Err(Failure(status, text)) => format!("{}: {text}", status.as_u16()),
+            }
+        }
+        let twice = r#"{"name": "a", "backups": 1, "backups": 2}"#;
+        let nested =
+            r#"{"name": "a", "backups": [{"x": null, "y": [1.5, -1, {"x": true}], "x": 0}]}"#;
+        let escaped = "{\"name\": \"a\", \"n\\u0061me\": \"b\"}";
+        for (body, key) in [(twice, "backups"), (nested, "x"), (escaped, "name")] {
+            let why = told::<NewKeyspace>(body);
+            assert!(
+                why.starts_with("400: ") && why.contains(&format!("`{key}` is given twice")),
+                "{body}: {why}"
+            );
+        }
+        let why = told::<Recovery>(r#"{"assert_dead": ["a"], "assert_dead": []}"#);
+        assert!(why.contains("`assert_dead` is given twice"), "{why}");
+        assert_eq!(told::<Recovery>(r#"{"assert_dead": ["a", "a"]}"#), "taken");
+    }
+
+    #[test]
+    fn a_body_that_is_too_large_is_refused_with_the_limit_of_its_route() {
+        let large = StatusCode::PAYLOAD_TOO_LARGE;
+        let texts = [
+            unread::<SplitRequest>(large, "no").1,
+            unread::<NewKeyspace>(large, "no").1,
+            unread::<RebalancePlan>(large, "no").1,
+        ];
+        let limits = [BODY_BYTES_MAX, KEYSPACE_BYTES_MAX, PLAN_BYTES_MAX];
+        for (text, limit) in texts.into_iter().zip(limits) {
+            assert_eq!(
+                text,
+                format!("the body is too large: send at most {limit} bytes")
+            );
+        }
+        let Failure(status, text) = unread::<SplitRequest>(StatusCode::BAD_REQUEST, "it ended");
+        assert!(status == StatusCode::BAD_REQUEST && text.contains("(it ended): send {\"at\""));
     }
 
     #[test]

@@ -4,6 +4,10 @@ use crate::admin::{AdminError, Refusal, ReportError};
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use std::borrow::Cow;
+
+/// The middle of a longer text is left out.
+const TEXT_BYTES_MAX: usize = 4 << 10;
 
 /// An error, as JSON: `{"error": "what is wrong, and what to do"}`.
 #[derive(Debug)]
@@ -28,8 +32,28 @@ impl Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        (self.0, Json(serde_json::json!({ "error": self.1 }))).into_response()
+        (self.0, Json(serde_json::json!({ "error": short(&self.1) }))).into_response()
     }
+}
+
+/// The text, without its middle if it is long: it may repeat megabytes that the caller sent. What
+/// is wrong stands at the beginning, and what to do at the end.
+fn short(text: &str) -> Cow<'_, str> {
+    let bytes = text.len();
+    if bytes <= TEXT_BYTES_MAX {
+        return Cow::Borrowed(text);
+    }
+    let (first, last) = (TEXT_BYTES_MAX / 4 * 3, bytes - TEXT_BYTES_MAX / 4);
+    // The start and the end of the text are boundaries.
+    let is_boundary = |at: &usize| text.is_char_boundary(*at);
+    let first = (0..=first).rev().find(is_boundary).unwrap_or(0);
+    let last = (last..=bytes).find(is_boundary).unwrap_or(bytes);
+    Cow::Owned(format!(
+        "{} ... ({} bytes are left out) ... {}",
+        &text[..first],
+        last - first,
+        &text[last..]
+    ))
 }
 
 impl From<AdminError> for Failure {
@@ -68,6 +92,19 @@ impl From<ReportError> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: the answer repeated a name of 3 MB.
+    #[test]
+    fn a_long_text_keeps_its_beginning_and_its_end() {
+        let named = |name: &str| format!("there is no member {name}: name one of those in /status");
+        assert_eq!(short(&named("ada")), named("ada"));
+        for name in ["a".repeat(3 << 20), "\u{e9}".repeat(3 << 20)] {
+            let told = short(&named(&name)).into_owned();
+            assert!(told.len() < TEXT_BYTES_MAX + 100, "{} bytes", told.len());
+            assert!(told.starts_with("there is no member ") && told.ends_with(" in /status"));
+            assert!(told.contains(" bytes are left out"));
+        }
+    }
 
     #[test]
     fn every_error_of_a_change_has_the_status_that_the_documentation_says() {

@@ -231,6 +231,12 @@ const GAUGES: &[(&str, Unit, &str)] = &[
          allow",
     ),
     (
+        "doyen_keyspace_copies_without_place",
+        Unit::Count,
+        "Copies of each partition that a keyspace asks for, beyond the number of live members that \
+         may hold data",
+    ),
+    (
         "doyen_keyspace_unavailable",
         Unit::Count,
         "Partitions of a keyspace that no member serves",
@@ -575,7 +581,10 @@ fn gauge_cluster(cluster: &ClusterStatus) {
     metrics::gauge!("doyen_level_max").set(f64::from(report.level_max));
     metrics::gauge!("doyen_safe").set(yes(report.safe));
     metrics::gauge!("doyen_moves").set(report.moves.len() as f64);
+    let holders = report.holders();
     for k in report.keyspaces {
+        metrics::gauge!("doyen_keyspace_copies_without_place", "keyspace" => k.name.clone())
+            .set(k.copies_without_place(holders) as f64);
         metrics::gauge!("doyen_keyspace_under_replicated", "keyspace" => k.name.clone())
             .set(k.under_replicated as f64);
         metrics::gauge!("doyen_keyspace_unavailable", "keyspace" => k.name)
@@ -756,6 +765,27 @@ mod tests {
                 "{name} is described, and never shown"
             );
         }
+    }
+
+    /// Regression: one member alone is `safe`, and no metric said that the backups of its keyspaces
+    /// had no place.
+    #[test]
+    fn copies_that_no_member_can_hold_are_counted() {
+        let (metrics, mut table) = (Metrics::new(), table());
+        let shows = |table: &Table, copies: usize| {
+            let text = shown(&metrics, Some(table), true);
+            let line =
+                format!("doyen_keyspace_copies_without_place{{keyspace=\"default\"}} {copies}\n");
+            assert!(
+                text.contains(&line) && text.contains("doyen_safe 1\n"),
+                "{text}"
+            );
+        };
+        shows(&table, 1);
+        table.keyspaces[0].backups = 3;
+        shows(&table, 3);
+        table.keyspaces[0].backups = 0;
+        shows(&table, 0);
     }
 
     #[test]

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Largest body of a request.
-const BODY_BYTES_MAX: usize = 16 << 10;
+pub(super) const BODY_BYTES_MAX: usize = 16 << 10;
 /// Largest body for a keyspace: 4 MiB of splits, of which each byte may be written as five.
-const KEYSPACE_BYTES_MAX: usize = 24 << 20;
+pub(super) const KEYSPACE_BYTES_MAX: usize = 24 << 20;
 /// How long an answer may take: longer than any change.
 const ANSWER_MAX: Duration = Duration::from_secs(12);
 /// How long it may take to find out why there is no answer.
@@ -98,13 +98,14 @@ async fn not_too_long(request: Request, next: Next) -> Response {
         .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     let most = PLAN_BYTES_MAX.max(KEYSPACE_BYTES_MAX);
     if length.is_some_and(|length| length > most as u64) {
-        return Failure(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the body is too large: send at most {most} bytes"),
-        )
-        .into_response();
+        return Failure(StatusCode::PAYLOAD_TOO_LARGE, too_large(most)).into_response();
     }
     next.run(request).await
+}
+
+/// What a caller is told whose body exceeds this limit.
+pub(super) fn too_large(most: usize) -> String {
+    format!("the body is too large: send at most {most} bytes")
 }
 
 /// Refuses a change with a query string: its options belong in the body, and options in a query

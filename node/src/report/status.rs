@@ -225,6 +225,25 @@ impl std::fmt::Display for OtherClusterReport {
     }
 }
 
+impl ClusterReport {
+    /// How many live members may hold data, including those that do not answer now.
+    #[must_use]
+    pub fn holders(&self) -> usize {
+        let lives = |state: &str| ["live", "unanswered"].contains(&state);
+        let holds = |m: &&MemberReport| m.role == "data" && lives(&m.state);
+        self.members.iter().filter(holds).count()
+    }
+}
+
+impl KeyspaceReport {
+    /// How many of the copies that it asks for have no place, because each of so many members holds
+    /// at most one copy of a partition.
+    #[must_use]
+    pub fn copies_without_place(&self, holders: usize) -> usize {
+        (usize::from(self.backups) + 1).saturating_sub(holders)
+    }
+}
+
 impl MemberReport {
     /// Whether it may be given copies.
     pub fn may_hold(&self) -> bool {

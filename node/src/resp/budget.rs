@@ -45,6 +45,9 @@ pub(crate) struct Budget {
     value_bytes_max: usize,
     input: Cell<usize>,
     answers: Cell<usize>,
+    /// Bytes that other nodes are expected to answer. They are among the answers, because they
+    /// bound how much may come at once. No memory holds them yet.
+    expected: Cell<usize>,
     /// Values of commands that are whole and not answered: they wait for memory, or for a primary.
     /// They are among the answers.
     under_way: Cell<usize>,
@@ -88,6 +91,7 @@ impl Budget {
             value_bytes_max: limits.value_bytes_max,
             input: Cell::new(0),
             answers: Cell::new(0),
+            expected: Cell::new(0),
             under_way: Cell::new(0),
             permit: Cell::new(None),
             over_until: Cell::new(None),
@@ -191,6 +195,12 @@ impl Budget {
                 self.tell(&self.waiting);
             }
         }
+    }
+
+    /// Of the answers, `before` bytes were expected of other nodes, and `now` are.
+    pub(crate) fn count_expected(&self, before: usize, now: usize) {
+        self.expected
+            .set((self.expected.get() + now).saturating_sub(before));
     }
 
     /// Whether the connection `id` (number `at`), whose command is charged `own` of `all`, may ask
@@ -303,9 +313,10 @@ impl Budget {
         self.is_short() || !self.waiting.borrow().is_empty()
     }
 
-    /// Bytes of input and of answers.
-    pub(crate) fn counted(&self) -> (usize, usize) {
-        (self.input.get(), self.answers.get())
+    /// Bytes of input and of answers that memory holds.
+    pub(crate) fn held(&self) -> (usize, usize) {
+        let answers = self.answers.get().saturating_sub(self.expected.get());
+        (self.input.get(), answers)
     }
 
     /// How much a client may hold, if it holds `before` bytes of answers that it does not read and
@@ -340,6 +351,11 @@ fn enlist(list: &RefCell<Vec<usize>>, at: usize) {
 
 #[cfg(test)]
 impl Budget {
+    /// Bytes of answers, and how many of them are only expected.
+    pub(crate) fn answers(&self) -> (usize, usize) {
+        (self.answers.get(), self.expected.get())
+    }
+
     /// The budget of a node with values of 1 MiB and 128 MiB of memory: each share is 16 MiB.
     pub(crate) fn small() -> Self {
         let limits = Limits {

@@ -65,6 +65,7 @@ fn categories(spec: &Spec) -> impl Iterator<Item = &'static str> + use<> {
         "generic" if spec.name == "wait" => Some("@connection"),
         "generic" if spec.name != "object" => Some("@keyspace"),
         "string" => Some("@string"),
+        "bitmap" => Some("@bitmap"),
         "connection" if spec.name != "client" => Some("@connection"),
         "cluster" if matches!(spec.name, "asking" | "readonly" | "readwrite") => {
             Some("@connection")

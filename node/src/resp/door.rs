@@ -258,7 +258,7 @@ impl Door for Resp {
     }
 
     fn held(&self) -> Held {
-        let (input, answers) = self.budget.counted();
+        let (input, answers) = self.budget.held();
         Held {
             bounded: input + answers,
             other: self.budget.spilled(),
@@ -279,7 +279,7 @@ impl Door for Resp {
 
     fn add_stats(&self, stats: &mut DataStats) {
         let counters = &self.counters;
-        let (input, answers) = self.budget.counted();
+        let (input, answers) = self.budget.held();
         stats.connections += self.connections.len() as u64;
         stats.connections_accepted += counters.connections;
         stats.connections_rejected += counters.connections_rejected;

@@ -415,7 +415,8 @@ impl Connection {
                 State::Waiting { .. } => entry.expected,
                 _ => entry.expected.div_ceil(entry.waits().max(1)),
             };
-            entry.expected -= share;
+            let left = entry.expected - share;
+            promise(&session.budget, &mut entry.expected, left);
             weighed = share;
             if in_vain || !matches!(outcome, Outcome::Failed(_)) {
                 // It falls by half with each answer that is smaller, so that a single small one
@@ -729,6 +730,15 @@ fn charge(
     }
 }
 
+/// Changes how many bytes of one reply other nodes are expected to answer. `charge` counts the same
+/// bytes, because they bound how much may come at once.
+fn promise(budget: &Budget, slot: &mut usize, now: usize) {
+    if now != *slot {
+        budget.count_expected(*slot, now);
+        *slot = now;
+    }
+}
+
 /// The partitions that a sweep must ask, by the installed table, and the number from which on there
 /// are more of them. `None` if its keyspace has no partitions any more.
 fn partitions_of(
@@ -850,7 +860,11 @@ impl Session {
                 let named = table::COMMANDS.named(args.get(0));
                 let named = named.filter(|spec| spec.container().is_none());
                 self.command = named.map_or(counts::UNKNOWN, |spec| spec.number);
-                self.refuse(&why);
+                if transaction::is_exec(args) && self.authenticated {
+                    self.refuse_exec();
+                } else {
+                    self.refuse(&why);
+                }
                 return false;
             }
         };
@@ -1235,6 +1249,7 @@ impl Session {
             silenced |= slot.silent;
             self.pending_bytes = self.pending_bytes.saturating_sub(slot.weight);
             charge(&self.budget, &mut self.charged, &mut slot.charged, |_| 0);
+            promise(&self.budget, &mut slot.expected, 0);
             self.budget
                 .count_under_way(std::mem::take(&mut slot.under_way), 0);
             self.slots.pop_front();
@@ -1265,6 +1280,7 @@ impl Session {
         self.unwritten = 0;
         for slot in &mut self.slots {
             slot.charged = 0;
+            promise(&self.budget, &mut slot.expected, 0);
             self.budget
                 .count_under_way(std::mem::take(&mut slot.under_way), 0);
         }
@@ -1330,10 +1346,11 @@ impl Session {
             command,
             weight,
             charged: 0,
-            expected,
+            expected: 0,
             under_way,
             state,
         };
+        promise(&self.budget, &mut slot.expected, expected);
         self.budget.count_under_way(0, under_way);
         charge(&self.budget, &mut self.charged, &mut slot.charged, |_| {
             weight
@@ -1542,7 +1559,8 @@ impl Session {
             } else {
                 0
             };
-            entry.expected += expected;
+            let all = entry.expected + expected;
+            promise(&self.budget, &mut entry.expected, all);
             entry.weight += weight + expected;
             entry.under_way += weight;
             self.budget.count_under_way(0, weight);

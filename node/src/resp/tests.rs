@@ -11,7 +11,7 @@ use doyen_engine::op::{Action, Failure, Operation, Outcome};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Eviction, Keyspace, KeyspaceId, Member, MemberId, Mode,
+    Addresses, Age, ClusterId, Eviction, Keyspace, KeyspaceId, MapId, Member, MemberId, Mode,
     PartitionRef, Settings, Table, ThreadPorts,
 };
 use std::net::{SocketAddr, TcpListener};
@@ -260,6 +260,63 @@ async fn a_pipeline_to_partitions_without_a_primary_waits_once() {
         .await
         .unwrap();
     assert!(began.elapsed() >= park);
+    node.stop().await;
+}
+
+/// Regression: each new connection expected the largest value as its first answer of another node.
+/// All these bytes counted as memory, so writes were refused while nothing was stored.
+#[tokio::test]
+async fn answers_that_are_only_expected_leave_room_for_writes() {
+    const CLIENTS: usize = 40;
+    let node = Node::with(
+        None,
+        2 * CLIENTS,
+        Limits {
+            park: Duration::from_secs(600),
+            value_bytes_max: 16 << 20,
+            memory_bytes_max: 200 << 20,
+            ..limits()
+        },
+    );
+    let me = member(ME, node.resp, &node.clusters);
+    let silent = Member {
+        id: MemberId(0xdef0),
+        age: Age(2),
+        name: "two".to_owned(),
+        ..me.clone()
+    };
+    let view = view_of(vec![me, silent], 0);
+    let keyspace = view.installed.keyspaces[0].clone();
+    let led_by = |id: MemberId| {
+        (0..).map(|i| format!("key:{i}")).find(|key| {
+            let partition = keyspace.partition_of(MapId(0), key.as_bytes());
+            partition
+                .and_then(|p| keyspace.partition(p))
+                .map(|p| p.primary())
+                == Some(id)
+        })
+    };
+    let (own, other) = (led_by(ME).unwrap(), led_by(MemberId(0xdef0)).unwrap());
+    node.shared.publish(crate::control::shared::Local {
+        me: ME,
+        view: Some(view),
+    });
+    let mut waiting = Vec::new();
+    for n in 0..CLIENTS {
+        let mut client = node.client().await;
+        // Beyond the share, commands of many keys wait for their turn.
+        let command = if n == 0 { "MGET" } else { "GET" };
+        client.send(&[vec![command, other.as_str()]]).await.unwrap();
+        waiting.push(client);
+    }
+    while node.handle.stats().await.shard.parked < CLIENTS as u64 {
+        tokio::task::yield_now().await;
+    }
+    let reply = node.client().await.command(&["SET", &own, "1"]).await;
+    assert_eq!(reply.unwrap(), Reply::Simple("OK".to_owned()));
+    let stats = node.handle.stats().await;
+    assert_eq!((stats.answer_bytes, stats.shard.refused), (0, 0));
+    drop(waiting);
     node.stop().await;
 }
 

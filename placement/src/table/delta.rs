@@ -204,7 +204,7 @@ impl TableDelta {
     }
 }
 
-/// The cluster comes first, where the level can take its place (`leveled`).
+/// What follows the cluster (`leveled`).
 type Rest<C> = ((Term, Version, u64), C);
 
 impl Serialize for TableDelta {

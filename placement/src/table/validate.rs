@@ -126,6 +126,17 @@ pub enum Invalid {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// A keyspace asks for more copies in sync than it has, or for none.
+    #[error("keyspace {name:?}: min in sync must be 1 to {most} with {backups} backups, but is \
+         {min_in_sync}: change either", most = backups + 1)]
+    MinInSync {
+        /// The keyspace's name.
+        name: String,
+        /// The fewest copies in sync, including the primary.
+        min_in_sync: u8,
+        /// The copies beside the primary.
+        backups: u8,
+    },
     /// A rule of a keyspace is invalid, or two of them contradict each other.
     #[error("keyspace {name:?}: {why}")]
     Rules {
@@ -392,7 +403,11 @@ impl Keyspace {
             return wrong("at most 6 backups");
         }
         if self.min_in_sync == 0 || self.min_in_sync > self.backups + 1 {
-            return wrong("min in sync must be 1 to 1 + backups");
+            return Err(Invalid::MinInSync {
+                name: self.name.clone(),
+                min_in_sync: self.min_in_sync,
+                backups: self.backups,
+            });
         }
         rule::check(&self.rules).map_err(|why| Invalid::Rules {
             name: self.name.clone(),

@@ -368,7 +368,8 @@ fn impossible_requests_are_refused_and_change_nothing() {
     };
     assert!(matches!(
         alter_keyspace(&table, DEFAULT_KEYSPACE, fewer_than_needed),
-        Err(Refused::Invalid(Invalid::Keyspace { .. }))
+        Err(Refused::Invalid(why)) if why.to_string() == "keyspace \"default\": min in sync must \
+            be 1 to 2 with 1 backups, but is 3: change either"
     ));
     for name in ["", "a b", "a/b", "\u{1b}[2J", &"a".repeat(65)] {
         assert!(

@@ -268,9 +268,9 @@ fn a_table_is_called_the_same_everywhere() {
 }
 
 /// The name of a table of the highest level.
-const PINNED: u64 = 15_004_375_361_116_371_038;
+const PINNED: u64 = 7_603_719_616_308_724_913;
 /// The name of the same table at the level before.
-const PINNED_BELOW: u64 = 1_373_116_885_644_835_111;
+const PINNED_BELOW: u64 = 15_004_375_361_116_371_038;
 
 #[test]
 fn a_delta_applies_to_its_base_only() {

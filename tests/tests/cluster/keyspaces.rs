@@ -497,7 +497,7 @@ fn a_mistake_gets_an_error_of_one_line_and_changes_nothing() {
     wrong(&["alter", "default", "--mode", "ring"], "cannot be altered");
     wrong(
         &["alter", "default", "--min-in-sync", "3"],
-        "min in sync must be 1 to 1 + backups",
+        "min in sync must be 1 to 2 with 1 backups",
     );
     wrong(&["drop", "orders", "--yes"], "there is no keyspace");
     wrong(&["drop", "default", "--yes"], "cannot be dropped");

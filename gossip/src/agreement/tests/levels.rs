@@ -61,7 +61,8 @@ fn the_level_rises_once_the_last_process_of_the_former_program_is_gone() {
         });
     }
     net.until(1000, |net| level(net) == Some(PRESENT));
-    assert!((0..2).all(|slot| said(&net, slot, "every member speaks level 14")));
+    let risen = format!("every member speaks level {PRESENT}");
+    assert!((0..2).all(|slot| said(&net, slot, &risen)));
 }
 
 /// A member's level is known only from its hello. A coordinator that has not heard the hello does
@@ -98,11 +99,12 @@ fn a_process_of_the_former_program_is_refused_once_the_level_has_risen() {
     let mut net = founded(&[], 2);
     net.levels.insert(2, FORMER);
     net.start(2);
-    let why = "this cluster runs at level 14, and n2 speaks no more than level 13";
-    net.until(5000, |net| said(net, 2, why));
+    let why =
+        format!("this cluster runs at level {PRESENT}, and n2 speaks no more than level {FORMER}");
+    net.until(5000, |net| said(net, 2, &why));
     assert_eq!(net.process(2).fatal, None, "another cluster may be meant");
     net.until(12_000, |net| net.process(2).fatal.is_some());
-    assert_eq!(net.process(2).fatal.as_deref(), Some(why));
+    assert_eq!(net.process(2).fatal.as_deref(), Some(&*why));
     assert_eq!(net.table(0).members.len(), 2);
 }
 
@@ -121,5 +123,6 @@ fn a_process_that_was_cut_off_while_the_level_rose_learns_that_it_is_out() {
     assert!(net.table(0).member(out).is_none());
     net.cuts.clear();
     net.until(5000, |net| net.at(2).is_none_or(|id| id != out));
-    net.until(5000, |net| said(net, 2, "speaks no more than level 13"));
+    let out_of_date = format!("speaks no more than level {FORMER}");
+    net.until(5000, |net| said(net, 2, &out_of_date));
 }

@@ -8,7 +8,7 @@ use doyen::report::table::{
     KeysReport, PartitionState, PartitionsReport, StartReport, TableReport,
 };
 use doyen_gossip::agreement::consequence;
-use doyen_placement::loads::FILLED;
+use doyen_placement::loads::{FILLED, FULL};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -150,7 +150,7 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
             text,
             "{before}  {} has filled {percent} % of its memory: {}",
             m.name,
-            consequence(percent)
+            when_filled(percent, &report.keyspaces)
         );
     }
     let mut rows = vec![row([
@@ -168,15 +168,11 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         ]));
     }
     let _ = write!(text, "\n{}", columns(&rows));
-    let holders = report
-        .members
-        .iter()
-        .filter(|m| m.role == "data" && ["live", "unanswered"].contains(&m.state.as_str()))
-        .count();
+    let holders = report.holders();
     for k in report
         .keyspaces
         .iter()
-        .filter(|k| holders > 1 && usize::from(k.backups) >= holders)
+        .filter(|k| holders > 1 && k.copies_without_place(holders) > 0)
     {
         let wanted = usize::from(k.backups) + 1;
         let _ = writeln!(
@@ -544,9 +540,51 @@ fn clip(line: &str, columns: usize) -> String {
         .collect()
 }
 
+/// What so much filled memory means for a member, with these keyspaces.
+fn when_filled(percent: u8, keyspaces: &[KeyspaceReport]) -> String {
+    if percent < FULL {
+        return consequence(percent).to_owned();
+    }
+    let evicts = |k: &&KeyspaceReport| !["", "none"].contains(&k.eviction.as_str());
+    let (evicting, refusing): (Vec<_>, Vec<_>) = keyspaces.iter().partition(evicts);
+    let names = |of: &[&KeyspaceReport]| of.iter().map(|k| &*k.name).collect::<Vec<_>>().join(", ");
+    match (&*evicting, &*refusing) {
+        ([], _) => "it refuses writes that need more memory".to_owned(),
+        (_, []) => "it evicts keys to make room for writes".to_owned(),
+        (some, others) => format!(
+            "it evicts keys of {}, and refuses writes to {} that need more memory",
+            names(some),
+            names(others)
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_member_refuses_writes_only_to_keyspaces_that_do_not_evict() {
+        let keyspace = |(name, eviction): (&str, &str)| KeyspaceReport {
+            name: name.to_owned(),
+            eviction: eviction.to_owned(),
+            ..ClusterReport::sample(&["ada"], true).keyspaces.remove(0)
+        };
+        let told = |percent, of: &[(&str, &str)]| {
+            when_filled(
+                percent,
+                &of.iter().copied().map(keyspace).collect::<Vec<_>>(),
+            )
+        };
+        let (a, b, c) = (("a", "none"), ("b", "lru"), ("c", "ttl"));
+        assert_eq!(told(90, &[a]), "it refuses writes that need more memory");
+        assert_eq!(told(95, &[b, c]), "it evicts keys to make room for writes");
+        assert_eq!(
+            told(99, &[a, b, c]),
+            "it evicts keys of b, c, and refuses writes to a that need more memory"
+        );
+        assert_eq!(told(89, &[b]), consequence(89));
+    }
 
     /// In a terminal of 40x10, lines wrapped, and the picture scrolled away at every refresh.
     #[test]

@@ -5,6 +5,7 @@ use crate::Failed;
 use doyen::http::client;
 use doyen::report::status::{ClusterReport, MemberReport};
 use serde::Serialize;
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -81,7 +82,8 @@ impl RestartPlan {
                 lines.collect()
             })?;
             if let Some(why) = report.unsafe_for.filter(|_| !report.safe) {
-                eprintln!(
+                let _ = writeln!(
+                    std::io::stderr(),
                     "beware: the cluster is not safe now, {why} (`doyen status`); \
                      restart no node before it is safe"
                 );
@@ -202,7 +204,7 @@ impl Asked {
             // The operator wants to know what the command waits for, but not every change of a
             // number.
             if told.0.elapsed() > TELL && told.1 != why {
-                eprintln!("waiting: {why}");
+                let _ = writeln!(std::io::stderr(), "waiting: {why}");
                 told = (Instant::now(), why.clone());
             }
             tokio::time::sleep(LOOK).await;

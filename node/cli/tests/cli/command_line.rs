@@ -1,6 +1,7 @@
 //! A wrong command ends with one line that says what to do, and with a status that is not 0.
 
 use crate::common::Node;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
@@ -296,22 +297,52 @@ fn colliding_ports_of_one_node_are_named_with_both_flags() {
     );
 }
 
+/// Commands that print without a node.
+const PRINTING: [&[&str]; 4] = [
+    &["version"],
+    &["--help"],
+    &["keyspace", "create", "--help"],
+    &["simulate", "--nodes", "3"],
+];
+
+/// The status and stderr of a command with this stdout.
+fn printing_to(stdout: impl Into<Stdio>, args: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_doyen"))
+        .args(args)
+        .stdout(stdout)
+        .output()
+        .expect("the binary runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), said)
+}
+
 /// Printing into a closed pipe used to panic with a backtrace.
 #[test]
 fn a_closed_pipe_ends_the_output() {
-    let (reader, writer) = std::io::pipe().expect("a pipe");
-    drop(reader);
-    let output = Command::new(env!("CARGO_BIN_EXE_doyen"))
-        .arg("version")
-        .stdout(writer)
-        .output()
-        .expect("the binary runs");
-    assert_eq!(
-        (output.status.code(), output.stderr.len()),
-        (Some(141), 0),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    for args in PRINTING {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let ended = printing_to(writer, args);
+        assert_eq!(ended, (Some(141), String::new()), "{args:?}");
+    }
+}
+
+/// Regression: help that could not be written ended with status 0.
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    for args in PRINTING {
+        let full = File::options().write(true).open("/dev/full");
+        let (status, said) = printing_to(full.expect("Linux has it"), args);
+        assert_eq!(
+            (status, said.lines().count()),
+            (Some(1), 1),
+            "{args:?}: {said}"
+        );
+        assert!(
+            said.starts_with("doyen: cannot write to stdout: "),
+            "{said}"
+        );
+    }
 }
 
 #[test]

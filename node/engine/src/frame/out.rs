@@ -13,8 +13,6 @@ const APART_BYTES_MIN: usize = 64 << 10;
 /// The bytes to be sent on one lane.
 #[derive(Debug, Default)]
 pub(crate) struct Out {
-    /// The version of the connection.
-    pub(super) version: u16,
     /// Encoded frames without the large values.
     pub(super) bytes: BytesMut,
     /// Large values, and the place in `bytes` before which each belongs.
@@ -34,14 +32,6 @@ pub(crate) struct Mark {
 }
 
 impl Out {
-    /// Empty, for a connection of this version.
-    pub(crate) fn at(version: u16) -> Self {
-        Self {
-            version,
-            ..Self::default()
-        }
-    }
-
     /// How many bytes are to be sent.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() + self.apart_bytes

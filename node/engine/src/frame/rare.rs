@@ -1,4 +1,4 @@
-//! Rare frames, encoded by serde, on connections of [`SINCE`] and later.
+//! Rare frames, encoded by serde.
 //!
 //! Frames of operations, log entries and large values stay encoded by hand: their speed is
 //! measured, and values are sent from where they are stored.
@@ -6,23 +6,18 @@
 use super::*;
 use crate::codec;
 
-/// Connections of this version and later encode rare frames so. The former encoding is in
-/// `Frame::put` and `Frame::read`, and goes when that version does.
-pub(super) const SINCE: u16 = 14;
-
 /// The longest name of a map, or reason for a refusal.
 const TEXT_BYTES_MAX: usize = 4096;
 
 /// Frames with their fields, in the order in which the fields are sent.
 macro_rules! rare {
     ($($kind:ident => $frame:ident $fields:tt,)*) => {
-        /// Appends a frame. False if it is not a rare one.
-        pub(super) fn put(out: &mut Out, frame: &Frame) -> bool {
+        /// Appends a rare frame.
+        pub(super) fn put(out: &mut Out, frame: &Frame) {
             match frame {
                 $(Frame::$frame $fields => lay_out(out, $kind, &rare!(@tuple $fields)),)*
-                _ => return false,
+                other => debug_assert!(false, "a frame without an encoding: {other:?}"),
             }
-            true
         }
 
         /// Reads what follows the kind of a frame. `None` if the kind is not a rare one.

@@ -15,9 +15,6 @@ fn run(bytes: &[u8]) -> Read<(&[u8], &[u8])> {
         .ok_or(SHORT)
 }
 
-/// The longest name of a map, or reason for a refusal.
-const TEXT_BYTES_MAX: usize = 4096;
-
 /// The tag of a list of effects, and of a list of outcomes.
 const MANY: u8 = 4;
 const OUTCOMES: u8 = 6;
@@ -125,26 +122,6 @@ impl<B: Buf> Reader<B> {
         })
     }
 
-    /// A short text of a peer.
-    pub(super) fn text(&mut self) -> Read<String> {
-        let bytes = self.bytes()?;
-        if bytes.len() > TEXT_BYTES_MAX {
-            return Err(Malformed("a text that is too long"));
-        }
-        std::str::from_utf8(&bytes)
-            .map(str::to_owned)
-            .map_err(|_| Malformed("a text that is not UTF-8"))
-    }
-
-    pub(super) fn map(&mut self) -> Read<MapEntry> {
-        let (id, keyspace) = (MapId(self.u32()?), KeyspaceId(self.u16()?));
-        Ok(MapEntry {
-            id,
-            keyspace,
-            name: self.text()?,
-        })
-    }
-
     pub(super) fn forwarded(&mut self) -> Read<Forwarded> {
         let (at, lineage) = (self.at()?, Lineage(self.u32()?));
         Ok(Forwarded {
@@ -175,16 +152,6 @@ impl<B: Buf> Reader<B> {
             return Err(Malformed("a sequence or clock that is too large"));
         }
         Ok(head)
-    }
-
-    pub(super) fn clock(&mut self) -> Read<u64> {
-        self.u64().and_then(|clock| {
-            if clock > SEQ_MAX {
-                Err(Malformed("a clock that is too large"))
-            } else {
-                Ok(clock)
-            }
-        })
     }
 
     pub(super) fn ack(&mut self) -> Read<Ack> {
@@ -440,6 +407,20 @@ impl<B: Buf> Reader<B> {
         })
     }
 
+    fn call(&mut self) -> Read<ProcedureCall> {
+        let procedure =
+            Procedure::of_number(self.u16()?).ok_or(Malformed("an unknown procedure"))?;
+        let (mut numbers, mut bytes) = (Vec::new(), Vec::new());
+        for _ in 0..self.u8()? {
+            numbers.push(self.i64()?);
+        }
+        for _ in 0..self.u8()? {
+            bytes.push(self.bytes()?);
+        }
+        ProcedureCall::new(procedure, &numbers, bytes)
+            .ok_or(Malformed("a procedure with other inputs than it takes"))
+    }
+
     pub(super) fn action(&mut self) -> Read<Action> {
         Ok(match self.u8()? {
             0 => Action::Get,
@@ -502,6 +483,7 @@ impl<B: Buf> Reader<B> {
             18 => Action::Peek,
             19 => Action::PeekLength,
             20 => Action::Version,
+            21 => Action::Call(self.call()?),
             _ => return Err(Malformed("unknown action")),
         })
     }

@@ -1,6 +1,5 @@
 use super::super::extended::Extended;
 use super::*;
-use doyen_placement::level::LEVELS;
 use proptest::prelude::*;
 
 fn at() -> impl Strategy<Value = PartitionRef> {
@@ -415,50 +414,46 @@ proptest! {
         frames in prop::collection::vec(frame(), 1..5),
         cut in 1usize..40,
     ) {
-        for version in [LEVELS.0, LEVELS.1] {
-            let wire: BytesMut = frames.iter().flat_map(|f| f.wire_at(version)).collect();
-            let (mut arrived, mut read) = (BytesMut::new(), Vec::new());
-            for part in wire.chunks(cut) {
-                arrived.extend_from_slice(part);
-                while let Some((frame, _)) = take(&mut arrived, 1 << 16, version).unwrap() {
-                    read.push(frame);
-                }
+        let wire: BytesMut = frames.iter().flat_map(Frame::wire).collect();
+        let (mut arrived, mut read) = (BytesMut::new(), Vec::new());
+        for part in wire.chunks(cut) {
+            arrived.extend_from_slice(part);
+            while let Some((frame, _)) = take(&mut arrived, 1 << 16).unwrap() {
+                read.push(frame);
             }
-            prop_assert_eq!(&read, &frames);
-            prop_assert!(arrived.is_empty());
         }
+        prop_assert_eq!(&read, &frames);
+        prop_assert!(arrived.is_empty());
     }
 
     #[test]
     fn random_bytes_are_refused_without_a_panic(
         kind in 0u8..32,
-        version in LEVELS.0..=LEVELS.1,
         body in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         let mut bytes = vec![kind];
         bytes.extend(body.clone());
-        let _ = Frame::read(Bytes::from(bytes), version);
+        let _ = Frame::read(Bytes::from(bytes));
         let _ = entries(Bytes::from(body));
     }
 
     #[test]
     fn a_damaged_frame_is_refused_or_read_without_a_panic(
         frame in frame(),
-        version in LEVELS.0..=LEVELS.1,
         at in any::<prop::sample::Index>(),
         with in any::<u8>(),
     ) {
-        let mut wire = frame.wire_at(version);
+        let mut wire = frame.wire();
         let at = at.index(wire.len() - 4) + 4;
         wire[at] = with;
-        let _ = Frame::read(wire.split_off(4).freeze(), version);
+        let _ = Frame::read(wire.split_off(4).freeze());
     }
 }
 
 #[test]
 fn a_frame_above_the_limit_is_refused_before_it_arrives() {
     let mut bytes = BytesMut::from(&u32::MAX.to_le_bytes()[..]);
-    assert!(take(&mut bytes, 1 << 20, LEVELS.1).is_err());
+    assert!(take(&mut bytes, 1 << 20).is_err());
 }
 
 #[test]

@@ -232,7 +232,7 @@ fn a_dropped_copy_is_kept_for_a_while() {
     };
     let mut kept = dropped(false);
     assert_eq!(holds(&kept), usize::from(PARTITIONS));
-    kept.settle(super::super::replication::DROP_DELAY);
+    kept.settle(super::super::tenure::DROP_DELAY);
     assert_eq!(holds(&kept), usize::from(PARTITIONS) / 2);
     assert_eq!(
         holds(&dropped(true)),

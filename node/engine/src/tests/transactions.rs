@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::op::ExpireCondition;
+use crate::tables::Tables;
 use doyen_placement::level::TRANSACTIONS;
 
 /// Node 1 leads, node 2 has the copies; node 3 only asks.
@@ -161,6 +162,29 @@ fn a_watched_key_of_a_lost_lineage_has_changed() {
     assert_eq!(outcome, Outcome::Nil);
     let outcome = w.transact(1, &[(&key, again)], [(&*key, set("2"))]);
     assert_eq!(outcome, many([Outcome::Ok]));
+}
+
+/// Regression: every process was killed, the cluster was founded anew and wrote as many times as the
+/// former one had. So a version that was seen in the former one was the version of another value.
+#[test]
+fn a_watched_key_of_a_former_cluster_has_changed() {
+    let w = world(4);
+    let from = |cluster| {
+        let tables = Tables {
+            name: Some(TableName {
+                cluster: ClusterId(cluster),
+                ..w.tables[0].name()
+            }),
+            ..Tables::default()
+        };
+        tables.versions_from(Lineage(1))
+    };
+    // What two random ids differ by is more than a lineage has writes.
+    assert!(from(1 << 60).abs_diff(from(1 << 61)) > 1 << 44);
+    // A partition counts from there.
+    let held = |n: &u64| w.nodes[n].shard.slots.iter().find_map(|s| s.held.as_ref());
+    let held = w.nodes.keys().find_map(held).expect("a node holds data");
+    assert_eq!(held.versions_from, from(w.tables[0].cluster.0));
 }
 
 #[test]

@@ -263,7 +263,7 @@ impl Context {
             Needs::Nothing | Needs::Counts => Box::default(),
             Needs::Databases => Box::new(self.shard().led(cluster::KEYSPACE, databases::all())),
         };
-        let (input, answers) = self.door.budget.counted();
+        let (input, answers) = self.door.budget.held();
         let output = answers + self.door.budget.spilled();
         info::ThreadCounts {
             connected_clients: self.door.connections.len() as u64,

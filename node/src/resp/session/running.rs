@@ -10,6 +10,9 @@ use doyen_engine::op::{ScriptCall, Value, Watched, Work};
 /// Places of commands that one reply names.
 const NAMED_MAX: usize = 20;
 
+const TOO_LARGE: &str = "ERR the transaction writes or reads more in one partition than one value \
+    may have (--value-max): nothing of that was executed; send it in several transactions";
+
 /// How a command of a running transaction is answered.
 #[derive(Debug)]
 pub(super) enum Answer {
@@ -239,7 +242,13 @@ impl Running {
         let worst = failures
             .max_by_key(|why| *why == Failure::Unknown)
             .unwrap_or(Failure::Unavailable);
-        let text = Shape::Plain.failure(worst);
+        let Then::Answer(answers) = &self.then else {
+            return encoder.error(Shape::Plain.failure(worst));
+        };
+        let text = match worst {
+            Failure::TooLarge => TOO_LARGE,
+            other => Shape::Plain.failure(other),
+        };
         let mut executed = vec![false; self.outcomes.len()];
         let parts = self.parts.iter();
         for part in parts.filter(|part| part.came == Came::Executed) {
@@ -249,9 +258,6 @@ impl Running {
                 }
             }
         }
-        let Then::Answer(answers) = &self.then else {
-            return encoder.error(text);
-        };
         if !executed.contains(&true) {
             return encoder.error(text);
         }

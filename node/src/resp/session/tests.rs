@@ -44,14 +44,14 @@ fn other_nodes_answers_are_expected_to_weigh_what_recent_ones_weighed() {
     assert_eq!(expected(&connection), large, "the worst, at first");
     let slots: Vec<u64> = (0..32).map(|_| waiting(&connection, large)).collect();
     assert!(connection.session.borrow().is_blocked());
-    assert_eq!(budget.counted().1, 32 << 20);
+    assert_eq!(budget.answers().0, 32 << 20);
     for slot in slots {
         assert!(!connection.deliver((Time::ZERO, None), (slot, 0), 0, value(10), true));
     }
     assert_eq!(expected(&connection), EXPECTED_BYTES_MIN);
     connection.session.borrow_mut().encode_ready();
     assert!(!connection.session.borrow().is_blocked());
-    assert_eq!(budget.counted().1, 0);
+    assert_eq!(budget.answers().0, 0);
     let slot = waiting(&connection, EXPECTED_BYTES_MIN);
     connection.deliver((Time::ZERO, None), (slot, 0), 0, value(large), true);
     assert_eq!(
@@ -97,15 +97,15 @@ fn unread_copies_are_refused_and_given_back_at_the_end() {
         ));
     }
     assert_eq!(
-        (refused, budget.counted().1),
+        (refused, budget.answers().0),
         (18, 32 << 20),
         "twice the share, all together"
     );
     let shared: Outcome = value(1 << 20);
     greedy.deliver((Time::ZERO, None), (front, 0), 0, shared.clone(), true);
-    assert_eq!(budget.counted().1, 32 << 20, "stored values cost nothing");
+    assert_eq!(budget.answers().0, 32 << 20, "stored values cost nothing");
     drop(greedy);
-    assert_eq!(budget.counted().1, 0);
+    assert_eq!(budget.answers().0, 0);
     let slot = waiting(&modest, 0);
     modest.deliver((Time::ZERO, None), (slot, 0), 0, value(1 << 20), true);
     assert!(modest.session.borrow().out.len() > 1 << 20);
@@ -156,7 +156,7 @@ fn a_reply_of_many_values_fails_as_soon_as_it_is_too_large_and_gives_back_what_i
     let connection = connection(1, &budget);
     let slot = gathering(&connection, PARTS, 0);
     connection.deliver((Time::ZERO, None), (slot, 0), 0, value(large), true);
-    assert_eq!(budget.counted().1, large, "a copy");
+    assert_eq!(budget.answers().0, large, "a copy");
     let stored = value(large);
     let failed = || {
         let session = connection.session.borrow();
@@ -176,7 +176,7 @@ fn a_reply_of_many_values_fails_as_soon_as_it_is_too_large_and_gives_back_what_i
             "{part}"
         );
     }
-    assert_eq!(budget.counted().1, 0, "the reply will not be sent");
+    assert_eq!(budget.answers().0, 0, "the reply will not be sent");
     connection.deliver(
         (Time::ZERO, None),
         (slot, PARTS as u32 - 1),
@@ -259,4 +259,66 @@ fn commands_queued_behind_one_that_timed_out_have_a_short_deadline() {
     assert!(hurried(10 + long) && !hurried(11 + long));
     connection.session.borrow_mut().caught_up();
     assert!(!hurried(12), "the next command did not wait");
+}
+
+/// What memory holds of all answers together.
+fn held(budget: &Budget) -> usize {
+    budget.held().1
+}
+
+/// Regression: the expected answers of new connections counted as memory of the process, so writes
+/// were refused while nothing was stored.
+#[test]
+fn expected_answers_bound_what_may_come_and_are_no_memory() {
+    let (budget, large) = (budget(), 1 << 20);
+    let connections: Vec<_> = (1..=5).map(|id| connection(id, &budget)).collect();
+    let [one, parts, failing, leaving, silenced] = &connections[..] else {
+        panic!("five")
+    };
+    let fail = || Outcome::Failed(Failure::Unavailable);
+    let take = |connection: &Connection, at: (u64, u32), outcome| {
+        let token = u64::from(at.1);
+        connection.deliver((Time::ZERO, None), at, token, outcome, true);
+    };
+
+    let slot = waiting(one, large);
+    let (part_slot, fail_slot) = (gathering(parts, 3, 3 * large), gathering(failing, 2, large));
+    waiting(leaving, 2 * large);
+    gathering(leaving, 2, large);
+    let silent = waiting(silenced, large);
+    silenced.session.borrow_mut().slots[0].silent = true;
+    let all = 9 * large;
+    assert_eq!((budget.answers(), held(&budget)), ((all, all), 0));
+
+    // An answer takes the place of what was expected, and counts as memory until it is written.
+    take(one, (slot, 0), value(10));
+    assert_eq!(budget.answers(), (all - large, all - large));
+    take(parts, (part_slot, 0), value(large));
+    assert_eq!(
+        (budget.answers(), held(&budget)),
+        ((8 * large, 7 * large), large)
+    );
+    take(parts, (part_slot, 1), fail());
+    take(parts, (part_slot, 2), value(large));
+    parts.session.borrow_mut().encode_ready();
+    assert_eq!(
+        (budget.answers(), held(&budget)),
+        ((5 * large, 5 * large), 0)
+    );
+
+    // A command that has failed still waits for the other outcomes of what it asked.
+    take(failing, (fail_slot, 0), fail());
+    assert_eq!(budget.answers().1, 5 * large - large / 2);
+    take(failing, (fail_slot, 1), value(100));
+    assert_eq!(budget.answers(), (4 * large, 4 * large));
+
+    // A reply that no client wants, and a client that leaves.
+    take(silenced, (silent, 0), value(10));
+    silenced.session.borrow_mut().encode_ready();
+    assert_eq!(budget.answers(), (3 * large, 3 * large));
+    leaving.session.borrow_mut().discharge();
+    assert_eq!((budget.answers(), held(&budget)), ((0, 0), 0));
+    waiting(leaving, large);
+    drop(connections);
+    assert_eq!((budget.answers(), held(&budget)), ((0, 0), 0));
 }

@@ -83,6 +83,10 @@ enum Queued {
     Wrong(ErrorText),
 }
 
+pub(super) fn is_exec(args: Args<'_>) -> bool {
+    args.get(0).eq_ignore_ascii_case(b"EXEC")
+}
+
 /// Whether a command that touches no key may be in a transaction: it is answered at once.
 const fn is_queued(request: &Request) -> bool {
     use ConnectionCommand as C;
@@ -176,17 +180,22 @@ impl Session {
                     }
                 }
             },
-            Err(_) if args.get(0).eq_ignore_ascii_case(b"EXEC") => {
-                self.end_transaction();
-                let text = "EXECABORT Transaction discarded because of: wrong number of arguments \
-                            for 'exec' command";
-                self.answer(|e| e.error(text));
+            Err(_) if is_exec(args) => {
+                self.refuse_exec();
                 return true;
             }
             Err(why) => return self.refuse_queued(Some(&why)),
         }
         self.answer(|e| e.simple("QUEUED"));
         true
+    }
+
+    /// `EXEC` with arguments: the transaction ends, if there is one, and nothing is watched.
+    pub(super) fn refuse_exec(&mut self) {
+        self.end_transaction();
+        let text = "EXECABORT Transaction discarded because of: wrong number of arguments for \
+                    'exec' command";
+        self.refuse(&text.into());
     }
 
     /// A command cannot be queued, so `EXEC` executes none. Without a reason it is executed as if
