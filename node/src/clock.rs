@@ -5,7 +5,7 @@
 use doyen_gossip::Time;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The present time of CLOCK_BOOTTIME.
 #[must_use]
@@ -14,6 +14,16 @@ pub fn now() -> Time {
     let seconds = u64::try_from(t.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(t.tv_nsec).unwrap_or(0);
     Time(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+}
+
+/// The processor time of this thread.
+#[must_use]
+pub fn thread_time() -> Duration {
+    let t = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(
+        u64::try_from(t.tv_sec).unwrap_or(0),
+        u32::try_from(t.tv_nsec).unwrap_or(0),
+    )
 }
 
 /// Wall time in Unix milliseconds. Only for deadlines that callers give in wall time; wall times of

@@ -41,6 +41,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
+/// The stack of a data thread. The deepest calls of a script take up to 2 MB. Memory that is never
+/// reached costs nothing.
+const STACK_BYTES: usize = 8 << 20;
+
 /// The options of the data threads.
 #[derive(Debug)]
 pub(crate) struct DataOptions {
@@ -438,7 +442,10 @@ fn start_one(
     } else {
         format!("doyen-data-{number}")
     };
-    let thread = std::thread::Builder::new().name(name).spawn(move || {
+    let thread = std::thread::Builder::new()
+        .name(name)
+        .stack_size(STACK_BYTES);
+    let thread = thread.spawn(move || {
         let inbox = options.group.inbox(number).clone();
         let others = (0..options.group.threads())
             .filter(|other| *other != number)

@@ -212,9 +212,10 @@ impl From<Failure> for WriteError {
             Failure::Overloaded => Self::Overloaded,
             Failure::Unknown => Self::Unknown,
             Failure::Stopped => Self::Stopped,
-            other @ (Failure::NotAnInteger | Failure::NotAFloat | Failure::Overflow) => {
-                Self::Unexpected(other.to_string())
-            }
+            other @ (Failure::NoScripts
+            | Failure::NotAnInteger
+            | Failure::NotAFloat
+            | Failure::Overflow) => Self::Unexpected(other.to_string()),
         }
     }
 }

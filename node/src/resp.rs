@@ -25,6 +25,7 @@ pub(crate) mod guard;
 pub mod info;
 mod output;
 pub(crate) mod ready;
+mod scripts;
 pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod settings;

@@ -9,6 +9,7 @@ Ends with status 1 if a reply differs and KNOWN below does not list it.
 """
 
 import collections
+import hashlib
 import random
 import re
 import socket
@@ -19,7 +20,6 @@ import time
 
 # Replies that differ on purpose: a pattern of the command, and the reason.
 KNOWN = [
-    (r"(?i)^eval\b", "there are no scripts"),
     (r"(?i)^info\b", "the reply is about this server"),
     (r"(?i)^command( docs| info| list| count)?( (?!nosuch|x)\S+)*$", "Doyen has fewer commands"),
     (r"(?i)^config get (maxmemory-policy|appendonly save)$", "settings have another order"),
@@ -56,6 +56,23 @@ KNOWN_CLUSTER = [(r"(?i)^mset\b",
 SETUP = ["FLUSHALL", "SET s hello", "SET n 10", "SET f 1.5", "SET ttl v EX 1000", "SET empty ''",
     "SET big 9223372036854775807"]
 
+# Scripts whose replies do not depend on the moment. They have no single quotes.
+SCRIPTS = [
+    "return 1", "return {1, 2.7, {ARGV[1], false}, true}", "return {ok = [[fine]]}",
+    "return {err = [[ERR wrong]]}", "return redis.error_reply([[wrong]])", "return nil",
+    "return KEYS[1]", "return #KEYS + #ARGV", "retrun 1", "return nosuch", "error([[stop]])",
+    "return redis.call([[GET]], KEYS[1])", "return redis.call([[INCRBY]], KEYS[1], ARGV[1])",
+    "return redis.pcall([[INCRBY]], KEYS[1], ARGV[1])", "return redis.call([[NOSUCH]])",
+    "return redis.call([[GET]])", "return redis.call()", "return redis.call([[MULTI]])",
+    "redis.call([[SET]], KEYS[1], ARGV[1]) return redis.call([[INCR]], KEYS[1])",
+    "redis.call([[SET]], KEYS[1], 7) error([[after a write]])",
+    "redis.setresp(3) return redis.call([[GET]], KEYS[1])", "return redis.call([[TTL]], KEYS[1])",
+    "return redis.sha1hex([[]])", "return cjson.encode({1, ARGV[1]})", "return _VERSION",
+    "return redis.call([[MGET]], KEYS[1], KEYS[1])", "return tonumber(ARGV[1]) / 2", "x = 1",
+    "if redis.call([[GET]], KEYS[1]) == ARGV[1] then return redis.call([[DEL]], KEYS[1]) end",
+    "#!lua flags=no-writes\nreturn redis.call([[SET]], KEYS[1], 1)", "#!lua\nreturn 5", "#!js\n1",
+]
+
 NUMBERS = ["0", "1", "-1", "100", "x", "''", "1.5", "9223372036854775807", "-9223372036854775808",
     "9223372036854775808", "' 1'", "01", "+1", "1e3"]
 
@@ -76,7 +93,7 @@ def commands():
         FLUSHDB CLUSTER READONLY READWRITE ASKING WAIT CONFIG NOSUCH UNWATCH TIME ROLE LASTSAVE
         MODULE SLOWLOG LATENCY ACL PUBSUB SCRIPT FUNCTION MEMORY OBJECT TOUCH LOLWUT DEBUG MULTI
         EXEC DISCARD WATCH HSET HSETNX HMSET HGET HMGET HGETALL HKEYS HVALS HLEN HSTRLEN HEXISTS
-        HDEL HINCRBY HINCRBYFLOAT HRANDFIELD HSCAN
+        HDEL HINCRBY HINCRBYFLOAT HRANDFIELD HSCAN EVAL EVALSHA EVAL_RO EVALSHA_RO
     """.split()
     for name in names:
         for n in range(6):
@@ -250,6 +267,18 @@ def commands():
         "CLUSTER COUNTKEYSINSLOT 16384")
     add("CLUSTER COUNTKEYSINSLOT 0", "CLUSTER KEYSLOT ''", "CLUSTER KEYSLOT {}a",
         "CLUSTER KEYSLOT a{b}{c}", "NOSUCH", "nosuch a b", "'' a", "EVAL x 0")
+    # Scripts. The tests of their crate compare what scripts can do; here is how they are called.
+    add("SETUP", "SCRIPT FLUSH")
+    for body in SCRIPTS:
+        for how in ["EVAL", "EVAL_RO"]:
+            for given in ["0", "1 s", "1 n 5", "1 nosuch 5 x", "2 {a}1 {a}2 5"]:
+                add("SETUP", f"{how} '{body}' {given}", "GET s", "GET n", "GET nosuch", "GET {a}1")
+        digest = hashlib.sha1(body.encode()).hexdigest()
+        add(f"EVALSHA {digest} 1 n 5", f"evalsha {digest.upper()} 1 n 5", f"SCRIPT LOAD '{body}'",
+            f"SCRIPT EXISTS {digest} {digest.upper()} {'0' * 40}", f"EVALSHA_RO {digest} 1 n 5",
+            "SCRIPT FLUSH", f"EVALSHA {digest} 1 n 5", f"SCRIPT EXISTS {digest}")
+    for count in ["-1", "x", "1.5", "2", "3", "99999999999999999999", "''"]:
+        add(f"EVAL 'return 1' {count} {{a}}1 {{a}}2", f"EVALSHA {'0' * 40} {count} {{a}}1 {{a}}2")
     # Commands of dashboards and clients that look around.
     containers = """
         CLIENT CONFIG COMMAND MEMORY OBJECT SLOWLOG LATENCY ACL PUBSUB SCRIPT FUNCTION MODULE

@@ -10,6 +10,7 @@ use super::outbox::Outbox;
 use super::partition::Slot;
 use super::peers::Peers;
 use super::rounds::Rounds;
+use super::scripting::Scripts;
 use super::tables::Tables;
 use super::timers::Timers;
 use doyen_gossip::Time;
@@ -42,6 +43,7 @@ pub(super) struct Context {
     pub(super) memory: Memory,
     pub(super) rounds: Rounds,
     pub(super) outbox: Outbox,
+    pub(super) scripts: Scripts,
 }
 
 impl Context {
@@ -64,6 +66,7 @@ impl Context {
             memory: Memory::new(now),
             rounds: Rounds::new(now),
             outbox: Outbox::default(),
+            scripts: Scripts::default(),
             limits,
         }
     }

@@ -119,7 +119,7 @@ impl Context {
         while let Some(call) = parked.pop_front() {
             let key = match &call.work {
                 Work::Key(op) => Some((op.map, op.key.clone())),
-                Work::Partition(_) | Work::Transaction(_) => None,
+                Work::Partition(_) | Work::Transaction(_) | Work::Script(_) => None,
             };
             let free = left.is_empty()
                 || (!call.work.is_write() && key.as_ref().is_some_and(|k| !blocked.contains(k)));
@@ -161,12 +161,17 @@ impl Context {
             Work::Key(op) if op.keyspace == at.keyspace => self.belongs(at, op.map, &op.key),
             Work::Key(_) => Some(false),
             Work::Partition(op) => Some(op.keyspace == at.keyspace && op.partition == at.partition),
-            Work::Transaction(transaction) if transaction.is_sound(at.keyspace) => {
-                transaction.keys().try_fold(true, |all, (map, key)| {
+            Work::Transaction(transaction) if !transaction.is_sound(at.keyspace) => Some(false),
+            Work::Script(call) if call.keyspace != at.keyspace => Some(false),
+            // A script without keys is where its text would be.
+            Work::Script(call) if call.keys.is_empty() => {
+                self.tables.belongs(at, call.map, &call.body)
+            }
+            Work::Transaction(_) | Work::Script(_) => {
+                work.keys().try_fold(true, |all, (map, key)| {
                     Some(self.belongs(at, map, key)? && all)
                 })
             }
-            Work::Transaction(_) => Some(false),
         };
         if before.is_some_and(|before| before <= forwarded.n) {
             return Err(Malformed("an operation that names itself as a later write"));

@@ -10,7 +10,7 @@ use super::eviction::{Made, Room};
 use super::forwarding::{Again, Asker, Call, Executed, Source};
 use super::frame::{Forwarded, Headroom};
 use super::log::{Log, Logged, RECORD_OVERHEAD};
-use super::op::{Failure, Outcome, PartitionAction, Transaction, Work};
+use super::op::{Failure, Outcome, PartitionAction, Work};
 use super::partition::{Held, Slot};
 use super::rows::Rows;
 use super::scan;
@@ -39,7 +39,7 @@ enum Step {
 /// that small cannot keep a copy crowded for long.
 const SMALL_WRITE_PART: u64 = 8 << 10;
 
-/// How often a transaction is run at most before it waits for room.
+/// How often an operation on several keys is run at most before it waits for room.
 const ROOM_ATTEMPTS: usize = 3;
 
 /// About how much memory a write of so many bytes of key and value takes.
@@ -421,7 +421,7 @@ impl Context {
                 let seq = self.log(held, order, effect, Some(id), outcome.clone());
                 Step::Done(outcome, seq, true)
             }
-            Work::Transaction(transaction) => self.transact(slot, call, transaction, id),
+            Work::Transaction(_) | Work::Script(_) => self.run_together(slot, call, id),
             Work::Partition(op) => match &op.action {
                 PartitionAction::Count if !held.store.is_whole() => Step::Later,
                 PartitionAction::Count => {
@@ -472,14 +472,9 @@ impl Context {
         }
     }
 
-    /// Runs a transaction, or says why it is not executed.
-    fn transact(
-        &mut self,
-        slot: &mut Slot,
-        call: &Call,
-        transaction: &Transaction,
-        id: OpId,
-    ) -> Step {
+    /// Runs an operation on several keys, or says why it is not executed.
+    fn run_together(&mut self, slot: &mut Slot, call: &Call, id: OpId) -> Step {
+        let at = slot.at;
         let (default_ttl_ms, policy, still) = (slot.default_ttl_ms, slot.evicts_by(), slot.still);
         let Some(held) = slot.held.as_deref_mut() else {
             return Step::Park;
@@ -502,16 +497,25 @@ impl Context {
             let before = held.bytes();
             let stores = (&mut held.store, &held.log);
             let mut rows = Rows::of(stores, cx, (teaches, policy == Eviction::Lru));
-            let ran = match rows.run(transaction) {
+            let ran = match &call.work {
+                Work::Transaction(transaction) => rows.run(transaction),
+                Work::Script(script) => {
+                    let tables = &self.tables;
+                    let belongs = |map, key: &[u8]| tables.belongs(at, map, key) == Some(true);
+                    self.scripts.run(script, &mut rows, &cx, &belongs)
+                }
+                Work::Key(_) | Work::Partition(_) => return Step::Park,
+            };
+            let ran = match ran {
                 Ok(ran) => ran,
                 Err(failure) => {
-                    rows.roll_back();
+                    rows.take_back();
                     return Step::Refused(failure);
                 }
             };
             let may_expire = open && (!still || broken(&mutant::WRITES_WHILE_RESHAPED));
             if rows.expired() > 0 && !may_expire {
-                rows.roll_back();
+                rows.take_back();
                 return Step::Park;
             }
             if let Source::Peer { member, .. } = call.source
@@ -519,7 +523,7 @@ impl Context {
                 && !self.peers.may_owe(member, ran.answered)
             {
                 // It was not executed, so it may be sent again.
-                rows.roll_back();
+                rows.take_back();
                 return Step::Refused(Failure::Overloaded);
             }
             let (read_at, expired, lookups) = (rows.read_at(), rows.expired(), rows.lookups());
@@ -546,8 +550,8 @@ impl Context {
                 self.stats.count_lookups(lookups);
                 self.stats.expired += expired;
                 self.worked += bytes;
-                // A transaction that only reads has no number that a retry is known by.
-                let write = transaction.is_write();
+                // An operation that only reads has no number that a retry is known by.
+                let write = call.work.is_write();
                 let (op, outcome) = if write {
                     (Some(id), ran.outcome.clone())
                 } else {
@@ -561,10 +565,10 @@ impl Context {
                 self.wait_for_room(slot, peer);
                 return Step::Park;
             }
-            let Some(step) = transaction.steps.first() else {
+            let Some((map, key)) = call.work.keys().next() else {
                 return Step::Refused(Failure::TooLarge);
             };
-            match self.make_room(held, policy, (step.map, &step.key), wanted, room) {
+            match self.make_room(held, policy, (map, key), wanted, room) {
                 Made::Room => made_for = Some(wanted),
                 Made::Soon => return self.wait_or_refuse(call),
                 Made::No(failure) => return Step::Refused(failure),

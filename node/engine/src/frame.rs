@@ -17,7 +17,7 @@ use super::entry::Entry;
 use super::log::Logged;
 use super::op::{
     Action, Condition, ExpireCondition, Expiry, Failure, Kind, Operation, Outcome, PartitionAction,
-    PartitionOperation, RangeQuery, Step, Transaction, Value, Watched, Work,
+    PartitionOperation, RangeQuery, ScriptCall, Step, Transaction, Value, Watched, Work,
 };
 use super::peers::Lanes;
 use super::procedure::{Procedure, ProcedureCall};

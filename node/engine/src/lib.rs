@@ -71,6 +71,7 @@ mod role;
 mod rounds;
 mod rows;
 mod scan;
+mod scripting;
 mod shaking;
 mod shard;
 mod slots;

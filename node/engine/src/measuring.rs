@@ -31,6 +31,7 @@ impl Held {
                 .meter
                 .write(op.action.footprint().stores + op.key.len()),
             Work::Partition(_) => self.meter.write(0),
+            Work::Script(call) => self.meter.write(call.bytes()),
             Work::Transaction(transaction) => {
                 let stores = |step: &Step| step.action.footprint().stores + step.key.len();
                 self.meter.write(transaction.steps.iter().map(stores).sum())

@@ -67,6 +67,8 @@ pub enum Work {
     Partition(PartitionOperation),
     /// Operations on keys of one partition, which are executed together.
     Transaction(Transaction),
+    /// A script on keys of one partition.
+    Script(ScriptCall),
 }
 
 impl From<Operation> for Work {
@@ -78,6 +80,12 @@ impl From<Operation> for Work {
 impl From<PartitionOperation> for Work {
     fn from(operation: PartitionOperation) -> Self {
         Self::Partition(operation)
+    }
+}
+
+impl From<ScriptCall> for Work {
+    fn from(call: ScriptCall) -> Self {
+        Self::Script(call)
     }
 }
 
@@ -95,6 +103,7 @@ impl Work {
             Self::Key(op) => op.action.is_write(),
             Self::Partition(op) => matches!(op.action, PartitionAction::Clear),
             Self::Transaction(transaction) => transaction.is_write(),
+            Self::Script(call) => !call.read_only,
         }
     }
 
@@ -105,6 +114,7 @@ impl Work {
             Self::Key(op) => op.action.footprint().given,
             Self::Partition(_) => Given::NOTHING,
             Self::Transaction(transaction) => transaction.given(),
+            Self::Script(call) => call.given(),
         }
     }
 
@@ -115,19 +125,22 @@ impl Work {
             Self::Key(op) => op.key.len() + self.given().bytes,
             Self::Partition(_) => 0,
             Self::Transaction(transaction) => transaction.bytes(),
+            Self::Script(call) => call.bytes(),
         }
     }
 
     /// The keys that it names. It may do something to other keys only if it is about a whole
     /// partition.
     pub fn keys(&self) -> impl Iterator<Item = (MapId, &Bytes)> {
-        let (one, many) = match self {
-            Self::Key(op) => (Some((op.map, &op.key)), None),
-            Self::Partition(_) => (None, None),
-            Self::Transaction(transaction) => (None, Some(transaction)),
+        let (one, many, script) = match self {
+            Self::Key(op) => (Some((op.map, &op.key)), None, None),
+            Self::Partition(_) => (None, None, None),
+            Self::Transaction(transaction) => (None, Some(transaction), None),
+            Self::Script(call) => (None, None, Some(call)),
         };
         one.into_iter()
             .chain(many.into_iter().flat_map(Transaction::keys))
+            .chain(script.into_iter().flat_map(ScriptCall::keys))
     }
 
     /// Whether, on the same partition, this may change what `other` sees or does.
@@ -219,6 +232,53 @@ impl Transaction {
             .iter()
             .map(|watched| (watched.map, &watched.key));
         steps.chain(watched)
+    }
+}
+
+/// A script with its arguments. → `Bulk`, its reply in RESP
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScriptCall {
+    /// The keyspace of all keys.
+    pub keyspace: KeyspaceId,
+    /// The map.
+    pub map: MapId,
+    /// The script, in Lua.
+    pub body: Bytes,
+    /// Its keys. It may use other keys of their partition.
+    pub keys: Vec<Bytes>,
+    /// Its further arguments.
+    pub args: Vec<Bytes>,
+    /// Whether it may not write.
+    pub read_only: bool,
+    /// Whether its caller speaks RESP3.
+    pub resp3: bool,
+}
+
+impl ScriptCall {
+    /// The keys that decide where it is executed: its own, or its text if it has none.
+    pub fn keys(&self) -> impl Iterator<Item = (MapId, &Bytes)> {
+        let placed: &[Bytes] = if self.keys.is_empty() {
+            std::slice::from_ref(&self.body)
+        } else {
+            &self.keys
+        };
+        placed.iter().map(|key| (self.map, key))
+    }
+
+    /// The values that its caller gives.
+    #[must_use]
+    pub fn given(&self) -> Given {
+        let all = self.args.iter().chain([&self.body]);
+        all.fold(Given::NOTHING, |sum, value| Given {
+            bytes: sum.bytes + value.len(),
+            largest: sum.largest.max(value.len()),
+        })
+    }
+
+    /// Bytes of its keys, its text and its arguments.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.keys.iter().map(Bytes::len).sum::<usize>() + self.given().bytes
     }
 }
 
@@ -812,6 +872,9 @@ pub enum Failure {
          {{user1}}:name and {{user1}}:mail"
     )]
     CrossPartition,
+    /// The node that has the keys was built without scripts. Nothing happened.
+    #[error("this program was built without scripts: nothing happened; build it with RESP")]
+    NoScripts,
     /// Some member runs an older version, which does not know the operation. Nothing happened.
     #[error(
         "not every member of the cluster runs this version: nothing happened; finish the upgrade"

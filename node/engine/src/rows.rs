@@ -7,7 +7,7 @@
 use super::action::{self, Change, Context};
 use super::entry::Entry;
 use super::log::Log;
-use super::op::{Failure, Outcome, Transaction};
+use super::op::{Action, Failure, Outcome, Transaction};
 use super::store::{Effect, Key, Store, Undo};
 use crate::mutant::{self, broken};
 use doyen_placement::MapId;
@@ -24,6 +24,8 @@ pub(super) struct Rows<'a> {
     changes: Vec<(Effect, Undo)>,
     /// Where the change of each key is.
     places: BTreeMap<(MapId, Key), usize>,
+    /// Bytes of the changes.
+    bytes: usize,
     /// What the operation read is certain once this sequence is committed.
     read_at: u64,
     /// How many keys it found overdue. Their deletion is among the changes.
@@ -67,6 +69,7 @@ impl<'a> Rows<'a> {
             teaches,
             changes: Vec::new(),
             places: BTreeMap::new(),
+            bytes: 0,
             read_at: 0,
             expired: 0,
             lookups: (0, 0),
@@ -97,30 +100,47 @@ impl<'a> Rows<'a> {
         }
         let (mut outcomes, mut answered) = (Vec::with_capacity(transaction.steps.len()), 0);
         for step in &transaction.steps {
-            let found = self.find(step.map, &step.key);
-            let footprint = step.action.footprint();
-            if footprint.looks_up {
-                let (hits, misses) = &mut self.lookups;
-                *(if found.is_some() { hits } else { misses }) += 1;
-            }
-            if let Some(entry) = found.as_ref().filter(|_| self.marks && footprint.uses) {
-                entry.mark();
-            }
-            let (outcome, change) = action::apply(&step.action, found.as_ref(), &self.cx);
-            self.change((step.map, &step.key), found.as_ref(), change);
+            let outcome = self.step(step.map, &step.key, &step.action);
             answered += outcome.bytes();
-            if answered > most {
+            outcomes.push(outcome);
+            if answered > self.cx.value_bytes_max || self.is_too_large() {
                 return Err(Failure::TooLarge);
             }
-            outcomes.push(outcome);
-        }
-        if self.bytes() > most {
-            return Err(Failure::TooLarge);
         }
         Ok(Ran {
             outcome: Outcome::Many(outcomes),
             answered,
         })
+    }
+
+    /// Executes one operation on a key.
+    pub(super) fn step(&mut self, map: MapId, key: &[u8], action: &Action) -> Outcome {
+        let found = self.find(map, key);
+        let footprint = action.footprint();
+        if footprint.looks_up {
+            let (hits, misses) = &mut self.lookups;
+            *(if found.is_some() { hits } else { misses }) += 1;
+        }
+        if let Some(entry) = found.as_ref().filter(|_| self.marks && footprint.uses) {
+            entry.mark();
+        }
+        let (outcome, change) = action::apply(action, found.as_ref(), &self.cx);
+        self.change((map, key), found.as_ref(), change);
+        outcome
+    }
+
+    /// Whether its changes are too large for one record.
+    pub(super) const fn is_too_large(&self) -> bool {
+        self.bytes > self.cx.value_bytes_max
+    }
+
+    /// Takes all changes back. What was read stays read.
+    pub(super) fn take_back(&mut self) {
+        for (effect, undo) in std::mem::take(&mut self.changes).into_iter().rev() {
+            self.store.undo(&effect, undo);
+        }
+        self.places.clear();
+        (self.bytes, self.expired) = (0, 0);
     }
 
     /// The entry of a key. An overdue one is deleted.
@@ -185,11 +205,13 @@ impl<'a> Rows<'a> {
                         deadline: *deadline,
                     };
                 }
+                self.bytes = self.bytes + effect.bytes() - former.bytes();
                 self.store.undo(former, std::mem::take(undo));
                 *undo = self.store.apply(seq, &effect);
                 *former = effect;
             }
             None => {
+                self.bytes += effect.bytes();
                 let undo = self.store.apply(seq, &effect);
                 self.places.insert((map, key), self.changes.len());
                 self.changes.push((effect, undo));
@@ -198,8 +220,8 @@ impl<'a> Rows<'a> {
     }
 
     /// Bytes of the keys and values that it wrote.
-    pub(super) fn bytes(&self) -> usize {
-        self.changes.iter().map(|(effect, _)| effect.bytes()).sum()
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// How much it wrote. Deletions do not count.
@@ -228,13 +250,6 @@ impl<'a> Rows<'a> {
     /// How many keys it looked for and found, and did not find.
     pub(super) const fn lookups(&self) -> (u64, u64) {
         self.lookups
-    }
-
-    /// Takes all changes back.
-    pub(super) fn roll_back(self) {
-        for (effect, undo) in self.changes.into_iter().rev() {
-            self.store.undo(&effect, undo);
-        }
     }
 
     /// The changes as one effect, and what they replaced. `None` if nothing changed.

@@ -6,8 +6,8 @@ use super::entry::Entry;
 use super::execute::read_at;
 use super::forwarding::{Call, Executed, Source};
 use super::op::{
-    Action, Failure, Kind, Operation, Outcome, PartitionAction, PartitionOperation, Transaction,
-    Work,
+    Action, Failure, Kind, Operation, Outcome, PartitionAction, PartitionOperation, ScriptCall,
+    Transaction, Work,
 };
 use super::slots::Slots;
 use crate::mutant::{self, broken};
@@ -15,6 +15,7 @@ use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::level::TRANSACTIONS;
 use doyen_placement::{Eviction, KeyspaceId, MapId, MemberId, PartitionId, PartitionRef};
+use std::time::Duration;
 
 /// The machine.
 #[derive(Debug)]
@@ -33,6 +34,12 @@ impl Shard {
             cx,
             slots: Slots::default(),
         }
+    }
+
+    /// Bounds the time of scripts by this clock, which returns the time since any moment: that of
+    /// the processor, best. Without a clock, only their instructions are bounded.
+    pub fn set_script_clock(&mut self, clock: fn() -> Duration) {
+        self.cx.scripts.set_clock(clock);
     }
 
     /// Submits an operation of a local caller. `unix_ms` is wall time, which the shell reads once a
@@ -64,6 +71,9 @@ impl Shard {
                 keyspace: operation.keyspace,
                 partition: operation.partition,
             }),
+            Work::Script(call) => self
+                .may_run(call)
+                .and_then(|()| self.cx.tables.place_of(call.keyspace, &work)),
             Work::Transaction(transaction) => self
                 .may_transact(transaction)
                 .and_then(|()| self.cx.tables.place_of(transaction.keyspace, &work)),
@@ -110,6 +120,22 @@ impl Shard {
         {
             *kind = None;
         }
+    }
+
+    /// The same for a script.
+    ///
+    /// # Errors
+    /// It is too large, or a member does not know scripts.
+    fn may_run(&self, call: &ScriptCall) -> Result<(), Failure> {
+        let Limits {
+            key_bytes_max,
+            value_bytes_max,
+            ..
+        } = self.cx.limits;
+        if call.bytes() > value_bytes_max || call.keys.iter().any(|k| k.len() > key_bytes_max) {
+            return Err(Failure::TooLarge);
+        }
+        self.cx.tables.need_level(TRANSACTIONS)
     }
 
     /// The same for a transaction.

@@ -11,6 +11,8 @@ mod moves;
 mod narrow;
 mod order;
 mod reshaping;
+#[cfg(feature = "scripts")]
+mod scripts;
 mod slices;
 mod threads;
 mod transactions;

@@ -213,7 +213,7 @@ impl<D: Door> Context<D> {
         let now = clock::now();
         Self {
             door,
-            shard: Shard::new(me, limits.clone(), seed(me, 0), now),
+            shard: shard(me, &limits, 0, now),
             me,
             group,
             view: None,
@@ -261,12 +261,7 @@ impl<D: Door> Context<D> {
         self.incarnations += 1;
         self.me = me;
         self.view = None;
-        let shard = Shard::new(
-            me,
-            self.limits.clone(),
-            seed(me, self.incarnations),
-            self.now,
-        );
+        let shard = shard(me, &self.limits, self.incarnations, self.now);
         let former = std::mem::replace(&mut self.shard, shard);
         self.redo_until = self.now + self.limits.park.min(REDO_MAX);
         let calls: Vec<_> = former
@@ -357,6 +352,13 @@ impl<D: Door> Context<D> {
             }
         }
     }
+}
+
+/// A shard of this member in its nth incarnation.
+fn shard(me: MemberId, limits: &Limits, incarnation: u64, now: Time) -> Shard {
+    let mut shard = Shard::new(me, limits.clone(), seed(me, incarnation), now);
+    shard.set_script_clock(clock::thread_time);
+    shard
 }
 
 /// Jitter needs numbers that differ between members. They need no other property.

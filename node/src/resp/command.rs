@@ -36,10 +36,32 @@ pub enum Request {
     Connection(ConnectionCommand),
     /// A command about the cluster.
     Cluster(ClusterCommand),
+    /// A command about scripts.
+    Script(ScriptCommand),
     /// A command about the server.
     Server(ServerCommand),
     /// A command that always has the same answer.
     Constant(Constant),
+}
+
+/// Commands about scripts. Their texts, keys and arguments are those of the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScriptCommand {
+    /// Run one.
+    Run {
+        /// Whether the first argument is its digest, and not its text.
+        by_digest: bool,
+        /// How many keys it has.
+        keys: usize,
+        /// Whether it may not write.
+        read_only: bool,
+    },
+    /// Store one.
+    Load,
+    /// Tell which are stored.
+    Exists,
+    /// Remove all.
+    Flush,
 }
 
 /// Answers that do not depend on any state.
@@ -53,8 +75,6 @@ pub enum Constant {
     Array,
     /// A map without pairs.
     Map,
-    /// An array of so many zeros.
-    Zeros(usize),
     /// A string.
     Bulk(&'static str),
     /// A text for people.

@@ -7,6 +7,7 @@ use super::encode::Encoder;
 use bytes::Bytes;
 use doyen_engine::command::NO_KEYS;
 use doyen_engine::glob;
+use doyen_engine::integer;
 use ring::digest::{SHA256, digest};
 use std::collections::BTreeSet;
 
@@ -198,13 +199,23 @@ pub fn command_keys(encoder: &mut Encoder<'_>, args: &[Bytes]) {
     let Some(spec) = subcommand().or(command) else {
         return encoder.error("ERR Invalid command specified");
     };
-    if spec.keys == NO_KEYS {
+    let counted = spec.has_flag("movablekeys");
+    if spec.keys == NO_KEYS && !counted {
         return encoder.error("ERR The command has no key arguments");
     }
     if !spec.takes(args.len()) {
         return encoder.error("ERR Invalid number of arguments specified for command");
     }
-    let keys: Vec<&Bytes> = spec.key_places(args.len()).map(|at| &args[at]).collect();
+    let keys: Vec<&Bytes> = if counted {
+        // The argument before the keys says how many there are.
+        let count = integer(&args[2]).and_then(|count| usize::try_from(count).ok());
+        match count.and_then(|count| args[3..].get(..count)) {
+            Some(keys) => keys.iter().collect(),
+            None => return encoder.error("ERR Invalid arguments specified for command"),
+        }
+    } else {
+        spec.key_places(args.len()).map(|at| &args[at]).collect()
+    };
     encoder.array(keys.len());
     keys.iter().for_each(|key| encoder.bulk(key));
 }

@@ -10,6 +10,7 @@ use super::counts::{Counts, Rates, Stopwatch};
 use super::guard::Guard;
 use super::info::Totals;
 use super::ready::Ready;
+use super::scripts::Cache;
 use super::server::Clients;
 use super::session::pause::Paused;
 use super::session::{Connection, ReplyWaiter};
@@ -126,6 +127,7 @@ impl Opener for RespOpener {
             sample_at: Time::ZERO,
             stopwatch: Stopwatch::new(),
             slow: SlowLog::default(),
+            scripts: Cache::default(),
         };
         Ok((clients, door))
     }
@@ -167,6 +169,8 @@ pub(crate) struct Resp {
     sample_at: Time,
     pub(super) stopwatch: Stopwatch,
     pub(super) slow: SlowLog,
+    /// Scripts that clients used lately.
+    pub(super) scripts: Cache,
 }
 
 /// What a thread counts of its clients.

@@ -56,6 +56,7 @@ impl<'a> Encoder<'a> {
             Reply::Error(why) => self.error(&why.0),
             Reply::Int(number) => self.integer(*number),
             Reply::Bulk(value) => self.bulk(value),
+            Reply::Encoded(reply) => self.encoded(reply),
             Reply::Nil => self.nil(),
             Reply::Pairs(parts) if self.protocol == Protocol::Resp3 => {
                 self.array(parts.len() / 2);

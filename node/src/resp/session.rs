@@ -9,6 +9,8 @@ mod about;
 mod asking;
 pub(crate) mod client;
 pub(crate) mod pause;
+mod running;
+mod script;
 mod transaction;
 
 use super::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, Room, STALLED_MAX};
@@ -33,6 +35,7 @@ use doyen_engine::command::{self as data, ErrorText, Many, Reply, Shape};
 use doyen_engine::op::{Action, Failure, Operation, Outcome, PartitionOperation};
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MapId, Partition, PartitionId};
+use running::Running;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -40,7 +43,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use transaction::{Running, Transacting};
+use transaction::Transacting;
 
 /// Most replies that one connection may wait for.
 const PENDING_MAX: usize = 8192;
@@ -486,7 +489,7 @@ impl Connection {
                     |c| c + running.held() - held,
                 );
                 if running.waits() == 0 {
-                    session.ran(at);
+                    goes_on = session.ran(at);
                 }
             }
             State::Asking(_) | State::Done { .. } | State::Encoded(_) => return false,
@@ -540,6 +543,11 @@ impl Connection {
                 return true;
             }
             submit_steps(self, context, (slot, patience), gather);
+        }
+        if let Some(entry) = session.slots.get_mut(at)
+            && let State::Running(running) = &mut entry.state
+        {
+            Session::run_found(running, self, context, (slot, patience));
         }
         if session.encode_ready() {
             self.wake();
@@ -1429,6 +1437,7 @@ impl Session {
                 };
                 self.answer(|e| e.integer(least));
             }
+            Request::Script(asked) => self.about_scripts(connection, context, args, asked),
             Request::Connection(ConnectionCommand::Exec) => {
                 self.execute_transaction(connection, context);
             }

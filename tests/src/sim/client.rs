@@ -9,8 +9,8 @@ use crate::linear::{Answer, Call, Entry};
 use bytes::Bytes;
 use doyen_engine::command::{Arguments, COMMANDS, Request};
 use doyen_engine::op::{
-    Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, Step, Transaction,
-    Watched, Work,
+    Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, ScriptCall, Step,
+    Transaction, Watched, Work,
 };
 use doyen_gossip::Input;
 use doyen_gossip::agreement::AdminRequest;
@@ -197,6 +197,10 @@ fn field_action(name: &str, call: &Call) -> Action {
     }
 }
 
+/// Appends to both keys of a pair.
+const APPENDS: &[u8] = b"return {redis.call('APPEND', KEYS[1], ARGV[1]), \
+    redis.call('APPEND', KEYS[2], ARGV[1])}";
+
 /// The twin of a key of a pair: it has the same tag, and follows in the order of bytes.
 fn twin_of(key: &str) -> String {
     format!("{key}~")
@@ -274,6 +278,19 @@ fn work(map: MapId, key: &str, call: &Call, version: Option<i64>) -> Work {
         });
     }
     let twin = twin_of(key);
+    if let Call::Append(tail) = call
+        && tail.len() % 2 == 0
+    {
+        return Work::Script(ScriptCall {
+            keyspace,
+            map,
+            body: Bytes::from_static(APPENDS),
+            keys: vec![bytes(key), bytes(&twin)],
+            args: vec![Bytes::copy_from_slice(tail)],
+            read_only: false,
+            resp3: false,
+        });
+    }
     let step = |key: &str, action| Step {
         map,
         key: bytes(key),
@@ -579,7 +596,7 @@ impl World {
             format!("client {id} <- #{serial} {key} {}", brief_outcome(outcome))
         });
         let outcome = match outcome {
-            Outcome::Many(_) | Outcome::Nil if key.starts_with(PAIR) => {
+            Outcome::Many(_) | Outcome::Nil | Outcome::Bulk(_) if key.starts_with(PAIR) => {
                 match self.of_pair(&key, index, outcome) {
                     Ok(outcome) => &outcome.clone(),
                     Err(torn) => return self.broken(format!("#{serial} on {key}: {torn}")),
@@ -673,6 +690,19 @@ impl World {
             .and_then(|entries| entries.get(index))
             .map(|entry| &entry.call);
         let swaps = matches!(call, Some(Call::CompareAndSwap { .. }));
+        if let Outcome::Bulk(reply) = outcome {
+            self.histories.transactions.0 += 1;
+            let reply = String::from_utf8_lossy(reply);
+            let lengths: Vec<&str> = reply.split("\r\n").collect();
+            return match &lengths[..] {
+                ["*2", one, twin, ""] if one == twin => one
+                    .strip_prefix(':')
+                    .and_then(|length| length.parse().ok())
+                    .map(Outcome::Int)
+                    .ok_or_else(|| format!("a script answered {reply:?}")),
+                _ => Err(format!("a torn script: {reply:?}")),
+            };
+        }
         let Outcome::Many(outcomes) = outcome else {
             self.histories.transactions.1 += 1;
             return if swaps {

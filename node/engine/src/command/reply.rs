@@ -23,6 +23,8 @@ pub enum Reply {
     Pairs(Vec<Self>),
     /// What a hash has: a map in RESP3 if fields and values are answered.
     Fields(Fields),
+    /// A reply that is in RESP already.
+    Encoded(Value),
 }
 
 impl Reply {
@@ -73,6 +75,8 @@ pub enum Shape {
     /// An error if the key exists, else nil (OBJECT IDLETIME): the server does not keep when a key
     /// was last used.
     IdleTime,
+    /// The value is a reply in RESP (EVAL).
+    Encoded,
 }
 
 /// Redis's text if it does not count how often keys are used.
@@ -123,6 +127,7 @@ impl Shape {
             (Outcome::Ok, _) => Reply::OK,
             (Outcome::Nil, _) => Reply::Nil,
             (Outcome::Int(number), _) => Reply::Int(number),
+            (Outcome::Bulk(reply), Self::Encoded) => Reply::Encoded(reply),
             (Outcome::Bulk(value), _) => Reply::Bulk(value),
             // Other operations that clients name by a key have no such outcome.
             (Outcome::Keys { .. }, _) => Reply::error("ERR unexpected outcome"),
@@ -172,6 +177,9 @@ impl Shape {
                 "UNKNOWN the write may or may not have happened: read the key before you try again"
             }
             Failure::CrossPartition => "CROSSSLOT Keys in request don't hash to the same slot",
+            Failure::NoScripts => {
+                "ERR the node that has the keys was built without scripts: nothing happened"
+            }
             Failure::OldMembers => {
                 "ERR not every member of the cluster runs this version: nothing happened; finish \
                  the upgrade"

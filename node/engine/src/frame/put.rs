@@ -164,6 +164,7 @@ pub(super) fn put_outcome(out: &mut Out, outcome: &Outcome) {
                 Failure::CrossPartition => 12,
                 Failure::OldMembers => 13,
                 Failure::WrongType => 14,
+                Failure::NoScripts => 15,
             });
         }
     }
@@ -227,6 +228,18 @@ pub(super) fn put_work(out: &mut Out, work: &Work) {
                     out.bytes.put_u8(u8::from(*values));
                 }
             }
+        }
+        Work::Script(call) => {
+            out.bytes.put_u8(3);
+            out.bytes.put_u16_le(call.keyspace.0);
+            out.bytes.put_u32_le(call.map.0);
+            put_large(out, &call.body);
+            for list in [&call.keys, &call.args] {
+                out.bytes.put_u32_le(list.len() as u32);
+                list.iter().for_each(|bytes| put_large(out, bytes));
+            }
+            out.bytes.put_u8(u8::from(call.read_only));
+            out.bytes.put_u8(u8::from(call.resp3));
         }
         Work::Transaction(transaction) => {
             out.bytes.put_u8(2);

@@ -293,6 +293,7 @@ impl<B: Buf> Reader<B> {
                 12 => Failure::CrossPartition,
                 13 => Failure::OldMembers,
                 14 => Failure::WrongType,
+                15 => Failure::NoScripts,
                 _ => return Err(Malformed("unknown failure")),
             }),
             _ => return Err(Malformed("unknown outcome")),
@@ -315,8 +316,32 @@ impl<B: Buf> Reader<B> {
             0 => self.operation().map(Work::Key),
             1 => self.partition_operation().map(Work::Partition),
             2 => self.transaction().map(Work::Transaction),
+            3 => self.script_call().map(Work::Script),
             _ => Err(Malformed("unknown work")),
         }
+    }
+
+    fn script_call(&mut self) -> Read<ScriptCall> {
+        let (keyspace, map) = (KeyspaceId(self.u16()?), MapId(self.u32()?));
+        let body = self.bytes()?;
+        let mut list = || {
+            let count = self.u32()?;
+            let mut list = Vec::new();
+            for _ in 0..count {
+                list.push(self.bytes()?);
+            }
+            Ok(list)
+        };
+        let (keys, args) = (list()?, list()?);
+        Ok(ScriptCall {
+            keyspace,
+            map,
+            body,
+            keys,
+            args,
+            read_only: self.flag()?,
+            resp3: self.flag()?,
+        })
     }
 
     fn transaction(&mut self) -> Read<Transaction> {

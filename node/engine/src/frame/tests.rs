@@ -128,6 +128,7 @@ fn work() -> impl Strategy<Value = Work> {
         key,
         action,
     });
+    let words = || prop::collection::vec(bytes(), 0..3);
     let watched = prop::collection::vec(watched, 0..3);
     let steps = prop::collection::vec(step, 0..3);
     prop_oneof![
@@ -147,6 +148,25 @@ fn work() -> impl Strategy<Value = Work> {
                 action
             }
         )),
+        (
+            any::<u16>(),
+            any::<u32>(),
+            bytes(),
+            words(),
+            words(),
+            any::<(bool, bool)>()
+        )
+            .prop_map(|(k, m, body, keys, args, (read_only, resp3))| Work::Script(
+                ScriptCall {
+                    keyspace: KeyspaceId(k),
+                    map: MapId(m),
+                    body,
+                    keys,
+                    args,
+                    read_only,
+                    resp3
+                }
+            )),
         (any::<u16>(), watched, steps).prop_map(|(k, watched, steps)| Work::Transaction(
             Transaction {
                 keyspace: KeyspaceId(k),

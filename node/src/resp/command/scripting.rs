@@ -1,11 +1,80 @@
-//! Scripts and functions: the answers of a server that has none.
+//! Scripts, and the answers of a server that has no functions.
 
 use super::table::{Description, NO_KEYS};
-use super::{Call, Constant, Parsed, ServerCommand, constant, container, help, is, names, server};
+use super::{
+    Call, Constant, Parsed, Request, ScriptCommand, ServerCommand, constant, container, help, is,
+    names, server,
+};
 
 const NO_SCRIPT_RUNS: &str = "NOTBUSY No scripts in execution right now.";
 
 pub(super) const ROWS: &[Description] = &[
+    Description {
+        name: "eval",
+        since: "2.6.0",
+        arity: -3,
+        flags: &[
+            "noscript",
+            "stale",
+            "skip_monitor",
+            "no_mandatory_keys",
+            "movablekeys",
+        ],
+        keys: NO_KEYS,
+        group: "scripting",
+        summary: "Executes a server-side Lua script.",
+        parse: |c| run(c, false, false),
+    },
+    Description {
+        name: "eval_ro",
+        since: "7.0.0",
+        arity: -3,
+        flags: &[
+            "readonly",
+            "noscript",
+            "stale",
+            "skip_monitor",
+            "no_mandatory_keys",
+            "movablekeys",
+        ],
+        keys: NO_KEYS,
+        group: "scripting",
+        summary: "Executes a read-only server-side Lua script.",
+        parse: |c| run(c, false, true),
+    },
+    Description {
+        name: "evalsha",
+        since: "2.6.0",
+        arity: -3,
+        flags: &[
+            "noscript",
+            "stale",
+            "skip_monitor",
+            "no_mandatory_keys",
+            "movablekeys",
+        ],
+        keys: NO_KEYS,
+        group: "scripting",
+        summary: "Executes a server-side Lua script by SHA1 digest.",
+        parse: |c| run(c, true, false),
+    },
+    Description {
+        name: "evalsha_ro",
+        since: "7.0.0",
+        arity: -3,
+        flags: &[
+            "readonly",
+            "noscript",
+            "stale",
+            "skip_monitor",
+            "no_mandatory_keys",
+            "movablekeys",
+        ],
+        keys: NO_KEYS,
+        group: "scripting",
+        summary: "Executes a read-only server-side Lua script by SHA1 digest.",
+        parse: |c| run(c, true, true),
+    },
     Description {
         name: "function",
         since: "7.0.0",
@@ -84,7 +153,7 @@ pub(super) const ROWS: &[Description] = &[
         keys: NO_KEYS,
         group: "scripting",
         summary: "Check existence of scripts in the script cache.",
-        parse: |c| constant(Constant::Zeros(names(c, 2)?.len())),
+        parse: |c| names(c, 2).map(|_| Request::Script(ScriptCommand::Exists)),
     },
     Description {
         name: "script|flush",
@@ -95,6 +164,16 @@ pub(super) const ROWS: &[Description] = &[
         group: "scripting",
         summary: "Remove all the scripts from the script cache.",
         parse: script_flush,
+    },
+    Description {
+        name: "script|load",
+        since: "2.6.0",
+        arity: 3,
+        flags: &["noscript", "stale"],
+        keys: NO_KEYS,
+        group: "scripting",
+        summary: "Loads a server-side Lua script to the script cache.",
+        parse: |_| Ok(Request::Script(ScriptCommand::Load)),
     },
     Description {
         name: "script|help",
@@ -117,6 +196,19 @@ pub(super) const ROWS: &[Description] = &[
         parse: |_| Err(NO_SCRIPT_RUNS.into()),
     },
 ];
+
+fn run(c: Call<'_>, by_digest: bool, read_only: bool) -> Parsed {
+    let keys = c.number(2)?;
+    let keys = usize::try_from(keys).map_err(|_| "ERR Number of keys can't be negative")?;
+    if keys > c.args.len() - 3 {
+        return Err("ERR Number of keys can't be greater than number of args".into());
+    }
+    Ok(Request::Script(ScriptCommand::Run {
+        by_digest,
+        keys,
+        read_only,
+    }))
+}
 
 fn function_list(c: Call<'_>) -> Parsed {
     let args = c.args;
@@ -150,7 +242,7 @@ fn script_flush(c: Call<'_>) -> Parsed {
     if !flushes(c) {
         return Err("ERR SCRIPT FLUSH only support SYNC|ASYNC option".into());
     }
-    constant(Constant::Ok)
+    Ok(Request::Script(ScriptCommand::Flush))
 }
 
 /// Whether the options of a `FLUSH` are known.

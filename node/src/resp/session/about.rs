@@ -304,10 +304,6 @@ impl Session {
             Constant::Integer(value) => e.integer(value),
             Constant::Array => e.array(0),
             Constant::Map => e.map(0),
-            Constant::Zeros(count) => {
-                e.array(count);
-                (0..count).for_each(|_| e.integer(0));
-            }
             Constant::Bulk(text) => e.bulk(text.as_bytes()),
             Constant::Text(text) => e.text(text),
         });

@@ -90,15 +90,18 @@ impl Session {
         } else {
             2
         };
+        let (multi, watch) = self.transacting.as_ref().map_or((None, 0), |t| t.counts());
+        let multi = multi.map_or(-1, |queued| i64::try_from(queued).unwrap_or(i64::MAX));
         let flags = match (self.closing, self.paused) {
             (true, _) => "c",
+            _ if multi >= 0 => "x",
             (_, true) => "b",
             _ if !self.touches => "T",
             _ => "N",
         };
         let mut line = format!(
             "id={id} addr={peer} laddr={local} fd=-1 name={name} age={age} idle={idle} \
-             flags={flags} db={db} sub=0 psub=0 ssub=0 multi=-1 watch=0 qbuf=0 qbuf-free=0 \
+             flags={flags} db={db} sub=0 psub=0 ssub=0 multi={multi} watch={watch} qbuf=0 qbuf-free=0 \
              argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll={waiting} omem={held} \
              tot-mem={held} events=r cmd={command} user=default redir=-1 resp={version}"
         );

@@ -11,6 +11,7 @@
 //!   WATCH ─────────────────────────────────────────────> Running ── the last outcome ─> Watching
 //! ```
 
+use super::running::{Answer, Running, Then};
 use super::*;
 use doyen_engine::command::Join;
 use doyen_engine::op::{Step, TRANSACTION_STEPS_MAX, Transaction, Watched};
@@ -22,15 +23,11 @@ const COMMANDS_MAX: usize = 100_000;
 /// Most bytes of a transaction's commands.
 const BYTES_MAX: usize = PENDING_BYTES_MAX;
 /// What a command costs besides its bytes.
-const COMMAND_OVERHEAD: usize = 128;
-/// Places of commands that one reply names.
-const NAMED_MAX: usize = 20;
+pub(super) const COMMAND_OVERHEAD: usize = 128;
 
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 const CROSS_WATCHED: &str = "CROSSSLOT the watched keys and those of the transaction are not all in \
     one partition: nothing happened; give them the same {tag}";
-const TOO_LARGE: &str = "ERR the transaction writes or reads more in one partition than one value \
-    may have (--value-max): nothing of that was executed; send it in several transactions";
 const OTHER_KEYSPACE: &str = "ERR the watched keys are in another keyspace: nothing happened; WATCH \
     keys of the keyspace that the commands use";
 
@@ -39,16 +36,24 @@ const OTHER_KEYSPACE: &str = "ERR the watched keys are in another keyspace: noth
 pub(super) struct Transacting {
     /// The commands since `MULTI`.
     queue: Option<Queue>,
-    watching: Watching,
+    pub(super) watching: Watching,
     /// Where answers of commands go that touch no key, while `EXEC` runs them.
     captured: Option<BytesMut>,
 }
 
+impl Transacting {
+    /// How many commands are queued, if any may be, and how many keys are watched.
+    pub(super) fn counts(&self) -> (Option<usize>, usize) {
+        let queued = self.queue.as_ref().map(|queue| queue.commands.len());
+        (queued, self.watching.keys.len())
+    }
+}
+
 /// The keys that a client watches, all of one keyspace.
 #[derive(Debug, Default)]
-struct Watching {
-    keyspace: KeyspaceId,
-    keys: Vec<Watched>,
+pub(super) struct Watching {
+    pub(super) keyspace: KeyspaceId,
+    pub(super) keys: Vec<Watched>,
 }
 
 /// The commands of a transaction.
@@ -76,220 +81,6 @@ enum Queued {
     Other(Request, u16),
     /// Its options are wrong.
     Wrong(ErrorText),
-}
-
-/// How a command of a running transaction is answered.
-#[derive(Debug)]
-enum Answer {
-    One(Shape),
-    Many(Join, usize),
-    /// A command that touches no key was executed already.
-    Encoded(Bytes),
-}
-
-impl Answer {
-    /// How many steps it has.
-    const fn steps(&self) -> usize {
-        match self {
-            Self::One(_) => 1,
-            Self::Many(_, count) => *count,
-            Self::Encoded(_) => 0,
-        }
-    }
-}
-
-/// Operations whose outcomes make one reply.
-#[derive(Debug)]
-pub(super) struct Running {
-    then: Then,
-    /// The outcome of each step.
-    outcomes: Vec<Outcome>,
-    parts: Vec<Part>,
-    /// How many parts have no outcome yet.
-    waits: usize,
-    /// Bytes that only this reply holds.
-    held: usize,
-}
-
-/// What the outcomes are for.
-#[derive(Debug)]
-enum Then {
-    /// `EXEC` answers with them.
-    Answer(Vec<Answer>),
-    /// `WATCH` keeps them: the keyspace, and the keys.
-    Watch(KeyspaceId, Vec<(MapId, Bytes)>),
-}
-
-/// The steps of a transaction in one partition.
-#[derive(Debug)]
-struct Part {
-    token: u64,
-    steps: Vec<usize>,
-    came: Came,
-}
-
-/// What came of a part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Came {
-    Nothing,
-    Executed,
-    /// A watched key has changed.
-    Changed,
-    Failed(Failure),
-}
-
-impl Running {
-    /// How many outcomes are missing.
-    pub(super) const fn waits(&self) -> usize {
-        self.waits
-    }
-
-    /// Bytes that only this reply holds.
-    pub(super) const fn held(&self) -> usize {
-        self.held
-    }
-
-    /// The operations that are under way.
-    pub(super) fn tokens(&self) -> impl Iterator<Item = u64> {
-        let waits = |part: &&Part| part.came == Came::Nothing;
-        self.parts.iter().filter(waits).map(|part| part.token)
-    }
-
-    /// Takes the outcome of a part. `copied` are the bytes that only this reply holds.
-    pub(super) fn take(&mut self, part: u32, token: u64, outcome: Outcome, copied: usize) {
-        let Some(part) = self
-            .parts
-            .get_mut(part as usize)
-            .filter(|part| part.token == token && part.came == Came::Nothing)
-        else {
-            return;
-        };
-        self.waits -= 1;
-        part.came = match outcome {
-            Outcome::Failed(why) => Came::Failed(why),
-            Outcome::Many(outcomes) => {
-                self.held += copied;
-                for (at, outcome) in part.steps.iter().zip(outcomes) {
-                    if let Some(place) = self.outcomes.get_mut(*at) {
-                        *place = outcome;
-                    }
-                }
-                Came::Executed
-            }
-            Outcome::Nil if matches!(self.then, Then::Answer(_)) => Came::Changed,
-            outcome => {
-                for at in &part.steps {
-                    if let Some(place) = self.outcomes.get_mut(*at) {
-                        *place = outcome.clone();
-                    }
-                }
-                Came::Executed
-            }
-        };
-    }
-
-    /// The keys that are watched from now on, if this was a `WATCH` that got all of its answers.
-    fn watched(&mut self) -> Option<Watching> {
-        let Then::Watch(keyspace, keys) = &mut self.then else {
-            return None;
-        };
-        if self.parts.iter().any(|part| part.came != Came::Executed) {
-            return None;
-        }
-        let keys = std::mem::take(keys).into_iter().zip(&self.outcomes);
-        let keys = keys.map(|((map, key), outcome)| Watched {
-            map,
-            key,
-            version: match outcome {
-                Outcome::Int(version) => Some(*version),
-                _ => None,
-            },
-        });
-        Some(Watching {
-            keyspace: *keyspace,
-            keys: keys.collect(),
-        })
-    }
-
-    /// Appends the reply.
-    pub(super) fn encode(&mut self, encoder: &mut Encoder<'_>) {
-        let executed = |part: &Part| part.came == Came::Executed;
-        if self.parts.iter().any(|part| part.came == Came::Changed) {
-            return encoder.nil_array();
-        }
-        if !self.parts.iter().all(executed) {
-            return self.encode_failure(encoder);
-        }
-        let Then::Answer(answers) = &self.then else {
-            return encoder.simple("OK");
-        };
-        encoder.array(answers.len());
-        let mut outcomes = std::mem::take(&mut self.outcomes).into_iter();
-        for answer in answers {
-            match answer {
-                Answer::One(shape) => {
-                    let outcome = outcomes.next().unwrap_or(Outcome::Nil);
-                    encoder.reply(&shape.reply(outcome));
-                }
-                Answer::Many(join, count) => {
-                    let own = outcomes.by_ref().take(*count);
-                    encoder.reply(&join.reply(own));
-                }
-                Answer::Encoded(reply) => encoder.encoded(reply),
-            }
-        }
-    }
-
-    /// Appends what failed. If parts were executed, it says which commands have steps in them.
-    fn encode_failure(&self, encoder: &mut Encoder<'_>) {
-        let failures = self.parts.iter().filter_map(|part| match part.came {
-            Came::Failed(why) => Some(why),
-            _ => None,
-        });
-        // What may have happened outweighs what did not.
-        let worst = failures
-            .max_by_key(|why| *why == Failure::Unknown)
-            .unwrap_or(Failure::Unavailable);
-        let Then::Answer(answers) = &self.then else {
-            return encoder.error(Shape::Plain.failure(worst));
-        };
-        let text = match worst {
-            Failure::TooLarge => TOO_LARGE,
-            other => Shape::Plain.failure(other),
-        };
-        let mut executed = vec![false; self.outcomes.len()];
-        let parts = self.parts.iter();
-        for part in parts.filter(|part| part.came == Came::Executed) {
-            for step in &part.steps {
-                if let Some(done) = executed.get_mut(*step) {
-                    *done = true;
-                }
-            }
-        }
-        if !executed.contains(&true) {
-            return encoder.error(text);
-        }
-        let (mut left, mut places) = (&executed[..], Vec::new());
-        for (place, answer) in answers.iter().enumerate() {
-            let (steps, after) = left.split_at_checked(answer.steps()).unwrap_or_default();
-            left = after;
-            if steps.contains(&true) {
-                places.push((place + 1).to_string());
-            }
-        }
-        let more = if places.len() > NAMED_MAX {
-            format!(" and {} more", places.len() - NAMED_MAX)
-        } else {
-            String::new()
-        };
-        places.truncate(NAMED_MAX);
-        encoder.error(&format!(
-            "UNKNOWN the transaction was executed in part: of its {} commands, these were \
-             executed: {}{more}; the others failed: {text}",
-            answers.len(),
-            places.join(", ")
-        ));
-    }
 }
 
 pub(super) fn is_exec(args: Args<'_>) -> bool {
@@ -540,13 +331,7 @@ impl Session {
             });
         }
         let answers = self.run_others(connection, context, queue.commands);
-        let mut running = Running {
-            then: Then::Answer(answers),
-            outcomes: vec![Outcome::Nil; queue.steps.len()],
-            parts: Vec::with_capacity(parts.len()),
-            waits: 0,
-            held: 0,
-        };
+        let mut running = Running::new(Then::Answer(answers));
         let (slot, patience) = (self.next(), self.patience(context));
         let mut steps: Vec<Option<Step>> = queue.steps.into_iter().map(Some).collect();
         let (mut weight, mut expected) = (0, 0);
@@ -562,12 +347,9 @@ impl Session {
             };
             weight += transaction.bytes();
             let answers_value = transaction.answers_value();
-            let elsewhere = running.submit(connection, context, (slot, patience), transaction);
-            if elsewhere && answers_value {
+            let asked = (connection, (slot, patience));
+            if running.submit_steps(asked, context, transaction, places) && answers_value {
                 expected += self.expected;
-            }
-            if let Some(part) = running.parts.last_mut() {
-                part.steps = places;
             }
         }
         self.expect(State::Running(Box::new(running)), weight, expected);
@@ -684,68 +466,14 @@ impl Session {
             .iter_from(1)
             .map(|key| (self.map, Bytes::copy_from_slice(key)))
             .collect();
-        let mut running = Running {
-            then: Then::Watch(self.keyspace, keys.clone()),
-            outcomes: vec![Outcome::Nil; keys.len()],
-            parts: Vec::with_capacity(keys.len()),
-            waits: 0,
-            held: 0,
+        let running = Running::new(Then::Watch(self.keyspace, keys.clone()));
+        let version = |(map, key)| Operation {
+            keyspace: self.keyspace,
+            map,
+            key,
+            action: Action::Version,
         };
-        let (slot, patience) = (self.next(), self.patience(context));
-        let mut weight = 0;
-        for (at, (map, key)) in keys.into_iter().enumerate() {
-            weight += key.len() + COMMAND_OVERHEAD;
-            let operation = Operation {
-                keyspace: self.keyspace,
-                map,
-                key,
-                action: Action::Version,
-            };
-            running.submit(connection, context, (slot, patience), operation);
-            if let Some(part) = running.parts.last_mut() {
-                part.steps = vec![at];
-            }
-        }
-        self.expect(State::Running(Box::new(running)), weight, 0);
-    }
-
-    /// The last outcome of a transaction has come.
-    pub(super) fn ran(&mut self, at: usize) {
-        let Some(State::Running(running)) = self.slots.get_mut(at).map(|slot| &mut slot.state)
-        else {
-            return;
-        };
-        if let Some(watching) = running.watched() {
-            let kept = &mut self.transacting.get_or_insert_default().watching;
-            kept.keyspace = watching.keyspace;
-            kept.keys.extend(watching.keys);
-        }
-    }
-}
-
-impl Running {
-    /// Submits the next part. Returns whether its outcome comes from elsewhere.
-    fn submit(
-        &mut self,
-        connection: &Rc<Connection>,
-        context: &mut Context,
-        (slot, patience): (u64, Patience),
-        work: impl Into<doyen_engine::op::Work>,
-    ) -> bool {
-        let connection = connection.clone();
-        let part = u32::try_from(self.parts.len()).unwrap_or(u32::MAX);
-        let (token, elsewhere) = context.submit(work, patience, |read| ReplyWaiter {
-            connection,
-            slot,
-            part,
-            read,
-        });
-        self.parts.push(Part {
-            token,
-            steps: Vec::new(),
-            came: Came::Nothing,
-        });
-        self.waits += 1;
-        elsewhere
+        let versions = keys.into_iter().map(|key| version(key).into()).collect();
+        self.run_parts(connection, context, running, versions);
     }
 }

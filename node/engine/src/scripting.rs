@@ -1,0 +1,259 @@
+//! Runs Redis's scripts at the primary of their keys. A script is one operation: it reads and
+//! changes the keys of one partition, and its changes are one record of the log. Copies get the
+//! changes, and never the script.
+
+use super::action::Context;
+use super::op::{Failure, ScriptCall};
+use super::rows::{Ran, Rows};
+use doyen_placement::MapId;
+
+/// The interpreter of a shard. A build without the feature `scripts` has none.
+#[derive(Debug, Default)]
+pub(super) struct Scripts {
+    #[cfg(feature = "scripts")]
+    interpreter: doyen_scripts::Interpreter,
+}
+
+#[cfg(not(feature = "scripts"))]
+impl Scripts {
+    /// There are no scripts whose time could be bounded.
+    pub(super) fn set_clock(&mut self, _: fn() -> std::time::Duration) {}
+
+    /// # Errors
+    /// This build runs no scripts.
+    pub(super) fn run(
+        &mut self,
+        _: &ScriptCall,
+        _: &mut Rows<'_>,
+        _: &Context,
+        _: &dyn Fn(MapId, &[u8]) -> bool,
+    ) -> Result<Ran, Failure> {
+        Err(Failure::NoScripts)
+    }
+}
+
+#[cfg(feature = "scripts")]
+mod running {
+    use super::*;
+    use crate::command::{Arguments, COMMANDS, Reply as Answer, Request};
+    use crate::op::{Outcome, Value};
+    use bytes::Bytes;
+    use doyen_scripts::{Commands, Failure as Failed, Limits, Protocol, Reply, Script, errors};
+    use std::time::Duration;
+
+    /// Instructions of one run: about five milliseconds, while others wait.
+    const INSTRUCTIONS_MAX: u64 = 500_000;
+    /// Time of one run, if the shard has a clock: some instructions take long.
+    const TIME_MAX: Duration = Duration::from_millis(20);
+    /// Memory of one run.
+    const MEMORY_BYTES_MAX: usize = 16 << 20;
+
+    impl Scripts {
+        /// Bounds the time of scripts by this clock.
+        pub(in super::super) fn set_clock(&mut self, clock: fn() -> Duration) {
+            self.interpreter = doyen_scripts::Interpreter::with_clock(clock);
+        }
+
+        /// Runs a script. `belongs` says whether a key is in the script's partition. The outcome
+        /// holds the reply in RESP.
+        ///
+        /// # Errors
+        /// What it writes is too large. Roll it back.
+        pub(in super::super) fn run(
+            &mut self,
+            call: &ScriptCall,
+            rows: &mut Rows<'_>,
+            cx: &Context,
+            belongs: &dyn Fn(MapId, &[u8]) -> bool,
+        ) -> Result<Ran, Failure> {
+            let reply = match Script::parse(call.body.clone()) {
+                Err(text) => Reply::Error(text),
+                Ok(script) => self.reply(call, &script, rows, cx, belongs),
+            };
+            if rows.is_too_large() {
+                return Err(Failure::TooLarge);
+            }
+            let protocol = if call.resp3 {
+                Protocol::Resp3
+            } else {
+                Protocol::Resp2
+            };
+            let encoded = reply.to_resp(protocol);
+            Ok(Ran {
+                answered: encoded.len(),
+                outcome: Outcome::Bulk(Value::from(&*encoded)),
+            })
+        }
+
+        fn reply(
+            &mut self,
+            call: &ScriptCall,
+            script: &Script,
+            rows: &mut Rows<'_>,
+            cx: &Context,
+            belongs: &dyn Fn(MapId, &[u8]) -> bool,
+        ) -> Reply {
+            let flags = script.flags();
+            if flags.no_cluster {
+                return Reply::Error(errors::NO_CLUSTER.to_owned());
+            }
+            if call.read_only && flags.declared && !flags.no_writes {
+                return Reply::Error(errors::NOT_READ_ONLY.to_owned());
+            }
+            let mut caller = Caller {
+                rows,
+                cx,
+                map: call.map,
+                read_only: call.read_only || flags.no_writes,
+                belongs,
+            };
+            let limits = Limits {
+                instructions: INSTRUCTIONS_MAX,
+                memory_bytes: MEMORY_BYTES_MAX,
+                reply_bytes: cx.value_bytes_max,
+                time: TIME_MAX,
+            };
+            let ran = self
+                .interpreter
+                .run(script, &call.keys, &call.args, &mut caller, &limits);
+            match ran {
+                Ok(reply) => reply,
+                Err(failed @ Failed::Stopped(_)) => {
+                    rows.take_back();
+                    failed.into()
+                }
+                // What it changed before stays, as in Redis.
+                Err(failed) => failed.into(),
+            }
+        }
+    }
+
+    /// Executes the commands of a script.
+    struct Caller<'a, 'b> {
+        rows: &'a mut Rows<'b>,
+        cx: &'a Context,
+        map: MapId,
+        read_only: bool,
+        belongs: &'a dyn Fn(MapId, &[u8]) -> bool,
+    }
+
+    impl Commands for Caller<'_, '_> {
+        fn call(&mut self, args: Vec<Bytes>, protocol: Protocol) -> Reply {
+            self.answer(&args, protocol)
+                .unwrap_or_else(|text| Reply::Error(text.into()))
+        }
+    }
+
+    impl Caller<'_, '_> {
+        fn answer(&mut self, args: &[Bytes], protocol: Protocol) -> Result<Reply, &'static str> {
+            if let Some(reply) = self.of_no_key(args) {
+                return reply;
+            }
+            let words: &dyn Arguments = &args;
+            let Some(named) = COMMANDS.named(words.get(0)) else {
+                return Err(errors::UNKNOWN_COMMAND);
+            };
+            let spec = match COMMANDS.find(words) {
+                Ok(spec) => spec,
+                Err(_) if !named.takes(words.len()) => return Err(errors::WRONG_ARITY),
+                Err(why) => return Ok(Reply::Error(why.0.into_owned())),
+            };
+            if spec.has_flag("noscript") {
+                return Err(errors::NOT_ALLOWED);
+            }
+            if self.read_only && spec.has_flag("write") {
+                return Err(errors::READ_ONLY);
+            }
+            let request = match spec.request(words, self.cx.unix_ms) {
+                Ok(request) => request,
+                Err(why) => return Ok(Reply::Error(why.0.into_owned())),
+            };
+            let answer = match request {
+                Request::One { key, action, shape } => {
+                    if !(self.belongs)(self.map, &key) {
+                        return Err(errors::NON_LOCAL_KEY);
+                    }
+                    shape.reply(self.rows.step(self.map, &key, &action))
+                }
+                Request::Many(many) => {
+                    let keys = (1..args.len()).step_by(many.step());
+                    if !keys
+                        .clone()
+                        .all(|at| (self.belongs)(self.map, words.get(at)))
+                    {
+                        return Err(errors::NON_LOCAL_KEY);
+                    }
+                    let outcomes: Vec<Outcome> = keys
+                        .map(|at| {
+                            let action = many.action(words, at);
+                            self.rows.step(self.map, words.get(at), &action)
+                        })
+                        .collect();
+                    many.join().reply(outcomes)
+                }
+            };
+            Ok(converted(answer, protocol))
+        }
+
+        /// Commands that scripts call although they touch no key.
+        fn of_no_key(&self, args: &[Bytes]) -> Option<Result<Reply, &'static str>> {
+            let name = args.first()?.to_ascii_uppercase();
+            let number = |n: u64| Reply::bulk(n.to_string());
+            Some(match (&*name, args.len()) {
+                (b"TIME", 1) => {
+                    let ms = self.cx.unix_ms;
+                    Ok(Reply::Array(vec![
+                        number(ms / 1000),
+                        number(ms % 1000 * 1000),
+                    ]))
+                }
+                (b"PING", 1) => Ok(Reply::Status("PONG".to_owned())),
+                (b"PING" | b"ECHO", 2) => Ok(Reply::Bulk(args[1].clone())),
+                (b"TIME" | b"PING" | b"ECHO", _) => Err(errors::WRONG_ARITY),
+                (
+                    b"EVAL" | b"EVALSHA" | b"EVAL_RO" | b"EVALSHA_RO" | b"MULTI" | b"EXEC"
+                    | b"WATCH" | b"SUBSCRIBE" | b"PSUBSCRIBE" | b"SSUBSCRIBE" | b"SCRIPT" | b"AUTH",
+                    _,
+                ) => Err(errors::NOT_ALLOWED),
+                _ => return None,
+            })
+        }
+    }
+
+    fn converted(answer: Answer, protocol: Protocol) -> Reply {
+        let all = |answers: Vec<Answer>| {
+            let replies = answers.into_iter().map(|one| converted(one, protocol));
+            replies.collect::<Vec<_>>()
+        };
+        match answer {
+            Answer::Status(text) => Reply::Status(text.to_owned()),
+            Answer::Error(text) => Reply::Error(text.0.into_owned()),
+            Answer::Int(number) => Reply::Int(number),
+            Answer::Bulk(value) | Answer::Encoded(value) => Reply::bulk(&*value),
+            Answer::Nil => Reply::Nil,
+            Answer::Pairs(parts) if protocol == Protocol::Resp3 => {
+                let pairs = all(parts);
+                Reply::Array(
+                    pairs
+                        .chunks(2)
+                        .map(|pair| Reply::Array(pair.to_vec()))
+                        .collect(),
+                )
+            }
+            Answer::Array(answers) | Answer::Pairs(answers) => Reply::Array(all(answers)),
+            Answer::Fields(fields) => {
+                let items: Vec<Reply> = fields.iter().map(Reply::bulk).collect();
+                if fields.is_whole() && protocol == Protocol::Resp3 {
+                    let pairs = items.chunks_exact(2);
+                    Reply::Map(
+                        pairs
+                            .map(|pair| (pair[0].clone(), pair[1].clone()))
+                            .collect(),
+                    )
+                } else {
+                    Reply::Array(items)
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! The cache of compiled scripts, and one run from its keys to its reply.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mlua::chunk::ChunkMode;
+use mlua::{Error, Function, IntoLua, Lua, MultiValue, Result as LuaResult, Value};
+
+use crate::api;
+use crate::budget::{Budget, Place, Stop};
+use crate::convert::{FromLua, Names, Unfit, line};
+use crate::raise::{Cause, Raise, cause};
+use crate::reply::{Commands, Reply};
+use crate::sandbox::{self, Sandbox};
+use crate::script::Script;
+
+/// Compiled scripts that are kept. Their texts are the caller's to keep.
+const SCRIPTS_MAX: usize = 500;
+
+/// Bytes of the texts whose compiled scripts are kept. Compiled, they take a few times as much.
+const SCRIPT_BYTES_MAX: usize = 4 << 20;
+
+/// Memory for one compilation.
+const COMPILE_BYTES: usize = 64 << 20;
+
+/// Memory of Lua beyond which garbage is collected after a run, besides twice what is in use.
+const GARBAGE_BYTES: usize = 1 << 20;
+
+/// Bounds of one run.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Instructions of Lua. Functions cost more by the bytes that they handle. A command costs 50,
+    /// and an error that the script catches costs 200. A million takes about 10 ms.
+    pub instructions: u64,
+    /// Bytes that Lua's values may take, and each thing that is built outside of Lua.
+    pub memory_bytes: usize,
+    /// Bytes of the reply. An element counts as 32 bytes more than it has.
+    pub reply_bytes: usize,
+    /// Time. It counts only if the interpreter has a clock.
+    pub time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            instructions: 10_000_000,
+            memory_bytes: 16 << 20,
+            reply_bytes: 16 << 20,
+            time: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Why a script has no reply. Commands that it had run before may have changed something: the
+/// caller undoes that, or says that it stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The script does not compile.
+    Compile(String),
+    /// The script raised an error, or a command that it called did.
+    Raised(String),
+    /// The run met one of its [`Limits`]. The text says that nothing was changed.
+    Stopped(String),
+}
+
+impl Failure {
+    /// The error for the client, with its code.
+    pub fn text(&self) -> &str {
+        match self {
+            Failure::Compile(text) | Failure::Raised(text) | Failure::Stopped(text) => text,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<Failure> for Reply {
+    fn from(failure: Failure) -> Reply {
+        Reply::Error(failure.text().to_owned())
+    }
+}
+
+/// Runs scripts, one at a time. It stays in the thread that made it.
+///
+/// It keeps compiled scripts by their digest, at most 500 and those of 4 MB of text.
+#[derive(Default)]
+pub struct Interpreter {
+    clock: Option<fn() -> Duration>,
+    machine: Option<Machine>,
+}
+
+impl fmt::Debug for Interpreter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scripts = self
+            .machine
+            .as_ref()
+            .map_or(0, |machine| machine.scripts.len());
+        f.debug_struct("Interpreter")
+            .field("scripts", &scripts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Interpreter {
+    /// An interpreter without a clock: [`Limits::time`] does not count, and what a script does
+    /// depends on nothing but its arguments and its commands (and on `os.clock`).
+    pub fn new() -> Interpreter {
+        Interpreter::default()
+    }
+
+    /// An interpreter that bounds the time of a run. The clock returns the time since any moment.
+    pub fn with_clock(clock: fn() -> Duration) -> Interpreter {
+        Interpreter {
+            clock: Some(clock),
+            machine: None,
+        }
+    }
+
+    /// Compiles a script, and keeps it for its runs.
+    ///
+    /// An error is [`Failure::Compile`], such as
+    /// `ERR Error compiling script (new function): user_script:1: unexpected symbol near 'x'`.
+    pub fn compile(&mut self, script: &Script) -> Result<(), Failure> {
+        self.machine()?.compile(script).map(|_| ())
+    }
+
+    /// Forgets all compiled scripts, as `SCRIPT FLUSH` does.
+    pub fn clear(&mut self) {
+        self.machine = None;
+    }
+
+    /// Bytes that Lua takes: its libraries, compiled scripts and garbage.
+    pub fn memory_bytes(&self) -> usize {
+        self.machine
+            .as_ref()
+            .map_or(0, |machine| machine.sandbox.lua.used_memory())
+    }
+
+    /// Runs a script with its keys and arguments.
+    ///
+    /// The reply is what the script returns; this can be an error that the script made. If the run
+    /// fails, the caller decides what becomes of the changes that `commands` made before. No run
+    /// sees anything of another one.
+    pub fn run(
+        &mut self,
+        script: &Script,
+        keys: &[Bytes],
+        args: &[Bytes],
+        commands: &mut dyn Commands,
+        limits: &Limits,
+    ) -> Result<Reply, Failure> {
+        let machine = self.machine()?;
+        let ended = machine.run(script, keys, args, commands, limits);
+        if matches!(ended, Err(Failure::Stopped(_))) || !machine.budget.is_clean() {
+            self.machine = None;
+        }
+        ended
+    }
+
+    fn machine(&mut self) -> Result<&mut Machine, Failure> {
+        let machine = match self.machine.take() {
+            Some(machine) => machine,
+            None => Machine::new(self.clock)
+                .map_err(|error| Failure::Stopped(format!("ERR no script engine: {error}")))?,
+        };
+        Ok(self.machine.insert(machine))
+    }
+}
+
+/// A Lua state with the scripts that are compiled in it.
+struct Machine {
+    sandbox: Sandbox,
+    budget: Rc<Budget>,
+    names: Names,
+    scripts: HashMap<String, Compiled>,
+    script_bytes: usize,
+    /// Counts uses of scripts, to know which is the oldest.
+    uses: u64,
+    /// Memory in use after the last collection of garbage.
+    floor: usize,
+}
+
+struct Compiled {
+    function: Function,
+    bytes: usize,
+    used: u64,
+}
+
+impl Machine {
+    fn new(clock: Option<fn() -> Duration>) -> LuaResult<Machine> {
+        let budget = Budget::new(clock);
+        let sandbox = sandbox::build(&budget)?;
+        let names = Names::new(&sandbox.lua)?;
+        let floor = sandbox.lua.used_memory();
+        Ok(Machine {
+            sandbox,
+            budget,
+            names,
+            scripts: HashMap::new(),
+            script_bytes: 0,
+            uses: 0,
+            floor,
+        })
+    }
+
+    /// Lets Lua take some bytes more than it has now.
+    fn limit_memory(&self, bytes: usize) {
+        let lua = &self.sandbox.lua;
+        // It fails only for states whose allocator is not mlua's.
+        let _ = lua.set_memory_limit(lua.used_memory().saturating_add(bytes));
+    }
+
+    fn compile(&mut self, script: &Script) -> Result<Function, Failure> {
+        self.uses += 1;
+        if let Some(compiled) = self.scripts.get_mut(script.sha1()) {
+            compiled.used = self.uses;
+            return Ok(compiled.function.clone());
+        }
+        self.limit_memory(COMPILE_BYTES);
+        let function = load(&self.sandbox.lua, script.code());
+        let _ = self.sandbox.lua.set_memory_limit(0);
+        let function = function.map_err(|error| {
+            let text = match &error {
+                Error::SyntaxError { message, .. } => message.clone(),
+                Error::MemoryError(_) => "not enough memory".to_owned(),
+                error => error.to_string(),
+            };
+            Failure::Compile(format!(
+                "ERR Error compiling script (new function): {}",
+                line(text.as_bytes())
+            ))
+        })?;
+        let bytes = script.body().len();
+        self.make_room(bytes);
+        self.script_bytes += bytes;
+        let compiled = Compiled {
+            function: function.clone(),
+            bytes,
+            used: self.uses,
+        };
+        self.scripts.insert(script.sha1().to_owned(), compiled);
+        Ok(function)
+    }
+
+    /// Forgets the scripts that were not used for longest.
+    fn make_room(&mut self, bytes: usize) {
+        while !self.scripts.is_empty()
+            && (self.scripts.len() >= SCRIPTS_MAX || self.script_bytes + bytes > SCRIPT_BYTES_MAX)
+        {
+            let oldest = self.scripts.iter().min_by_key(|(_, script)| script.used);
+            let Some(sha1) = oldest.map(|(sha1, _)| sha1.clone()) else {
+                break;
+            };
+            if let Some(script) = self.scripts.remove(&sha1) {
+                self.script_bytes -= script.bytes;
+            }
+        }
+    }
+
+    fn run(
+        &mut self,
+        script: &Script,
+        keys: &[Bytes],
+        args: &[Bytes],
+        commands: &mut dyn Commands,
+        limits: &Limits,
+    ) -> Result<Reply, Failure> {
+        let function = self.compile(script)?;
+        self.budget.begin(&self.sandbox.lua, limits);
+        let result = self.execute(function, keys, args, commands, limits);
+        let _ = self.sandbox.lua.set_memory_limit(0);
+        let ended = match result {
+            _ if self.budget.stopped().is_some() => Err(self.stopped(limits)),
+            Ok((true, value)) => self.reply(&value, limits),
+            Ok((false, value)) => Err(self.raised(script, value, limits)),
+            Err(error) => Err(self.failed(script, &error, None, limits)),
+        };
+        self.budget.error.take();
+        self.collect();
+        ended
+    }
+
+    fn execute(
+        &self,
+        function: Function,
+        keys: &[Bytes],
+        args: &[Bytes],
+        commands: &mut dyn Commands,
+        limits: &Limits,
+    ) -> LuaResult<(bool, Value)> {
+        let lua = &self.sandbox.lua;
+        let budget = &self.budget;
+        let keys = lua.create_sequence_from(keys.iter().map(Argument))?;
+        let args = lua.create_sequence_from(args.iter().map(Argument))?;
+        let commands = RefCell::new(commands);
+        lua.scope(|scope| {
+            let call = scope.create_function(|lua, args: MultiValue| {
+                api::call(lua, budget, &commands, args, true)
+            })?;
+            let pcall = scope.create_function(|lua, args: MultiValue| {
+                api::call(lua, budget, &commands, args, false)
+            })?;
+            // Not earlier: without a limit, mlua needs no protected calls for what is above.
+            self.limit_memory(limits.memory_bytes);
+            self.sandbox.run.call((function, keys, args, call, pcall))
+        })
+    }
+
+    fn reply(&self, value: &Value, limits: &Limits) -> Result<Reply, Failure> {
+        let mut convert = FromLua {
+            names: &self.names,
+            protocol: self.budget.protocol.get(),
+            bytes_left: limits.reply_bytes,
+        };
+        let text = match convert.reply(value) {
+            Ok(reply) => return Ok(reply),
+            Err(Unfit::Large) => {
+                let most = limits.reply_bytes;
+                format!("ERR the script's reply is too large: at most {most} bytes")
+            }
+            Err(Unfit::Deep) => "ERR the script's reply has too many nested tables".to_owned(),
+            Err(Unfit::Lua(error)) => format!("ERR the script's reply cannot be read: {error}"),
+        };
+        Err(Failure::Stopped(format!("{text}; nothing was changed")))
+    }
+
+    fn stopped(&self, limits: &Limits) -> Failure {
+        let most = match self.budget.stopped() {
+            Some(Stop::Time) => format!("{} ms", limits.time.as_millis()),
+            _ => format!("{} instructions", limits.instructions),
+        };
+        Failure::Stopped(format!(
+            "ERR the script ran too long: at most {most}; nothing was changed; give it less to do at \
+             once"
+        ))
+    }
+
+    fn out_of_memory(limits: &Limits) -> Failure {
+        let most = limits.memory_bytes;
+        Failure::Stopped(format!(
+            "ERR the script used too much memory: at most {most} bytes; nothing was changed"
+        ))
+    }
+
+    /// The failure of a script that raised an error.
+    fn raised(&self, script: &Script, value: Value, limits: &Limits) -> Failure {
+        let (value, place) = match self.budget.error.take() {
+            Some(error) => error,
+            // The handler did not run: the memory was full, or the handler itself failed.
+            None => match &value {
+                Value::String(text) if *text == "not enough memory" => {
+                    return Machine::out_of_memory(limits);
+                }
+                _ => (value, None),
+            },
+        };
+        if let Value::Error(error) = &value {
+            return self.failed(script, error, place, limits);
+        }
+        let text = match &value {
+            Value::Table(table) => match table.raw_get(&self.names.err) {
+                Ok(Value::String(text)) => text.as_bytes().to_vec(),
+                Ok(Value::Nil) | Err(_) => b"ERR unknown error".to_vec(),
+                Ok(number) => self.tostring(number),
+            },
+            _ => [b"ERR ".as_slice(), &self.tostring(value)].concat(),
+        };
+        placed(script, &text, place)
+    }
+
+    /// The failure of a function of this crate.
+    fn failed(
+        &self,
+        script: &Script,
+        error: &Error,
+        place: Option<Place>,
+        limits: &Limits,
+    ) -> Failure {
+        match cause(error) {
+            Cause::Raise(Raise::Reply(text)) => placed(script, &text, place),
+            Cause::Raise(Raise::Message(text)) => {
+                placed(script, &[b"ERR ".as_slice(), &text].concat(), place)
+            }
+            Cause::Raise(Raise::Stopped) => self.stopped(limits),
+            Cause::Other(text) if text == "not enough memory" => Machine::out_of_memory(limits),
+            Cause::Other(text) => placed(script, format!("ERR {text}").as_bytes(), place),
+        }
+    }
+
+    /// A value as Lua's `tostring` shows it. No table comes here, so no metamethod runs.
+    fn tostring(&self, value: Value) -> Vec<u8> {
+        let text: LuaResult<mlua::LuaString> = match &value {
+            Value::String(text) => Ok(text.clone()),
+            _ => self.sandbox.tostring.call(value),
+        };
+        text.map_or_else(
+            |_| b"unknown error".to_vec(),
+            |text| text.as_bytes().to_vec(),
+        )
+    }
+
+    fn collect(&mut self) {
+        let lua = &self.sandbox.lua;
+        if lua.used_memory() > 2 * self.floor + GARBAGE_BYTES && lua.gc_collect().is_ok() {
+            self.floor = lua.used_memory();
+        }
+    }
+}
+
+/// A key or an argument on its way into Lua.
+struct Argument<'a>(&'a Bytes);
+
+impl IntoLua for Argument<'_> {
+    fn into_lua(self, lua: &Lua) -> LuaResult<Value> {
+        lua.create_string(self.0).map(Value::String)
+    }
+}
+
+fn load(lua: &Lua, code: &[u8]) -> LuaResult<Function> {
+    // Bytecode is read as text, which fails as in Redis.
+    let space: &[u8] = if code.first() == Some(&0x1b) {
+        b" "
+    } else {
+        b""
+    };
+    lua.load([space, code].concat())
+        .set_name(sandbox::CHUNK)
+        .set_mode(ChunkMode::Text)
+        .into_function()
+}
+
+/// An error with the place where it was raised, in the form of Redis 7.0.
+fn placed(script: &Script, text: &[u8], place: Option<Place>) -> Failure {
+    let mut text = line(text);
+    if let Some(Place { source, line }) = place {
+        let sha1 = script.sha1();
+        text = format!("{text} script: {sha1}, on {source}:{line}.");
+    }
+    Failure::Raised(text)
+}

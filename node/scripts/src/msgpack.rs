@@ -1,0 +1,379 @@
+//! `cmsgpack`: MessagePack, with the choices of Redis's library.
+//!
+//! A table with the keys 1 to n is an array, every other one a map. Numbers that are integers are
+//! packed as such, others as the shorter float that holds them. Tables that are nested deeper than
+//! 16 levels become nil.
+
+use std::rc::Rc;
+
+use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
+
+use crate::budget::Budget;
+use crate::raise::{self, Args, number_of};
+
+/// Nested tables that are packed. Deeper ones are nil.
+const NESTING_MAX: usize = 16;
+/// Nested arrays and maps that are unpacked.
+const DEPTH_MAX: usize = 1_000;
+/// The most results of one `unpack`: what fits on Lua's stack.
+const RESULTS_MAX: usize = 7_900;
+
+/// The library's table.
+pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
+    let table = lua.create_table()?;
+    let shared = Rc::clone(budget);
+    table.raw_set(
+        "pack",
+        lua.create_function(move |lua, args| pack(lua, &shared, args))?,
+    )?;
+    let shared = Rc::clone(budget);
+    let unpack = move |lua: &Lua, args| {
+        let args = Args::new(lua, args);
+        unpack_from(lua, &shared, &args, i64::MAX, 0, true)
+    };
+    table.raw_set("unpack", lua.create_function(unpack)?)?;
+    let shared = Rc::clone(budget);
+    let unpack_one = move |lua: &Lua, args| {
+        let args = Args::new(lua, args);
+        let offset = args.integer_or(2, 0)?;
+        unpack_from(lua, &shared, &args, 1, offset, false)
+    };
+    table.raw_set("unpack_one", lua.create_function(unpack_one)?)?;
+    let shared = Rc::clone(budget);
+    let unpack_limit = move |lua: &Lua, args| {
+        let args = Args::new(lua, args);
+        let (limit, offset) = (args.integer(2)?, args.integer_or(3, 0)?);
+        let all = limit == 0 && offset == 0;
+        unpack_from(
+            lua,
+            &shared,
+            &args,
+            if all { i64::MAX } else { limit },
+            offset,
+            all,
+        )
+    };
+    table.raw_set("unpack_limit", lua.create_function(unpack_limit)?)?;
+    table.raw_set("_NAME", "cmsgpack")?;
+    table.raw_set("_VERSION", "lua-cmsgpack 0.4.0")?;
+    Ok(table)
+}
+
+fn pack(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<LuaString> {
+    let args = Args::new(lua, args);
+    if args.len() == 0 {
+        return Err(args.wrong(0, "MessagePack pack needs input."));
+    }
+    let mut out = Vec::new();
+    for number in 1..=args.len() {
+        pack_value(lua, budget, &mut out, &args.value(number), 0)?;
+    }
+    lua.create_string(out)
+}
+
+fn pack_value(
+    lua: &Lua,
+    budget: &Budget,
+    out: &mut Vec<u8>,
+    value: &Value,
+    level: usize,
+) -> Result<()> {
+    let before = out.len();
+    match value {
+        Value::String(string) => pack_bytes(out, &string.as_bytes()),
+        Value::Boolean(is) => out.push(if *is { 0xc3 } else { 0xc2 }),
+        Value::Table(table) if level < NESTING_MAX => {
+            budget.charge(lua, 1)?;
+            return pack_table(lua, budget, out, table, level);
+        }
+        value => match number_of(value) {
+            Some(number) => pack_number(out, number),
+            None => out.push(0xc0),
+        },
+    }
+    if out.len() > budget.bytes_max() {
+        return Err(raise::memory());
+    }
+    budget.charge_bytes(lua, out.len() - before)
+}
+
+fn pack_table(
+    lua: &Lua,
+    budget: &Budget,
+    out: &mut Vec<u8>,
+    table: &Table,
+    level: usize,
+) -> Result<()> {
+    let (mut count, mut largest, mut is_array) = (0_usize, 0.0_f64, true);
+    table.for_each(|key: Value, _: bool| {
+        count += 1;
+        match number_of(&key) {
+            Some(key) if key > 0.0 && key.fract() == 0.0 && key <= f64::from(i32::MAX) => {
+                largest = largest.max(key);
+            }
+            _ => is_array = false,
+        }
+        Ok(())
+    })?;
+    budget.charge(lua, count as u64)?;
+    if is_array && largest == count as f64 {
+        pack_header(out, count, 0x90, 0xdc, 0xdd);
+        for index in 1..=count {
+            pack_value(lua, budget, out, &table.raw_get(index)?, level + 1)?;
+        }
+        return Ok(());
+    }
+    pack_header(out, count, 0x80, 0xde, 0xdf);
+    // Not `for_each`, in which errors would have no place.
+    for pair in table.pairs::<Value, Value>() {
+        let (key, value) = pair?;
+        pack_value(lua, budget, out, &key, level + 1)?;
+        pack_value(lua, budget, out, &value, level + 1)?;
+    }
+    Ok(())
+}
+
+fn pack_header(out: &mut Vec<u8>, count: usize, fix: u8, short: u8, long: u8) {
+    match count {
+        0..=15 => out.push(fix | count as u8),
+        16..=0xffff => {
+            out.push(short);
+            out.extend_from_slice(&(count as u16).to_be_bytes());
+        }
+        _ => {
+            out.push(long);
+            out.extend_from_slice(&(count as u32).to_be_bytes());
+        }
+    }
+}
+
+fn pack_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    match bytes.len() {
+        length @ 0..=31 => out.push(0xa0 | length as u8),
+        length @ 32..=0xff => out.extend_from_slice(&[0xd9, length as u8]),
+        length @ 0x100..=0xffff => {
+            out.push(0xda);
+            out.extend_from_slice(&(length as u16).to_be_bytes());
+        }
+        length => {
+            out.push(0xdb);
+            out.extend_from_slice(&(length as u32).to_be_bytes());
+        }
+    }
+    out.extend_from_slice(bytes);
+}
+
+fn pack_number(out: &mut Vec<u8>, number: f64) {
+    let integer = number as i64;
+    if integer as f64 == number && number < 9_223_372_036_854_775_807.0 {
+        pack_integer(out, integer);
+    } else if f64::from(number as f32) == number {
+        out.push(0xca);
+        out.extend_from_slice(&(number as f32).to_be_bytes());
+    } else {
+        out.push(0xcb);
+        out.extend_from_slice(&number.to_be_bytes());
+    }
+}
+
+fn pack_integer(out: &mut Vec<u8>, number: i64) {
+    match number {
+        -32..=0x7f => out.push(number as u8),
+        0x80..=0xff => out.extend_from_slice(&[0xcc, number as u8]),
+        0x100..=0xffff => {
+            out.push(0xcd);
+            out.extend_from_slice(&(number as u16).to_be_bytes());
+        }
+        0x1_0000..=0xffff_ffff => {
+            out.push(0xce);
+            out.extend_from_slice(&(number as u32).to_be_bytes());
+        }
+        0x1_0000_0000.. => {
+            out.push(0xcf);
+            out.extend_from_slice(&number.to_be_bytes());
+        }
+        -128..=-33 => out.extend_from_slice(&[0xd0, number as u8]),
+        -32_768..=-129 => {
+            out.push(0xd1);
+            out.extend_from_slice(&(number as i16).to_be_bytes());
+        }
+        -2_147_483_648..=-32_769 => {
+            out.push(0xd2);
+            out.extend_from_slice(&(number as i32).to_be_bytes());
+        }
+        _ => {
+            out.push(0xd3);
+            out.extend_from_slice(&number.to_be_bytes());
+        }
+    }
+}
+
+fn unpack_from(
+    lua: &Lua,
+    budget: &Budget,
+    args: &Args<'_>,
+    limit: i64,
+    offset: i64,
+    all: bool,
+) -> Result<MultiValue> {
+    let data = args.string(1)?;
+    let data = data.as_bytes();
+    let length = data.len();
+    if offset < 0 || limit < 0 {
+        return Err(raise::message(
+            lua,
+            format_args!(
+                "Invalid request to unpack with offset of {offset} and limit of {length}."
+            ),
+        ));
+    }
+    let Some(rest) = data.get(offset as usize..) else {
+        return Err(raise::message(
+            lua,
+            format_args!("Start offset {offset} greater than input length {length}."),
+        ));
+    };
+    let mut reader = Reader {
+        lua,
+        budget,
+        rest,
+        depth: 0,
+    };
+    let mut results = MultiValue::new();
+    while !reader.rest.is_empty() && (results.len() as i64) < limit {
+        if results.len() >= RESULTS_MAX {
+            return Err(reader.overflow());
+        }
+        results.push_back(reader.value()?);
+    }
+    if !all {
+        let next = match reader.rest.len() {
+            0 => -1,
+            left => (length - left) as i64,
+        };
+        results.push_front(Value::Integer(next));
+    }
+    Ok(results)
+}
+
+struct Reader<'a> {
+    lua: &'a Lua,
+    budget: &'a Budget,
+    rest: &'a [u8],
+    depth: usize,
+}
+
+impl Reader<'_> {
+    fn overflow(&self) -> mlua::Error {
+        raise::message(
+            self.lua,
+            "stack overflow (too many return values at once; use unpack_one or unpack_limit \
+             instead.)",
+        )
+    }
+
+    fn take(&mut self, length: usize) -> Result<&[u8]> {
+        let Some((taken, rest)) = self.rest.split_at_checked(length) else {
+            return Err(raise::message(self.lua, "Missing bytes in input."));
+        };
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    /// A big-endian integer of up to 8 bytes.
+    fn unsigned(&mut self, length: usize) -> Result<u64> {
+        Ok(self
+            .take(length)?
+            .iter()
+            .fold(0, |number, byte| (number << 8) | u64::from(*byte)))
+    }
+
+    fn string(&mut self, length: u64) -> Result<Value> {
+        let lua = self.lua;
+        let budget = self.budget;
+        let bytes = self.take(length as usize)?;
+        budget.charge_bytes(lua, bytes.len())?;
+        Ok(Value::String(lua.create_string(bytes)?))
+    }
+
+    fn value(&mut self) -> Result<Value> {
+        self.budget.charge(self.lua, 1)?;
+        let first = self.take(1)?[0];
+        match first {
+            0..=0x7f => Ok(Value::Integer(i64::from(first))),
+            0x80..=0x8f => self.map(u64::from(first & 0xf)),
+            0x90..=0x9f => self.array(u64::from(first & 0xf)),
+            0xa0..=0xbf => self.string(u64::from(first & 0x1f)),
+            0xc0 => Ok(Value::Nil),
+            0xc2 | 0xc3 => Ok(Value::Boolean(first == 0xc3)),
+            0xca => Ok(Value::Number(f64::from(f32::from_bits(
+                self.unsigned(4)? as u32
+            )))),
+            0xcb => Ok(Value::Number(f64::from_bits(self.unsigned(8)?))),
+            0xcc => Ok(Value::Number(self.unsigned(1)? as f64)),
+            0xcd => Ok(Value::Number(self.unsigned(2)? as f64)),
+            0xce => Ok(Value::Number(self.unsigned(4)? as f64)),
+            // Redis reads these as signed.
+            0xcf => Ok(Value::Number(self.unsigned(8)? as i64 as f64)),
+            0xd0 => Ok(Value::Number(f64::from(self.unsigned(1)? as i8))),
+            0xd1 => Ok(Value::Number(f64::from(self.unsigned(2)? as i16))),
+            0xd2 => Ok(Value::Number(f64::from(self.unsigned(4)? as i32))),
+            0xd3 => Ok(Value::Number(self.unsigned(8)? as i64 as f64)),
+            0xd9 => self.sized(1, Self::string),
+            0xda => self.sized(2, Self::string),
+            0xdb => self.sized(4, Self::string),
+            0xdc => self.sized(2, Self::array),
+            0xdd => self.sized(4, Self::array),
+            0xde => self.sized(2, Self::map),
+            0xdf => self.sized(4, Self::map),
+            0xe0..=0xff => Ok(Value::Integer(i64::from(first as i8))),
+            _ => Err(raise::message(self.lua, "Bad data format in input.")),
+        }
+    }
+
+    fn sized(
+        &mut self,
+        length: usize,
+        read: impl FnOnce(&mut Self, u64) -> Result<Value>,
+    ) -> Result<Value> {
+        let size = self.unsigned(length)?;
+        read(self, size)
+    }
+
+    fn descend(&mut self) -> Result<Table> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(self.overflow());
+        }
+        self.lua.create_table()
+    }
+
+    fn array(&mut self, count: u64) -> Result<Value> {
+        let table = self.descend()?;
+        for index in 1..=count {
+            let value = self.value()?;
+            if !value.is_nil() {
+                table.raw_set(index, value)?;
+            }
+        }
+        self.depth -= 1;
+        Ok(Value::Table(table))
+    }
+
+    fn map(&mut self, count: u64) -> Result<Value> {
+        let table = self.descend()?;
+        for _ in 0..count {
+            let key = self.value()?;
+            let value = self.value()?;
+            match key {
+                Value::Nil => return Err(raise::message(self.lua, "table index is nil")),
+                Value::Number(number) if number.is_nan() => {
+                    return Err(raise::message(self.lua, "table index is NaN"));
+                }
+                key => table.raw_set(key, value)?,
+            }
+        }
+        self.depth -= 1;
+        Ok(Value::Table(table))
+    }
+}

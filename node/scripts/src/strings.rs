@@ -1,0 +1,338 @@
+//! The functions of `string` that C would run without any bound: `find`, `match`, `rep`, and the
+//! parts of `gmatch` and `gsub` that do not call the script.
+
+use std::rc::Rc;
+
+use mlua::{Error, Lua, LuaString, MultiValue, Result, Value};
+
+use crate::budget::Budget;
+use crate::pattern::{Capture, Matcher, PatternError};
+use crate::raise::{self, Args};
+
+/// Steps of a pattern for the price of one instruction.
+const STEPS: u64 = 4;
+
+/// `string.rep(s, n)`.
+pub(crate) fn rep(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<Value> {
+    let args = Args::new(lua, args);
+    let string = args.string(1)?;
+    let times = usize::try_from(args.integer(2)?).unwrap_or(0);
+    let bytes = string.as_bytes();
+    let size = bytes.len().saturating_mul(times);
+    if size > budget.bytes_max() {
+        return Err(raise::memory());
+    }
+    if size == 0 {
+        return Ok(Value::String(lua.create_string("")?));
+    }
+    budget.charge_bytes(lua, size)?;
+    Ok(Value::String(lua.create_string(bytes.repeat(times))?))
+}
+
+/// `string.find` and `string.match`.
+pub(crate) fn find(lua: &Lua, budget: &Budget, args: MultiValue, find: bool) -> Result<MultiValue> {
+    let args = Args::new(lua, args);
+    let (string, pattern) = (args.string(1)?, args.string(2)?);
+    let subject = string.as_bytes();
+    let pattern = pattern.as_bytes();
+    let from = match args.integer_or(3, 1)? {
+        from if from < 0 => from.saturating_add(subject.len() as i64),
+        from => from - 1,
+    };
+    let from = usize::try_from(from).unwrap_or(0).min(subject.len());
+    if find && (args.truthy(4) || is_plain(&pattern)) {
+        budget.charge_bytes(lua, subject.len() - from)?;
+        let found = find_bytes(lua, budget, &subject[from..], &pattern)?;
+        return Ok(match found {
+            Some(at) => two(from + at + 1, from + at + pattern.len()),
+            None => nil(),
+        });
+    }
+    let anchored = pattern.first() == Some(&b'^');
+    let mut search = Search::new(lua, budget, &subject, &pattern);
+    let Some((start, end)) = search.next(from, usize::from(anchored), anchored)? else {
+        return Ok(nil());
+    };
+    let mut results = if find {
+        two(start + 1, end)
+    } else {
+        MultiValue::new()
+    };
+    if !find || search.matcher.has_captures() {
+        search.push_captures(&mut results, start, end)?;
+    }
+    Ok(results)
+}
+
+/// The next match of `gmatch` and `gsub` at or behind a place: where it begins, where it ends (both
+/// from 1), and its captures.
+///
+/// Arguments: the string, the pattern, the place (from 1), and whether `^` is an anchor.
+pub(crate) fn step(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<MultiValue> {
+    let args = Args::new(lua, args);
+    let (string, pattern) = (args.string(1)?, args.string(2)?);
+    let subject = string.as_bytes();
+    let pattern = pattern.as_bytes();
+    let from = (args.integer(3)? - 1).max(0) as usize;
+    if from > subject.len() {
+        return Ok(nil());
+    }
+    let anchored = args.truthy(4) && pattern.first() == Some(&b'^');
+    let mut search = Search::new(lua, budget, &subject, &pattern);
+    let Some((start, end)) = search.next(from, usize::from(anchored), anchored)? else {
+        return Ok(nil());
+    };
+    let mut results = two(start + 1, end);
+    search.push_captures(&mut results, start, end)?;
+    Ok(results)
+}
+
+/// Checks the arguments of `gsub` whose replacement is a function or a table, and returns the
+/// string, the pattern, the most replacements, and whether the pattern has an anchor.
+pub(crate) fn gsub_check(lua: &Lua, args: MultiValue) -> Result<(LuaString, LuaString, i64, bool)> {
+    let args = Args::new(lua, args);
+    let (string, pattern) = (args.string(1)?, args.string(2)?);
+    let most = args.integer_or(4, string.as_bytes().len() as i64 + 1)?;
+    let anchored = pattern.as_bytes().first() == Some(&b'^');
+    Ok((string, pattern, most, anchored))
+}
+
+/// Checks the arguments of `gmatch`.
+pub(crate) fn gmatch_check(lua: &Lua, args: MultiValue) -> Result<(LuaString, LuaString)> {
+    let args = Args::new(lua, args);
+    Ok((args.string(1)?, args.string(2)?))
+}
+
+/// `string.gsub` whose replacement is a string or a number.
+pub(crate) fn gsub(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<(LuaString, i64)> {
+    let args = Args::new(lua, args);
+    let (string, pattern) = (args.string(1)?, args.string(2)?);
+    if !matches!(
+        args.value(3),
+        Value::String(_) | Value::Integer(_) | Value::Number(_)
+    ) {
+        return Err(args.wrong(3, "string/function/table expected"));
+    }
+    let replacement = args.string(3)?;
+    let subject = string.as_bytes();
+    let pattern = pattern.as_bytes();
+    let replacement = replacement.as_bytes();
+    let most = args.integer_or(4, subject.len() as i64 + 1)?;
+    let anchored = pattern.first() == Some(&b'^');
+
+    let mut search = Search::new(lua, budget, &subject, &pattern);
+    let (mut out, mut at, mut count) = (Vec::new(), 0, 0);
+    while count < most {
+        let Some((start, end)) = search.next(at, usize::from(anchored), anchored)? else {
+            break;
+        };
+        count += 1;
+        out.extend_from_slice(&subject[at..start]);
+        search.replace(&mut out, &replacement, start, end)?;
+        at = end;
+        if end == start {
+            // An empty match: the next byte stays, and the search goes on behind it.
+            let Some(byte) = subject.get(at) else {
+                at += 1;
+                break;
+            };
+            out.push(*byte);
+            at += 1;
+        }
+        if out.len() > budget.bytes_max() {
+            return Err(raise::memory());
+        }
+        if anchored {
+            break;
+        }
+    }
+    out.extend_from_slice(subject.get(at..).unwrap_or_default());
+    budget.charge_bytes(lua, out.len())?;
+    Ok((lua.create_string(out)?, count))
+}
+
+/// A pattern that takes its steps from the budget of the run.
+struct Search<'a> {
+    lua: &'a Lua,
+    budget: &'a Budget,
+    subject: &'a [u8],
+    matcher: Matcher<'a>,
+}
+
+impl<'a> Search<'a> {
+    fn new(lua: &'a Lua, budget: &'a Budget, subject: &'a [u8], pattern: &'a [u8]) -> Self {
+        let steps = budget.left().saturating_mul(STEPS);
+        Search {
+            lua,
+            budget,
+            subject,
+            matcher: Matcher::new(subject, pattern, steps),
+        }
+    }
+
+    /// The first match that begins at `from` or behind it.
+    fn next(
+        &mut self,
+        from: usize,
+        pattern_at: usize,
+        anchored: bool,
+    ) -> Result<Option<(usize, usize)>> {
+        let before = self.matcher.steps_left();
+        let mut found = Ok(None);
+        for start in from..=self.subject.len() {
+            found = self
+                .matcher
+                .match_at(start, pattern_at)
+                .map(|end| end.map(|end| (start, end)));
+            if anchored || !matches!(found, Ok(None)) {
+                break;
+            }
+        }
+        let steps = before - self.matcher.steps_left();
+        match found {
+            Err(PatternError::Exhausted) => {
+                // The budget cannot pay for one instruction more than it has.
+                self.budget
+                    .charge(self.lua, self.budget.left().saturating_add(1))?;
+                Ok(None)
+            }
+            found => {
+                self.budget.charge(self.lua, 1 + steps / STEPS)?;
+                found.map_err(|error| self.error(error))
+            }
+        }
+    }
+
+    fn error(&self, error: PatternError) -> Error {
+        match error {
+            PatternError::Malformed(text) => raise::message(self.lua, text),
+            PatternError::Exhausted => raise::Raise::Stopped.into(),
+        }
+    }
+
+    fn push_captures(&self, results: &mut MultiValue, start: usize, end: usize) -> Result<()> {
+        for capture in self
+            .matcher
+            .captures(start, end)
+            .map_err(|error| self.error(error))?
+        {
+            results.push_back(match capture {
+                Capture::Bytes(range) => {
+                    Value::String(self.lua.create_string(&self.subject[range])?)
+                }
+                Capture::Place(place) => Value::Integer(place as i64),
+            });
+        }
+        Ok(())
+    }
+
+    /// Appends a replacement, with its `%0` to `%9` filled in.
+    fn replace(
+        &self,
+        out: &mut Vec<u8>,
+        replacement: &[u8],
+        start: usize,
+        end: usize,
+    ) -> Result<()> {
+        let mut bytes = replacement.iter();
+        while let Some(byte) = bytes.next() {
+            if *byte != b'%' {
+                out.push(*byte);
+                continue;
+            }
+            match bytes.next() {
+                Some(b'0') => out.extend_from_slice(&self.subject[start..end]),
+                Some(digit @ b'1'..=b'9') => {
+                    let index = usize::from(digit - b'1');
+                    let capture = self.matcher.capture(index, start, end);
+                    match capture.map_err(|error| self.error(error))? {
+                        Capture::Bytes(range) => out.extend_from_slice(&self.subject[range]),
+                        Capture::Place(place) => {
+                            out.extend_from_slice(place.to_string().as_bytes())
+                        }
+                    }
+                }
+                // Lua reads the zero byte behind a string that ends with `%`.
+                other => out.push(other.copied().unwrap_or(0)),
+            }
+            if out.len() > self.budget.bytes_max() {
+                return Err(raise::memory());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a pattern has no special byte before its first zero byte.
+fn is_plain(pattern: &[u8]) -> bool {
+    let end = pattern
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(pattern.len());
+    !pattern[..end]
+        .iter()
+        .any(|byte| b"^$*+?.([%-".contains(byte))
+}
+
+fn find_bytes(lua: &Lua, budget: &Budget, subject: &[u8], wanted: &[u8]) -> Result<Option<usize>> {
+    let Some(first) = wanted.first() else {
+        return Ok(Some(0));
+    };
+    let mut from = 0;
+    while let Some(at) = subject[from..].iter().position(|byte| byte == first) {
+        let at = from + at;
+        if subject.len() - at < wanted.len() {
+            break;
+        }
+        if subject[at..].starts_with(wanted) {
+            return Ok(Some(at));
+        }
+        // Each comparison may read the whole of what is wanted.
+        budget.charge(lua, wanted.len() as u64 / 64)?;
+        from = at + 1;
+    }
+    Ok(None)
+}
+
+fn two(first: usize, second: usize) -> MultiValue {
+    [Value::Integer(first as i64), Value::Integer(second as i64)]
+        .into_iter()
+        .collect()
+}
+
+fn nil() -> MultiValue {
+    [Value::Nil].into_iter().collect()
+}
+
+/// Registers the functions by the names that the prelude uses.
+pub(crate) fn functions(lua: &Lua, budget: &Rc<Budget>) -> Result<mlua::Table> {
+    let table = lua.create_table()?;
+    let shared = Rc::clone(budget);
+    table.raw_set(
+        "rep",
+        lua.create_function(move |lua, args| rep(lua, &shared, args))?,
+    )?;
+    let shared = Rc::clone(budget);
+    table.raw_set(
+        "find",
+        lua.create_function(move |lua, args| find(lua, &shared, args, true))?,
+    )?;
+    let shared = Rc::clone(budget);
+    table.raw_set(
+        "match",
+        lua.create_function(move |lua, args| find(lua, &shared, args, false))?,
+    )?;
+    let shared = Rc::clone(budget);
+    table.raw_set(
+        "step",
+        lua.create_function(move |lua, args| step(lua, &shared, args))?,
+    )?;
+    let shared = Rc::clone(budget);
+    table.raw_set(
+        "gsub",
+        lua.create_function(move |lua, args| gsub(lua, &shared, args))?,
+    )?;
+    table.raw_set("gsub_check", lua.create_function(gsub_check)?)?;
+    table.raw_set("gmatch_check", lua.create_function(gmatch_check)?)?;
+    Ok(table)
+}

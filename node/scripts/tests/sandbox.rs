@@ -1,0 +1,265 @@
+//! What a script can reach, and what it can leave behind: nothing.
+
+mod common;
+
+use common::{run, run_with, text};
+use doyen_scripts::{Failure, Interpreter, Limits, Protocol, Reply, Script};
+
+/// Runs one script after another in the same interpreter, and returns what the last one answers.
+fn after(first: &str, second: &str) -> Reply {
+    let mut interpreter = Interpreter::new();
+    run_with(&mut interpreter, first, &[], &Limits::default());
+    run_with(&mut interpreter, second, &[], &Limits::default())
+}
+
+#[test]
+fn nothing_of_a_run_is_left_for_the_next_one() {
+    for (first, second, reply) in [
+        (
+            "math.randomseed(7) math.random()",
+            "return math.random(1000)",
+            Reply::Int(171),
+        ),
+        ("math.random()", "return math.random(1000)", Reply::Int(171)),
+        (
+            "redis.setresp(3)",
+            "return redis.call('GET', 'k') == false",
+            Reply::Int(1),
+        ),
+        ("redis.setresp(3)", "return true", Reply::Int(1)),
+        (
+            "cjson.encode_max_depth(1)",
+            "return cjson.encode({{1}})",
+            Reply::bulk("[[1]]"),
+        ),
+        (
+            "cjson.encode_number_precision(1)",
+            "return cjson.encode(1.25)",
+            Reply::bulk("1.25"),
+        ),
+        (
+            "cjson.encode_invalid_numbers(true)",
+            "return (pcall(cjson.encode, 1/0))",
+            Reply::Nil,
+        ),
+        ("KEYS.x = 1", "return KEYS.x", Reply::Nil),
+        (
+            "pcall(rawset, _G, 'x', 1)",
+            "return rawget(_G, 'x')",
+            Reply::Nil,
+        ),
+        ("table.insert(_G, 5)", "return rawget(_G, 1)", Reply::Nil),
+        ("table.insert(string, 5)", "return string[1]", Reply::Nil),
+        (
+            "table.insert(getmetatable(''), 5)",
+            "return getmetatable('')[1]",
+            Reply::Nil,
+        ),
+        (
+            "for k, v in pairs(string) do v = 1 end",
+            "return type(string.len)",
+            Reply::bulk("function"),
+        ),
+        (
+            "local s = {} for k in pairs(_G) do s[k] = 1 end s.redis = nil",
+            "return type(redis)",
+            Reply::bulk("table"),
+        ),
+        (
+            "local copy = nil for k, v in pairs(redis) do copy = v end",
+            "return redis.call('ECHO', 'x')",
+            Reply::bulk("x"),
+        ),
+        (
+            "getmetatable(_G)",
+            "return type(redis.call)",
+            Reply::bulk("function"),
+        ),
+        (
+            "collectgarbage('stop') collectgarbage('setpause', 1e6)",
+            "return 1",
+            Reply::Int(1),
+        ),
+        (
+            "while true do end",
+            "return math.random(1000)",
+            Reply::Int(171),
+        ),
+        ("error('x')", "return 1", Reply::Int(1)),
+    ] {
+        assert_eq!(after(first, second), reply, "{first} / {second}");
+    }
+}
+
+#[test]
+fn what_a_script_sees_of_a_library_cannot_change_it() {
+    let body = "local _, copy = pairs(string) copy.len = nil \
+                local _, globals = pairs(_G) globals.type = nil \
+                return {type(string.len), type(_G.type)}";
+    let wanted = vec![Reply::bulk("function"), Reply::bulk("function")];
+    assert_eq!(run(body), Reply::Array(wanted));
+    for body in [
+        "string.len = 1",
+        "rawset(string, 'len', 1)",
+        "setmetatable(string, {})",
+        "setmetatable(_G, {})",
+        "getmetatable('').__index = {}",
+        "rawset(getmetatable(''), '__index', {})",
+        "getmetatable('').__index.len = 1",
+        "x = 1",
+        "_G.x = 1",
+        "loadstring('x = 1')()",
+        "coroutine.wrap(function() x = 1 end)()",
+        "server.call = nil",
+    ] {
+        let failure = text(body);
+        assert!(
+            failure.contains("Attempt to modify a readonly table"),
+            "{body}: {failure}"
+        );
+    }
+}
+
+#[test]
+fn functions_that_reach_outside_do_not_exist() {
+    for name in [
+        "io", "require", "package", "module", "dofile", "loadfile", "print", "debug", "newproxy",
+        "getfenv", "setfenv", "arg",
+    ] {
+        let failure = text(&format!("return {name}"));
+        let wanted = format!("nonexistent global variable '{name}'");
+        assert!(failure.contains(&wanted), "{name}: {failure}");
+    }
+    assert_eq!(
+        run("return {os.execute, os.exit, os.getenv}"),
+        Reply::Array(vec![])
+    );
+    assert_eq!(run("return type(os.clock())"), Reply::bulk("number"));
+}
+
+#[test]
+fn bytecode_is_not_loaded() {
+    let body = "return {loadstring(string.dump(function() return 1 end))}";
+    let Reply::Array(parts) = run(body) else {
+        panic!()
+    };
+    assert!(parts.is_empty(), "nil comes first: {parts:?}");
+    let script = Script::parse(&b"\x1bLuaQ\0"[..]).unwrap();
+    let failure = Interpreter::new().compile(&script).unwrap_err();
+    assert!(
+        failure.text().contains("user_script:1: unexpected symbol"),
+        "{failure}"
+    );
+}
+
+#[test]
+fn no_script_sees_an_error_of_rust() {
+    for body in [
+        "return type(select(2, pcall(redis.call, 'NOSUCH')))",
+        "return type(select(2, pcall(string.rep)))",
+        "return type(select(2, pcall(string.rep, 'x', 1e9)))",
+        "return type(select(2, pcall(string.find, 'x', '[')))",
+        "return type(select(2, pcall(coroutine.wrap(function() string.rep() end))))",
+        "return type(select(2, coroutine.resume(coroutine.create(function() string.rep() end))))",
+        "local seen xpcall(string.rep, function(e) seen = type(e) end) return seen",
+        "return type(select(2, pcall(table.sort, {2, 1}, function() string.rep() end)))",
+        "return type(select(2, pcall(string.gsub, 'a', 'a', function() string.rep() end)))",
+        "return type(select(2, pcall(string.gsub, 'a', 'a', string.rep)))",
+    ] {
+        assert_eq!(run(body), Reply::bulk("string"), "{body}");
+    }
+}
+
+#[test]
+fn a_script_with_many_arguments_and_results_ends() {
+    for body in [
+        "local t = {} for i = 1, 7000 do t[i] = 'v' .. i end return #{unpack(t)}",
+        "local t = {} for i = 1, 7900 do t[i] = 'v' .. i end return redis.call('EXISTS', unpack(t))",
+        "local t = {} for i = 1, 7990 do t[i] = 'v' .. i end return redis.pcall('EXISTS', unpack(t))",
+        "local t = {} for i = 1, 7990 do t[i] = {} end return cmsgpack.pack(unpack(t))",
+        "local t = {} for i = 1, 7990 do t[i] = {} end return redis.log(1, unpack(t))",
+        "local t = {} for i = 1, 7990 do t[i] = {} end return bit.band(unpack(t))",
+        "local t = {} for i = 1, 7990 do t[i] = {} end return pcall(unpack(t))",
+        "local t = {} for i = 1, 7990 do t[i] = {} end return coroutine.wrap(function(...) return #{...} end)(unpack(t))",
+        "return #{cmsgpack.unpack(string.rep('\\1', 7000))}",
+        "return #{cmsgpack.unpack(string.rep('\\161a', 7500))}",
+        "return #{string.byte(string.rep('x', 7000), 1, -1)}",
+        "local t = {} for i = 1, 20000 do t[i] = 'v' .. i end table.sort(t) return #t",
+        "local t = {} for i = 1, 20000 do t[i] = {'v' .. i} end return #cjson.encode(t)",
+        "local t = {} for i = 1, 20000 do t[i] = {} end return #t",
+    ] {
+        // Some are errors, because Lua's stack is bounded. None may panic.
+        run(body);
+    }
+}
+
+#[test]
+fn a_name_of_valkey_leads_to_the_same_functions() {
+    assert_eq!(run("return server.call('ECHO', 'x')"), Reply::bulk("x"));
+    assert_eq!(run("return server.sha1hex == redis.sha1hex"), Reply::Int(1));
+}
+
+#[test]
+fn a_command_gets_the_version_of_resp_that_the_script_asked_for() {
+    struct Versions;
+    impl doyen_scripts::Commands for Versions {
+        fn call(&mut self, _: Vec<bytes::Bytes>, protocol: Protocol) -> Reply {
+            match protocol {
+                Protocol::Resp2 => Reply::Int(2),
+                Protocol::Resp3 => Reply::Set(vec![Reply::Double(1.5), Reply::Bool(true)]),
+            }
+        }
+    }
+    let body = "local a = redis.call('x') redis.setresp(3) return {a, redis.call('x')}";
+    let script = Script::parse(body).unwrap();
+    let reply = Interpreter::new()
+        .run(&script, &[], &[], &mut Versions, &Limits::default())
+        .unwrap();
+    let Reply::Array(parts) = reply else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(parts[0], Reply::Int(2));
+    let Reply::Set(members) = &parts[1] else {
+        panic!("{parts:?}")
+    };
+    assert_eq!(members.len(), 2);
+}
+
+#[test]
+fn a_script_that_does_not_compile_says_where() {
+    let script = Script::parse("local y\nx = = 2").unwrap();
+    let mut interpreter = Interpreter::new();
+    let failure = Failure::Compile(
+        "ERR Error compiling script (new function): user_script:2: unexpected symbol near '='"
+            .to_owned(),
+    );
+    assert_eq!(interpreter.compile(&script), Err(failure));
+    assert_eq!(
+        interpreter.compile(&Script::parse("return 1").unwrap()),
+        Ok(())
+    );
+}
+
+#[test]
+fn more_scripts_than_are_kept_still_run() {
+    let mut interpreter = Interpreter::new();
+    for number in 0..1_200 {
+        let body = format!("return {number}");
+        let reply = run_with(&mut interpreter, &body, &[], &Limits::default());
+        assert_eq!(reply, Reply::Int(number));
+    }
+    assert_eq!(
+        run_with(&mut interpreter, "return 0", &[], &Limits::default()),
+        Reply::Int(0)
+    );
+    let large = format!("return 7 --{}", "x".repeat(5 << 20));
+    assert_eq!(
+        run_with(&mut interpreter, &large, &[], &Limits::default()),
+        Reply::Int(7)
+    );
+    assert!(
+        interpreter.memory_bytes() < 32 << 20,
+        "{}",
+        interpreter.memory_bytes()
+    );
+}
