@@ -44,3 +44,6 @@ pub const LEVELS: (u16, u16) = (14, 15);
 /// From this level on, operations on several keys of a partition are executed together, and logged
 /// as one record.
 pub const TRANSACTIONS: u16 = 15;
+
+/// Connections of this version carry messages of publishers.
+pub const PUBLISHING: u16 = 15;

@@ -9,6 +9,7 @@ use super::memory::Memory;
 use super::outbox::Outbox;
 use super::partition::Slot;
 use super::peers::Peers;
+use super::publishing::Publishing;
 use super::rounds::Rounds;
 use super::tables::Tables;
 use super::timers::Timers;
@@ -37,6 +38,7 @@ pub(super) struct Context {
     pub(super) tables: Tables,
     pub(super) peers: Peers,
     pub(super) pulling: Pulling,
+    pub(super) publishing: Publishing,
     pub(super) callers: Callers,
     pub(super) copying: Copying,
     pub(super) memory: Memory,
@@ -59,6 +61,7 @@ impl Context {
             tables: Tables::default(),
             peers: Peers::new(limits.owed_bytes_max()),
             pulling: Pulling::default(),
+            publishing: Publishing::default(),
             callers: Callers::default(),
             copying: Copying::new(now),
             memory: Memory::new(now),

@@ -9,6 +9,7 @@ mod keyspaces;
 mod moves;
 mod narrow;
 mod order;
+mod publishing;
 mod reshaping;
 mod slices;
 mod threads;
