@@ -25,6 +25,7 @@ pub mod glob;
 pub(crate) mod guard;
 pub mod info;
 mod output;
+mod pubsub;
 pub(crate) mod ready;
 pub(crate) mod server;
 pub(crate) mod session;

@@ -69,8 +69,6 @@ pub(super) struct Publishing {
     until: Time,
     queue: VecDeque<Publication>,
     bytes: usize,
-    /// How many messages were ever in the queue.
-    queued: u64,
 }
 
 impl Publishing {
@@ -93,7 +91,6 @@ impl Publishing {
             return false;
         }
         self.bytes += bytes;
-        self.queued += 1;
         self.queue.push_back(publication);
         true
     }
@@ -199,19 +196,11 @@ impl Shard {
         Some(next)
     }
 
-    /// How many messages `poll_published` has returned or will return for now. A subscriber gets
-    /// none of these.
+    /// How many messages `poll_published` would return now, and about how many bytes they take.
     #[must_use]
-    pub fn published_before(&self) -> u64 {
-        self.cx.publishing.queued
-    }
-
-    /// The number of the message that `poll_published` returns next, counted from 0; `None` if
-    /// there is none.
-    #[must_use]
-    pub fn published_next(&self) -> Option<u64> {
+    pub fn published_waiting(&self) -> (usize, usize) {
         let publishing = &self.cx.publishing;
-        (!publishing.queue.is_empty()).then(|| publishing.queued - publishing.queue.len() as u64)
+        (publishing.queue.len(), publishing.bytes)
     }
 
     /// Whether so many messages wait for the subscribers of this thread that its publishers should

@@ -22,6 +22,7 @@ use tokio::net::TcpStream;
 
 mod databases;
 mod looks;
+mod pubsub;
 mod strangers;
 mod sweeps;
 mod threads;
