@@ -114,7 +114,7 @@ pub(in crate::resp) struct Hub {
     registry: Registry,
     /// Every connection with subscriptions.
     clients: BTreeMap<u64, Rc<Connection>>,
-    /// When there was none any more.
+    /// When one was last expected, or the last one left.
     empty_since: Time,
     /// Subscriptions of connections that are gone, or were reset.
     leaving: VecDeque<(u64, [BTreeSet<Bytes>; 3])>,
@@ -419,6 +419,7 @@ impl Context {
         if !self.shard().wants_published() {
             self.want_published(true);
         }
+        self.door.hub.empty_since = self.now();
         let heard = self.is_heard();
         if !heard {
             self.door.hub.unheard.push(connection.clone());
@@ -438,7 +439,8 @@ impl Context {
 
     /// Hands out messages. True if there are more.
     pub(in crate::resp) fn hand_out(&mut self) -> bool {
-        if !self.door.hub.is_busy() && self.shard().published_waiting().0 == 0 {
+        let hub = &self.door.hub;
+        if !hub.is_busy() && hub.crowd.is_empty() && self.shard().published_waiting().0 == 0 {
             return false;
         }
         let (mut work, now) = (WORK, self.now());
@@ -499,11 +501,12 @@ impl Context {
         }
         let wants = self.shard().wants_published();
         let hub = &self.door.hub;
-        let has_clients = !hub.clients.is_empty();
-        if has_clients && !wants {
+        let needed = !hub.clients.is_empty() || !hub.unheard.is_empty();
+        if needed && !wants {
             // This process became another member, whose peers know nothing yet.
             self.want_published(true);
-        } else if wants && !has_clients && hub.unheard.is_empty() {
+            self.door.hub.unheard_until = self.shard().heard_until();
+        } else if wants && !needed {
             let since = hub.empty_since;
             if now >= since + WANTED_FOR {
                 self.want_published(false);

@@ -140,6 +140,10 @@ impl Connection {
             return Took::Well;
         };
         let took = subscribing.queue(now, encoded(protocol));
+        if took == Took::TooMuch {
+            // It gets no more.
+            self.expelled.set(true);
+        }
         self.wake();
         took
     }
