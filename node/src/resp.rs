@@ -24,6 +24,7 @@ mod gather;
 pub(crate) mod guard;
 pub mod info;
 mod output;
+mod pubsub;
 pub(crate) mod ready;
 mod scripts;
 pub(crate) mod server;

@@ -48,3 +48,6 @@ pub const TRANSACTIONS: u16 = 15;
 /// From this level on, a new keyspace places the keys of all databases by their tags
 /// ([`Tags`](crate::Tags)). Tables of this level say the rule of each keyspace.
 pub const TAGS: u16 = 15;
+
+/// Connections of this version carry messages of publishers.
+pub const PUBLISHING: u16 = 15;

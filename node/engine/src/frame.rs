@@ -21,6 +21,7 @@ use super::op::{
 };
 use super::peers::Lanes;
 use super::procedure::{Procedure, ProcedureCall};
+use super::publishing::Publication;
 use super::store::{Effect, Key, digest_bytes};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::{
@@ -213,6 +214,12 @@ pub(super) enum Frame {
         ticket: u64,
         made: Result<MapEntry, String>,
     },
+    /// A message of a publisher, for the subscribers at the receiver.
+    Publish(Publication),
+    /// The sender wants such messages, or no longer.
+    Interest { round: u64, wanted: bool },
+    /// The receiver of `Interest` knows it.
+    Interested { round: u64 },
 }
 
 /// The beginning of every forwarded operation.
@@ -326,6 +333,10 @@ const CONTINUE: u8 = 26;
 const ARRIVED: u8 = 27;
 const NO_ROOM: u8 = 28;
 const LATER: u8 = 29;
+// From `level::PUBLISHING` on.
+const PUBLISH: u8 = 30;
+const INTEREST: u8 = 31;
+const INTERESTED: u8 = 32;
 
 /// Takes one frame off the front if all of it is there, and returns how many bytes it had.
 pub(super) fn take(
@@ -445,6 +456,15 @@ pub(super) fn reply(out: &mut Out, at: PartitionRef, (n, attempt): (u64, u32), o
         out.bytes.put_u64_le(n);
         out.bytes.put_u32_le(attempt);
         put_outcome(out, outcome);
+    });
+}
+
+/// Appends a message of a publisher. A large one is shared with all other frames of it.
+pub(super) fn publish(out: &mut Out, publication: &Publication) {
+    framed(out, PUBLISH, |out| {
+        out.bytes.put_u8(u8::from(publication.sharded));
+        put_bytes(out, &publication.channel);
+        put_large(out, &publication.message);
     });
 }
 
@@ -583,6 +603,7 @@ impl Frame {
                 out.bytes.put_u32_le(*parts);
                 out.put_shared(body, || body.clone());
             }),
+            Self::Publish(publication) => publish(out, publication),
             rare => rare::put(out, rare),
         }
     }
@@ -678,6 +699,11 @@ impl Frame {
                     body,
                 }
             }
+            PUBLISH => Self::Publish(Publication {
+                sharded: r.flag()?,
+                channel: r.bytes()?,
+                message: r.bytes()?,
+            }),
             _ => return Err(Malformed("unknown kind of frame")),
         };
         if r.0.has_remaining() {

@@ -10,6 +10,7 @@ use super::op::{
     Action, Condition, Expiry, Failure, Kind, Operation, Outcome, PartitionAction,
     PartitionOperation, RangeQuery, Step, Transaction, Watched, Work,
 };
+use super::publishing::Publication;
 use super::shard::Shard;
 use super::store::{Effect, Key, digest_bytes};
 use bytes::{Bytes, BytesMut};
@@ -297,7 +298,19 @@ fn every() -> Vec<Frame> {
             ticket: 1,
             made: Err("no".into()),
         },
+        Frame::Interest {
+            round: 1,
+            wanted: true,
+        },
+        Frame::Interested { round: 1 },
     ];
+    frames.extend([false, true].map(|sharded| {
+        Frame::Publish(Publication {
+            channel: bytes(b"news"),
+            message: bytes(b"hello"),
+            sharded,
+        })
+    }));
     frames.extend(outcomes.into_iter().map(|outcome| Frame::Reply {
         at: at(1),
         n: 1,

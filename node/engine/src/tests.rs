@@ -10,6 +10,7 @@ mod keyspaces;
 mod moves;
 mod narrow;
 mod order;
+mod publishing;
 mod reshaping;
 #[cfg(feature = "scripts")]
 mod scripts;

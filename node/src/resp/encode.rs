@@ -169,6 +169,14 @@ impl<'a> Encoder<'a> {
         self.line(b'*', itoa::Buffer::new().format(elements).as_bytes());
     }
 
+    /// The head of a message that answers no command; its elements follow. An array in RESP2.
+    pub fn push(&mut self, elements: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.array(elements),
+            Protocol::Resp3 => self.line(b'>', itoa::Buffer::new().format(elements).as_bytes()),
+        }
+    }
+
     /// The head of a map; keys and values follow in turn. A flat array in RESP2.
     pub fn map(&mut self, pairs: usize) {
         match self.protocol {

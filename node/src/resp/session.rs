@@ -11,6 +11,7 @@ pub(crate) mod client;
 pub(crate) mod pause;
 mod running;
 mod script;
+pub(super) mod subscribing;
 mod transaction;
 
 use super::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, Room, STALLED_MAX};
@@ -43,6 +44,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use subscribing::Subscribing;
 use transaction::Transacting;
 
 /// Most replies that one connection may wait for.
@@ -121,6 +123,10 @@ pub(crate) struct Session {
     pub(crate) authenticated: bool,
     /// What `MULTI` began and `WATCH` watches.
     transacting: Option<Box<Transacting>>,
+    /// What it subscribes to, and pushes that wait.
+    subscribing: Option<Box<Subscribing>>,
+    /// A part of a reply is in `out`, and the rest is to follow.
+    within_reply: bool,
     /// Since when the client has not been authenticated.
     pub(crate) stranger_since: Time,
     pub(crate) judging: Judging,
@@ -234,6 +240,8 @@ struct Slot {
     silent: bool,
     /// The command that it answers, by its place in the table.
     command: u16,
+    /// It follows all pushes below this number.
+    after: u64,
     /// Bytes of the command and of its answer.
     weight: usize,
     /// Bytes in `weight` that only this connection holds. They are charged to the budget.
@@ -335,6 +343,8 @@ impl Connection {
             protocol: Protocol::Resp2,
             authenticated,
             transacting: None,
+            subscribing: None,
+            within_reply: false,
             stranger_since: now,
             judging: Judging::AtOnce,
             name: Bytes::new(),
@@ -622,9 +632,9 @@ impl Connection {
         if context.is_paused() && session.waits_for_pause(self, context, args) {
             return false;
         }
-        // A command that is run again after a lookup was counted before, and it was decided then
-        // whether it gets a reply.
-        if session.looking == Looking::No {
+        // A command that is run again was counted before, and it was decided then whether it gets a
+        // reply.
+        if session.looking == Looking::No && !session.is_held() {
             context.door.counters.commands += 1;
             session.silent = session.take_mute();
         }
@@ -632,7 +642,10 @@ impl Connection {
             return true;
         }
         let began = context.times_plain().then(Instant::now);
-        if session.read_at_once(self, context, args) || session.write_at_once(self, context, args) {
+        if session.subscribing.is_none()
+            && (session.read_at_once(self, context, args)
+                || session.write_at_once(self, context, args))
+        {
             let took = began.map(|began| began.elapsed());
             context.door.counts.ran(session.command, took);
             if let Some(took) = took {
@@ -641,7 +654,7 @@ impl Connection {
             return true;
         }
         session.timed(self, context, args);
-        session.partway.is_none() && session.looking != Looking::Waits
+        session.partway.is_none() && session.looking != Looking::Waits && !session.is_held()
     }
 
     /// The newest table is here or cannot be had. The command that waited for it is run again.
@@ -668,6 +681,8 @@ impl Connection {
         let slots = {
             let mut session = self.session.borrow_mut();
             session.discharge();
+            session.leave_channels(context);
+            session.subscribing = None;
             std::mem::take(&mut session.slots)
         };
         for slot in slots {
@@ -828,7 +843,7 @@ impl Session {
         self.command = counts::UNKNOWN;
         let ran = self.run_command(connection, context, args);
         let took = context.door.stopwatch.end(number);
-        if ran && self.looking != Looking::Waits {
+        if ran && self.looking != Looking::Waits && !self.is_held() {
             context.door.counts.ran(self.command, Some(took));
         }
         self.note_if_slow(context, args, took);
@@ -873,6 +888,10 @@ impl Session {
             self.refuse(&why);
             return false;
         }
+        if let Some(why) = self.refuses_for_subscriber(spec) {
+            self.refuse(&why);
+            return false;
+        }
         match command::parse(spec, args, context.unix_ms()) {
             Ok(request) => self.run(connection, context, args, request),
             Err(error) => self.answer(|e| e.error(&error.0)),
@@ -905,9 +924,9 @@ impl Session {
         );
     }
 
-    /// Whether every command is answered.
+    /// Whether every command is answered, and none is expected to come only rarely.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.is_answered() && !self.paused
+        self.is_answered() && !self.paused && self.subscriptions().is_none()
     }
 
     /// How long a command that is taken now waits at most. Its deadline is not earlier than that of
@@ -980,6 +999,7 @@ impl Session {
         }
         self.closing
             || self.paused
+            || self.is_held_back()
             || matches!(self.judging, Judging::At(_))
             || self.charged >= FREE_ANSWER_BYTES && self.budget.is_short()
             || self.sweeping
@@ -1008,7 +1028,7 @@ impl Session {
 
     /// Whether everything is answered, apart from what is still in `out`.
     pub(crate) fn is_answered(&self) -> bool {
-        self.slots.is_empty()
+        self.slots.is_empty() && self.has_no_pushes()
     }
 
     /// No more commands are taken. The client is told the reason, if there is one.
@@ -1193,6 +1213,12 @@ impl Session {
         // Replies that the client does not want are encoded too, to count errors, and dropped.
         let (mut dropped, mut silenced) = (BytesMut::new(), false);
         while self.out.len() < OUTPUT_BYTES_SOFT {
+            let Some(after) = self.slots.front().map(|slot| slot.after) else {
+                break;
+            };
+            if !self.move_pushes_before(after) {
+                break;
+            }
             let Some(slot) = self.slots.front_mut() else {
                 break;
             };
@@ -1222,6 +1248,7 @@ impl Session {
                     if !whole && slot.silent {
                         continue;
                     }
+                    self.within_reply = !whole;
                     if !whole {
                         break;
                     }
@@ -1255,6 +1282,10 @@ impl Session {
             self.slots.pop_front();
             self.first += 1;
         }
+        if self.subscribing.is_some() {
+            self.move_pushes();
+            self.forget_subscribing();
+        }
         if self.slots.is_empty() && self.slots.capacity() > SLOTS_KEPT_MAX {
             self.slots = VecDeque::new();
         }
@@ -1265,6 +1296,7 @@ impl Session {
     /// answers.
     pub(crate) fn count_unwritten(&mut self, unsent: usize, now: usize) {
         self.unsent = unsent;
+        let now = self.charged_of(now);
         if now != self.unwritten {
             charge(&self.budget, &mut self.charged, &mut self.unwritten, |_| {
                 now
@@ -1301,7 +1333,7 @@ impl Session {
         if let Some(captured) = self.captured() {
             return encode(&mut Encoder::new(captured, protocol));
         }
-        let at_once = self.slots.is_empty() && !self.silent;
+        let at_once = self.slots.is_empty() && !self.silent && self.has_no_pushes();
         let mut apart = BytesMut::new();
         let out = if at_once {
             &mut self.out.bytes
@@ -1341,6 +1373,7 @@ impl Session {
         self.pending_bytes += weight;
         let (protocol, silent, command) = (self.protocol, self.silent, self.command);
         let mut slot = Slot {
+            after: self.pushes_before(),
             protocol,
             silent,
             command,
@@ -1445,6 +1478,7 @@ impl Session {
             Request::Connection(asked) => self.about_connection(connection, context, asked),
             Request::Cluster(asked) => self.about_cluster(context, asked),
             Request::Server(asked) => self.about_server(context, asked),
+            Request::PubSub(asked) => self.about_subscriptions(connection, context, args, asked),
             Request::Constant(answer) => self.answer_constant(answer),
         }
     }

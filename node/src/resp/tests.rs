@@ -23,6 +23,7 @@ use tokio::net::TcpStream;
 mod databases;
 mod hashes;
 mod looks;
+mod pubsub;
 mod scripts;
 mod strangers;
 mod sweeps;

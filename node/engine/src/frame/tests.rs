@@ -409,6 +409,15 @@ fn frame() -> impl Strategy<Value = Frame> {
             session,
             equal
         }),
+        (bytes(), bytes(), any::<bool>()).prop_map(|(channel, message, sharded)| {
+            Frame::Publish(Publication {
+                channel,
+                message,
+                sharded,
+            })
+        }),
+        (n(), any::<bool>()).prop_map(|(round, wanted)| Frame::Interest { round, wanted }),
+        n().prop_map(|round| Frame::Interested { round }),
     ]
 }
 
@@ -439,7 +448,7 @@ proptest! {
 
     #[test]
     fn random_bytes_are_refused_without_a_panic(
-        kind in 0u8..32,
+        kind in 0u8..40,
         body in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         let mut bytes = vec![kind];
