@@ -48,7 +48,7 @@ pub struct TableName {
 /// The members and the holders of every partition, at one version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Table {
-    /// The level that every member speaks ([`level`](crate::level)). It rises in a table once all
+    /// The level that every member speaks ([`level`]). It rises in a table once all
     /// members can speak more, and never falls.
     pub level: u16,
     /// The cluster.
