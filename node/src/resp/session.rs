@@ -387,7 +387,7 @@ impl Connection {
         })
     }
 
-    /// Takes an outcome for a slot. True if its sweep has further steps. `read`: if the outcome is
+    /// Takes an outcome for a slot. True if its sweep has further steps, or messages to publish. `read`: if the outcome is
     /// lost, the operation can be repeated. `judged` is the generation under which this thread may
     /// answer what it looked at before.
     pub(crate) fn deliver(
@@ -496,7 +496,7 @@ impl Connection {
                     |c| c + running.held() - held,
                 );
                 if running.waits() == 0 {
-                    session.ran(at);
+                    goes_on = session.ran(at);
                 }
             }
             State::Asking(_) | State::Done { .. } | State::Encoded(_) => return false,
@@ -528,6 +528,7 @@ impl Connection {
     ) -> bool {
         let mut session = self.session.borrow_mut();
         let session = &mut *session;
+        session.publish_executed(context);
         let patience = session.patience(context);
         let Some(at) = slot
             .checked_sub(session.first)

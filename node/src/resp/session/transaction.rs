@@ -11,7 +11,10 @@
 //!   WATCH ─────────────────────────────────────────────> Running ── the last outcome ─> Watching
 //! ```
 
+use super::subscribing::publication;
 use super::*;
+use crate::resp::command::PubSubCommand;
+use doyen_engine::Publication;
 use doyen_engine::command::Join;
 use doyen_engine::op::{Step, TRANSACTION_STEPS_MAX, Transaction, Watched};
 use doyen_placement::level::TRANSACTIONS;
@@ -74,6 +77,8 @@ enum Queued {
     Many(Join, usize),
     /// A command that touches no key, by its place in the table.
     Other(Request, u16),
+    /// A message, which leaves once the transaction is executed.
+    Publish(Publication),
     /// Its options are wrong.
     Wrong(ErrorText),
 }
@@ -105,6 +110,8 @@ pub(super) struct Running {
     /// The outcome of each step.
     outcomes: Vec<Outcome>,
     parts: Vec<Part>,
+    /// Messages that leave once all parts are executed.
+    messages: Vec<Publication>,
     /// How many parts have no outcome yet.
     waits: usize,
     /// Bytes that only this reply holds.
@@ -471,6 +478,12 @@ impl Session {
                 }
                 Queued::Many(many.join(), queue.steps.len() - before)
             }
+            Ok(Request::PubSub(PubSubCommand::Publish { sharded })) => {
+                match publication(args, sharded) {
+                    Ok(message) => Queued::Publish(message),
+                    Err(why) => Queued::Wrong(why),
+                }
+            }
             Ok(request) if is_queued(&request) => {
                 if let Request::Connection(ConnectionCommand::Select(index)) = request
                     && let Some(map) = databases::map(index).filter(|_| !cluster_port)
@@ -529,7 +542,8 @@ impl Session {
         };
         if parts.is_empty() {
             // No command touches a key.
-            let answers = self.run_others(connection, context, queue.commands);
+            let (answers, messages) = self.run_others(connection, context, queue.commands);
+            messages.into_iter().for_each(|m| context.publish(m));
             return self.answer(|e| {
                 e.array(answers.len());
                 for answer in &answers {
@@ -539,8 +553,9 @@ impl Session {
                 }
             });
         }
-        let answers = self.run_others(connection, context, queue.commands);
+        let (answers, messages) = self.run_others(connection, context, queue.commands);
         let mut running = Running {
+            messages,
             then: Then::Answer(answers),
             outcomes: vec![Outcome::Nil; queue.steps.len()],
             parts: Vec::with_capacity(parts.len()),
@@ -549,7 +564,8 @@ impl Session {
         };
         let (slot, patience) = (self.next(), self.patience(context));
         let mut steps: Vec<Option<Step>> = queue.steps.into_iter().map(Some).collect();
-        let (mut weight, mut expected) = (0, 0);
+        let mut weight = running.messages.iter().map(Publication::bytes).sum();
+        let mut expected = 0;
         let mut watched = Some(watching.keys);
         for places in parts {
             let transaction = Transaction {
@@ -573,16 +589,17 @@ impl Session {
         self.expect(State::Running(Box::new(running)), weight, expected);
     }
 
-    /// Executes the commands that touch no key, in order, and says how each command is answered.
+    /// Executes the commands that touch no key, in order, and says how each command is answered, and
+    /// which messages are to be published.
     fn run_others(
         &mut self,
         connection: &Rc<Connection>,
         context: &mut Context,
         commands: Vec<Queued>,
-    ) -> Vec<Answer> {
+    ) -> (Vec<Answer>, Vec<Publication>) {
         let exec = self.command;
         self.transacting.get_or_insert_default().captured = Some(BytesMut::new());
-        let mut answers = Vec::with_capacity(commands.len());
+        let (mut answers, mut messages) = (Vec::with_capacity(commands.len()), Vec::new());
         for queued in commands {
             answers.push(match queued {
                 Queued::One(shape) => Answer::One(shape),
@@ -590,6 +607,12 @@ impl Session {
                 Queued::Other(request, number) => {
                     self.command = number;
                     self.run(connection, context, Args::none(), request);
+                    Answer::Encoded(self.take_captured())
+                }
+                Queued::Publish(message) => {
+                    let count = self.subscribers_of(context, &message);
+                    messages.push(message);
+                    self.answer(|e| e.integer(count));
                     Answer::Encoded(self.take_captured())
                 }
                 Queued::Wrong(why) => {
@@ -600,7 +623,7 @@ impl Session {
         }
         self.command = exec;
         self.transacting = None;
-        answers
+        (answers, messages)
     }
 
     fn take_captured(&mut self) -> Bytes {
@@ -685,6 +708,7 @@ impl Session {
             .map(|key| (self.map, Bytes::copy_from_slice(key)))
             .collect();
         let mut running = Running {
+            messages: Vec::new(),
             then: Then::Watch(self.keyspace, keys.clone()),
             outcomes: vec![Outcome::Nil; keys.len()],
             parts: Vec::with_capacity(keys.len()),
@@ -709,17 +733,24 @@ impl Session {
         self.expect(State::Running(Box::new(running)), weight, 0);
     }
 
-    /// The last outcome of a transaction has come.
-    pub(super) fn ran(&mut self, at: usize) {
+    /// The last outcome of a transaction has come. True if there are messages to be published.
+    pub(super) fn ran(&mut self, at: usize) -> bool {
         let Some(State::Running(running)) = self.slots.get_mut(at).map(|slot| &mut slot.state)
         else {
-            return;
+            return false;
         };
+        let messages = std::mem::take(&mut running.messages);
+        let executed = running.parts.iter().all(|p| p.came == Came::Executed);
         if let Some(watching) = running.watched() {
             let kept = &mut self.transacting.get_or_insert_default().watching;
             kept.keyspace = watching.keyspace;
             kept.keys.extend(watching.keys);
         }
+        if executed && !messages.is_empty() {
+            self.publish_next(messages);
+            return true;
+        }
+        false
     }
 }
 
