@@ -390,7 +390,7 @@ impl Connection {
         })
     }
 
-    /// Takes an outcome for a slot. True if its sweep has further steps. `read`: if the outcome is
+    /// Takes an outcome for a slot. True if its sweep has further steps, or messages to publish. `read`: if the outcome is
     /// lost, the operation can be repeated. `judged` is the generation under which this thread may
     /// answer what it looked at before.
     pub(crate) fn deliver(
@@ -531,6 +531,7 @@ impl Connection {
     ) -> bool {
         let mut session = self.session.borrow_mut();
         let session = &mut *session;
+        session.publish_executed(context);
         let patience = session.patience(context);
         let Some(at) = slot
             .checked_sub(session.first)

@@ -4,6 +4,7 @@ use super::script;
 use super::transaction::{COMMAND_OVERHEAD, Watching};
 use super::*;
 use crate::resp::scripts;
+use doyen_engine::Publication;
 use doyen_engine::command::Join;
 use doyen_engine::op::{ScriptCall, Value, Watched, Work};
 
@@ -40,6 +41,8 @@ pub(super) struct Running {
     /// The outcome of each step.
     outcomes: Vec<Outcome>,
     parts: Vec<Part>,
+    /// Messages that leave once all parts are executed.
+    pub(super) messages: Vec<Publication>,
     /// How many parts have no outcome yet.
     waits: usize,
     /// Bytes that only this reply holds.
@@ -88,6 +91,7 @@ impl Running {
             then,
             outcomes: Vec::new(),
             parts: Vec::new(),
+            messages: Vec::new(),
             waits: 0,
             held: 0,
         }
@@ -355,10 +359,16 @@ impl Session {
         if running.has_found() {
             return true;
         }
+        let messages = std::mem::take(&mut running.messages);
+        let executed = running.parts.iter().all(|p| p.came == Came::Executed);
         if let Some(watching) = running.watched() {
             let kept = &mut self.transacting.get_or_insert_default().watching;
             kept.keyspace = watching.keyspace;
             kept.keys.extend(watching.keys);
+        }
+        if executed && !messages.is_empty() {
+            self.publish_next(messages);
+            return true;
         }
         false
     }

@@ -29,6 +29,8 @@ pub(in crate::resp) struct Subscribing {
     bytes: usize,
     /// How many pushes were ever queued.
     queued: u64,
+    /// Messages of a transaction that was executed, to be published next.
+    executed: Vec<Publication>,
     /// Since when more than `QUEUE_BYTES_SLOW` wait.
     slow_since: Option<Time>,
 }
@@ -350,8 +352,38 @@ impl Session {
 
     /// Frees the state of a client that does not need it any more.
     pub(super) fn forget_subscribing(&mut self) {
-        self.subscribing
-            .take_if(|s| !s.is_subscriber() && s.queue.is_empty() && matches!(s.hold, Hold::No));
+        self.subscribing.take_if(|s| {
+            !s.is_subscriber()
+                && s.queue.is_empty()
+                && s.executed.is_empty()
+                && matches!(s.hold, Hold::No)
+        });
+    }
+
+    /// A transaction was executed, and publishes these messages.
+    pub(super) fn publish_next(&mut self, messages: Vec<Publication>) {
+        self.subscribing.get_or_insert_default().executed = messages;
+    }
+
+    /// Publishes the messages of a transaction that was executed.
+    pub(super) fn publish_executed(&mut self, context: &mut Context) {
+        if let Some(subscribing) = &mut self.subscribing {
+            let messages = std::mem::take(&mut subscribing.executed);
+            messages.into_iter().for_each(|m| context.publish(m));
+            self.forget_subscribing();
+        }
+    }
+
+    /// How many subscribers the channel of a message has, without those of patterns: a transaction
+    /// is not interrupted to compare many of them.
+    pub(super) fn subscribers_of(&self, context: &Context, message: &Publication) -> i64 {
+        let kind = if message.sharded {
+            Kind::Shard
+        } else {
+            Kind::Channel
+        };
+        let names = self.names(context, context.door.common.board());
+        i64::try_from(names.subscribers(kind, &message.channel)).unwrap_or(i64::MAX)
     }
 
     /// The names with subscribers that this client is told of.
@@ -534,12 +566,8 @@ impl Session {
             _ => None,
         };
         if progress.is_none() {
-            if channel.len() > NAME_BYTES_MAX {
-                return self.answer(|e| {
-                    e.error(&format!(
-                        "ERR the channel's name is too long: at most {NAME_BYTES_MAX} bytes"
-                    ));
-                });
+            if let Err(why) = checked(channel) {
+                return self.answer(|e| e.error(&why.0));
             }
             // A message about a write comes after the write.
             if !self.slots.is_empty() {
@@ -557,12 +585,7 @@ impl Session {
             Ok(count) => count,
             Err(progress) => return self.hold(Hold::Slice(progress)),
         };
-        // Copies: a slice would keep the whole read buffer.
-        context.publish(Publication {
-            channel: Bytes::copy_from_slice(channel),
-            message: Bytes::copy_from_slice(message),
-            sharded,
-        });
+        context.publish(of(channel, message, sharded));
         self.answer(|e| e.integer(i64::try_from(count).unwrap_or(i64::MAX)));
     }
 
@@ -601,6 +624,30 @@ impl Session {
             e.array(found.len());
             found.iter().for_each(|name| e.bulk(name));
         });
+    }
+}
+
+fn checked(channel: &[u8]) -> Result<(), ErrorText> {
+    if channel.len() > NAME_BYTES_MAX {
+        return Err(
+            format!("ERR the channel's name is too long: at most {NAME_BYTES_MAX} bytes").into(),
+        );
+    }
+    Ok(())
+}
+
+/// The message of a `PUBLISH` or `SPUBLISH`.
+pub(super) fn publication(args: Args<'_>, sharded: bool) -> Result<Publication, ErrorText> {
+    checked(args.get(1))?;
+    Ok(of(args.get(1), args.get(2), sharded))
+}
+
+// Copies: a slice would keep the whole read buffer.
+fn of(channel: &[u8], message: &[u8], sharded: bool) -> Publication {
+    Publication {
+        channel: Bytes::copy_from_slice(channel),
+        message: Bytes::copy_from_slice(message),
+        sharded,
     }
 }
 

@@ -12,7 +12,10 @@
 //! ```
 
 use super::running::{Answer, Running, Then};
+use super::subscribing::publication;
 use super::*;
+use crate::resp::command::PubSubCommand;
+use doyen_engine::Publication;
 use doyen_engine::command::Join;
 use doyen_engine::op::{Step, TRANSACTION_STEPS_MAX, Transaction, Watched};
 use doyen_placement::level::TRANSACTIONS;
@@ -79,6 +82,8 @@ enum Queued {
     Many(Join, usize),
     /// A command that touches no key, by its place in the table.
     Other(Request, u16),
+    /// A message, which leaves once the transaction is executed.
+    Publish(Publication),
     /// Its options are wrong.
     Wrong(ErrorText),
 }
@@ -262,6 +267,12 @@ impl Session {
                 }
                 Queued::Many(many.join(), queue.steps.len() - before)
             }
+            Ok(Request::PubSub(PubSubCommand::Publish { sharded })) => {
+                match publication(args, sharded) {
+                    Ok(message) => Queued::Publish(message),
+                    Err(why) => Queued::Wrong(why),
+                }
+            }
             Ok(request) if is_queued(&request) => {
                 if let Request::Connection(ConnectionCommand::Select(index)) = request
                     && let Some(map) = databases::map(index).filter(|_| !cluster_port)
@@ -320,7 +331,8 @@ impl Session {
         };
         if parts.is_empty() {
             // No command touches a key.
-            let answers = self.run_others(connection, context, queue.commands);
+            let (answers, messages) = self.run_others(connection, context, queue.commands);
+            messages.into_iter().for_each(|m| context.publish(m));
             return self.answer(|e| {
                 e.array(answers.len());
                 for answer in &answers {
@@ -330,11 +342,13 @@ impl Session {
                 }
             });
         }
-        let answers = self.run_others(connection, context, queue.commands);
+        let (answers, messages) = self.run_others(connection, context, queue.commands);
         let mut running = Running::new(Then::Answer(answers));
+        running.messages = messages;
         let (slot, patience) = (self.next(), self.patience(context));
         let mut steps: Vec<Option<Step>> = queue.steps.into_iter().map(Some).collect();
-        let (mut weight, mut expected) = (0, 0);
+        let mut weight = running.messages.iter().map(Publication::bytes).sum();
+        let mut expected = 0;
         let mut watched = Some(watching.keys);
         for places in parts {
             let transaction = Transaction {
@@ -355,16 +369,17 @@ impl Session {
         self.expect(State::Running(Box::new(running)), weight, expected);
     }
 
-    /// Executes the commands that touch no key, in order, and says how each command is answered.
+    /// Executes the commands that touch no key, in order, and says how each command is answered, and
+    /// which messages are to be published.
     fn run_others(
         &mut self,
         connection: &Rc<Connection>,
         context: &mut Context,
         commands: Vec<Queued>,
-    ) -> Vec<Answer> {
+    ) -> (Vec<Answer>, Vec<Publication>) {
         let exec = self.command;
         self.transacting.get_or_insert_default().captured = Some(BytesMut::new());
-        let mut answers = Vec::with_capacity(commands.len());
+        let (mut answers, mut messages) = (Vec::with_capacity(commands.len()), Vec::new());
         for queued in commands {
             answers.push(match queued {
                 Queued::One(shape) => Answer::One(shape),
@@ -372,6 +387,12 @@ impl Session {
                 Queued::Other(request, number) => {
                     self.command = number;
                     self.run(connection, context, Args::none(), request);
+                    Answer::Encoded(self.take_captured())
+                }
+                Queued::Publish(message) => {
+                    let count = self.subscribers_of(context, &message);
+                    messages.push(message);
+                    self.answer(|e| e.integer(count));
                     Answer::Encoded(self.take_captured())
                 }
                 Queued::Wrong(why) => {
@@ -382,7 +403,7 @@ impl Session {
         }
         self.command = exec;
         self.transacting = None;
-        answers
+        (answers, messages)
     }
 
     fn take_captured(&mut self) -> Bytes {

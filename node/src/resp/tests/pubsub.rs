@@ -234,6 +234,46 @@ async fn a_message_does_not_overtake_the_write_before_it() {
     node.stop().await;
 }
 
+/// A transaction publishes once it is executed, and nothing if it is not.
+#[tokio::test]
+async fn a_transaction_publishes_when_it_is_executed() {
+    let node = Node::of_threads(2, None, 20, limits());
+    let mut writer = Talker::at(node.resp).await;
+    let mut subscriber = Talker::at(node.resp).await;
+    subscriber
+        .asks("SUBSCRIBE changed", "*3 $9 subscribe $7 changed :1")
+        .await;
+    // The keys are at both threads, so some transactions have several parts.
+    for n in 0..50 {
+        let lines = format!(
+            "MULTI\r\nSET key:{n} v\r\nPUBLISH changed {n:02}\r\nSET other:{n} v\r\nPING\r\nEXEC"
+        );
+        writer
+            .asks(
+                &lines,
+                "+OK +QUEUED +QUEUED +QUEUED +QUEUED *4 +OK :1 +OK +PONG",
+            )
+            .await;
+        subscriber
+            .reads(&message('*', "changed", &format!("{n:02}")))
+            .await;
+    }
+    let aborted = "WATCH key:1\r\nSET key:1 w\r\nMULTI\r\nPUBLISH changed no\r\nEXEC";
+    writer.asks(aborted, "+OK +OK +OK +QUEUED *-1").await;
+    let discarded = "MULTI\r\nPUBLISH changed no\r\nDISCARD";
+    writer.asks(discarded, "+OK +QUEUED +OK").await;
+    // Without keys, and with a key that did not change.
+    let bare = "MULTI\r\nPUBLISH changed a\r\nPUBLISH other b\r\nEXEC";
+    writer.asks(bare, "+OK +QUEUED +QUEUED *2 :1 :0").await;
+    let watched = "WATCH key:1\r\nMULTI\r\nPUBLISH changed b\r\nEXEC";
+    writer.asks(watched, "+OK +OK +QUEUED *1 :1").await;
+    for text in ["a", "b"] {
+        subscriber.reads(&message('*', "changed", text)).await;
+    }
+    subscriber.is_at_end("*2 $4 pong $3 end").await;
+    node.stop().await;
+}
+
 #[tokio::test]
 async fn a_client_that_is_reset_or_gone_or_has_no_subscription_left_gets_no_messages() {
     let node = Node::of_threads(2, None, 20, limits());
