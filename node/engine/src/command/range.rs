@@ -286,14 +286,12 @@ fn clamped(length: usize, (first, last): (i64, i64)) -> Option<(usize, usize)> {
     (range.0 <= range.1).then_some(range)
 }
 
+/// Which places a range names in a string of so many.
+type Places = fn(usize, (i64, i64)) -> Option<(usize, usize)>;
+
 /// The same for bits. `unit` says whether the range is in bytes (0) or in bits, and `of` which
 /// places it names.
-fn bits_within(
-    value: &[u8],
-    range: (i64, i64),
-    unit: i64,
-    of: fn(usize, (i64, i64)) -> Option<(usize, usize)>,
-) -> Option<(usize, usize)> {
+fn bits_within(value: &[u8], range: (i64, i64), unit: i64, of: Places) -> Option<(usize, usize)> {
     if unit == 0 {
         let (first, last) = of(value.len(), range)?;
         Some((first * 8, last * 8 + 7))
