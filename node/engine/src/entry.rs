@@ -28,9 +28,8 @@ const LONG_KEY: u8 = u8::MAX;
 /// Whether the key was used since eviction last looked: a bit of the version, which is a count and
 /// never so high.
 const MARK: u64 = 1 << 63;
-/// Whether the value is a collection, whose first byte says of which kind: another such bit. So a
-/// string takes nothing for its kind.
-const COLLECTION: u64 = 1 << 62;
+/// Whether the value is a hash: another such bit. So a string takes nothing for its kind.
+const HASH: u64 = 1 << 62;
 
 /// The largest entry that is recycled, and how many are kept: entries that a pass writes are given
 /// up after it.
@@ -70,7 +69,7 @@ impl Entry {
     pub(super) fn of_kind(kind: Kind, key: &[u8], value: &[u8]) -> Self {
         let stamp = match kind {
             Kind::String => 0,
-            Kind::Hash => COLLECTION,
+            Kind::Hash => HASH,
         };
         Self::of_stamp(key, value, 0, stamp)
     }
@@ -282,10 +281,10 @@ impl Entry {
     /// The sequence of the write that made it.
     #[inline]
     pub(super) fn version(&self) -> u64 {
-        self.stamp() & !COLLECTION
+        self.stamp() & !HASH
     }
 
-    /// Its version, and in one of its bits whether it is a collection: as copies are told.
+    /// Its version, and in one of its bits whether it is a hash: as copies are told.
     #[inline]
     pub(super) fn stamp(&self) -> u64 {
         self.0.header.header.version.load(Ordering::Relaxed) & !MARK
@@ -294,7 +293,7 @@ impl Entry {
     /// What its value is.
     #[inline]
     pub(super) fn kind(&self) -> Kind {
-        if self.stamp() & COLLECTION == 0 {
+        if self.stamp() & HASH == 0 {
             Kind::String
         } else {
             Kind::Hash
@@ -334,7 +333,7 @@ impl Entry {
     /// Gives it another deadline, as of another write. Only for an entry that is not shared: others
     /// would see the change.
     pub(super) fn date(&self, deadline: u64, version: u64) {
-        let kind = self.stamp() & COLLECTION;
+        let kind = self.stamp() & HASH;
         self.0
             .header
             .header

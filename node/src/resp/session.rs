@@ -390,9 +390,9 @@ impl Connection {
         })
     }
 
-    /// Takes an outcome for a slot. True if its sweep has further steps, or messages to publish. `read`: if the outcome is
-    /// lost, the operation can be repeated. `judged` is the generation under which this thread may
-    /// answer what it looked at before.
+    /// Takes an outcome for a slot. True if its sweep has further steps, or messages to publish.
+    /// `read`: if the outcome is lost, the operation can be repeated. `judged` is the generation
+    /// under which this thread may answer what it looked at before.
     pub(crate) fn deliver(
         &self,
         (now, judged): (Time, Option<u64>),
