@@ -20,6 +20,9 @@ pub(super) const BYTES_MAX: usize = 1 << 20;
 const PACKED_FIELDS: usize = 512;
 const PACKED_BYTES: usize = 64;
 
+/// What the lengths of a field and its value take at most.
+const LENGTHS: usize = 10;
+
 /// From so many fields on, those that change are found by their hashes.
 const FEW: usize = 8;
 
@@ -103,6 +106,11 @@ impl<'a> Hash<'a> {
     /// The same with these fields, of which a later one counts more than an earlier one, and how
     /// many of them are new.
     pub(crate) fn with(self, given: Hash<'_>) -> (Vec<u8>, usize) {
+        if given.has_at_most(1)
+            && let Some((field, value)) = { given }.next()
+        {
+            return self.with_one(field, value);
+        }
         let mut out = Vec::with_capacity(self.bytes() + given.bytes());
         let mut added = 0;
         if given.has_at_most(FEW) {
@@ -142,6 +150,30 @@ impl<'a> Hash<'a> {
             }
         }
         (out, added)
+    }
+
+    /// The same with this field. What stands before and behind its value is copied in one go.
+    fn with_one(self, field: &[u8], value: &[u8]) -> (Vec<u8>, usize) {
+        let all = self.0.0;
+        let mut out = Vec::with_capacity(all.len() + field.len() + value.len() + LENGTHS);
+        let (mut items, mut whole) = (self.0, 0);
+        while let Some(name) = items.next() {
+            let begin = all.len() - items.0.len();
+            if items.next().is_none() {
+                break;
+            }
+            whole = all.len() - items.0.len();
+            if name == field {
+                out.extend_from_slice(&all[..begin]);
+                put(&mut out, value);
+                out.extend_from_slice(&all[whole..]);
+                return (out, 0);
+            }
+        }
+        out.extend_from_slice(&all[..whole]);
+        put(&mut out, field);
+        put(&mut out, value);
+        (out, 1)
     }
 
     /// The same without these fields, and how many there were.
@@ -262,7 +294,11 @@ mod tests {
             prop::collection::vec(any::<u8>(), 0..4),
             prop::collection::vec(any::<u8>(), 126..130),
         ];
-        prop::collection::vec((field, value), 0..most)
+        // A single field is set in another way than several.
+        prop_oneof![
+            prop::collection::vec((field.clone(), value.clone()), 1),
+            prop::collection::vec((field, value), 0..most),
+        ]
     }
 
     fn bytes_of(pairs: &Pairs) -> Bytes {
