@@ -182,7 +182,7 @@ fn encoding(entry: &Entry) -> Encoding {
     }
 }
 
-const fn failed(failure: Failure) -> (Outcome, Change) {
+pub(super) const fn failed(failure: Failure) -> (Outcome, Change) {
     (Outcome::Failed(failure), Change::None)
 }
 

@@ -4,14 +4,14 @@
 //!   field value field value ...        each: its length, 7 bits a byte, and its bytes
 //! ```
 //!
-//! A hash is one value, so it is logged, copied, moved, expired and evicted as strings are. A change
-//! copies it whole, which is why it has a limit ([`BYTES_MAX`]). Lists of fields, and fields with
-//! the values to give them, travel in the same form.
+//! A hash is one value, so it is logged, copied, moved, expired and evicted as strings are. A
+//! change copies it whole, which is why it has a limit ([`BYTES_MAX`]). Lists of fields, and fields
+//! with the values to give them, travel in the same form.
 
 use super::entry::Entry;
 use super::op::{Encoding, Value};
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most bytes of a hash. It is copied whole by each change, which takes a millisecond at most.
 pub(super) const BYTES_MAX: usize = 1 << 20;
@@ -22,9 +22,6 @@ const PACKED_BYTES: usize = 64;
 
 /// What the lengths of a field and its value take at most.
 const LENGTHS: usize = 10;
-
-/// From so many fields on, those that change are found by their hashes.
-const FEW: usize = 8;
 
 /// Appends a run of bytes.
 pub(crate) fn put(out: &mut Vec<u8>, item: &[u8]) {
@@ -103,8 +100,8 @@ impl<'a> Hash<'a> {
         self.find_map(|(name, value)| (name == field).then_some(value))
     }
 
-    /// The same with these fields, of which a later one counts more than an earlier one, and how
-    /// many of them are new.
+    /// The same with these fields, and how many of them are new. If a field is given twice, the
+    /// later value counts.
     pub(crate) fn with(self, given: Hash<'_>) -> (Vec<u8>, usize) {
         if given.has_at_most(1)
             && let Some((field, value)) = { given }.next()
@@ -113,23 +110,8 @@ impl<'a> Hash<'a> {
         }
         let mut out = Vec::with_capacity(self.bytes() + given.bytes());
         let mut added = 0;
-        if given.has_at_most(FEW) {
-            let last = |field: &[u8]| given.filter(|(name, _)| *name == field).last();
-            for (field, value) in self {
-                put(&mut out, field);
-                put(&mut out, last(field).map_or(value, |(_, value)| value));
-            }
-            for (at, (field, _)) in given.enumerate() {
-                let first = given.take(at).all(|(name, _)| name != field);
-                if first && self.get(field).is_none() {
-                    added += 1;
-                    put(&mut out, field);
-                    put(&mut out, last(field).map_or(&[], |(_, value)| value));
-                }
-            }
-            return (out, added);
-        }
-        let mut values: HashMap<&[u8], (&[u8], bool)> = given
+        // Each value, and whether it was put.
+        let mut values: BTreeMap<&[u8], (&[u8], bool)> = given
             .map(|(field, value)| (field, (value, false)))
             .collect();
         for (field, value) in self {
@@ -153,7 +135,7 @@ impl<'a> Hash<'a> {
     }
 
     /// The same with this field. What stands before and behind its value is copied in one go.
-    fn with_one(self, field: &[u8], value: &[u8]) -> (Vec<u8>, usize) {
+    pub(crate) fn with_one(self, field: &[u8], value: &[u8]) -> (Vec<u8>, usize) {
         let all = self.0.0;
         let mut out = Vec::with_capacity(all.len() + field.len() + value.len() + LENGTHS);
         let (mut items, mut whole) = (self.0, 0);
@@ -178,21 +160,11 @@ impl<'a> Hash<'a> {
 
     /// The same without these fields, and how many there were.
     pub(crate) fn without(self, fields: Items<'_>) -> (Vec<u8>, usize) {
+        let fields: BTreeSet<&[u8]> = fields.collect();
         let mut out = Vec::with_capacity(self.bytes());
         let mut removed = 0;
-        let few = fields.take(FEW + 1).count() <= FEW;
-        let many: HashMap<&[u8], ()> = if few {
-            HashMap::new()
-        } else {
-            fields.map(|field| (field, ())).collect()
-        };
         for (field, value) in self {
-            let gone = if few {
-                fields.into_iter().any(|name| name == field)
-            } else {
-                many.contains_key(field)
-            };
-            if gone {
+            if fields.contains(field) {
                 removed += 1;
             } else {
                 put(&mut out, field);
@@ -284,7 +256,6 @@ impl Fields {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
 
     type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 

@@ -38,6 +38,18 @@ pub(crate) const READS: Footprint = Footprint {
     stores: 0,
 };
 
+/// What a procedure does that changes its key.
+pub(crate) const WRITES: Footprint = Footprint {
+    writes: true,
+    looks_up: false,
+    ..READS
+};
+
+/// A number of things, or a length.
+pub(crate) fn count(of: usize) -> Outcome {
+    Outcome::Int(i64::try_from(of).unwrap_or(i64::MAX))
+}
+
 impl Procedure {
     /// The procedure of this number.
     pub(super) fn of_number(number: u16) -> Option<&'static Self> {

@@ -3,12 +3,12 @@
 use super::{
     Call, Description, ErrorText, ONE_KEY, Parse, Parsed, Part, SYNTAX, Shape, is, wrong_arity,
 };
-use crate::action::{Change, Context, kept};
+use crate::action::{Change, Context, failed, kept};
 use crate::entry::Entry;
 use crate::glob;
 use crate::hash::{self, Hash, Items};
 use crate::op::{Action, Failure, Footprint, Given, Kind, Outcome, Value};
-use crate::procedure::{Inputs, Procedure, READS};
+use crate::procedure::{Inputs, Procedure, READS, WRITES, count};
 use crate::{Extended, integer};
 use bytes::Bytes;
 use std::hash::{BuildHasher, RandomState};
@@ -333,8 +333,7 @@ static ADD: Procedure = Procedure {
             return failed(Failure::Overflow);
         };
         let text = new.to_string();
-        let given = hash::packed([&field[..], text.as_bytes()].into_iter());
-        let (after, _) = hash.with(Hash::in_bytes(&given));
+        let (after, _) = hash.with_one(field, text.as_bytes());
         stored(entry, after, Outcome::Int(new), cx)
     },
 };
@@ -359,8 +358,7 @@ static ADD_FLOAT: Procedure = Procedure {
             return failed(Failure::Overflow);
         }
         let text = sum.text();
-        let given = hash::packed([&field[..], text.as_bytes()].into_iter());
-        let (after, _) = hash.with(Hash::in_bytes(&given));
+        let (after, _) = hash.with_one(field, text.as_bytes());
         let outcome = Outcome::Bulk(Value::from(text.as_bytes()));
         stored(entry, after, outcome, cx)
     },
@@ -488,20 +486,10 @@ const VALUES: Footprint = Footprint {
 fn writes(inputs: &Inputs) -> Footprint {
     let given = inputs.bytes.first().map_or(&[][..], |bytes| &bytes[..]);
     Footprint {
-        writes: true,
-        looks_up: false,
         given: Given::one(given),
         stores: given.len(),
-        ..READS
+        ..WRITES
     }
-}
-
-const fn failed(failure: Failure) -> (Outcome, Change) {
-    (Outcome::Failed(failure), Change::None)
-}
-
-fn count(of: usize) -> Outcome {
-    Outcome::Int(i64::try_from(of).unwrap_or(i64::MAX))
 }
 
 fn value(found: Option<&[u8]>) -> Outcome {

@@ -1,11 +1,11 @@
 //! Commands on parts of strings: runs of bytes, and bits.
 
 use super::{Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, Shape, is};
-use crate::action::{Change, Context, kept};
+use crate::action::{Change, Context, failed, kept};
 use crate::entry::Entry;
 use crate::integer;
 use crate::op::{Action, Failure, Footprint, Given, Kind, Outcome, Value};
-use crate::procedure::{Inputs, Procedure, READS};
+use crate::procedure::{Inputs, Procedure, READS, WRITES, count};
 use bytes::Bytes;
 
 pub(super) const ROWS: &[Description<Parse>] = &[
@@ -122,11 +122,11 @@ static SET_RANGE: Procedure = Procedure {
         let part = &inputs.bytes[0];
         let end = end_of(inputs);
         if part.is_empty() {
-            return (length(entry.map_or(0, |e| e.value().len())), Change::None);
+            return (count(entry.map_or(0, |e| e.value().len())), Change::None);
         }
         overwrite(entry, cx, end, |value| {
             value[end - part.len()..end].copy_from_slice(part);
-            length(value.len())
+            count(value.len())
         })
     },
 };
@@ -202,7 +202,7 @@ static BIT_POSITION: Procedure = Procedure {
     footprint: |_| READS,
     run: |inputs, entry, _| {
         let [wanted, first, last, unit, end_given] = inputs.numbers[..] else {
-            return (Outcome::Failed(Failure::NotAnInteger), Change::None);
+            return failed(Failure::NotAnInteger);
         };
         let Some(entry) = entry else {
             return (Outcome::Int(if wanted == 1 { -1 } else { 0 }), Change::None);
@@ -221,7 +221,7 @@ static BIT_POSITION: Procedure = Procedure {
             }
             let set = value[at / 8] & (0x80 >> (at % 8)) != 0;
             if set == (wanted == 1) {
-                return (length(at), Change::None);
+                return (count(at), Change::None);
             }
             at += 1;
         }
@@ -229,11 +229,7 @@ static BIT_POSITION: Procedure = Procedure {
         let behind = wanted == 0 && end_given == 0;
         let none = Outcome::Int(-1);
         (
-            if behind {
-                length(value.len() * 8)
-            } else {
-                none
-            },
+            if behind { count(value.len() * 8) } else { none },
             Change::None,
         )
     },
@@ -241,16 +237,7 @@ static BIT_POSITION: Procedure = Procedure {
 
 /// What a procedure does that makes a string at least so long.
 const fn writes(stores: usize) -> Footprint {
-    Footprint {
-        writes: true,
-        looks_up: false,
-        stores,
-        ..READS
-    }
-}
-
-fn length(of: usize) -> Outcome {
-    Outcome::Int(i64::try_from(of).unwrap_or(i64::MAX))
+    Footprint { stores, ..WRITES }
 }
 
 /// Where the bytes of a `SET_RANGE` end.
@@ -309,7 +296,7 @@ fn overwrite(
 ) -> (Outcome, Change) {
     let before = entry.map_or(&[][..], Entry::value);
     if least.max(before.len()) > cx.value_bytes_max {
-        return (Outcome::Failed(Failure::TooLarge), Change::None);
+        return failed(Failure::TooLarge);
     }
     let mut value = Vec::with_capacity(least.max(before.len()));
     value.extend_from_slice(before);
