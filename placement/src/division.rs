@@ -6,7 +6,8 @@
 //!  range   map, key                           ── ordered ranges ──> partition   Ranges
 //! ```
 //!
-//! In maps that are no databases, the number of the map is hashed with the key ([`Tags`](crate::Tags)).
+//! In maps that are no databases, the number of the map is hashed with the key
+//! ([`Tags`](crate::Tags)).
 //!
 //! A division is made whole, with its look-up compiled, and never changes: a split or a merge makes
 //! another one. So tables share a division as long as it is the same, and a look-up can never

@@ -658,8 +658,9 @@ impl Table {
     }
 
     /// Whether this may be the next table after `committed`, or any later one: level, ages and
-    /// epochs only rise, what is assigned stays assigned, and a keyspace keeps its tags. Every step of the planner satisfies
-    /// this, so a table that does not was made from another one than `committed`.
+    /// epochs only rise, what is assigned stays assigned, and a keyspace keeps its tags. Every step
+    /// of the planner satisfies this, so a table that does not was made from another one than
+    /// `committed`.
     #[must_use]
     pub fn may_follow(&self, committed: &Self) -> bool {
         let member = |m: &Arc<Member>| {

@@ -571,8 +571,8 @@ impl MemberCore {
                 ),
             );
         }
-        // The newest table may be about to remove this member. Elected by it, this member would learn
-        // that it is removed, and would end, with the operator's word.
+        // The newest table may be about to remove this member. Elected by it, this member would
+        // learn that it is removed, and would end, with the operator's word.
         let stays = |v: MemberId| self.accepted.voters.contains(&v) && left(v);
         if self.accepted.member(me).is_none() && self.voters().any(stays) {
             let names = self.voter_names(stays);

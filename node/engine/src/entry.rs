@@ -59,8 +59,8 @@ struct Head {
 }
 
 impl Entry {
-    /// An entry of a string. Key and value are copied. `deadline` is as `deadline` makes it; 0 is never. `version` is the
-    /// sequence of the write. The entry is marked as used.
+    /// An entry of a string. Key and value are copied. `deadline` is as `deadline` makes it; 0 is
+    /// never. `version` is the sequence of the write. The entry is marked as used.
     pub(super) fn new(key: &[u8], value: &[u8], deadline: u64, version: u64) -> Self {
         Self::of_stamp(key, value, deadline, version)
     }

@@ -243,10 +243,10 @@ impl Shard {
     }
 
     /// Reads a key, if this node can do so at once: it leads the partition, nothing waits there,
-    /// and the entry is a string that is committed. Otherwise returns `None`, and the read must be submitted. The
-    /// value may be answered only if `may_answer` agrees, with a clock, a lease and a generation
-    /// that were read *after* this. If it does not, keep the read (`keep`) under the number that
-    /// comes with it.
+    /// and the entry is a string that is committed. Otherwise returns `None`, and the read must be
+    /// submitted. The value may be answered only if `may_answer` agrees, with a clock, a lease and
+    /// a generation that were read *after* this. If it does not, keep the read (`keep`) under the
+    /// number that comes with it.
     pub fn read(
         &mut self,
         now: Time,

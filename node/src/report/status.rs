@@ -150,7 +150,8 @@ pub struct KeyspaceReport {
     #[serde(default)]
     pub ordered: bool,
     /// Where a `{tag}` alone decides the partition of a key: in every database (`databases`), or in
-    /// database 0 alone (`zero`), as in keyspaces that are older than level 15. Ranges have no tags.
+    /// database 0 alone (`zero`), as in keyspaces that are older than level 15. Ranges have no
+    /// tags.
     #[serde(default)]
     pub tags: String,
     /// Which members may hold and lead its partitions: `primary in zone=a`.

@@ -21,7 +21,8 @@ fn balance(seen: &Versioned<Value>) -> u64 {
     text.parse().expect("a number")
 }
 
-/// Moves one unit at a time from an account to another. Returns how often another writer was faster.
+/// Moves one unit at a time from an account to another. Returns how often another writer was
+/// faster.
 async fn transfer(database: Database, seed: u64) -> u64 {
     let mut conflicts = 0;
     for round in 0..TRANSFERS {

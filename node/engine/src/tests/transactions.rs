@@ -164,8 +164,9 @@ fn a_watched_key_of_a_lost_lineage_has_changed() {
     assert_eq!(outcome, many([Outcome::Ok]));
 }
 
-/// Regression: every process was killed, the cluster was founded anew and wrote as many times as the
-/// former one had. So a version that was seen in the former one was the version of another value.
+/// Regression: every process was killed, the cluster was founded anew and wrote as many times as
+/// the former one had. So a version that was seen in the former one was the version of another
+/// value.
 #[test]
 fn a_watched_key_of_a_former_cluster_has_changed() {
     let w = world(4);

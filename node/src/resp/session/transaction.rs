@@ -369,8 +369,8 @@ impl Session {
         self.expect(State::Running(Box::new(running)), weight, expected);
     }
 
-    /// Executes the commands that touch no key, in order, and says how each command is answered, and
-    /// which messages are to be published.
+    /// Executes the commands that touch no key, in order, and says how each command is answered,
+    /// and which messages are to be published.
     fn run_others(
         &mut self,
         connection: &Rc<Connection>,
