@@ -3,13 +3,14 @@
 use super::deadline;
 use super::entry::Entry;
 use super::extended::Extended;
-use super::hash;
+use super::hash::{self, Hash};
 use super::integer::integer;
 use super::op::{
     Action, Condition, Encoding, ExpireCondition, Expiry, Failure, Kind, Outcome, Value,
 };
-use super::store::cost;
+use super::store::{Effect, Found, Key};
 use bytes::Bytes;
+use doyen_placement::MapId;
 
 /// What an action may use besides its key.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +23,8 @@ pub(super) struct Context {
     pub(super) default_ttl_ms: Option<u64>,
     /// Largest value.
     pub(super) value_bytes_max: usize,
+    /// Largest hash that is one value.
+    pub(super) hash_bytes_max: usize,
     /// What the numbers of the partition's versions count from.
     pub(super) versions_from: u64,
 }
@@ -48,12 +51,14 @@ impl Context {
 pub(super) enum Change {
     /// The key does not change.
     None,
-    /// The key has this value and deadline.
-    Put {
-        kind: Kind,
-        value: Bytes,
-        deadline: u64,
-    },
+    /// The key has this string and deadline.
+    Put { value: Bytes, deadline: u64 },
+    /// The key has this small hash and deadline.
+    Hash { packed: Bytes, deadline: u64 },
+    /// The key has a table of these fields, and this deadline.
+    Table { packed: Bytes, deadline: u64 },
+    /// These fields of the key's table have these values, or are deleted.
+    Rows(Vec<(Bytes, Option<Vec<u8>>)>),
     /// The key is deleted.
     Delete,
     /// The key has this deadline.
@@ -63,16 +68,95 @@ pub(super) enum Change {
 impl Change {
     /// The key has this string and deadline.
     pub(super) const fn put(value: Bytes, deadline: u64) -> Self {
-        Self::Put {
-            kind: Kind::String,
-            value,
-            deadline,
+        Self::Put { value, deadline }
+    }
+
+    /// Bytes that it writes besides the key, and how many entries and rows. `None`: it only
+    /// deletes, or changes a deadline.
+    pub(super) fn written(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::None | Self::Delete | Self::Deadline(_) => None,
+            Self::Put { value, .. } | Self::Hash { packed: value, .. } => Some((value.len(), 1)),
+            Self::Table { packed, .. } => Some((packed.len(), 1 + Hash::in_bytes(packed).len())),
+            Self::Rows(rows) => {
+                let put = rows
+                    .iter()
+                    .filter_map(|(f, v)| Some(f.len() + v.as_ref()?.len()));
+                put.fold(None, |sum, bytes| {
+                    let (all, count) = sum.unwrap_or_default();
+                    Some((all + bytes, count + 1))
+                })
+            }
         }
+    }
+
+    /// As an effect on a key that has this entry, at a sequence. Deadlines are logged with their
+    /// entries while a copy may not have all of them. `None`: it changes nothing.
+    pub(super) fn into_effect(
+        self,
+        map: MapId,
+        key: &[u8],
+        (found, seq, teaches): (Option<&Entry>, u64, bool),
+    ) -> Option<Effect> {
+        let own = || Key::from(key);
+        let put = |entry, deadline| Effect::Put {
+            map,
+            entry,
+            deadline,
+        };
+        let row = |key: &Key, field: &[u8], value: &[u8]| Effect::Row {
+            map,
+            key: key.clone(),
+            row: Entry::of_row(field, value, 0),
+        };
+        Some(match self {
+            Self::None => return None,
+            Self::Put { value, deadline } => put(Entry::new(key, &value, 0, 0), deadline),
+            Self::Hash { packed, deadline } => put(Entry::of_hash(key, &packed), deadline),
+            Self::Table { packed, deadline } => {
+                let key = own();
+                let table = put(Entry::of_table(&key, seq), deadline);
+                let rows = Hash::in_bytes(&packed).map(|(f, v)| row(&key, f, v));
+                Effect::Many(std::iter::once(table).chain(rows).collect())
+            }
+            Self::Rows(rows) => {
+                let key = own();
+                let effect = |(field, value): (Bytes, Option<Vec<u8>>)| match value {
+                    Some(value) => row(&key, &field, &value),
+                    None => Effect::RowDelete {
+                        map,
+                        key: key.clone(),
+                        field: Key::from(&*field),
+                    },
+                };
+                let mut effects: Vec<Effect> = rows.into_iter().map(effect).collect();
+                match effects.len() {
+                    1 => effects.pop()?,
+                    _ => Effect::Many(effects.into()),
+                }
+            }
+            Self::Delete => Effect::Delete { map, key: own() },
+            Self::Deadline(deadline) => match found.filter(|_| teaches) {
+                // A copy, because the store changes its date and undo needs the former one.
+                Some(entry) => put(entry.copy(), deadline),
+                None => Effect::Deadline {
+                    map,
+                    key: own(),
+                    deadline,
+                },
+            },
+        })
     }
 }
 
-/// Applies `action` to `entry` (`None`: absent or overdue).
-pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Outcome, Change) {
+/// Applies `action` to what its key holds: nothing, if that is overdue.
+pub(super) fn apply<'a>(
+    action: &Action,
+    found: impl Into<Found<'a>>,
+    cx: &Context,
+) -> (Outcome, Change) {
+    let found = found.into();
+    let entry = found.entry;
     if let Some(entry) = entry
         && action.kind().is_some_and(|kind| kind != entry.kind())
     {
@@ -144,10 +228,10 @@ pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Ou
             Change::None,
         ),
         Action::Footprint => (
-            entry.map_or(Outcome::Nil, |e| Outcome::Int(bytes(cost(e)))),
+            entry.map_or(Outcome::Nil, |_| Outcome::Int(bytes(found.cost()))),
             Change::None,
         ),
-        Action::Call(call) => call.run(entry, cx),
+        Action::Call(call) => call.run(found, cx),
         Action::Version => (
             version(entry, cx).map_or(Outcome::Nil, Outcome::Int),
             Change::None,
@@ -171,7 +255,9 @@ const EMBEDDED_BYTES_MAX: usize = 44;
 /// How Redis would store this value if it had just been written whole.
 fn encoding(entry: &Entry) -> Encoding {
     let value = entry.value();
-    if entry.kind() == Kind::Hash {
+    if entry.is_table() {
+        Encoding::Table
+    } else if entry.kind() == Kind::Hash {
         hash::encoding(value)
     } else if value.len() > EMBEDDED_BYTES_MAX {
         Encoding::Raw
@@ -398,6 +484,7 @@ mod tests {
         unix_ms: 50_000,
         default_ttl_ms: None,
         value_bytes_max: 64,
+        hash_bytes_max: 64,
         versions_from: 1 << 44,
     };
 
@@ -647,7 +734,7 @@ mod tests {
     #[test]
     fn looking_at_a_key_changes_nothing() {
         let e = Entry::new(b"key", b"value", 7, 1);
-        let bytes = Outcome::Int(i64::try_from(cost(&e)).unwrap());
+        let bytes = Outcome::Int(i64::try_from(crate::store::cost(&e)).unwrap());
         for (action, there, absent, uses) in [
             (Action::Touch, Outcome::Int(1), Outcome::Int(0), true),
             (Action::Peek, text("value"), Outcome::Nil, false),

@@ -4,19 +4,18 @@
 //! waits for memory at each of them, twice if the value is stored apart. The beginnings of a group
 //! arrive together.
 
-use super::entry::Entry;
 use super::index::WARM_GROUP;
-use doyen_placement::MapId;
+use super::store::Piece;
 
 /// The same entries, in the same order.
 #[derive(Debug)]
 pub(super) struct Ahead<'a, I> {
     entries: I,
-    group: [Option<(MapId, &'a Entry)>; WARM_GROUP],
+    group: [Option<Piece<'a>>; WARM_GROUP],
     next: usize,
 }
 
-impl<'a, I: Iterator<Item = (MapId, &'a Entry)>> Ahead<'a, I> {
+impl<'a, I: Iterator<Item = Piece<'a>>> Ahead<'a, I> {
     pub(super) fn of(entries: I) -> Self {
         Self {
             entries,
@@ -26,15 +25,15 @@ impl<'a, I: Iterator<Item = (MapId, &'a Entry)>> Ahead<'a, I> {
     }
 }
 
-impl<'a, I: Iterator<Item = (MapId, &'a Entry)>> Iterator for Ahead<'a, I> {
-    type Item = (MapId, &'a Entry);
+impl<'a, I: Iterator<Item = Piece<'a>>> Iterator for Ahead<'a, I> {
+    type Item = Piece<'a>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.next == WARM_GROUP {
             self.next = 0;
             self.group.fill_with(|| self.entries.next());
-            let touched = self.group.iter().flatten().fold(0, |sum, (_, entry)| {
-                sum ^ entry.touch() ^ entry.touch_value()
+            let touched = self.group.iter().flatten().fold(0, |sum, piece| {
+                sum ^ piece.entry.touch() ^ piece.entry.touch_value()
             });
             std::hint::black_box(touched);
         }
@@ -48,6 +47,8 @@ impl<'a, I: Iterator<Item = (MapId, &'a Entry)>> Iterator for Ahead<'a, I> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::Entry;
+    use doyen_placement::MapId;
 
     #[test]
     fn every_entry_comes_exactly_once() {
@@ -62,10 +63,14 @@ mod tests {
             let all: Vec<Entry> = (0..count)
                 .map(|n| Entry::new(&n.to_le_bytes(), &vec![7; n * 50], 0, 1))
                 .collect();
-            let mut ahead = Ahead::of(all.iter().map(|entry| (MapId(3), entry)));
+            let mut ahead = Ahead::of(all.iter().map(|entry| Piece {
+                map: MapId(3),
+                of: None,
+                entry,
+            }));
             let seen: Vec<_> = ahead
                 .by_ref()
-                .map(|(map, entry)| (map, entry.key().to_vec()))
+                .map(|piece| (piece.map, piece.entry.key().to_vec()))
                 .collect();
             assert_eq!(
                 seen,

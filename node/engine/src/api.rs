@@ -85,6 +85,8 @@ const FRAMES_BYTES_ENOUGH: usize = 96 << 20;
 pub struct Limits {
     /// The largest value: 16 MiB.
     pub value_bytes_max: usize,
+    /// The largest hash that is one value: 2 KiB. A larger one has a row for each field.
+    pub hash_bytes_max: usize,
     /// The largest key: 64 KiB.
     pub key_bytes_max: usize,
     /// The most memory for entries, tails and snapshots together.

@@ -514,7 +514,7 @@ impl Shard {
                 .slots
                 .get_mut(at)
                 .and_then(|slot| slot.held.as_deref_mut());
-            let place = run.place;
+            let place = run.place.clone();
             let (more, worked) = match (&mut run.stage, held) {
                 (Stage::Census(census), Some(held)) => (
                     held.store.survey(&mut run.place, census),

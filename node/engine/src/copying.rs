@@ -809,9 +809,9 @@ impl Leading<'_> {
             most.min(self.store.bytes()),
             |out| {
                 let begin = out.mark();
-                for (map, entry) in following {
-                    frame::put_entry(out, map, entry);
-                    last = Some((map, entry));
+                for piece in following {
+                    frame::put_piece(out, piece, last);
+                    last = Some(piece);
                     taken += 1;
                     bytes = out.len_from(begin);
                     if bytes >= most {
@@ -820,7 +820,7 @@ impl Leading<'_> {
                 }
             },
         );
-        teaching.cursor = last.map(|(map, entry)| (map, entry.key().into()));
+        teaching.cursor = last.map(|piece| piece.position(self.store));
         teaching.total.keys += taken as u64;
         teaching.total.bytes += bytes as u64;
         cx.copying.pace.sent(bytes);

@@ -30,6 +30,10 @@ const LONG_KEY: u8 = u8::MAX;
 const MARK: u64 = 1 << 63;
 /// Whether the value is a hash: another such bit. So a string takes nothing for its kind.
 const HASH: u64 = 1 << 62;
+/// Whether that hash is a table: its fields are rows of their own (see `store/rows.rs`).
+const TABLE: u64 = 1 << 61;
+/// All that a version says of a value's kind.
+const KINDS: u64 = HASH | TABLE;
 
 /// The largest entry that is recycled, and how many are kept: entries that a pass writes are given
 /// up after it.
@@ -65,13 +69,19 @@ impl Entry {
         Self::of_stamp(key, value, deadline, version)
     }
 
-    /// The same with a value of any kind. Its deadline and version are set when it is applied.
-    pub(super) fn of_kind(kind: Kind, key: &[u8], value: &[u8]) -> Self {
-        let stamp = match kind {
-            Kind::String => 0,
-            Kind::Hash => HASH,
-        };
-        Self::of_stamp(key, value, 0, stamp)
+    /// An entry of a small hash. Its deadline and version are set when it is applied.
+    pub(super) fn of_hash(key: &[u8], packed: &[u8]) -> Self {
+        Self::of_stamp(key, packed, 0, HASH)
+    }
+
+    /// The entry of a hash that is a table. `born` is the sequence that made it one.
+    pub(super) fn of_table(key: &[u8], born: u64) -> Self {
+        Self::of_stamp(key, &born.to_le_bytes(), 0, KINDS)
+    }
+
+    /// The row of a field. Its version is set when it is applied.
+    pub(super) fn of_row(field: &[u8], value: &[u8], deadline: u64) -> Self {
+        Self::of_stamp(field, value, deadline, 0)
     }
 
     /// The same with the version and the kind of another entry (see `stamp`).
@@ -281,10 +291,10 @@ impl Entry {
     /// The sequence of the write that made it.
     #[inline]
     pub(super) fn version(&self) -> u64 {
-        self.stamp() & !HASH
+        self.stamp() & !KINDS
     }
 
-    /// Its version, and in one of its bits whether it is a hash: as copies are told.
+    /// Its version, and in some of its bits what its value is: as copies are told.
     #[inline]
     pub(super) fn stamp(&self) -> u64 {
         self.0.header.header.version.load(Ordering::Relaxed) & !MARK
@@ -298,6 +308,19 @@ impl Entry {
         } else {
             Kind::Hash
         }
+    }
+
+    /// Whether it is a hash whose fields are rows of their own.
+    #[inline]
+    pub(super) fn is_table(&self) -> bool {
+        self.stamp() & KINDS == KINDS
+    }
+
+    /// The sequence that made it a table. 0: a learner knows some of its rows, but not the table
+    /// itself.
+    pub(super) fn born(&self) -> u64 {
+        let bytes = self.value().first_chunk().copied();
+        bytes.map_or(0, u64::from_le_bytes)
     }
 
     /// Marks the key as used. Stored only if that changes something: otherwise the cache line would
@@ -333,7 +356,7 @@ impl Entry {
     /// Gives it another deadline, as of another write. Only for an entry that is not shared: others
     /// would see the change.
     pub(super) fn date(&self, deadline: u64, version: u64) {
-        let kind = self.stamp() & HASH;
+        let kind = self.stamp() & KINDS;
         self.0
             .header
             .header

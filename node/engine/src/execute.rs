@@ -1,7 +1,7 @@
 //! Executes operations at the primary: answers reads at once, logs writes, and waits until they are
 //! committed.
 
-use super::action::{self, Change};
+use super::action;
 use super::api::{Request, Token};
 use super::context::Context;
 use super::dedup::{Known, OpId};
@@ -317,8 +317,8 @@ impl Context {
                 let clock = held.clock.advance(self.now);
                 let order = held.store.order(&op.key);
                 self.draw(held, op.map, order, &op.key);
-                let mut found = held.store.entry(op.map, order, &op.key);
-                if let Some(entry) = found
+                let mut found = held.store.found(op.map, order, &op.key);
+                if let Some(entry) = found.entry
                     && entry.overdue(clock)
                 {
                     // The next primary's clock may be a little behind: a key that was seen to be
@@ -329,19 +329,19 @@ impl Context {
                     }
                     let key = entry.key().into();
                     self.expire(held, op.map, key);
-                    found = held.store.entry(op.map, order, &op.key);
+                    found = held.store.found(op.map, order, &op.key);
                 }
                 let footprint = op.action.footprint();
-                if let (Source::Peer { member, .. }, Some(entry)) = (call.source, found)
+                if let (Source::Peer { member, .. }, Some(_)) = (call.source, found.entry)
                     && footprint.answers_value
-                    && !self.peers.may_owe(member, entry.value().len())
+                    && !self.peers.may_owe(member, found.bytes())
                 {
                     // The call was not executed, so it may be sent again.
                     return Step::Refused(Failure::Overloaded);
                 }
                 if eviction == Eviction::Lru
                     && footprint.uses
-                    && let Some(entry) = found
+                    && let Some(entry) = found.entry
                 {
                     entry.mark();
                 }
@@ -350,73 +350,46 @@ impl Context {
                     unix_ms: self.unix_ms(),
                     default_ttl_ms,
                     value_bytes_max: self.limits.value_bytes_max,
+                    hash_bytes_max: self.limits.hash_bytes_max,
                     versions_from: held.versions_from,
                 };
                 let (outcome, change) = action::apply(&op.action, found, &cx);
-                if let Change::Put { value, .. } = &change {
-                    if let Some(peer) = self.crowded_copy(held, op.key.len() + value.len()) {
+                let written = change.written();
+                if let Some((bytes, _)) = written {
+                    if let Some(peer) = self.crowded_copy(held, op.key.len() + bytes) {
                         self.wait_for_room(slot, peer);
                         return Step::Park;
                     }
-                    self.worked += value.len();
+                    self.worked += bytes;
                 }
                 if footprint.looks_up {
-                    self.stats.count_lookup(found.is_some());
+                    self.stats.count_lookup(found.entry.is_some());
                 }
-                let key = || Key::from(&*op.key);
-                let effect = match change {
-                    Change::None => {
-                        // A read must not answer what may still be undone, nor that a key is gone
-                        // if its deletion may be undone.
-                        let seq = read_at(found, &held.log);
-                        return Step::Done(outcome, seq, false);
-                    }
-                    Change::Put {
-                        kind,
-                        value,
-                        deadline,
-                    } => {
-                        let bytes = op.key.len() + value.len();
-                        let grows = found.is_none_or(|e| e.len() < bytes);
-                        let room = self.room(held, bytes);
-                        if room < Room::Plenty && (grows || room == Room::None) {
-                            match self.make_room(held, eviction, (op.map, &op.key), bytes, room) {
-                                Made::Room => {}
-                                Made::Soon => return self.wait_or_refuse(call),
-                                Made::No(failure) => return Step::Refused(failure),
-                            }
-                        }
-                        Effect::Put {
-                            map: op.map,
-                            entry: Entry::of_kind(kind, &op.key, &value),
-                            deadline,
+                if let Some((bytes, count)) = written {
+                    // A table grows, whatever it had before.
+                    let had = found.entry.filter(|entry| !entry.is_table());
+                    let bytes = op.key.len() + bytes + (count - 1) * ENTRY_OVERHEAD;
+                    let grows = had.is_none_or(|e| e.len() < bytes);
+                    let room = self.room(held, bytes);
+                    if room < Room::Plenty && (grows || room == Room::None) {
+                        match self.make_room(held, eviction, (op.map, &op.key), bytes, room) {
+                            Made::Room => {}
+                            Made::Soon => return self.wait_or_refuse(call),
+                            Made::No(failure) => return Step::Refused(failure),
                         }
                     }
-                    Change::Delete => Effect::Delete {
-                        map: op.map,
-                        key: key(),
-                    },
-                    Change::Deadline(deadline) => match found {
-                        // A learner may not have the entry yet.
-                        Some(e)
-                            if held
-                                .lead()
-                                .is_some_and(super::replication::Primary::teaches) =>
-                        {
-                            // A copy, because the store changes its date and undo needs the former
-                            // one.
-                            Effect::Put {
-                                map: op.map,
-                                entry: e.copy(),
-                                deadline,
-                            }
-                        }
-                        _ => Effect::Deadline {
-                            map: op.map,
-                            key: key(),
-                            deadline,
-                        },
-                    },
+                }
+                let teaches = held
+                    .lead()
+                    .is_some_and(super::replication::Primary::teaches);
+                let at = held.log.last() + 1;
+                let entry = held.store.entry(op.map, order, &op.key);
+                let effect = change.into_effect(op.map, &op.key, (entry, at, teaches));
+                let Some(effect) = effect else {
+                    // A read must not answer what may still be undone, nor that a key is gone if
+                    // its deletion may be undone.
+                    let seq = read_at(entry, &held.log);
+                    return Step::Done(outcome, seq, false);
                 };
                 let seq = self.log(held, order, effect, Some(id), outcome.clone());
                 Step::Done(outcome, seq, true)
@@ -488,6 +461,7 @@ impl Context {
             unix_ms: self.unix_ms(),
             default_ttl_ms,
             value_bytes_max: self.limits.value_bytes_max,
+            hash_bytes_max: self.limits.hash_bytes_max,
             versions_from: held.versions_from,
         };
         // For so many bytes room was made. Since other keys were evicted for it, the transaction is

@@ -22,7 +22,7 @@ use super::op::{
 use super::peers::Lanes;
 use super::procedure::{Procedure, ProcedureCall};
 use super::publishing::Publication;
-use super::store::{Effect, Key, digest_bytes};
+use super::store::{Effect, Key, Piece, digest_bytes};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::{
     ClusterId, Epoch, KeyspaceId, Lineage, MapEntry, MapId, MemberId, PartitionId, PartitionRef,
@@ -491,23 +491,53 @@ pub(super) fn chunk(
     });
 }
 
-/// Writes a snapshot entry into the body of a chunk.
-pub(super) fn put_entry(body: &mut Out, map: MapId, entry: &Entry) {
+/// In a chunk: this is a row of the key before. It is a bit of the version, which is a count.
+const A_ROW: u64 = 1 << 60;
+/// In a chunk: rows of this key follow, which is not in the chunk itself.
+const ROWS_OF: u64 = 1 << 59;
+
+/// Writes an entry or a row of a snapshot into the body of a chunk. `before` is what was written
+/// before it.
+pub(super) fn put_piece(body: &mut Out, piece: Piece<'_>, before: Option<Piece<'_>>) {
+    let Piece { map, of, entry } = piece;
+    let known = before.is_some_and(|before| {
+        of.is_none_or(|key| before.map == map && before.of.unwrap_or(before.entry.key()) == key)
+    });
+    if let Some(key) = of.filter(|_| !known) {
+        body.bytes.put_u32_le(map.0);
+        put_bytes(body, key);
+        put_bytes(body, &[]);
+        body.bytes.put_u64_le(0);
+        body.bytes.put_u64_le(ROWS_OF);
+    }
     body.bytes.put_u32_le(map.0);
     put_bytes(body, entry.key());
     put_stored(body, entry);
     body.bytes.put_u64_le(entry.deadline());
-    body.bytes.put_u64_le(entry.stamp());
+    let row = if of.is_some() { A_ROW } else { 0 };
+    body.bytes.put_u64_le(entry.stamp() | row);
 }
 
-/// Reads the entries of a chunk.
-pub(super) fn entries(body: Bytes) -> Result<Vec<(MapId, Entry)>, Malformed> {
+/// Reads the entries of a chunk, and the rows, each with its key.
+pub(super) fn entries(body: Bytes) -> Result<Vec<(MapId, Option<Key>, Entry)>, Malformed> {
     let mut r = Reader(body);
-    let mut found = Vec::new();
+    let (mut found, mut of) = (Vec::new(), None);
     while r.0.has_remaining() {
         let (map, key, value) = (MapId(r.u32()?), r.bytes()?, r.bytes()?);
         let (deadline, stamp) = (r.u64()?, r.u64()?);
-        found.push((map, Entry::of_stamp(&key, &value, deadline, stamp)));
+        if stamp & ROWS_OF != 0 {
+            of = Some(Key::from(&*key));
+            continue;
+        }
+        let entry = Entry::of_stamp(&key, &value, deadline, stamp & !A_ROW);
+        if stamp & A_ROW == 0 {
+            of = entry.is_table().then(|| Key::from(&*key));
+            found.push((map, None, entry));
+        } else if of.is_none() || entry.is_table() {
+            return Err(Malformed("a row of no table"));
+        } else {
+            found.push((map, of.clone(), entry));
+        }
     }
     Ok(found)
 }

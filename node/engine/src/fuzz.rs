@@ -12,7 +12,7 @@ use super::op::{
 };
 use super::publishing::Publication;
 use super::shard::Shard;
-use super::store::{Effect, Key, digest_bytes};
+use super::store::{Effect, Key, Piece, digest_bytes};
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
@@ -115,8 +115,28 @@ fn every() -> Vec<Frame> {
         many,
         Effect::Put {
             map: MAP,
-            entry: Entry::of_kind(Kind::Hash, b"h", b"\x01f\x011"),
+            entry: Entry::of_hash(b"h", b"\x01f\x011"),
             deadline: 0,
+        },
+        Effect::Many(
+            [
+                Effect::Put {
+                    map: MAP,
+                    entry: Entry::of_table(b"t", 7),
+                    deadline: 60,
+                },
+                Effect::Row {
+                    map: MAP,
+                    key: Key::from(&b"t"[..]),
+                    row: Entry::of_row(b"field", b"value", 0),
+                },
+            ]
+            .into(),
+        ),
+        Effect::RowDelete {
+            map: MAP,
+            key: Key::from(&b"t"[..]),
+            field: Key::from(&b"field"[..]),
         },
     ];
     let outcomes = [
@@ -131,6 +151,8 @@ fn every() -> Vec<Frame> {
         },
         Outcome::Many(vec![Outcome::Ok, Outcome::Failed(Failure::NotAnInteger)]),
         Outcome::Failed(Failure::WrongType),
+        Outcome::Int(1),
+        Outcome::Int(1),
     ];
     let logged = |(effect, outcome)| Logged {
         epoch: Epoch(1),
@@ -143,11 +165,16 @@ fn every() -> Vec<Frame> {
         .zip(outcomes.clone())
         .map(logged)
         .collect();
-    let mut out = Out::default();
-    frame::put_entry(&mut out, MAP, &Entry::new(b"c", b"in a chunk", 4, 0));
-    let hash = Entry::of_kind(Kind::Hash, b"h", b"\x01f\x011");
-    frame::put_entry(&mut out, MAP, &hash);
-    let body = out.take().flatten().collect::<BytesMut>().freeze();
+    let body = Bytes::from(laid_out(&[
+        (MAP, None, Entry::new(b"c", b"in a chunk", 4, 0)),
+        (MAP, None, Entry::of_hash(b"h", b"\x01f\x011")),
+        (MAP, None, Entry::of_table(b"t", 0)),
+        (
+            MAP,
+            Some(Key::from(&b"t"[..])),
+            Entry::of_row(b"field", b"value", 0),
+        ),
+    ]));
     let ack = |p, seq| Ack {
         at: at(p),
         epoch: Epoch(1),
@@ -478,21 +505,35 @@ pub fn again(_: u16, bytes: &[u8]) -> Result<Vec<u8>, String> {
 
 /// The entries of a part of a snapshot.
 pub fn chunk_samples(_: u16) -> Vec<Sample> {
-    let lasting = (MAP, Entry::new(b"a", b"value", 0, 3));
+    let lasting = (MAP, None, Entry::new(b"a", b"value", 0, 3));
     let fleeting = (
         MapId(9),
+        None,
         Entry::new(b"a key", &[0, 255, 7], 1 << 40, 1 << 33),
     );
+    let table = (MAP, None, Entry::of_table(b"t", 3));
+    let row = |key: &'static [u8]| {
+        let row = Entry::of_row(b"field", b"value", 1 << 40);
+        (MAP, Some(Key::from(key)), row)
+    };
     vec![
         ("nothing".into(), laid_out(&[])),
         ("entries".into(), laid_out(&[lasting, fleeting])),
+        // The second row goes on where another part ended.
+        ("rows".into(), laid_out(&[table, row(b"t"), row(b"u")])),
     ]
 }
 
-fn laid_out(entries: &[(MapId, Entry)]) -> Vec<u8> {
-    let mut out = Out::default();
-    for (map, entry) in entries {
-        frame::put_entry(&mut out, *map, entry);
+fn laid_out(entries: &[(MapId, Option<Key>, Entry)]) -> Vec<u8> {
+    let (mut out, mut before) = (Out::default(), None);
+    for (map, of, entry) in entries {
+        let piece = Piece {
+            map: *map,
+            of: of.as_deref(),
+            entry,
+        };
+        frame::put_piece(&mut out, piece, before);
+        before = Some(piece);
     }
     out.take().flatten().collect()
 }
@@ -628,6 +669,7 @@ fn table() -> Table {
 fn limits() -> Limits {
     Limits {
         value_bytes_max: 64 << 10,
+        hash_bytes_max: 2 << 10,
         key_bytes_max: 1 << 10,
         memory_bytes_max: 8 << 20,
         tail_bytes_max: 1 << 20,

@@ -4,17 +4,21 @@
 //!   field value field value ...        each: its length, 7 bits a byte, and its bytes
 //! ```
 //!
-//! A hash is one value, so it is logged, copied, moved, expired and evicted as strings are. A
-//! change copies it whole, which is why it has a limit ([`BYTES_MAX`]). Lists of fields, and fields
-//! with the values to give them, travel in the same form.
+//! A small hash is one value, so it is logged, copied, moved, expired and evicted as strings are. A
+//! change copies it whole. That would be too much for a large one, so a hash that grows beyond
+//! a limit becomes a table: a row for each field (`store/fields.rs`). It stays one for as long as it
+//! exists. Lists of fields, and fields with the values to give them, travel in the same form
+//! as small hashes.
 
+use super::action::{Change, Context, kept};
 use super::entry::Entry;
-use super::op::{Encoding, Value};
+use super::op::{Encoding, Failure, Value};
+use super::store::{Found, Table};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most bytes of a hash. It is copied whole by each change, which takes a millisecond at most.
-pub(super) const BYTES_MAX: usize = 1 << 20;
+/// An answer of so many bytes is allowed even if no value may be so large.
+const ANSWER_LEAST: usize = 1 << 20;
 
 /// Redis keeps a hash packed up to so many fields, and fields and values of so many bytes.
 const PACKED_FIELDS: usize = 512;
@@ -200,6 +204,170 @@ pub(super) fn encoding(value: &[u8]) -> Encoding {
         Encoding::Packed
     } else {
         Encoding::Table
+    }
+}
+
+/// The most bytes of an answer.
+pub(crate) fn answer_max(cx: &Context) -> usize {
+    cx.value_bytes_max.max(ANSWER_LEAST)
+}
+
+/// A hash as a procedure reads it.
+#[derive(Clone, Copy)]
+pub(crate) enum View<'a> {
+    /// In one value, if there is any.
+    Packed(Option<&'a Entry>),
+    /// In rows.
+    Table(&'a Table),
+}
+
+impl<'a> View<'a> {
+    /// What a key holds. An absent hash is empty.
+    pub(crate) fn of(found: Found<'a>) -> Self {
+        found.table.map_or(Self::Packed(found.entry), Self::Table)
+    }
+
+    /// How many fields it has.
+    pub(crate) fn len(self) -> usize {
+        match self {
+            Self::Packed(entry) => Hash::of(entry).len(),
+            Self::Table(table) => table.len(),
+        }
+    }
+
+    /// The value of a field.
+    pub(crate) fn get(self, field: &[u8]) -> Option<&'a [u8]> {
+        match self {
+            Self::Packed(entry) => Hash::of(entry).get(field),
+            Self::Table(table) => table.row(field).map(Entry::value),
+        }
+    }
+
+    /// All fields with their values.
+    pub(crate) fn pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        self.pairs_from(0)
+    }
+
+    /// The same, in a table those from an order on.
+    pub(crate) fn pairs_from(self, order: u64) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let (packed, table) = match self {
+            Self::Packed(entry) => (Some(Hash::of(entry)), None),
+            Self::Table(table) => (None, Some(table.rows_from(order))),
+        };
+        let rows = table.into_iter().flatten();
+        let rows = rows.map(|row| (row.key(), row.value()));
+        packed.into_iter().flatten().chain(rows)
+    }
+
+    /// All fields with their values in one run of bytes. `None`: it is absent.
+    ///
+    /// # Errors
+    /// They are too large for an answer.
+    pub(crate) fn all(self, most: usize) -> Result<Option<Value>, Failure> {
+        match self {
+            Self::Packed(entry) => Ok(entry.map(Value::of)),
+            Self::Table(table) if table.bytes() > most => Err(Failure::TooLarge),
+            Self::Table(table) => {
+                let mut out = Vec::with_capacity(table.bytes());
+                for (field, value) in self.pairs() {
+                    put(&mut out, field);
+                    put(&mut out, value);
+                }
+                Ok(Some(Value::from(&out[..])))
+            }
+        }
+    }
+
+    /// How a change of fields changes the key, and how many fields come or go.
+    pub(crate) fn edited(self, edit: Edit<'_>, cx: &Context) -> (usize, Result<Change, Failure>) {
+        let given = edit.bytes();
+        if given > cx.value_bytes_max {
+            return (0, Err(Failure::TooLarge));
+        }
+        match self {
+            Self::Packed(entry) => {
+                let hash = Hash::of(entry);
+                let (after, changed) = match edit {
+                    Edit::None => return (0, Ok(Change::None)),
+                    Edit::Set(given) => hash.with(given),
+                    Edit::SetOne(field, value) => hash.with_one(field, &value),
+                    Edit::Delete(fields) => match hash.without(fields) {
+                        (_, 0) => return (0, Ok(Change::None)),
+                        (after, removed) => (after, removed),
+                    },
+                };
+                let deadline = kept(entry, cx);
+                let change = if after.is_empty() {
+                    Change::Delete
+                } else if after.len() <= cx.hash_bytes_max {
+                    Change::Hash {
+                        packed: after.into(),
+                        deadline,
+                    }
+                } else {
+                    Change::Table {
+                        packed: after.into(),
+                        deadline,
+                    }
+                };
+                (changed, Ok(change))
+            }
+            Self::Table(table) => {
+                let (mut changed, mut rows) = (0, Vec::new());
+                match edit {
+                    Edit::None => return (0, Ok(Change::None)),
+                    Edit::Set(given) => {
+                        let values: BTreeMap<&[u8], &[u8]> = given.collect();
+                        for (field, value) in values {
+                            changed += usize::from(table.row(field).is_none());
+                            rows.push((Bytes::copy_from_slice(field), Some(value.to_vec())));
+                        }
+                    }
+                    Edit::SetOne(field, value) => {
+                        changed = usize::from(table.row(field).is_none());
+                        rows.push((Bytes::copy_from_slice(field), Some(value)));
+                    }
+                    Edit::Delete(fields) => {
+                        let fields: BTreeSet<&[u8]> = fields.collect();
+                        let found = fields.into_iter().filter(|f| table.row(f).is_some());
+                        rows.extend(found.map(|field| (Bytes::copy_from_slice(field), None)));
+                        changed = rows.len();
+                        if changed == table.len() {
+                            return (changed, Ok(Change::Delete));
+                        }
+                    }
+                }
+                let change = if rows.is_empty() {
+                    Change::None
+                } else {
+                    Change::Rows(rows)
+                };
+                (changed, Ok(change))
+            }
+        }
+    }
+}
+
+/// How a procedure changes a hash.
+pub(crate) enum Edit<'a> {
+    /// Not at all.
+    None,
+    /// These fields get these values. If one is given twice, the later value counts.
+    Set(Hash<'a>),
+    /// This field gets this value.
+    SetOne(&'a [u8], Vec<u8>),
+    /// These fields are deleted.
+    Delete(Items<'a>),
+}
+
+impl Edit<'_> {
+    /// Bytes that it writes.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::None | Self::Delete(_) => 0,
+            Self::Set(given) => given.bytes(),
+            Self::SetOne(field, value) => field.len() + value.len(),
+        }
     }
 }
 

@@ -86,6 +86,13 @@ const fn tag_of(order: u64) -> u32 {
     (order >> 32) as u32
 }
 
+impl Index {
+    /// The seed of its order.
+    pub(super) const fn seed(&self) -> OrderKey {
+        self.seed
+    }
+}
+
 impl<O: Order> Index<O> {
     /// An empty index. It has allocated nothing.
     pub(super) const fn new(seed: O) -> Self {
@@ -95,6 +102,11 @@ impl<O: Order> Index<O> {
             segments: 0,
             len: 0,
         }
+    }
+
+    /// The order of a key.
+    pub(super) fn order(&self, key: &[u8]) -> u64 {
+        self.seed.order(key)
     }
 
     /// How many entries there are.

@@ -98,8 +98,9 @@ impl Shard {
     #[must_use]
     pub fn inspect_entries(&self, at: PartitionRef) -> Option<Vec<String>> {
         let store = &self.slots.get(at)?.held.as_ref()?.store;
-        let line = |(map, entry): (_, super::entry::Entry)| {
-            format!("{map:?} {entry:?} {}@{}", entry.deadline(), entry.stamp())
+        let line = |(map, of, entry): (_, Option<super::store::Key>, super::entry::Entry)| {
+            let at = format!("{map:?} {entry:?} {}@{}", entry.deadline(), entry.stamp());
+            of.map_or(at.clone(), |of| format!("{of:?}: {at}"))
         };
         Some(store.contents().map(line).collect())
     }
@@ -151,6 +152,8 @@ impl Hash for Digested<'_> {
                 entry, deadline, ..
             } => (entry.kind(), entry.value(), deadline).hash(digest),
             Effect::Deadline { deadline, .. } => deadline.hash(digest),
+            Effect::Row { row, .. } => (row.key(), row.value(), row.deadline()).hash(digest),
+            Effect::RowDelete { field, .. } => field.hash(digest),
             Effect::Delete { .. } => {}
             Effect::Clear { map } => map.hash(digest),
             Effect::Many(parts) => parts.iter().for_each(|part| Digested(part).hash(digest)),

@@ -5,9 +5,11 @@
 //! operation needs no layout of its own. The receiver refuses a number that it does not know, and
 //! inputs that are too few or too many, so that `run` finds all that it takes.
 
-use super::action::{Change, Context};
+use super::action::{Change, Context, failed};
 use super::entry::Entry;
+use super::hash::{Edit, View};
 use super::op::{Footprint, Given, Kind, Outcome};
+use super::store::Found;
 use crate::command::PROCEDURES;
 use bytes::Bytes;
 use std::fmt;
@@ -24,8 +26,18 @@ pub(crate) struct Procedure {
     pub(crate) takes: (usize, usize),
     /// What it may do and cost.
     pub(crate) footprint: fn(&Inputs) -> Footprint,
-    /// What it does to an entry (`None`: absent or overdue).
-    pub(crate) run: fn(&Inputs, Option<&Entry>, &Context) -> (Outcome, Change),
+    /// What it does.
+    pub(crate) run: Run,
+}
+
+/// What a procedure does to what its key holds.
+#[derive(Clone, Copy)]
+pub(crate) enum Run {
+    /// To an entry (`None`: absent or overdue).
+    Entry(fn(&Inputs, Option<&Entry>, &Context) -> (Outcome, Change)),
+    /// To a hash; an absent one is empty. Without an outcome it answers how many fields came or
+    /// went.
+    Hash(for<'a> fn(&'a Inputs, View<'a>, &Context) -> (Option<Outcome>, Edit<'a>)),
 }
 
 /// What a procedure does that only reads.
@@ -110,9 +122,23 @@ impl ProcedureCall {
         (self.procedure.footprint)(&self.inputs)
     }
 
-    /// Runs it on an entry.
-    pub(super) fn run(&self, entry: Option<&Entry>, cx: &Context) -> (Outcome, Change) {
-        (self.procedure.run)(&self.inputs, entry, cx)
+    /// Runs it on what the key holds.
+    pub(super) fn run(&self, found: Found<'_>, cx: &Context) -> (Outcome, Change) {
+        match self.procedure.run {
+            Run::Entry(run) => run(&self.inputs, found.entry, cx),
+            Run::Hash(run) => {
+                let hash = View::of(found);
+                let (outcome, edit) = run(&self.inputs, hash, cx);
+                if matches!(outcome, Some(Outcome::Failed(_))) {
+                    return (outcome.unwrap_or(Outcome::Nil), Change::None);
+                }
+                let (changed, change) = hash.edited(edit, cx);
+                match change {
+                    Ok(change) => (outcome.unwrap_or_else(|| count(changed)), change),
+                    Err(failure) => failed(failure),
+                }
+            }
+        }
     }
 }
 

@@ -1,17 +1,18 @@
 //! The keys of a partition as one operation reads and changes them.
 //!
 //! A change is applied to the store at once, so that the operation reads what it wrote. All changes
-//! become one record of the log, with one effect for each key. Until then they can be rolled back:
+//! become one record of the log, with one effect for each key or field. Until then they can be rolled back:
 //! the operation is not executed at all if there is no room for what it wrote.
 
 use super::action::{self, Change, Context};
 use super::entry::Entry;
 use super::log::Log;
 use super::op::{Action, Failure, Outcome, Transaction};
-use super::store::{Effect, Key, Store, Undo};
+use super::store::{Effect, Found, Key, Store, Undo};
 use crate::mutant::{self, broken};
 use doyen_placement::MapId;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// The keys of a partition, with the changes of one operation.
 #[derive(Debug)]
@@ -21,9 +22,12 @@ pub(super) struct Rows<'a> {
     cx: Context,
     /// Whether a copy may not have all keys yet, so that deadlines are logged with their entries.
     teaches: bool,
-    changes: Vec<(Effect, Undo)>,
-    /// Where the change of each key is.
-    places: BTreeMap<(MapId, Key), usize>,
+    /// The changes in order. `None`: a later one replaced it.
+    changes: Vec<Option<(Effect, Undo)>>,
+    /// Where the latest change of each key and of each field is.
+    places: BTreeMap<(MapId, Key, Option<Key>), usize>,
+    /// Whether it changed the deadline of a table besides its rows.
+    redated: bool,
     /// Bytes of the changes.
     bytes: usize,
     /// What the operation read is certain once this sequence is committed.
@@ -48,7 +52,7 @@ pub(super) struct Ran {
 /// How much an operation wrote.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Written {
-    /// The number of keys.
+    /// The number of keys and fields.
     pub(super) keys: usize,
     /// Bytes of them and of their values.
     pub(super) bytes: usize,
@@ -69,6 +73,7 @@ impl<'a> Rows<'a> {
             teaches,
             changes: Vec::new(),
             places: BTreeMap::new(),
+            redated: false,
             bytes: 0,
             read_at: 0,
             expired: 0,
@@ -124,7 +129,9 @@ impl<'a> Rows<'a> {
         if let Some(entry) = found.as_ref().filter(|_| self.marks && footprint.uses) {
             entry.mark();
         }
-        let (outcome, change) = action::apply(action, found.as_ref(), &self.cx);
+        let held = self.store.found(map, self.store.order(key), key);
+        let held = found.as_ref().map_or(Found::default(), |_| held);
+        let (outcome, change) = action::apply(action, held, &self.cx);
         self.change((map, key), found.as_ref(), change);
         outcome
     }
@@ -136,7 +143,11 @@ impl<'a> Rows<'a> {
 
     /// Takes all changes back. What was read stays read.
     pub(super) fn take_back(&mut self) {
-        for (effect, undo) in std::mem::take(&mut self.changes).into_iter().rev() {
+        for (effect, undo) in std::mem::take(&mut self.changes)
+            .into_iter()
+            .rev()
+            .flatten()
+        {
             self.store.undo(&effect, undo);
         }
         self.places.clear();
@@ -162,60 +173,120 @@ impl<'a> Rows<'a> {
 
     /// Changes a key, which has this entry.
     fn change(&mut self, (map, key): (MapId, &[u8]), found: Option<&Entry>, change: Change) {
-        let key: Key = key.into();
-        let mut effect = match change {
-            Change::None => return,
-            Change::Put {
-                kind,
-                value,
-                deadline,
-            } => Effect::Put {
-                map,
-                entry: Entry::of_kind(kind, &key, &value),
-                deadline,
-            },
-            Change::Delete => Effect::Delete {
-                map,
-                key: key.clone(),
-            },
-            Change::Deadline(deadline) => match found.filter(|_| self.teaches) {
-                Some(entry) => Effect::Put {
-                    map,
-                    entry: entry.copy(),
-                    deadline,
-                },
-                None => Effect::Deadline {
-                    map,
-                    key: key.clone(),
-                    deadline,
-                },
-            },
-        };
         let seq = self.log.last() + 1;
-        match self.places.get(&(map, key.clone())) {
-            Some(at) => {
-                // One effect a key: copies tell by the sequence which effect of a key is newer.
-                let (former, undo) = &mut self.changes[*at];
-                if let (Effect::Put { entry, .. }, Effect::Deadline { deadline, .. }) =
-                    (&*former, &effect)
-                {
+        match change.into_effect(map, key, (found, seq, self.teaches)) {
+            None => {}
+            Some(Effect::Many(parts)) => parts.into_iter().for_each(|part| self.apply(seq, part)),
+            Some(effect) => self.apply(seq, effect),
+        }
+    }
+
+    /// Applies an effect on a key or a field. It replaces former ones that it makes void.
+    fn apply(&mut self, seq: u64, mut effect: Effect) {
+        let Some((map, key)) = effect.place().map(|(map, key)| (map, Key::from(key))) else {
+            return;
+        };
+        let field = effect.field().map(Key::from);
+        let own = (map, key.clone(), field.clone());
+        let former = self.places.get(&own).copied();
+        let is_of_table = |effect: &Effect| match effect {
+            Effect::Put { entry, .. } => entry.is_table(),
+            _ => false,
+        };
+        if field.is_none() {
+            let redates = match &effect {
+                Effect::Deadline { .. } => true,
+                Effect::Put { entry, .. } => {
+                    let now = self.store.entry(map, self.store.order(&key), &key);
+                    entry.is_table() && now.is_some_and(|now| now.is_table())
+                }
+                _ => false,
+            };
+            let made = former.and_then(|at| self.changes[at].as_ref());
+            let made = made.map(|(effect, _)| effect);
+            match made {
+                // The rows that follow a table stay, and it with them.
+                _ if redates && (made.is_some_and(is_of_table) || self.has_rows(map, &key)) => {
+                    self.redated = true;
+                    return self.push(seq, own, effect, None);
+                }
+                Some(Effect::Put { entry, .. }) if redates => {
+                    let deadline = match &effect {
+                        Effect::Deadline { deadline, .. } | Effect::Put { deadline, .. } => {
+                            *deadline
+                        }
+                        _ => 0,
+                    };
                     effect = Effect::Put {
                         map,
                         entry: entry.copy(),
-                        deadline: *deadline,
+                        deadline,
                     };
                 }
-                self.bytes = self.bytes + effect.bytes() - former.bytes();
-                self.store.undo(former, std::mem::take(undo));
-                *undo = self.store.apply(seq, &effect);
-                *former = effect;
+                _ => {}
             }
-            None => {
-                self.bytes += effect.bytes();
-                let undo = self.store.apply(seq, &effect);
-                self.places.insert((map, key), self.changes.len());
-                self.changes.push((effect, undo));
+            if self.redated || self.has_rows(map, &key) {
+                self.take_back_key(map, &key);
             }
+        }
+        if let Some(at) = former {
+            self.take_back_one(at);
+        }
+        self.push(seq, own, effect, former);
+    }
+
+    /// Applies an effect, in the place of one that was taken back.
+    fn push(
+        &mut self,
+        seq: u64,
+        place: (MapId, Key, Option<Key>),
+        effect: Effect,
+        former: Option<usize>,
+    ) {
+        self.bytes += effect.bytes();
+        let undo = self.store.apply(seq, &effect);
+        let at = former.unwrap_or_else(|| {
+            self.changes.push(None);
+            self.changes.len() - 1
+        });
+        self.changes[at] = Some((effect, undo));
+        self.places.insert(place, at);
+    }
+
+    /// Whether it changed rows of this key.
+    fn has_rows(&self, map: MapId, key: &Key) -> bool {
+        let behind = (Bound::Excluded((map, key.clone(), None)), Bound::Unbounded);
+        let next = self.places.range(behind).next();
+        next.is_some_and(|((of, at, _), _)| (of, at) == (&map, key))
+    }
+
+    /// Takes all changes of a key and its rows back.
+    fn take_back_key(&mut self, map: MapId, key: &Key) {
+        let is_own = |(of, at, _): &(MapId, Key, Option<Key>)| (of, at) == (&map, key);
+        let own = self.places.range((map, key.clone(), None)..);
+        let own: Vec<_> = own
+            .map(|(place, _)| place)
+            .take_while(|place| is_own(place))
+            .cloned()
+            .collect();
+        own.iter().for_each(|place| _ = self.places.remove(place));
+        // A table may have been dated more than once.
+        for at in (0..self.changes.len()).rev() {
+            let of_key = self.changes[at]
+                .as_ref()
+                .and_then(|(effect, _)| effect.place())
+                .is_some_and(|(of, at)| of == map && at == &**key);
+            if of_key {
+                self.take_back_one(at);
+            }
+        }
+    }
+
+    /// Takes one change back.
+    fn take_back_one(&mut self, at: usize) {
+        if let Some((effect, undo)) = self.changes[at].take() {
+            self.bytes -= effect.bytes();
+            self.store.undo(&effect, undo);
         }
     }
 
@@ -227,12 +298,18 @@ impl<'a> Rows<'a> {
     /// How much it wrote. Deletions do not count.
     pub(super) fn written(&self) -> Written {
         let mut written = Written::default();
-        for (effect, undo) in &self.changes {
-            if let Effect::Put { entry, .. } = effect {
-                written.keys += 1;
-                written.bytes += entry.len();
-                written.grows |= !matches!(undo, Undo::Was(old) if old.len() >= entry.len());
-            }
+        for (effect, undo) in self.changes.iter().flatten() {
+            let (bytes, former) = match (effect, undo) {
+                (Effect::Put { entry, .. }, Undo::Was(old)) => (entry.len(), old.len()),
+                (Effect::Put { entry, .. }, Undo::Table(old)) => (entry.len(), old.bytes()),
+                (Effect::Put { entry, .. }, _) => (entry.len(), 0),
+                (Effect::Row { row, .. }, Undo::Row(Some(old), _)) => (row.len(), old.len()),
+                (Effect::Row { row, .. }, _) => (row.len(), 0),
+                _ => continue,
+            };
+            written.keys += 1;
+            written.bytes += bytes;
+            written.grows |= former < bytes;
         }
         written
     }
@@ -254,10 +331,11 @@ impl<'a> Rows<'a> {
 
     /// The changes as one effect, and what they replaced. `None` if nothing changed.
     pub(super) fn into_record(mut self) -> Option<(Effect, Undo)> {
+        self.changes.retain(Option::is_some);
         if self.changes.len() < 2 {
-            return self.changes.pop();
+            return self.changes.pop().flatten();
         }
-        let (effects, undos): (Vec<_>, Vec<_>) = self.changes.into_iter().unzip();
+        let (effects, undos): (Vec<_>, Vec<_>) = self.changes.into_iter().flatten().unzip();
         Some((Effect::Many(effects.into()), Undo::Many(undos.into())))
     }
 }

@@ -6,6 +6,7 @@
 //! with the log and its undo records, so a write copies its bytes once.
 
 mod drawing;
+mod fields;
 mod victims;
 
 use super::ahead::Ahead;
@@ -18,6 +19,7 @@ use crate::mutant::{self, broken};
 use doyen_placement::{MapId, OrderKey};
 pub(super) use drawing::Portion;
 use drawing::Rest;
+pub(super) use fields::{Dropped, Found};
 use litemap::LiteMap;
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -38,6 +40,8 @@ pub(super) const ENTRY_OVERHEAD: usize = 80;
 const EXPIRY_OVERHEAD: usize = 32;
 /// What an entry costs in the order of keys.
 const SORTED_OVERHEAD: usize = 16;
+/// What a table costs besides its rows.
+const TABLE_OVERHEAD: usize = 448;
 
 /// The effect of a log entry. Effects are replicated, never commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,9 +56,13 @@ pub(super) enum Effect {
     Delete { map: MapId, key: Key },
     /// The key has this deadline.
     Deadline { map: MapId, key: Key, deadline: u64 },
+    /// A field of a table has the value and the deadline of this row.
+    Row { map: MapId, key: Key, row: Entry },
+    /// A field of a table is deleted.
+    RowDelete { map: MapId, key: Key, field: Key },
     /// The map is empty.
     Clear { map: MapId },
-    /// All of these, each on another key. None of them is such a list or a `Clear`.
+    /// All of these, in order. None of them is such a list or a `Clear`.
     Many(Box<[Effect]>),
 }
 
@@ -75,8 +83,23 @@ impl Effect {
         match self {
             Self::Put { entry, .. } => entry.len(),
             Self::Delete { key, .. } | Self::Deadline { key, .. } => key.len(),
+            Self::Row { key, row, .. } => key.len() + row.len(),
+            Self::RowDelete { key, field, .. } => key.len() + field.len(),
             Self::Clear { .. } => 0,
             Self::Many(parts) => parts.iter().map(|part| part.bytes() + PART_OVERHEAD).sum(),
+        }
+    }
+
+    /// The field that it changes, if it is about a row.
+    pub(super) fn field(&self) -> Option<&[u8]> {
+        match self {
+            Self::Row { row, .. } => Some(row.key()),
+            Self::RowDelete { field, .. } => Some(field),
+            Self::Put { .. }
+            | Self::Delete { .. }
+            | Self::Deadline { .. }
+            | Self::Clear { .. }
+            | Self::Many(_) => None,
         }
     }
 
@@ -84,7 +107,10 @@ impl Effect {
     pub(super) fn place(&self) -> Option<(MapId, &[u8])> {
         match self {
             Self::Put { map, entry, .. } => Some((*map, entry.key())),
-            Self::Delete { map, key } | Self::Deadline { map, key, .. } => Some((*map, key)),
+            Self::Delete { map, key }
+            | Self::Deadline { map, key, .. }
+            | Self::Row { map, key, .. }
+            | Self::RowDelete { map, key, .. } => Some((*map, key)),
             Self::Clear { .. } | Self::Many(_) => None,
         }
     }
@@ -94,6 +120,8 @@ impl Effect {
         match self {
             Self::Delete { .. } => true,
             Self::Clear { .. } => !broken(&mutant::READS_CLEARS),
+            // Who reads a table waits for its latest change.
+            Self::Row { .. } | Self::RowDelete { .. } => false,
             Self::Put { .. } | Self::Deadline { .. } => false,
             Self::Many(parts) => parts.iter().any(Self::deletes),
         }
@@ -102,9 +130,12 @@ impl Effect {
     /// Gives it up. The next entries reuse the memory of its entries.
     pub(super) fn recycle(self) {
         match self {
-            Self::Put { entry, .. } => entry.recycle(),
+            Self::Put { entry: it, .. } | Self::Row { row: it, .. } => it.recycle(),
             Self::Many(parts) => parts.into_iter().for_each(Self::recycle),
-            Self::Delete { .. } | Self::Deadline { .. } | Self::Clear { .. } => {}
+            Self::Delete { .. }
+            | Self::Deadline { .. }
+            | Self::RowDelete { .. }
+            | Self::Clear { .. } => {}
         }
     }
 }
@@ -125,6 +156,10 @@ pub(super) enum Undo {
     Was(Entry),
     /// The entry had this deadline and version.
     Dated(u64, u64),
+    /// The key had this table.
+    Table(Box<Dropped>),
+    /// The field had this row, and the table this version.
+    Row(Option<Entry>, u64),
     /// The map had these entries.
     Map(Box<Map>),
     /// Each effect of a list replaced this.
@@ -137,21 +172,24 @@ impl Undo {
     pub(super) fn recycle(self, garbage: &mut Vec<Map>) {
         match self {
             Self::Map(map) => garbage.push(*map),
-            Self::Was(entry) => entry.recycle(),
+            Self::Table(dropped) => garbage.push(dropped.into_table()),
+            Self::Was(entry) | Self::Row(Some(entry), _) => entry.recycle(),
             Self::Many(parts) => parts.into_iter().for_each(|part| part.recycle(garbage)),
-            Self::Nothing | Self::Absent | Self::Dated(..) => {}
+            Self::Nothing | Self::Absent | Self::Dated(..) | Self::Row(None, _) => {}
         }
     }
 }
 
-/// The keys of one map.
+/// The keys of one map, or the fields of one table.
 #[derive(Debug)]
 pub(super) struct Map {
     index: Index,
     /// The same entries in the order of their keys, if the keyspace keeps it.
     sorted: Option<BTreeSet<ByKey>>,
     expiring: BTreeSet<(u64, ByKey)>,
-    /// The cost of the entries, including those that are still to be drawn.
+    /// The rows of each hash that is a table.
+    tables: BTreeMap<Key, Self>,
+    /// The cost of the entries and rows, including those that are still to be drawn.
     bytes: usize,
     rest: Option<Box<Rest>>,
 }
@@ -193,6 +231,7 @@ impl Map {
             index: Index::new(seed),
             sorted: sorted.then(BTreeSet::new),
             expiring: BTreeSet::new(),
+            tables: BTreeMap::new(),
             bytes: 0,
             rest: None,
         }
@@ -227,19 +266,27 @@ impl Map {
         if !self.index.is_empty() || !self.expiring.is_empty() || !sorted.is_empty() {
             return true;
         }
+        if let Some(mut table) = self.tables.first_entry() {
+            if !table.get_mut().shed(count) {
+                table.remove();
+            }
+            return true;
+        }
         self.rest.as_mut().is_some_and(|rest| rest.shed(count))
     }
 
-    fn insert(&mut self, order: u64, entry: Entry) -> Option<Entry> {
+    fn insert(&mut self, order: u64, entry: Entry) -> Replaced {
         self.bytes += self.cost(&entry);
         let expires = (entry.deadline() != 0).then(|| (entry.deadline(), ByKey(entry.clone())));
         if let Some(sorted) = &mut self.sorted {
             sorted.replace(ByKey(entry.clone()));
         }
+        let made = entry.is_table().then(|| entry.clone());
         let old = self.index.replace(order, entry);
         self.drop_old(&old);
         self.expiring.extend(expires);
-        old
+        let table = self.exchange(old.as_ref(), made.as_ref());
+        Replaced { entry: old, table }
     }
 
     /// Subtracts the cost of an entry that left the index.
@@ -251,7 +298,7 @@ impl Map {
         }
     }
 
-    fn remove(&mut self, order: u64, key: &[u8]) -> Option<Entry> {
+    fn remove(&mut self, order: u64, key: &[u8]) -> Replaced {
         let old = self.index.take(order, key);
         if let Some(sorted) = &mut self.sorted {
             sorted.remove(key);
@@ -260,7 +307,8 @@ impl Map {
             rest.forget(order, key);
         }
         self.drop_old(&old);
-        old
+        let table = self.exchange(old.as_ref(), None);
+        Replaced { entry: old, table }
     }
 
     /// Gives an entry another deadline and version. Returns the former ones.
@@ -326,6 +374,16 @@ impl Map {
     }
 }
 
+/// The fields of a hash that are rows.
+pub(super) type Table = Map;
+
+/// What a key had.
+#[derive(Debug, Default)]
+struct Replaced {
+    entry: Option<Entry>,
+    table: Option<Map>,
+}
+
 /// The cost of an entry without the order of keys.
 pub(super) fn cost(entry: &Entry) -> usize {
     entry.len()
@@ -342,28 +400,119 @@ pub(super) fn cost(entry: &Entry) -> usize {
 #[derive(Debug)]
 struct Sum {
     session: u32,
-    upto: Option<(MapId, u64, Key)>,
+    upto: Option<(u64, Position)>,
     done: bool,
+    /// The digests of the keys of each map, and of the rows of each table: dropped as a whole.
     maps: BTreeMap<MapId, u64>,
+    tables: BTreeMap<(MapId, Key), u64>,
 }
 
 impl Sum {
-    fn covers(&self, map: MapId, order: u64, key: &[u8]) -> bool {
+    fn covers(&self, spot: Spot<'_>) -> bool {
         self.done
-            || self
-                .upto
-                .as_ref()
-                .is_some_and(|(m, o, k)| (map, order, key) <= (*m, *o, &**k))
+            || self.upto.as_ref().is_some_and(|(order, upto)| {
+                let field = upto.field.as_ref();
+                let upto = Spot {
+                    map: upto.map,
+                    order: *order,
+                    key: &upto.key,
+                    row: field.map(|(order, field)| (*order, &**field)),
+                };
+                spot <= upto
+            })
+    }
+
+    /// The total that an entry or a row counts in.
+    fn total(&mut self, map: MapId, table: Option<&[u8]>) -> &mut u64 {
+        match table {
+            None => self.maps.entry(map).or_default(),
+            Some(key) => self.tables.entry((map, key.into())).or_default(),
+        }
     }
 }
 
-/// The position of a snapshot: after this key, in the order of the map's index.
-pub(super) type Cursor = Option<(MapId, Key)>;
+/// Where an entry or a row stands in the order of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Spot<'a> {
+    map: MapId,
+    order: u64,
+    key: &'a [u8],
+    /// Order and field of a row, which stands behind its key.
+    row: Option<(u64, &'a [u8])>,
+}
 
-/// The position of a survey: this segment of this map's index is next.
-#[derive(Debug, Clone, Copy, Default)]
+impl<'a> Spot<'a> {
+    /// Of an entry.
+    const fn of((map, order, key): (MapId, u64, &'a [u8])) -> Self {
+        Self {
+            map,
+            order,
+            key,
+            row: None,
+        }
+    }
+
+    /// Of one of its rows.
+    const fn row(self, order: u64, field: &'a [u8]) -> Self {
+        Self {
+            row: Some((order, field)),
+            ..self
+        }
+    }
+}
+
+/// An entry, or a row of a table.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece<'a> {
+    pub(super) map: MapId,
+    /// The key whose row it is.
+    pub(super) of: Option<&'a [u8]>,
+    pub(super) entry: &'a Entry,
+}
+
+impl Piece<'_> {
+    /// Where it stands.
+    pub(super) fn position(&self, store: &Store) -> Position {
+        let own: Key = self.entry.key().into();
+        match self.of {
+            None => Position {
+                map: self.map,
+                key: own,
+                field: None,
+            },
+            Some(key) => Position {
+                map: self.map,
+                key: key.into(),
+                field: Some((store.order(&own), own)),
+            },
+        }
+    }
+
+    fn digest(&self) -> u64 {
+        match self.of {
+            None => digest(self.map, self.entry),
+            Some(key) => digest_row(self.map, key, self.entry),
+        }
+    }
+}
+
+/// The place of an entry or of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Position {
+    map: MapId,
+    key: Key,
+    /// Order and field of a row.
+    field: Option<(u64, Key)>,
+}
+
+/// The position of a snapshot: after this, in the order of the map's index.
+pub(super) type Cursor = Option<Position>;
+
+/// The position of a survey: this segment of the index of this map, or of a table in it, is next.
+#[derive(Debug, Clone, Default)]
 pub(super) struct Place {
     map: MapId,
+    table: Option<Key>,
     segment: usize,
 }
 
@@ -371,10 +520,21 @@ pub(super) struct Place {
 #[derive(Debug, Default)]
 struct Tombstones {
     keys: BTreeMap<(MapId, Key), u64>,
+    rows: BTreeMap<(MapId, Key), BTreeMap<Key, u64>>,
     clears: BTreeMap<MapId, u64>,
-    /// The former contents of maps that were cleared in the meantime. Nearly all of it is older
-    /// than the clearing, but each entry must be checked.
-    cleared: Vec<(MapId, u64, Map)>,
+    /// The former contents of maps that were cleared in the meantime, and of tables that were
+    /// replaced. Nearly all of it is older, but each entry must be checked.
+    cleared: Vec<Cleared>,
+}
+
+/// What was cleared at a sequence.
+#[derive(Debug)]
+struct Cleared {
+    map: MapId,
+    /// The key whose table it was. `None`: the map.
+    table: Option<Key>,
+    seq: u64,
+    was: Map,
 }
 
 /// The contents of one partition.
@@ -484,18 +644,34 @@ impl Store {
         if *id != place.map {
             *place = Place {
                 map: *id,
-                segment: 0,
+                ..Place::default()
             };
         }
-        if map.survey(place.segment, surveyor) {
+        let looked = match &place.table {
+            None => map.survey(place.segment, surveyor),
+            Some(key) => map
+                .tables
+                .get_mut(key)
+                .is_some_and(|table| table.survey(place.segment, surveyor)),
+        };
+        if looked {
             place.segment += 1;
             return true;
         }
-        let next = place.map.0.checked_add(1).map(MapId);
-        next.is_some_and(|map| {
-            *place = Place { map, segment: 0 };
-            true
-        })
+        place.segment = 0;
+        let behind = place
+            .table
+            .as_deref()
+            .map_or(Bound::Unbounded, Bound::Excluded);
+        let mut tables = map.tables.range::<[u8], _>((behind, Bound::Unbounded));
+        place.table = tables.next().map(|(key, _)| key.clone());
+        if place.table.is_none() {
+            let Some(next) = place.map.0.checked_add(1) else {
+                return false;
+            };
+            place.map = MapId(next);
+        }
+        true
     }
 
     /// The cost of an entry here.
@@ -560,21 +736,24 @@ impl Store {
                 deadline,
             } => {
                 entry.date(*deadline, seq);
-                self.insert(*map, order, entry.clone())
-                    .map_or(Undo::Absent, Undo::Was)
+                let replaced = self.insert(*map, order, entry.clone());
+                self.undo_of(*map, replaced, Undo::Absent)
             }
-            Effect::Delete { map, key } => self
-                .remove(*map, order, key)
-                .map_or(Undo::Nothing, Undo::Was),
+            Effect::Delete { map, key } => {
+                let replaced = self.remove(*map, order, key);
+                self.undo_of(*map, replaced, Undo::Nothing)
+            }
+            Effect::Row { map, key, row } => self.put_row(seq, (*map, order, key), row),
+            Effect::RowDelete { map, key, field } => {
+                self.delete_row(seq, (*map, order, key), field)
+            }
             Effect::Deadline { map, key, deadline } => self
                 .date(*map, order, key, *deadline, seq)
                 .map_or(Undo::Nothing, |(deadline, version)| {
                     Undo::Dated(deadline, version)
                 }),
             Effect::Clear { map } => {
-                for sum in &mut self.sums {
-                    sum.maps.remove(map);
-                }
+                self.unsum_map(*map);
                 let Some(map) = self.maps.remove(map) else {
                     return Undo::Nothing;
                 };
@@ -599,6 +778,16 @@ impl Store {
             (Effect::Put { map, .. } | Effect::Delete { map, .. }, Undo::Was(entry)) => {
                 self.insert(*map, order, entry);
             }
+            (Effect::Put { map, .. } | Effect::Delete { map, .. }, Undo::Table(dropped)) => {
+                self.bring_back(*map, order, *dropped);
+            }
+            (
+                Effect::Row { map, key, .. } | Effect::RowDelete { map, key, .. },
+                Undo::Row(row, version),
+            ) => {
+                let field = effect.field().unwrap_or_default();
+                self.undo_row((*map, order, key), field, row, version);
+            }
             (Effect::Deadline { map, key, .. }, Undo::Dated(deadline, version)) => {
                 self.date(*map, order, key, deadline, version);
             }
@@ -613,7 +802,7 @@ impl Store {
                 } else {
                     parts.len()
                 };
-                for (part, undo) in parts.iter().zip(undos).take(most) {
+                for (part, undo) in parts.iter().zip(undos).rev().take(most) {
                     self.undo(part, undo);
                 }
             }
@@ -622,7 +811,8 @@ impl Store {
         }
     }
 
-    /// Applies an effect while a snapshot is still arriving. Newer entries stay.
+    /// Applies an effect while a snapshot is still arriving. Newer entries stay. An operation may
+    /// change a key more than once: its effects are applied in order, so the last one holds.
     pub(super) fn apply_fuzzy(&mut self, seq: u64, effect: &Effect) {
         let order = effect.place().map_or(0, |(_, key)| self.order(key));
         match effect {
@@ -634,29 +824,36 @@ impl Store {
             } => {
                 if self
                     .entry(*map, order, entry.key())
-                    .is_none_or(|e| e.version() < seq)
+                    .is_none_or(|e| e.version() <= seq)
                 {
                     entry.date(*deadline, seq);
-                    self.insert(*map, order, entry.clone());
+                    let replaced = self.insert(*map, order, entry.clone());
+                    self.set_aside(*map, replaced, u64::MAX);
                 }
             }
             Effect::Delete { map, key } => {
                 if self
                     .entry(*map, order, key)
-                    .is_some_and(|e| e.version() < seq)
+                    .is_some_and(|e| e.version() <= seq)
                 {
-                    self.remove(*map, order, key);
+                    // What is newer in its table comes again with the log.
+                    let replaced = self.remove(*map, order, key);
+                    self.set_aside(*map, replaced, u64::MAX);
                 }
                 if let Some(t) = &mut self.tombstones {
                     t.keys.insert((*map, key.clone()), seq);
                 }
+            }
+            Effect::Row { map, key, row } => self.put_row_fuzzy(seq, (*map, order, key), row),
+            Effect::RowDelete { map, key, field } => {
+                self.delete_row_fuzzy(seq, (*map, order, key), field);
             }
             // While a snapshot is under way, its primary logs changes of deadlines as puts, because
             // the entry may still be on its way here.
             Effect::Deadline { map, key, deadline } => {
                 if self
                     .entry(*map, order, key)
-                    .is_some_and(|old| old.version() < seq)
+                    .is_some_and(|old| old.version() <= seq)
                 {
                     self.date(*map, order, key, *deadline, seq);
                 }
@@ -666,12 +863,15 @@ impl Store {
             Effect::Clear { map } => {
                 let was = self.maps.remove(map);
                 self.bytes -= was.as_ref().map_or(0, |was| was.bytes);
-                self.sums
-                    .iter_mut()
-                    .for_each(|sum| _ = sum.maps.remove(map));
+                self.unsum_map(*map);
                 if let Some(t) = &mut self.tombstones {
                     t.clears.insert(*map, seq);
-                    t.cleared.extend(was.map(|was| (*map, seq, was)));
+                    t.cleared.extend(was.map(|was| Cleared {
+                        map: *map,
+                        table: None,
+                        seq,
+                        was,
+                    }));
                 }
             }
         }
@@ -692,11 +892,15 @@ impl Store {
             }
         }
         let order = self.order(entry.key());
+        if entry.is_table() {
+            return self.adopt_table(map, order, entry);
+        }
         let newer = self
             .entry(map, order, entry.key())
             .is_none_or(|e| e.version() < entry.version());
         if newer {
-            self.insert(map, order, entry);
+            let replaced = self.insert(map, order, entry);
+            self.set_aside(map, replaced, u64::MAX);
         }
         newer
     }
@@ -717,14 +921,20 @@ impl Store {
             let Some(t) = &mut self.tombstones else {
                 return true;
             };
-            let Some((map, seq, was)) = t.cleared.last_mut() else {
+            let Some(cleared) = t.cleared.last_mut() else {
                 return true;
             };
-            let (map, seq) = (*map, *seq);
-            match was.index.take_any() {
-                Some(entry) if entry.version() > seq => _ = self.adopt(map, entry),
-                Some(_) => {}
-                None => garbage.extend(t.cleared.pop().map(|(_, _, was)| was)),
+            let (map, seq) = (cleared.map, cleared.seq);
+            match (cleared.was.index.take_any(), cleared.table.clone()) {
+                (Some(row), Some(key)) if row.version() >= seq => {
+                    _ = self.adopt_row(map, &key, row);
+                }
+                // A table comes again with the log, because its rows would have to, too.
+                (Some(entry), None) if entry.version() > seq && !entry.is_table() => {
+                    _ = self.adopt(map, entry);
+                }
+                (Some(_), _) => {}
+                (None, _) => garbage.extend(t.cleared.pop().map(|cleared| cleared.was)),
             }
         }
         self.is_sifted()
@@ -772,18 +982,15 @@ impl Store {
     pub(super) fn following<'a>(
         &'a self,
         after: &Cursor,
-    ) -> impl Iterator<Item = (MapId, &'a Entry)> + use<'a> {
-        let first_map = after.as_ref().map_or(MapId(0), |(m, _)| *m);
+    ) -> impl Iterator<Item = Piece<'a>> + use<'a> {
+        let first_map = after.as_ref().map_or(MapId(0), |at| at.map);
         let skip = after.clone();
         self.maps
             .iter()
             .filter(move |(id, _)| **id >= first_map)
             .flat_map(move |(id, map)| {
-                let after = skip
-                    .as_ref()
-                    .filter(|(m, _)| m == id)
-                    .map(|(_, key)| &**key);
-                map.index.iter_after(after).map(|e| (*id, e))
+                let after = skip.as_ref().filter(|at| at.map == *id);
+                map.pieces(*id, after)
             })
     }
 
@@ -809,6 +1016,7 @@ impl Store {
             upto: None,
             done: false,
             maps: BTreeMap::new(),
+            tables: BTreeMap::new(),
         });
     }
 
@@ -826,11 +1034,8 @@ impl Store {
         if self.sums[at].done {
             return (true, 0);
         }
-        let after = self.sums[at]
-            .upto
-            .as_ref()
-            .map(|(map, _, key)| (*map, key.clone()));
-        let mut added: BTreeMap<MapId, u64> = BTreeMap::new();
+        let after = self.sums[at].upto.as_ref().map(|(_, upto)| upto.clone());
+        let mut added = Vec::new();
         let (mut last, mut bytes) = (None, 0);
         let mut following = Ahead::of(self.following(&after));
         let mut done = false;
@@ -840,20 +1045,31 @@ impl Store {
             } else {
                 break;
             };
-            let Some((map, entry)) = next else {
+            let Some(piece) = next else {
                 done = true;
                 break;
             };
-            let sum = added.entry(map).or_default();
-            *sum = sum.wrapping_add(digest(map, entry));
-            last = Some((map, entry));
-            bytes += entry.len() + ENTRY_WORK;
+            match added.last_mut() {
+                Some((map, of, sum)) if (*map, *of) == (piece.map, piece.of) => {
+                    *sum = piece.digest().wrapping_add(*sum);
+                }
+                _ => added.push((piece.map, piece.of, piece.digest())),
+            }
+            last = Some(piece);
+            bytes += piece.entry.len() + ENTRY_WORK;
         }
         drop(following);
-        let last = last.map(|(map, entry)| (map, self.order(entry.key()), Key::from(entry.key())));
+        let last = last.map(|piece| {
+            let position = piece.position(self);
+            (self.order(&position.key), position)
+        });
+        let added: Vec<_> = added
+            .into_iter()
+            .map(|(map, of, more)| (map, of.map(Key::from), more))
+            .collect();
         let sum = &mut self.sums[at];
-        for (map, more) in added {
-            let total = sum.maps.entry(map).or_default();
+        for (map, of, more) in added {
+            let total = sum.total(map, of.as_deref());
             *total = total.wrapping_add(more);
         }
         if last.is_some() {
@@ -866,19 +1082,27 @@ impl Store {
     /// The checksum, once it covers everything.
     pub(super) fn sum(&self, session: u32) -> Option<u64> {
         let sum = self.sums.iter().find(|s| s.session == session && s.done)?;
-        Some(sum.maps.values().fold(0, |all, one| all.wrapping_add(*one)))
+        let all = sum.maps.values().chain(sum.tables.values());
+        Some(all.fold(0, |all, one| all.wrapping_add(*one)))
     }
 
     /// The checksum of all contents, at once: for inspection only.
     pub(super) fn content(&self) -> u64 {
-        self.contents()
-            .fold(0, |sum, (map, entry)| sum.wrapping_add(digest(map, &entry)))
+        let contents = self.contents();
+        contents.fold(0, |sum, (map, of, entry)| {
+            let piece = Piece {
+                map,
+                of: of.as_deref(),
+                entry: &entry,
+            };
+            sum.wrapping_add(piece.digest())
+        })
     }
 
-    /// All contents, drawn or not: for inspection only.
-    pub(super) fn contents(&self) -> impl Iterator<Item = (MapId, Entry)> {
+    /// All contents, drawn or not, each row with its key: for inspection only.
+    pub(super) fn contents(&self) -> impl Iterator<Item = (MapId, Option<Key>, Entry)> {
         self.following(&None)
-            .map(|(map, entry)| (map, entry.clone()))
+            .map(|piece| (piece.map, piece.of.map(Key::from), piece.entry.clone()))
             .chain(self.undrawn())
     }
 
@@ -901,7 +1125,7 @@ impl Store {
             .take()
             .into_iter()
             .flat_map(|t| t.cleared)
-            .map(|(_, _, map)| map);
+            .map(|cleared| cleared.was);
         std::mem::take(&mut self.maps)
             .into_iter()
             .map(|(_, map)| map)
@@ -909,8 +1133,9 @@ impl Store {
             .collect()
     }
 
-    fn insert(&mut self, map: MapId, order: u64, entry: Entry) -> Option<Entry> {
-        let summed = self.covered(map, order, entry.key()).then(|| entry.clone());
+    fn insert(&mut self, map: MapId, order: u64, entry: Entry) -> Replaced {
+        let covered = self.covered(Spot::of((map, order, entry.key())));
+        let summed = covered.then(|| entry.clone());
         let entries = self
             .maps
             .entry(map)
@@ -919,11 +1144,9 @@ impl Store {
         let old = entries.insert(order, entry);
         self.bytes = self.bytes + entries.bytes - before;
         if let Some(entry) = summed {
-            self.summed(
-                (map, order, entry.key()),
-                digest(map, &entry),
-                old.as_ref().map_or(0, |e| digest(map, e)),
-            );
+            let spot = Spot::of((map, order, entry.key()));
+            let former = old.entry.as_ref().map_or(0, |e| digest(map, e));
+            self.summed(spot, digest(map, &entry), former);
         }
         old
     }
@@ -936,7 +1159,8 @@ impl Store {
         deadline: u64,
         version: u64,
     ) -> Option<(u64, u64)> {
-        let covered = self.covered(map, order, key);
+        let spot = Spot::of((map, order, key));
+        let covered = self.covered(spot);
         let digested = |store: &Self| {
             if covered {
                 store.entry(map, order, key).map_or(0, |e| digest(map, e))
@@ -949,35 +1173,40 @@ impl Store {
         let bytes = entries.bytes;
         let old = entries.date(order, key, deadline, version)?;
         self.bytes = self.bytes + entries.bytes - bytes;
-        self.summed((map, order, key), digested(self), before);
+        self.summed(spot, digested(self), before);
         Some(old)
     }
 
-    /// Whether any checksum covers this key. Only then must its digest be computed.
-    fn covered(&self, map: MapId, order: u64, key: &[u8]) -> bool {
-        self.sums.iter().any(|s| s.covers(map, order, key))
+    /// Whether any checksum covers this. Only then must its digest be computed.
+    fn covered(&self, spot: Spot<'_>) -> bool {
+        self.sums.iter().any(|s| s.covers(spot))
     }
 
     /// The covered part of checksums changed.
-    fn summed(&mut self, (map, order, key): (MapId, u64, &[u8]), added: u64, removed: u64) {
-        for sum in self.sums.iter_mut().filter(|s| s.covers(map, order, key)) {
-            let total = sum.maps.entry(map).or_default();
+    fn summed(&mut self, spot: Spot<'_>, added: u64, removed: u64) {
+        for sum in self.sums.iter_mut().filter(|s| s.covers(spot)) {
+            let total = sum.total(spot.map, spot.row.map(|_| spot.key));
             *total = total.wrapping_add(added).wrapping_sub(removed);
         }
     }
 
-    fn remove(&mut self, map: MapId, order: u64, key: &[u8]) -> Option<Entry> {
-        let entries = self.maps.get_mut(&map)?;
+    fn remove(&mut self, map: MapId, order: u64, key: &[u8]) -> Replaced {
+        let Some(entries) = self.maps.get_mut(&map) else {
+            return Replaced::default();
+        };
         let before = entries.bytes;
-        let old = entries.remove(order, key)?;
+        let old = entries.remove(order, key);
         self.bytes = self.bytes + entries.bytes - before;
         if entries.index.is_empty() && entries.rest.is_none() {
             self.maps.remove(&map);
         }
-        if self.covered(map, order, key) {
-            self.summed((map, order, key), 0, digest(map, &old));
+        let spot = Spot::of((map, order, key));
+        if let Some(entry) = &old.entry
+            && self.covered(spot)
+        {
+            self.summed(spot, 0, digest(map, entry));
         }
-        Some(old)
+        old
     }
 }
 
@@ -986,18 +1215,26 @@ impl Store {
 fn digest(map: MapId, entry: &Entry) -> u64 {
     // Key and value are hashed separately, so that a byte cannot move from one to the other
     // unnoticed.
-    let words = [
+    digest_words([
         u64::from(map.0),
         entry.stamp(),
         entry.deadline(),
         xxh3_64(entry.key()),
         xxh3_64(entry.value()),
-    ];
-    let mut bytes = [0; 40];
-    for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
-        *to = word.to_le_bytes();
+    ])
+}
+
+/// The same of a row of a key's table.
+fn digest_row(map: MapId, key: &[u8], row: &Entry) -> u64 {
+    digest_words([xxh3_64(key), digest(map, row)])
+}
+
+fn digest_words<const N: usize>(words: [u64; N]) -> u64 {
+    let mut digest = Xxh3::new();
+    for word in words {
+        digest.update(&word.to_le_bytes());
     }
-    xxh3_64(&bytes)
+    digest.digest()
 }
 
 /// The digest of bytes in pieces, wherever they are cut: for snapshot chunks.

@@ -46,6 +46,7 @@ const PARTITIONS: u16 = 4;
 fn limits() -> Limits {
     Limits {
         value_bytes_max: 1 << 20,
+        hash_bytes_max: 2 << 10,
         key_bytes_max: 1 << 10,
         memory_bytes_max: 64 << 20,
         tail_bytes_max: 8 << 20,
@@ -198,6 +199,9 @@ struct Node {
     installed: usize,
     opens_at: Vec<(PartitionRef, Epoch, Time)>,
 }
+
+/// Map and key of a row, key or field, value, deadline, version.
+type Content = ((MapId, Option<Key>), Key, Value, u64, u64);
 
 struct World {
     now: Time,
@@ -657,8 +661,8 @@ impl World {
         self.nodes.get_mut(&n).unwrap().alive = false;
     }
 
-    /// Map, key, value, deadline, version.
-    fn contents(&self, n: u64, p: u32) -> Vec<(MapId, Key, Value, u64, u64)> {
+    /// All entries and rows.
+    fn contents(&self, n: u64, p: u32) -> Vec<Content> {
         let at = PartitionRef {
             keyspace: KeyspaceId(0),
             partition: PartitionId(p),
@@ -671,7 +675,11 @@ impl World {
         held.map_or_else(Vec::new, |h| {
             h.store
                 .following(&None)
-                .map(|(m, e)| (m, e.key().into(), Value::of(e), e.deadline(), e.version()))
+                .map(|piece| {
+                    let e = piece.entry;
+                    let at = (piece.map, piece.of.map(Key::from));
+                    (at, e.key().into(), Value::of(e), e.deadline(), e.version())
+                })
                 .collect()
         })
     }

@@ -212,6 +212,7 @@ fn start(
 fn limits() -> Limits {
     Limits {
         value_bytes_max: VALUE_BYTES_MAX,
+        hash_bytes_max: 2 << 10,
         key_bytes_max: crate::node::builder::KEY_BYTES_MAX,
         memory_bytes_max: 0,
         tail_bytes_max: 0,

@@ -90,6 +90,7 @@ fn doorless(threads: u8) -> Running {
 pub(crate) fn limits() -> Limits {
     Limits {
         value_bytes_max: 4 << 20,
+        hash_bytes_max: 2 << 10,
         key_bytes_max: 64 << 10,
         memory_bytes_max: 256 << 20,
         tail_bytes_max: 64 << 20,

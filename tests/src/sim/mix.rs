@@ -68,6 +68,8 @@ pub struct Mix {
     pub range_bytes_max: usize,
     /// The least that is kept of it for a partition.
     pub tail_bytes_least: usize,
+    /// Small enough that hashes of a few fields become tables.
+    pub hash_bytes_max: usize,
     /// The most chunks in flight.
     pub chunks_in_flight: usize,
     /// Largest padding of a value.
@@ -148,6 +150,8 @@ impl Mix {
         ways.set_stream(9);
         let narrow = ways.random_bool(NARROW);
         let small = later.random_bool(0.12);
+        let mut forms = ChaCha8Rng::seed_from_u64(seed);
+        forms.set_stream(17);
         let mut policies = ChaCha8Rng::seed_from_u64(seed);
         policies.set_stream(8);
         let policy = [
@@ -254,6 +258,7 @@ impl Mix {
                 .min(memory_bytes_max / 4),
             // So little is stored here that a share of it would be nothing.
             tail_bytes_least: [0, 4 << 10][rng.random_range(0..2)],
+            hash_bytes_max: [0, 0, 40, 2 << 10][forms.random_range(0..4)],
             range_bytes_max: [600, 4_000, 64 << 20][last.random_range(0..3)],
             chunks_in_flight: rng.random_range(1..=8),
             padding: [8, 64, 600][rng.random_range(0..3)],

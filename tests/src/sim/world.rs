@@ -502,6 +502,7 @@ impl World {
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             value_bytes_max: 1 << 20,
+            hash_bytes_max: self.mix.hash_bytes_max,
             key_bytes_max: 1 << 10,
             memory_bytes_max: self.mix.memory_bytes_max,
             tail_bytes_max: self.mix.tail_bytes_max,

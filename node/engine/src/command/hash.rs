@@ -3,14 +3,16 @@
 use super::{
     Call, Description, ErrorText, ONE_KEY, Parse, Parsed, Part, SYNTAX, Shape, is, wrong_arity,
 };
-use crate::action::{Change, Context, failed, kept};
+use crate::action::Context;
 use crate::entry::Entry;
 use crate::glob;
-use crate::hash::{self, Hash, Items};
+use crate::hash::{self, Edit, Hash, Items, View};
 use crate::op::{Action, Failure, Footprint, Given, Kind, Outcome, Value};
-use crate::procedure::{Inputs, Procedure, READS, WRITES, count};
+use crate::procedure::{Inputs, Procedure, READS, Run, WRITES, count};
+use crate::store::Table;
 use crate::{Extended, integer};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 
 pub(super) const ROWS: &[Description<Parse>] = &[
@@ -213,10 +215,7 @@ static GET: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: |_| VALUES,
-    run: |inputs, entry, _| {
-        let found = Hash::of(entry).get(&inputs.bytes[0]);
-        (value(found), Change::None)
-    },
+    run: Run::Hash(|inputs, hash, _| (Some(value(hash.get(&inputs.bytes[0]))), Edit::None)),
 };
 
 /// The values of several fields. → `Many`
@@ -226,23 +225,25 @@ static GET_SOME: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: |_| VALUES,
-    run: |inputs, entry, cx| match values_of(Hash::of(entry), &inputs.bytes[0], cx) {
-        Some(values) => (Outcome::Many(values), Change::None),
-        None => failed(Failure::TooLarge),
-    },
+    run: Run::Hash(
+        |inputs, hash, cx| match values_of(hash, &inputs.bytes[0], cx) {
+            Some(values) => (Some(Outcome::Many(values)), Edit::None),
+            None => TOO_LARGE,
+        },
+    ),
 };
 
-/// All fields and values. → `Bulk`, as the hash is stored, or `Nil`
+/// All fields and values. → `Bulk`, as a small hash is stored, or `Nil`
 static ALL: Procedure = Procedure {
     number: 9,
     name: "hash all",
     kind: Kind::Hash,
     takes: (0, 0),
     footprint: |_| VALUES,
-    run: |_, entry, _| {
-        let all = entry.map(|entry| Outcome::Bulk(Value::of(entry)));
-        (all.unwrap_or(Outcome::Nil), Change::None)
-    },
+    run: Run::Hash(|_, hash, cx| match hash.all(hash::answer_max(cx)) {
+        Ok(all) => (Some(all.map_or(Outcome::Nil, Outcome::Bulk)), Edit::None),
+        Err(failure) => (Some(Outcome::Failed(failure)), Edit::None),
+    }),
 };
 
 /// How many fields there are. → `Int`
@@ -252,7 +253,7 @@ static LENGTH: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (0, 0),
     footprint: |_| READS,
-    run: |_, entry, _| (count(Hash::of(entry).len()), Change::None),
+    run: Run::Hash(|_, hash, _| (Some(count(hash.len())), Edit::None)),
 };
 
 /// How long the value of a field is. → `Int`
@@ -262,10 +263,10 @@ static VALUE_LENGTH: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: |_| READS,
-    run: |inputs, entry, _| {
-        let found = Hash::of(entry).get(&inputs.bytes[0]);
-        (count(found.map_or(0, <[u8]>::len)), Change::None)
-    },
+    run: Run::Hash(|inputs, hash, _| {
+        let found = hash.get(&inputs.bytes[0]);
+        (Some(count(found.map_or(0, <[u8]>::len))), Edit::None)
+    }),
 };
 
 /// Whether there is a field. → `Int`
@@ -275,10 +276,10 @@ static HAS: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: |_| READS,
-    run: |inputs, entry, _| {
-        let found = Hash::of(entry).get(&inputs.bytes[0]);
-        (Outcome::Int(i64::from(found.is_some())), Change::None)
-    },
+    run: Run::Hash(|inputs, hash, _| {
+        let found = hash.get(&inputs.bytes[0]);
+        (Some(Outcome::Int(i64::from(found.is_some()))), Edit::None)
+    }),
 };
 
 /// Sets fields; or (1) only if the first of them is absent. → `Int`, how many are new
@@ -288,17 +289,16 @@ static SET: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (1, 1),
     footprint: writes,
-    run: |inputs, entry, cx| {
-        let (hash, given) = (Hash::of(entry), Hash::in_bytes(&inputs.bytes[0]));
+    run: Run::Hash(|inputs, hash, _| {
+        let given = Hash::in_bytes(&inputs.bytes[0]);
         let Some((first, _)) = { given }.next() else {
-            return (Outcome::Int(0), Change::None);
+            return (None, Edit::None);
         };
         if inputs.numbers[0] == 1 && hash.get(first).is_some() {
-            return (Outcome::Int(0), Change::None);
+            return (None, Edit::None);
         }
-        let (after, added) = hash.with(given);
-        stored(entry, after, count(added), cx)
-    },
+        (None, Edit::Set(given))
+    }),
 };
 
 /// Deletes fields. → `Int`, how many there were
@@ -308,13 +308,7 @@ static DELETE: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: writes,
-    run: |inputs, entry, cx| {
-        let (after, removed) = Hash::of(entry).without(Items(&inputs.bytes[0]));
-        if removed == 0 {
-            return (Outcome::Int(0), Change::None);
-        }
-        stored(entry, after, count(removed), cx)
-    },
+    run: Run::Hash(|inputs, _, _| (None, Edit::Delete(Items(&inputs.bytes[0])))),
 };
 
 /// Adds to the integer of a field. → `Int`
@@ -324,18 +318,17 @@ static ADD: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (1, 1),
     footprint: writes,
-    run: |inputs, entry, cx| {
-        let (hash, field) = (Hash::of(entry), &inputs.bytes[0]);
+    run: Run::Hash(|inputs, hash, _| {
+        let field = &inputs.bytes[0];
         let Some(old) = hash.get(field).map_or(Some(0), integer) else {
             return failed(Failure::NotAnInteger);
         };
         let Some(new) = old.checked_add(inputs.numbers[0]) else {
             return failed(Failure::Overflow);
         };
-        let text = new.to_string();
-        let (after, _) = hash.with_one(field, text.as_bytes());
-        stored(entry, after, Outcome::Int(new), cx)
-    },
+        let text = new.to_string().into_bytes();
+        (Some(Outcome::Int(new)), Edit::SetOne(field, text))
+    }),
 };
 
 /// Adds to the decimal number of a field, whose addend is a text. → `Bulk`
@@ -345,8 +338,8 @@ static ADD_FLOAT: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (0, 2),
     footprint: writes,
-    run: |inputs, entry, cx| {
-        let (hash, field) = (Hash::of(entry), &inputs.bytes[0]);
+    run: Run::Hash(|inputs, hash, _| {
+        let field = &inputs.bytes[0];
         let old = hash
             .get(field)
             .map_or(Some(Extended::ZERO), Extended::parse);
@@ -358,10 +351,9 @@ static ADD_FLOAT: Procedure = Procedure {
             return failed(Failure::Overflow);
         }
         let text = sum.text();
-        let (after, _) = hash.with_one(field, text.as_bytes());
         let outcome = Outcome::Bulk(Value::from(text.as_bytes()));
-        stored(entry, after, outcome, cx)
-    },
+        (Some(outcome), Edit::SetOne(field, text.into_bytes()))
+    }),
 };
 
 /// So many random fields, with (1) or without their values, drawn from this seed. A negative number
@@ -373,13 +365,13 @@ static RANDOM: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (3, 0),
     footprint: |_| VALUES,
-    run: |inputs, entry, cx| {
+    run: Run::Hash(|inputs, hash, cx| {
         let [wanted, with_values, seed] = inputs.numbers[..] else {
             return failed(Failure::NotAnInteger);
         };
-        let all: Vec<(&[u8], &[u8])> = Hash::of(entry).collect();
-        if all.is_empty() {
-            return (Outcome::Nil, Change::None);
+        let length = hash.len();
+        if length == 0 {
+            return (Some(Outcome::Nil), Edit::None);
         }
         let mut drawn = Vec::new();
         let (mut bytes, mut random) = (0, Random(seed.cast_unsigned()));
@@ -389,26 +381,46 @@ static RANDOM: Procedure = Procedure {
             if with_values == 1 {
                 drawn.push(Outcome::Bulk(Value::from(value)));
             }
-            bytes <= cx.value_bytes_max.max(hash::BYTES_MAX)
+            bytes <= hash::answer_max(cx)
         };
         let times = usize::try_from(wanted.unsigned_abs()).unwrap_or(usize::MAX);
-        let fits = if wanted < 0 {
-            (0..times).all(|_| take(all[random.below(all.len())]))
-        } else if times >= all.len() {
-            all.iter().all(|pair| take(*pair))
-        } else {
-            let mut left = all;
-            (0..times).all(|_| {
-                let at = random.below(left.len());
-                take(left.swap_remove(at))
-            })
+        let few = times.saturating_mul(DRAWN_PART) < length;
+        let fits = match hash {
+            // Others would have to be looked at for each that is drawn.
+            View::Table(table) if wanted < 0 || few => {
+                let mut seen = BTreeSet::new();
+                let mut left = times;
+                let mut fits = true;
+                while left > 0 && fits {
+                    let Some(row) = random.row(table) else { break };
+                    if wanted < 0 || seen.insert(row.key()) {
+                        fits = take((row.key(), row.value()));
+                        left -= 1;
+                    }
+                }
+                fits
+            }
+            View::Packed(_) | View::Table(_) if times >= length && wanted >= 0 => {
+                hash.pairs().all(take)
+            }
+            View::Packed(_) | View::Table(_) => {
+                let mut all: Vec<(&[u8], &[u8])> = hash.pairs().collect();
+                (0..times).all(|_| {
+                    let at = random.below(all.len());
+                    take(if wanted < 0 {
+                        all[at]
+                    } else {
+                        all.swap_remove(at)
+                    })
+                })
+            }
         };
         if fits {
-            (Outcome::Many(drawn), Change::None)
+            (Some(Outcome::Many(drawn)), Edit::None)
         } else {
-            failed(Failure::TooLarge)
+            TOO_LARGE
         }
-    },
+    }),
 };
 
 /// Fields with (1) or without their values from a place on, about so many, which match a pattern. →
@@ -419,24 +431,36 @@ static SCAN: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (3, 1),
     footprint: |_| VALUES,
-    run: |inputs, entry, _| {
-        // A hash is answered in one page, as Redis does for a small one.
-        let with_values = inputs.numbers[2] == 1;
+    run: Run::Hash(|inputs, hash, _| {
+        let [cursor, wanted, with_values] = inputs.numbers[..] else {
+            return failed(Failure::NotAnInteger);
+        };
         let pattern = &inputs.bytes[0];
         let mut work = MATCHING_WORK;
+        let mut page = Page::new(cursor, wanted);
         let mut keys = Vec::new();
-        for (field, value) in Hash::of(entry) {
+        for (field, value) in hash.pairs_from(page.from()) {
+            if let View::Table(table) = hash
+                && !page.takes(table.order_of(field))
+            {
+                let next = page.next;
+                return (Some(Outcome::Keys { next, keys }), Edit::None);
+            }
             match glob::Matching::default().run(pattern, field, &mut work) {
                 Some(true) => {
+                    page.bytes += field.len() + ITEM_OVERHEAD;
                     keys.push(Bytes::copy_from_slice(field));
-                    keys.extend(with_values.then(|| Bytes::copy_from_slice(value)));
+                    if with_values == 1 {
+                        page.bytes += value.len();
+                        keys.push(Bytes::copy_from_slice(value));
+                    }
                 }
                 Some(false) => {}
                 None => return failed(Failure::Overloaded),
             }
         }
-        (Outcome::Keys { next: 0, keys }, Change::None)
-    },
+        (Some(Outcome::Keys { next: 0, keys }), Edit::None)
+    }),
 };
 
 /// The values of several fields, which are deleted. → `Many`
@@ -450,24 +474,20 @@ static GET_AND_DELETE: Procedure = Procedure {
         looks_up: true,
         ..writes(inputs)
     },
-    run: |inputs, entry, cx| {
-        let hash = Hash::of(entry);
+    run: Run::Hash(|inputs, hash, cx| {
         let Some(mut values) = values_of(hash, &inputs.bytes[0], cx) else {
-            return failed(Failure::TooLarge);
+            return TOO_LARGE;
         };
         // A field that is named again is gone by then.
-        let fields: Vec<&[u8]> = Items(&inputs.bytes[0]).collect();
-        for (at, value) in values.iter_mut().enumerate() {
-            if fields[..at].contains(&fields[at]) {
+        let mut seen = BTreeSet::new();
+        for (value, field) in values.iter_mut().zip(Items(&inputs.bytes[0])) {
+            if !seen.insert(field) {
                 *value = Outcome::Nil;
             }
         }
-        let (after, removed) = hash.without(Items(&inputs.bytes[0]));
-        if removed == 0 {
-            return (Outcome::Many(values), Change::None);
-        }
-        stored(entry, after, Outcome::Many(values), cx)
-    },
+        let fields = Items(&inputs.bytes[0]);
+        (Some(Outcome::Many(values)), Edit::Delete(fields))
+    }),
 };
 
 /// What an item of an answer takes besides its bytes.
@@ -476,11 +496,24 @@ const ITEM_OVERHEAD: usize = 32;
 /// What comparisons with a pattern may do in one operation: some milliseconds.
 const MATCHING_WORK: usize = 8 << 20;
 
+/// If no more than this part of a table is drawn, fields are drawn one by one.
+const DRAWN_PART: usize = 4;
+
+/// A random field is one of so many behind a random place: gaps between places are uneven.
+const NEIGHBOURS: usize = 16;
+
 /// The same if it answers with values.
 const VALUES: Footprint = Footprint {
     answers_value: true,
     ..READS
 };
+
+const TOO_LARGE: (Option<Outcome>, Edit<'static>) =
+    (Some(Outcome::Failed(Failure::TooLarge)), Edit::None);
+
+const fn failed(failure: Failure) -> (Option<Outcome>, Edit<'static>) {
+    (Some(Outcome::Failed(failure)), Edit::None)
+}
 
 /// What a procedure does that changes fields.
 fn writes(inputs: &Inputs) -> Footprint {
@@ -497,9 +530,9 @@ fn value(found: Option<&[u8]>) -> Outcome {
 }
 
 /// The values of these fields. `None`: together they are too large.
-fn values_of(hash: Hash<'_>, fields: &[u8], cx: &Context) -> Option<Vec<Outcome>> {
+fn values_of(hash: View<'_>, fields: &[u8], cx: &Context) -> Option<Vec<Outcome>> {
     let mut bytes = 0;
-    let most = cx.value_bytes_max.max(hash::BYTES_MAX);
+    let most = hash::answer_max(cx);
     Items(fields)
         .map(|field| {
             let found = hash.get(field);
@@ -509,39 +542,69 @@ fn values_of(hash: Hash<'_>, fields: &[u8], cx: &Context) -> Option<Vec<Outcome>
         .collect()
 }
 
-/// What becomes of a hash that has changed: one without fields does not exist.
-fn stored(
-    entry: Option<&Entry>,
-    after: Vec<u8>,
-    outcome: Outcome,
-    cx: &Context,
-) -> (Outcome, Change) {
-    if after.is_empty() {
-        return (outcome, Change::Delete);
+/// A page of a scan of a table. Its cursor is the first 32 bits of an order, as that of SCAN.
+struct Page {
+    cursor: u64,
+    wanted: usize,
+    looked: usize,
+    bytes: usize,
+    /// Where to continue.
+    next: u64,
+}
+
+impl Page {
+    const SHIFT: u32 = 32;
+    const FIELDS_MAX: i64 = 10_000;
+    const BYTES_MAX: usize = 512 << 10;
+
+    fn new(cursor: i64, wanted: i64) -> Self {
+        Self {
+            cursor: cursor.cast_unsigned(),
+            wanted: wanted.clamp(1, Self::FIELDS_MAX) as usize,
+            looked: 0,
+            bytes: 0,
+            next: 0,
+        }
     }
-    let grows = entry.is_none_or(|entry| entry.value().len() < after.len());
-    if grows && after.len() > hash::BYTES_MAX.min(cx.value_bytes_max) {
-        return failed(Failure::TooLarge);
+
+    /// The order from which it reads.
+    const fn from(&self) -> u64 {
+        self.cursor << Self::SHIFT
     }
-    let change = Change::Put {
-        kind: Kind::Hash,
-        value: after.into(),
-        deadline: kept(entry, cx),
-    };
-    (outcome, change)
+
+    /// Whether a field of this order belongs to it. Fields that share a cursor are in one page.
+    const fn takes(&mut self, order: u64) -> bool {
+        let place = order >> Self::SHIFT;
+        if place >= self.next && (self.looked >= self.wanted || self.bytes >= Self::BYTES_MAX) {
+            return false;
+        }
+        self.looked += 1;
+        self.next = place + 1;
+        true
+    }
 }
 
 /// Random numbers from a seed (splitmix64).
 struct Random(u64);
 
 impl Random {
-    fn below(&mut self, end: usize) -> usize {
+    const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^= mixed >> 31;
-        ((u128::from(mixed) * end as u128) >> 64) as usize
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        ((u128::from(self.next()) * end as u128) >> 64) as usize
+    }
+
+    /// A random row. `None`: the table is empty.
+    fn row<'a>(&mut self, table: &'a Table) -> Option<&'a Entry> {
+        let skipped = self.below(NEIGHBOURS.min(table.len()));
+        let behind = table.rows_from(self.next());
+        behind.chain(table.rows_from(0)).nth(skipped)
     }
 }
 

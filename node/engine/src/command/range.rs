@@ -5,7 +5,7 @@ use crate::action::{Change, Context, failed, kept};
 use crate::entry::Entry;
 use crate::integer;
 use crate::op::{Action, Failure, Footprint, Given, Kind, Outcome, Value};
-use crate::procedure::{Inputs, Procedure, READS, WRITES, count};
+use crate::procedure::{Inputs, Procedure, READS, Run, WRITES, count};
 use bytes::Bytes;
 
 pub(super) const ROWS: &[Description<Parse>] = &[
@@ -100,12 +100,12 @@ static GET_RANGE: Procedure = Procedure {
         answers_value: true,
         ..READS
     },
-    run: |inputs, entry, _| {
+    run: Run::Entry(|inputs, entry, _| {
         let value = entry.map_or(&[][..], Entry::value);
         let within = within(value.len(), (inputs.numbers[0], inputs.numbers[1]));
         let part = within.map_or(&[][..], |(first, last)| &value[first..=last]);
         (Outcome::Bulk(Value::from(part)), Change::None)
-    },
+    }),
 };
 
 /// Overwrites a string from a place on. → `Int`, the length
@@ -118,7 +118,7 @@ static SET_RANGE: Procedure = Procedure {
         given: Given::one(&inputs.bytes[0]),
         ..writes(end_of(inputs))
     },
-    run: |inputs, entry, cx| {
+    run: Run::Entry(|inputs, entry, cx| {
         let part = &inputs.bytes[0];
         let end = end_of(inputs);
         if part.is_empty() {
@@ -128,7 +128,7 @@ static SET_RANGE: Procedure = Procedure {
             value[end - part.len()..end].copy_from_slice(part);
             count(value.len())
         })
-    },
+    }),
 };
 
 /// The bit at a place. → `Int`
@@ -138,12 +138,12 @@ static GET_BIT: Procedure = Procedure {
     kind: Kind::String,
     takes: (1, 0),
     footprint: |_| READS,
-    run: |inputs, entry, _| {
+    run: Run::Entry(|inputs, entry, _| {
         let (byte, mask) = place_of_bit(inputs.numbers[0]);
         let found = entry.and_then(|e| e.value().get(byte));
         let set = found.is_some_and(|found| found & mask != 0);
         (Outcome::Int(i64::from(set)), Change::None)
-    },
+    }),
 };
 
 /// Sets or clears the bit at a place. → `Int`, the bit before
@@ -153,7 +153,7 @@ static SET_BIT: Procedure = Procedure {
     kind: Kind::String,
     takes: (2, 0),
     footprint: |inputs| writes(place_of_bit(inputs.numbers[0]).0 + 1),
-    run: |inputs, entry, cx| {
+    run: Run::Entry(|inputs, entry, cx| {
         let (byte, mask) = place_of_bit(inputs.numbers[0]);
         overwrite(entry, cx, byte + 1, |value| {
             let before = value[byte] & mask != 0;
@@ -164,7 +164,7 @@ static SET_BIT: Procedure = Procedure {
             }
             Outcome::Int(i64::from(before))
         })
-    },
+    }),
 };
 
 /// How many bits are set from one place up to and including another, in bytes or (1) in bits. →
@@ -175,7 +175,7 @@ static BIT_COUNT: Procedure = Procedure {
     kind: Kind::String,
     takes: (3, 0),
     footprint: |_| READS,
-    run: |inputs, entry, _| {
+    run: Run::Entry(|inputs, entry, _| {
         let value = entry.map_or(&[][..], Entry::value);
         let range = (inputs.numbers[0], inputs.numbers[1]);
         let Some((first, last)) = bits_within(value, range, inputs.numbers[2], within) else {
@@ -189,7 +189,7 @@ static BIT_COUNT: Procedure = Procedure {
             Outcome::Int(all - i64::from(before) - i64::from(after)),
             Change::None,
         )
-    },
+    }),
 };
 
 /// The place of the first bit of this kind within a range in bytes or (1) in bits, whose end was
@@ -200,7 +200,7 @@ static BIT_POSITION: Procedure = Procedure {
     kind: Kind::String,
     takes: (5, 0),
     footprint: |_| READS,
-    run: |inputs, entry, _| {
+    run: Run::Entry(|inputs, entry, _| {
         let [wanted, first, last, unit, end_given] = inputs.numbers[..] else {
             return failed(Failure::NotAnInteger);
         };
@@ -232,7 +232,7 @@ static BIT_POSITION: Procedure = Procedure {
             if behind { count(value.len() * 8) } else { none },
             Change::None,
         )
-    },
+    }),
 };
 
 /// What a procedure does that makes a string at least so long.
@@ -380,6 +380,7 @@ mod tests {
         unix_ms: 50_000,
         default_ttl_ms: None,
         value_bytes_max: 64,
+        hash_bytes_max: 64,
         versions_from: 1 << 44,
     };
 

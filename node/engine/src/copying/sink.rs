@@ -314,11 +314,14 @@ impl Following<'_> {
         cx.worked += entries.len() * ENTRY_WORK;
         let before = self.bytes();
         let mut adopted = 0;
-        for (map, entry) in entries
+        for (map, of, entry) in entries
             .into_iter()
             .skip(usize::from(broken(&mutant::LEARNS_UNPROVEN)))
         {
-            adopted += usize::from(self.store.adopt(map, entry));
+            adopted += usize::from(match of {
+                None => self.store.adopt(map, entry),
+                Some(key) => self.store.adopt_row(map, &key, entry),
+            });
         }
         if let Some(sink) = self.follower.sink_mut() {
             sink.chunks = expected;
@@ -326,6 +329,9 @@ impl Following<'_> {
             // Summed as it is stored, while it is in the processor's caches. Entries that come by
             // the log are summed when the checksum gets to them.
             cx.worked += self.store.advance_sum(sum, adopted).1;
+        }
+        if !self.store.is_sifted() {
+            cx.timers.wake(self.at, cx.now);
         }
         let grown = self.bytes().saturating_sub(before) as u64;
         cx.memory.recount(before, self.bytes());

@@ -7,6 +7,10 @@ pub(super) const SCAN_OF_KIND: u8 = 4;
 
 /// The tag of an effect that puts a hash.
 pub(super) const HASH: u8 = 5;
+/// The tags of effects on tables.
+pub(super) const TABLE_MADE: u8 = 6;
+pub(super) const ROW: u8 = 7;
+pub(super) const ROW_DELETE: u8 = 8;
 
 pub(super) fn put_at(out: &mut Out, at: PartitionRef) {
     out.bytes.put_u16_le(at.keyspace.0);
@@ -90,6 +94,7 @@ fn put_effect(out: &mut Out, effect: &Effect) {
         } => {
             out.bytes.put_u8(match entry.kind() {
                 Kind::String => 0,
+                Kind::Hash if entry.is_table() => TABLE_MADE,
                 Kind::Hash => HASH,
             });
             out.bytes.put_u32_le(map.0);
@@ -107,6 +112,20 @@ fn put_effect(out: &mut Out, effect: &Effect) {
             out.bytes.put_u32_le(map.0);
             put_bytes(out, key);
             out.bytes.put_u64_le(*deadline);
+        }
+        Effect::Row { map, key, row } => {
+            out.bytes.put_u8(ROW);
+            out.bytes.put_u32_le(map.0);
+            put_bytes(out, key);
+            put_bytes(out, row.key());
+            put_stored(out, row);
+            out.bytes.put_u64_le(row.deadline());
+        }
+        Effect::RowDelete { map, key, field } => {
+            out.bytes.put_u8(ROW_DELETE);
+            out.bytes.put_u32_le(map.0);
+            put_bytes(out, key);
+            put_bytes(out, field);
         }
         Effect::Clear { map } => {
             out.bytes.put_u8(3);

@@ -216,19 +216,39 @@ impl<B: Buf> Reader<B> {
         let map = MapId(self.u32()?);
         Ok(match kind {
             0 | HASH => {
-                let of_kind = if kind == HASH {
-                    Kind::Hash
-                } else {
-                    Kind::String
-                };
                 // The deadline is set when it is applied.
-                let entry = self.pair(|key, value| Entry::of_kind(of_kind, key, value))?;
+                let entry = self.pair(|key, value| match kind {
+                    HASH => Entry::of_hash(key, value),
+                    _ => Entry::new(key, value, 0, 0),
+                })?;
                 Effect::Put {
                     map,
                     entry,
                     deadline: self.u64()?,
                 }
             }
+            TABLE_MADE => {
+                let key = self.bytes()?;
+                let born = self.bytes()?;
+                let born = born.first_chunk().copied().map(u64::from_le_bytes);
+                let born = born.ok_or(Malformed("a table without a birth"))?;
+                Effect::Put {
+                    map,
+                    entry: Entry::of_table(&key, born),
+                    deadline: self.u64()?,
+                }
+            }
+            ROW => {
+                let key = self.key()?;
+                let (field, value) = (self.bytes()?, self.bytes()?);
+                let row = Entry::of_row(&field, &value, self.u64()?);
+                Effect::Row { map, key, row }
+            }
+            ROW_DELETE => Effect::RowDelete {
+                map,
+                key: self.key()?,
+                field: self.key()?,
+            },
             1 => Effect::Delete {
                 map,
                 key: self.key()?,

@@ -107,13 +107,18 @@ fn work() -> impl Strategy<Value = Work> {
                 values
             })
         ),
-        (any::<u64>(), any::<u32>(), prop::option::of(kind())).prop_map(|(cursor, count, kind)| {
-            PartitionAction::Scan {
-                cursor,
-                count,
-                kind,
-            }
-        })
+        (
+            any::<u64>(),
+            any::<u32>(),
+            prop::option::of(prop_oneof![Just(Kind::String), Just(Kind::Hash)])
+        )
+            .prop_map(|(cursor, count, kind)| {
+                PartitionAction::Scan {
+                    cursor,
+                    count,
+                    kind,
+                }
+            })
     ];
     let watched =
         (any::<u32>(), bytes(), prop::option::of(any::<i64>())).prop_map(|(m, key, version)| {
@@ -177,22 +182,36 @@ fn work() -> impl Strategy<Value = Work> {
     ]
 }
 
-fn kind() -> impl Strategy<Value = Kind> {
-    prop_oneof![Just(Kind::String), Just(Kind::Hash)]
-}
-
 fn logged() -> impl Strategy<Value = Logged> {
     let key = || bytes().prop_map(|b| Key::from(&*b));
     let one = prop_oneof![
-        (any::<u32>(), key(), (kind(), bytes()), any::<u64>()).prop_map(
+        (any::<u32>(), key(), (0u8..3, bytes()), any::<u64>()).prop_map(
             |(m, key, (kind, v), deadline)| {
                 Effect::Put {
                     map: MapId(m),
-                    entry: Entry::of_kind(kind, &key, &v),
+                    entry: match kind {
+                        0 => Entry::new(&key, &v, 0, 0),
+                        1 => Entry::of_hash(&key, &v),
+                        _ => Entry::of_table(&key, deadline ^ 7),
+                    },
                     deadline,
                 }
             }
         ),
+        (any::<u32>(), key(), (bytes(), bytes()), any::<u64>()).prop_map(
+            |(m, key, (field, v), deadline)| {
+                Effect::Row {
+                    map: MapId(m),
+                    key,
+                    row: Entry::of_row(&field, &v, deadline),
+                }
+            }
+        ),
+        (any::<u32>(), key(), key()).prop_map(|(m, key, field)| Effect::RowDelete {
+            map: MapId(m),
+            key,
+            field
+        }),
         (any::<u32>(), key()).prop_map(|(m, key)| Effect::Delete { map: MapId(m), key }),
         (any::<u32>(), key(), any::<u64>()).prop_map(|(m, key, deadline)| Effect::Deadline {
             map: MapId(m),
@@ -484,7 +503,12 @@ fn a_chunk_that_is_written_in_place_is_the_same_frame() {
     };
     for size in [5, 70_000] {
         let entry = Entry::new(b"k", &vec![b'v'; size], 7, 9);
-        let entries = |out: &mut Out| (0..2).for_each(|_| put_entry(out, MapId(1), &entry));
+        let piece = Piece {
+            map: MapId(1),
+            of: None,
+            entry: &entry,
+        };
+        let entries = |out: &mut Out| (0..2).for_each(|_| put_piece(out, piece, None));
         let body = wire(entries).freeze();
         let digest = digest_bytes([&*body]);
         let put = wire(|out| {

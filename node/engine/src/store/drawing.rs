@@ -18,9 +18,10 @@ use super::super::entry::Entry;
 use super::super::index::Index;
 use super::{ByKey, Key, Map, MapId, Store};
 use crate::mutant::{self, broken};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A key that is looked at and does not belong here costs so many times less than one that is
 /// drawn.
@@ -45,15 +46,19 @@ pub(in super::super) trait Portion: fmt::Debug + Send + Sync {
 /// The contents of a former partition.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Former {
-    maps: Vec<(MapId, Arc<Map>)>,
+    maps: Vec<(MapId, Arc<Map>, Tables)>,
     /// How far its clock is behind the clock of the stores that draw from it.
     behind_ms: u64,
 }
+
+/// The tables of a former map. They are not shared: who draws the entry of one takes it.
+type Tables = Arc<Mutex<BTreeMap<Key, Map>>>;
 
 /// A former map.
 #[derive(Debug, Clone)]
 struct Layer {
     map: Arc<Map>,
+    tables: Tables,
     /// How far the clock of its deadlines is behind.
     behind_ms: u64,
     /// Whether all of it was drawn. Then only its gone keys count.
@@ -63,6 +68,24 @@ struct Layer {
 impl Layer {
     fn get(&self, order: u64, key: &[u8]) -> Option<&Entry> {
         self.map.index.get(order, key).filter(|_| !self.drawn)
+    }
+
+    /// The table of an entry that is drawn.
+    fn take_table(&self, entry: &Entry) -> Option<Map> {
+        if !entry.is_table() {
+            return None;
+        }
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        tables.remove(entry.key())
+    }
+
+    /// The map with what was not drawn of its tables, if no other store shares it.
+    fn into_map(self) -> Option<Map> {
+        let mut map = Arc::into_inner(self.map)?;
+        if let Some(tables) = Arc::into_inner(self.tables) {
+            map.tables = tables.into_inner().unwrap_or_else(PoisonError::into_inner);
+        }
+        Some(map)
     }
 }
 
@@ -83,11 +106,11 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// The entry of a key in former maps, and how far the clock of its deadline is behind.
-    fn find(&self, order: u64, key: &[u8]) -> Option<(&Entry, u64)> {
+    /// The entry of a key in former maps, and the layer that has it.
+    fn find(&self, order: u64, key: &[u8]) -> Option<(&Entry, &Layer)> {
         for layer in &self.layers {
             match layer.get(order, key) {
-                Some(entry) => return Some((entry, layer.behind_ms)),
+                Some(entry) => return Some((entry, layer)),
                 None if layer.map.is_gone(order, key) => return None,
                 None => {}
             }
@@ -185,7 +208,7 @@ impl Map {
         self.rest
             .into_iter()
             .flat_map(|rest| rest.layers)
-            .filter_map(|layer| Arc::into_inner(layer.map))
+            .filter_map(Layer::into_map)
     }
 }
 
@@ -198,7 +221,10 @@ impl Store {
     ) -> Former {
         let maps = std::mem::take(&mut self.maps)
             .into_iter()
-            .map(|(id, map)| (id, Arc::new(map)))
+            .map(|(id, mut map)| {
+                let tables = std::mem::take(&mut map.tables);
+                (id, Arc::new(map), Arc::new(Mutex::new(tables)))
+            })
             .collect();
         garbage.extend(self.take());
         Former { maps, behind_ms }
@@ -213,7 +239,7 @@ impl Store {
         portion: &Arc<dyn Portion>,
     ) -> Self {
         for Former { maps, behind_ms } in former {
-            for (id, from) in maps {
+            for (id, from, tables) in maps {
                 let map = self
                     .maps
                     .entry(*id)
@@ -232,6 +258,7 @@ impl Store {
                 });
                 rest.layers.push(Layer {
                     map: from.clone(),
+                    tables: tables.clone(),
                     behind_ms: *behind_ms,
                     drawn: false,
                 });
@@ -282,19 +309,19 @@ impl Store {
             .rest
             .as_ref()
             .and_then(|rest| rest.find(order, key))
-            .map(|(entry, behind_ms)| (entry.clone(), behind_ms));
-        if let Some((entry, behind_ms)) = found {
-            self.draw_in(map, order, entry, behind_ms);
+            .map(|(entry, layer)| (entry.clone(), layer.take_table(entry), layer.behind_ms));
+        if let Some((entry, table, behind_ms)) = found {
+            self.draw_in((map, order), entry, table, behind_ms);
         }
     }
 
     /// Draws the entries of a layer that belong here and have not been drawn.
-    fn draw_all(&mut self, map: MapId, entries: Vec<Entry>, layer: usize, behind_ms: u64) -> usize {
-        let Some(portion) = self
+    fn draw_all(&mut self, map: MapId, entries: Vec<Entry>, layer: usize) -> usize {
+        let Some((portion, from)) = self
             .maps
             .get(&map)
             .and_then(|here| here.rest.as_ref())
-            .map(|rest| rest.portion.clone())
+            .and_then(|rest| Some((rest.portion.clone(), rest.layers.get(layer)?.clone())))
         else {
             return 0;
         };
@@ -314,14 +341,21 @@ impl Store {
                 .get(&map)
                 .is_some_and(|here| here.lacks(order, entry.key()) && !hidden(here))
             {
-                self.draw_in(map, order, entry, behind_ms);
+                let table = from.take_table(&entry);
+                self.draw_in((map, order), entry, table, from.behind_ms);
                 drawn += 1;
             }
         }
         drawn
     }
 
-    fn draw_in(&mut self, map: MapId, order: u64, entry: Entry, behind_ms: u64) {
+    fn draw_in(
+        &mut self,
+        (map, order): (MapId, u64),
+        entry: Entry,
+        table: Option<Map>,
+        behind_ms: u64,
+    ) {
         if behind_ms > 0 && entry.deadline() != 0 {
             // No other store shares the entry.
             entry.date(
@@ -329,9 +363,15 @@ impl Store {
                 entry.version(),
             );
         }
-        let bytes = self.cost(&entry);
+        let bytes = self.cost(&entry) + table.as_ref().map_or(0, Map::table_cost);
+        let key = table.as_ref().map(|_| Key::from(entry.key()));
         self.insert(map, order, entry);
         if let Some(here) = self.maps.get_mut(&map) {
+            if let Some((key, table)) = key.zip(table) {
+                let before = here.bytes;
+                here.put_table(key, table);
+                self.bytes = self.bytes + here.bytes - before;
+            }
             self.bytes -= here.came(bytes);
         }
     }
@@ -354,11 +394,7 @@ impl Store {
                 left = left.saturating_sub(PER_MAP);
                 continue;
             };
-            let Layer {
-                map: former,
-                behind_ms,
-                ..
-            } = rest.layers[number].clone();
+            let former = rest.layers[number].map.clone();
             let portion = rest.portion.clone();
             let span = portion.span(map);
             let entries = span.map(|span| {
@@ -375,12 +411,12 @@ impl Store {
                 if rest.layers[number].map.rest.is_some() {
                     rest.layers[number].drawn = true;
                 } else {
-                    garbage.extend(Arc::into_inner(rest.layers.remove(number).map));
+                    garbage.extend(rest.layers.remove(number).into_map());
                 }
                 continue;
             }
             let looked = entries.len();
-            let drawn = self.draw_all(map, entries, number, behind_ms);
+            let drawn = self.draw_all(map, entries, number);
             left = left.saturating_sub(drawn + (looked - drawn) / PASSED_BY + 1);
         }
     }
@@ -424,14 +460,7 @@ impl Store {
             to
         };
         let mut upto: Option<Key> = None;
-        for (
-            number,
-            Layer {
-                map: former,
-                behind_ms,
-                ..
-            },
-        ) in layers
+        for (number, Layer { map: former, .. }) in layers
             .into_iter()
             .enumerate()
             .filter(|(_, layer)| !layer.drawn)
@@ -465,7 +494,7 @@ impl Store {
                     upto
                 };
             }
-            self.draw_all(map, entries, number, behind_ms);
+            self.draw_all(map, entries, number);
         }
         upto
     }
@@ -486,14 +515,7 @@ impl Store {
             .layers
             .clone();
         let mut upto: Option<u64> = None;
-        for (
-            number,
-            Layer {
-                map: former,
-                behind_ms,
-                ..
-            },
-        ) in layers
+        for (number, Layer { map: former, .. }) in layers
             .into_iter()
             .enumerate()
             .filter(|(_, layer)| !layer.drawn)
@@ -510,13 +532,13 @@ impl Store {
                 last = Some(place);
                 entries.push(entry.clone());
             }
-            self.draw_all(map, entries, number, behind_ms);
+            self.draw_all(map, entries, number);
         }
         upto
     }
 
     /// The keys that are still to be drawn, as they will be: for inspection only.
-    pub(super) fn undrawn(&self) -> impl Iterator<Item = (MapId, Entry)> {
+    pub(super) fn undrawn(&self) -> impl Iterator<Item = (MapId, Option<Key>, Entry)> {
         self.maps
             .iter()
             .filter_map(|(id, here)| Some((*id, here, here.rest.as_ref()?)))
@@ -527,11 +549,8 @@ impl Store {
                     .enumerate()
                     .filter(|(_, layer)| !layer.drawn);
                 let all = layers.flat_map(|(number, layer)| {
-                    layer
-                        .map
-                        .index
-                        .iter_from(0)
-                        .map(move |entry| (number, entry, layer.behind_ms))
+                    let entries = layer.map.index.iter_from(0);
+                    entries.map(move |entry| (number, entry, layer))
                 });
                 let lacking = all.filter(move |(number, entry, _)| {
                     let order = self.order(entry.key());
@@ -539,13 +558,19 @@ impl Store {
                         && !rest.is_hidden(*number, order, entry.key())
                         && rest.portion.holds(id, entry.key())
                 });
-                lacking.map(move |(_, entry, behind_ms)| {
-                    let entry = entry.copy();
+                lacking.flat_map(move |(_, entry, layer)| {
+                    let (key, entry) = (Key::from(entry.key()), entry.copy());
                     entry.date(
-                        deadline::moved(entry.deadline(), behind_ms),
+                        deadline::moved(entry.deadline(), layer.behind_ms),
                         entry.version(),
                     );
-                    (id, entry)
+                    let mut all = vec![(id, None, entry)];
+                    let tables = layer.tables.lock().unwrap_or_else(PoisonError::into_inner);
+                    if let Some(table) = tables.get(&key).filter(|_| all[0].2.is_table()) {
+                        let rows = table.rows_from(0);
+                        all.extend(rows.map(|row| (id, Some(key.clone()), row.clone())));
+                    }
+                    all
                 })
             })
     }

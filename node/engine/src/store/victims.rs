@@ -59,11 +59,13 @@ impl Picked {
     }
 
     fn add(&mut self, store: &Store, map: MapId, entry: &Entry) {
-        let bytes = store.cost(entry);
+        let order = store.order(entry.key());
+        let table = store.found(map, order, entry.key()).table;
+        let bytes = store.cost(entry) + table.map_or(0, Map::table_cost);
         self.bytes += bytes;
         self.victims.push(Victim {
             map,
-            order: store.order(entry.key()),
+            order,
             key: entry.key().into(),
             bytes,
         });
@@ -291,15 +293,16 @@ mod tests {
         assert!(
             store
                 .following(&None)
-                .filter(|(_, e)| e.take_mark())
+                .filter(|piece| piece.entry.take_mark())
                 .count()
                 > 200
         );
         let used: Vec<String> = (0..300).step_by(2).map(|n| format!("k{n}")).collect();
         store
             .following(&None)
-            .filter(|(_, e)| used.iter().any(|k| k.as_bytes() == e.key()))
-            .for_each(|(_, e)| e.mark());
+            .map(|piece| piece.entry)
+            .filter(|e| used.iter().any(|k| k.as_bytes() == e.key()))
+            .for_each(Entry::mark);
         let mut gone = Vec::new();
         while gone.len() < 100 {
             gone.extend(evict(&mut store, Eviction::Lru, keys(7), 0, None));

@@ -30,7 +30,7 @@ fn entries(w: &World, n: u64) -> Vec<(Lies, Content)> {
     let all = held.flat_map(|held| {
         held.store
             .following(&None)
-            .map(|(_, entry)| entry.clone())
+            .map(|piece| piece.entry.clone())
             .collect::<Vec<_>>()
     });
     let look = |e: entry::Entry| {

@@ -5,6 +5,17 @@ use crate::command::{Arguments, COMMANDS, Fields, Part, Request};
 use crate::op::Kind;
 use doyen_placement::level::TRANSACTIONS;
 
+fn many(outcomes: impl IntoIterator<Item = Outcome>) -> Outcome {
+    Outcome::Many(outcomes.into_iter().collect())
+}
+
+fn expire() -> Action {
+    Action::Expire {
+        expiry: Expiry::In(3_000_000),
+        condition: op::ExpireCondition::Always,
+    }
+}
+
 /// What a Redis client asks for with this line.
 fn of(line: &str) -> Action {
     let words: Vec<Bytes> = line
@@ -166,4 +177,279 @@ fn a_hash_that_would_be_too_large_stays_as_it_was() {
     let outcome = w.hash(2, &format!("HSET h g {large}"));
     assert_eq!(outcome, Outcome::Failed(Failure::TooLarge));
     assert_eq!(w.all(2, "h"), ["f", "1"]);
+}
+
+/// The entry of a key at a member, and how many rows its table has.
+fn form(w: &World, n: u64, key: &str) -> Option<(bool, usize)> {
+    let held = w.nodes[&n].shard.slots.iter();
+    let mut held = held.filter_map(|slot| slot.held.as_deref());
+    held.find_map(|held| {
+        let order = held.store.order(key.as_bytes());
+        let found = held.store.found(MapId(0), order, key.as_bytes());
+        let rows = found.table.map_or(0, store::Table::len);
+        Some((found.entry?.is_table(), rows))
+    })
+}
+
+/// Sets so many fields of a hash, a few at a time.
+fn fill(w: &mut World, n: u64, key: &str, fields: usize) {
+    let names: Vec<String> = (0..fields)
+        .map(|i| format!("field-{i} value-{i}"))
+        .collect();
+    for some in names.chunks(50) {
+        let outcome = w.hash(n, &format!("HSET {key} {}", some.join(" ")));
+        assert_eq!(outcome, Outcome::Int(some.len() as i64));
+    }
+}
+
+fn sorted(w: &mut World, n: u64, key: &str) -> Vec<(String, String)> {
+    let all = w.all(n, key);
+    let pairs = all.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone()));
+    pairs
+        .collect::<std::collections::BTreeMap<_, _>>()
+        .into_iter()
+        .collect()
+}
+
+#[test]
+fn a_large_hash_is_a_table_at_every_copy_and_answers_as_a_small_one() {
+    let mut w = World::new(7, 3, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
+    w.hash(3, "HSET h field-0 value-0");
+    assert_eq!(form(&w, 1, "h"), Some((false, 0)));
+    assert_eq!(w.hash(3, "HDEL h field-0"), Outcome::Int(1));
+    fill(&mut w, 3, "h", 500);
+    for n in 1..=2 {
+        assert_eq!(form(&w, n, "h"), Some((true, 500)));
+    }
+    assert_eq!(w.hash(2, "HLEN h"), Outcome::Int(500));
+    assert_eq!(w.hash(2, "HGET h field-77"), text("value-77"));
+    assert_eq!(w.hash(2, "HGET h none"), Outcome::Nil);
+    assert_eq!(
+        w.hash(3, "HSET h field-77 other none new none newer"),
+        Outcome::Int(1)
+    );
+    assert_eq!(
+        w.hash(1, "HMGET h field-77 none"),
+        many([text("other"), text("newer")])
+    );
+    assert_eq!(w.hash(1, "HSETNX h none 1"), Outcome::Int(0));
+    assert_eq!(w.hash(1, "HINCRBY h n 41"), Outcome::Int(41));
+    assert_eq!(w.hash(3, "HINCRBYFLOAT h n 0.5"), text("41.5"));
+    assert_eq!(w.hash(3, "HDEL h none n none n"), Outcome::Int(2));
+    assert_eq!(
+        w.ask(1, "h", Action::Encoding),
+        Outcome::Int(op::Encoding::Table.number())
+    );
+    assert_eq!(
+        w.hash(2, "HGETDEL h FIELDS 2 field-3 field-3"),
+        many([text("value-3"), Outcome::Nil])
+    );
+    assert_eq!(w.all(3, "h").len(), 2 * 499);
+    assert_eq!(w.set(3, "h", "text"), Outcome::Ok);
+    w.settle(Duration::from_secs(1));
+    assert_eq!(form(&w, 2, "h"), Some((false, 0)));
+    w.settle(Duration::from_millis(50));
+    w.check_copies();
+}
+
+#[test]
+fn a_hash_without_its_last_field_is_gone() {
+    let mut w = World::new(8, 2, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
+    fill(&mut w, 1, "h", 200);
+    let fields: Vec<String> = (0..200).map(|i| format!("field-{i}")).collect();
+    assert_eq!(
+        w.hash(1, &format!("HDEL h {}", fields[..199].join(" "))),
+        Outcome::Int(199)
+    );
+    assert_eq!(form(&w, 2, "h"), Some((true, 1)));
+    assert_eq!(w.hash(1, "HDEL h field-199"), Outcome::Int(1));
+    assert_eq!(form(&w, 2, "h"), None);
+    assert_eq!(w.ask(2, "h", Action::Exists), Outcome::Int(0));
+}
+
+#[test]
+fn a_change_of_a_field_costs_its_own_bytes() {
+    let mut w = World::new(9, 2, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
+    fill(&mut w, 1, "h", 5_000);
+    let logged = |w: &World| {
+        let held = w.nodes[&2].shard.slots.iter();
+        let mut held = held.filter_map(|slot| slot.held.as_deref());
+        let held = held.find(|held| held.store.keys() > 0).expect("the copy");
+        let last = held.log.entry(held.log.last()).expect("it was written");
+        last.effect.bytes()
+    };
+    for line in ["HSET h field-9 1", "HDEL h field-10", "HINCRBY h counter 1"] {
+        w.hash(1, line);
+        w.settle(Duration::from_millis(50));
+        let bytes = logged(&w);
+        assert!(bytes < 20, "{line} logged {bytes} bytes");
+    }
+}
+
+#[test]
+fn a_new_copy_gets_large_hashes_while_they_change() {
+    let mut w = World::new(10, 3, |_| vec![1]);
+    w.settle(Duration::from_millis(50));
+    for n in 0..8 {
+        fill(&mut w, 1, &format!("h{n}"), 300);
+    }
+    w.ask(1, "h3", expire());
+    w.propose(|t| {
+        for p in 0..4 {
+            partition_mut(t, PartitionId(p)).replicas.push(Replica {
+                member: id(2),
+                state: ReplicaState::Learner,
+            });
+        }
+    });
+    for n in 0..300 {
+        let key = format!("h{}", n % 8);
+        w.hash(1, &format!("HSET {key} field-{n} changed new-{n} {n}"));
+        w.hash(1, &format!("HDEL {key} field-{}", n + 1));
+        if n % 50 == 7 {
+            w.ask(1, &key, Action::Delete);
+            fill(&mut w, 1, &key, 60);
+        }
+        if n % 50 == 9 {
+            w.ask(1, &key, expire());
+        }
+    }
+    w.settle(Duration::from_secs(2));
+    assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0);
+    w.settle(Duration::from_millis(50));
+    w.check_copies();
+    let before: Vec<_> = (0..8)
+        .map(|n| sorted(&mut w, 1, &format!("h{n}")))
+        .collect();
+    w.kill(1);
+    w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 2)));
+    w.settle(Duration::from_secs(1));
+    let after: Vec<_> = (0..8)
+        .map(|n| sorted(&mut w, 3, &format!("h{n}")))
+        .collect();
+    assert_eq!(before, after);
+}
+
+#[test]
+fn a_transaction_changes_large_hashes_whole_or_not_at_all() {
+    let mut w = World::new(11, 3, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
+    fill(&mut w, 3, "h", 300);
+    let step = |line: &str| ("h", of(line));
+    let outcome = w.transact(
+        3,
+        &[],
+        [
+            step("HSET h field-1 one"),
+            ("h", expire()),
+            step("HSET h field-1 two field-2 two"),
+            step("HDEL h field-3"),
+            step("HLEN h"),
+            ("h", Action::Persist),
+            step("HGET h field-1"),
+        ],
+    );
+    let expected = [0, 1, 0, 1, 299, 1].map(Outcome::Int);
+    assert_eq!(outcome, many(expected.into_iter().chain([text("two")])));
+    // The hash is deleted, and made anew, within one operation.
+    let wide = "x".repeat(3_000);
+    let outcome = w.transact(
+        2,
+        &[],
+        [
+            step("HSET h field-1 three"),
+            ("h", Action::Delete),
+            step("HLEN h"),
+            step("HSET h a 1"),
+            step(&format!("HSET h b {wide}")),
+            step("HSET h a 2 c 3"),
+            ("h", expire()),
+            step("HDEL h c"),
+            step("HLEN h"),
+        ],
+    );
+    let expected = [0, 1, 0, 1, 1, 1, 1, 1, 2].map(Outcome::Int);
+    assert_eq!(outcome, many(expected));
+    assert_eq!(form(&w, 2, "h"), Some((true, 2)));
+    w.settle(Duration::from_millis(50));
+    w.check_copies();
+    // Too much for one operation: nothing of it stays.
+    let version = w.version(1, "h");
+    let large = "x".repeat(limits().value_bytes_max / 2);
+    let outcome = w.transact(
+        1,
+        &[],
+        [
+            step("HDEL h a"),
+            step(&format!("HSET h d {large}")),
+            step(&format!("HSET h e {large}")),
+            step(&format!("HSET h f {large}")),
+        ],
+    );
+    assert_eq!(outcome, Outcome::Failed(Failure::TooLarge));
+    assert_eq!(w.version(3, "h"), version);
+    assert_eq!(sorted(&mut w, 1, "h")[0], ("a".to_owned(), "2".to_owned()));
+    w.settle(Duration::from_millis(50));
+    w.check_copies();
+}
+
+#[test]
+fn a_watched_hash_has_another_version_after_each_change_of_a_field() {
+    let mut w = World::new(12, 3, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
+    fill(&mut w, 3, "h", 300);
+    let mut versions = vec![w.version(3, "h")];
+    for line in [
+        "HSET h field-1 1",
+        "HDEL h field-1",
+        "HSET h new 1",
+        "HINCRBY h new 1",
+    ] {
+        w.hash(2, line);
+        versions.push(w.version(1, "h"));
+    }
+    let distinct: std::collections::BTreeSet<_> = versions.iter().collect();
+    assert_eq!(distinct.len(), versions.len());
+    let watched = [("h", versions[3])];
+    assert_eq!(
+        w.transact(3, &watched, [("h", Action::Delete)]),
+        Outcome::Nil
+    );
+    let watched = [("h", versions[4])];
+    let done = many([Outcome::Int(1)]);
+    assert_eq!(w.transact(3, &watched, [("h", Action::Delete)]), done);
+}
+
+#[test]
+fn a_scan_of_a_large_hash_comes_in_pages_and_misses_nothing_that_stays() {
+    let mut w = World::new(13, 2, |_| vec![1]);
+    w.settle(Duration::from_millis(50));
+    fill(&mut w, 1, "h", 1_000);
+    let (mut cursor, mut found, mut pages) = (0, std::collections::BTreeSet::new(), 0);
+    loop {
+        let Outcome::Keys { next, keys } = w.hash(2, &format!("HSCAN h {cursor} COUNT 50")) else {
+            panic!("no page");
+        };
+        assert!(keys.len() <= 2 * 50);
+        found.extend(keys.chunks(2).map(|pair| pair[0].clone()));
+        w.hash(1, &format!("HSET h more-{pages} x"));
+        w.hash(1, &format!("HDEL h more-{}", pages / 2));
+        (cursor, pages) = (next, pages + 1);
+        if cursor == 0 {
+            break;
+        }
+    }
+    assert!(pages >= 20);
+    assert!((0..1_000).all(|n| found.contains(format!("field-{n}").as_bytes())));
+    // Random fields exist, and are drawn once each.
+    for wanted in [10, 600, 5_000] {
+        let Outcome::Many(drawn) = w.hash(2, &format!("HRANDFIELD h {wanted}")) else {
+            panic!("no fields");
+        };
+        let names: std::collections::BTreeSet<_> = drawn.iter().map(|d| format!("{d:?}")).collect();
+        assert!(names.len() == drawn.len() && drawn.len() >= wanted.min(1_000));
+    }
 }

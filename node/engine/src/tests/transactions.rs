@@ -26,7 +26,7 @@ fn expire(ms: i64) -> Action {
 }
 
 impl World {
-    fn transact<'a>(
+    pub(super) fn transact<'a>(
         &mut self,
         n: u64,
         watched: &[(&str, Option<i64>)],
@@ -36,7 +36,7 @@ impl World {
         self.outcome(token)
     }
 
-    fn version(&mut self, n: u64, key: &str) -> Option<i64> {
+    pub(super) fn version(&mut self, n: u64, key: &str) -> Option<i64> {
         match self.ask(n, key, Action::Version) {
             Outcome::Int(version) => Some(version),
             Outcome::Nil => None,

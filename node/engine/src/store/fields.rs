@@ -1,0 +1,487 @@
+//! Hashes whose fields are rows of their own, so that a change of one field costs its own bytes.
+//!
+//! ```text
+//!   index ─> entry of the key: a table, born at a sequence; version of its latest change
+//!   tables ─> key ─> rows: the fields with their values, in an index of their own
+//! ```
+//! A table goes where its entry goes: it is dropped, brought back, drawn and evicted with it, in one
+//! step, and its rows are freed in slices.
+//!
+//! At a learner, rows may come before their entry, and after it:
+//! ```text
+//!   row of the log, no entry yet ───> a table that was born at 0, until the entry comes
+//!   entry of the snapshot ──────────> rows that are older than its birth are sorted out
+//!   entry newer than a logged row ──> the row is skipped: the snapshot brings it, or a newer one
+//!   row of the snapshot, no entry ──> skipped: the log brings the entry and the row
+//! ```
+
+use super::{Cleared, Entry, Key, Map, MapId, Piece, Position, Replaced, Spot, Store, Undo};
+use super::{TABLE_OVERHEAD, digest, digest_row};
+use crate::mutant::{self, broken};
+
+/// What a key holds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in super::super) struct Found<'a> {
+    pub(in super::super) entry: Option<&'a Entry>,
+    /// The fields, if it is a hash whose fields are rows.
+    pub(in super::super) table: Option<&'a Map>,
+}
+
+impl<'a> From<Option<&'a Entry>> for Found<'a> {
+    fn from(entry: Option<&'a Entry>) -> Self {
+        Self { entry, table: None }
+    }
+}
+
+impl Found<'_> {
+    /// Bytes of the value, and of the fields.
+    pub(in super::super) fn bytes(&self) -> usize {
+        self.entry.map_or(0, |entry| entry.value().len()) + self.table.map_or(0, Map::bytes)
+    }
+
+    /// Its cost in bytes, without the order of keys.
+    pub(in super::super) fn cost(&self) -> usize {
+        self.entry.map_or(0, super::cost) + self.table.map_or(0, Map::table_cost)
+    }
+}
+
+/// A table that was replaced, with its entry.
+#[derive(Debug)]
+pub(in super::super) struct Dropped {
+    entry: Entry,
+    table: Map,
+    /// What checksums had counted of it, with their sessions.
+    sums: Vec<(u32, u64)>,
+}
+
+impl Dropped {
+    /// The table, to be freed in slices.
+    pub(in super::super) fn into_table(self) -> Map {
+        self.table
+    }
+
+    /// Bytes of its entry and its rows.
+    pub(in super::super) const fn bytes(&self) -> usize {
+        self.table.bytes
+    }
+}
+
+/// As a table.
+impl Map {
+    /// The row of a field.
+    pub(in super::super) fn row(&self, field: &[u8]) -> Option<&Entry> {
+        self.index.get(self.index.order(field), field)
+    }
+
+    /// The rows from an order on.
+    pub(in super::super) fn rows_from(&self, order: u64) -> impl Iterator<Item = &Entry> {
+        self.index.iter_from(order)
+    }
+
+    /// The order of a field.
+    pub(in super::super) fn order_of(&self, field: &[u8]) -> u64 {
+        self.index.order(field)
+    }
+
+    /// What it costs besides its entry.
+    pub(in super::super) const fn table_cost(&self) -> usize {
+        self.bytes + TABLE_OVERHEAD
+    }
+}
+
+/// With tables.
+impl Map {
+    /// What a key holds.
+    pub(super) fn found(&self, order: u64, key: &[u8]) -> Found<'_> {
+        let entry = self.index.get(order, key);
+        Found {
+            entry,
+            table: entry
+                .filter(|entry| entry.is_table())
+                .and_then(|_| self.tables.get(key)),
+        }
+    }
+
+    /// The table of a key that has one after a change of its entry. Returns the one that it had.
+    pub(super) fn exchange(&mut self, old: Option<&Entry>, new: Option<&Entry>) -> Option<Self> {
+        let had = old.filter(|entry| entry.is_table());
+        if let (Some(had), Some(new)) = (had, new)
+            && (had.born() == new.born() || had.born() == 0)
+        {
+            return None;
+        }
+        let old = had.and_then(|entry| self.take_table(entry.key()));
+        if let Some(new) = new {
+            self.put_table(new.key().into(), Self::new(self.index.seed(), false));
+        }
+        old
+    }
+
+    pub(super) fn take_table(&mut self, key: &[u8]) -> Option<Self> {
+        let table = self.tables.remove(key)?;
+        self.bytes -= table.table_cost();
+        Some(table)
+    }
+
+    pub(super) fn put_table(&mut self, key: Key, table: Self) {
+        self.bytes += table.table_cost();
+        if let Some(old) = self.tables.insert(key, table) {
+            self.bytes -= old.table_cost();
+        }
+    }
+
+    /// Changes a table. `None`: the key has none.
+    fn in_table<R>(&mut self, key: &[u8], change: impl FnOnce(&mut Self) -> R) -> Option<R> {
+        let table = self.tables.get_mut(key)?;
+        let before = table.bytes;
+        let result = change(table);
+        self.bytes = self.bytes + table.bytes - before;
+        Some(result)
+    }
+
+    /// Its entries and rows after a position, in order.
+    pub(super) fn pieces<'a>(
+        &'a self,
+        map: MapId,
+        after: Option<&Position>,
+    ) -> impl Iterator<Item = Piece<'a>> + use<'a> {
+        // The entries of a map without tables are not looked at before their turn.
+        let plain = self.tables.is_empty();
+        let rest = after
+            .and_then(|after| self.tables.get_key_value(&after.key).zip(Some(after)))
+            .map(|((key, table), after)| {
+                let field = after.field.as_ref().map(|(_, field)| &**field);
+                rows_of(map, key, table.index.iter_after(field))
+            });
+        let entries = self.index.iter_after(after.map(|after| &*after.key));
+        let entry = move |entry| Piece {
+            map,
+            of: None,
+            entry,
+        };
+        let (alone, mixed) = if plain {
+            (Some(entries.map(entry)), None)
+        } else {
+            let with_rows = move |one: &'a Entry| {
+                let table = self
+                    .tables
+                    .get(one.key())
+                    .filter(|_| one.is_table())
+                    .map(|table| rows_of(map, one.key(), table.index.iter_from(0)));
+                std::iter::once(entry(one)).chain(table.into_iter().flatten())
+            };
+            (None, Some(entries.flat_map(with_rows)))
+        };
+        rest.into_iter()
+            .flatten()
+            .chain(alone.into_iter().flatten())
+            .chain(mixed.into_iter().flatten())
+    }
+}
+
+/// The rows of a key's table as pieces.
+fn rows_of<'a>(
+    map: MapId,
+    key: &'a [u8],
+    rows: impl Iterator<Item = &'a Entry>,
+) -> impl Iterator<Item = Piece<'a>> {
+    rows.map(move |entry| Piece {
+        map,
+        of: Some(key),
+        entry,
+    })
+}
+
+/// A key: its map, its order, and its bytes.
+type Place<'a> = (MapId, u64, &'a [u8]);
+
+impl Store {
+    /// What a key holds, overdue or not.
+    pub(in super::super) fn found(&self, map: MapId, order: u64, key: &[u8]) -> Found<'_> {
+        let map = self.maps.get(&map);
+        map.map_or(Found::default(), |map| map.found(order, key))
+    }
+
+    /// What undoes a change that replaced this.
+    pub(super) fn undo_of(&mut self, map: MapId, replaced: Replaced, absent: Undo) -> Undo {
+        match (replaced.entry, replaced.table) {
+            (None, _) => absent,
+            (Some(entry), None) => Undo::Was(entry),
+            (Some(entry), Some(table)) => Undo::Table(Box::new(Dropped {
+                sums: self.unsum_table(map, entry.key()),
+                entry,
+                table,
+            })),
+        }
+    }
+
+    /// Undoes what dropped a table.
+    pub(super) fn bring_back(&mut self, map: MapId, order: u64, dropped: Dropped) {
+        let Dropped { entry, table, sums } = dropped;
+        let key: Key = entry.key().into();
+        let replaced = self.insert(map, order, entry);
+        self.forget(map, replaced);
+        if let Some(entries) = self.maps.get_mut(&map) {
+            let before = entries.bytes;
+            entries.put_table(key.clone(), table);
+            self.bytes = self.bytes + entries.bytes - before;
+        }
+        for sum in &mut self.sums {
+            if let Some((_, counted)) = sums.iter().find(|(session, _)| *session == sum.session) {
+                sum.tables.insert((map, key.clone()), *counted);
+            }
+        }
+    }
+
+    /// Nothing needs what was replaced.
+    pub(super) fn forget(&mut self, map: MapId, replaced: Replaced) {
+        if let (Some(entry), Some(_)) = (&replaced.entry, &replaced.table) {
+            self.unsum_table(map, entry.key());
+        }
+    }
+
+    /// The same at a learner: a table is freed in slices, and rows from this sequence on stay.
+    pub(super) fn set_aside(&mut self, map: MapId, replaced: Replaced, from: u64) {
+        let (Some(entry), Some(was)) = (replaced.entry, replaced.table) else {
+            return;
+        };
+        self.unsum_table(map, entry.key());
+        if let Some(t) = &mut self.tombstones {
+            t.cleared.push(Cleared {
+                map,
+                table: Some(entry.key().into()),
+                seq: from,
+                was,
+            });
+        }
+    }
+
+    /// Checksums do not count a table any more. Returns what they had counted.
+    fn unsum_table(&mut self, map: MapId, key: &[u8]) -> Vec<(u32, u64)> {
+        let at = (map, Key::from(key));
+        let sums = self.sums.iter_mut();
+        sums.filter_map(|sum| Some((sum.session, sum.tables.remove(&at)?)))
+            .collect()
+    }
+
+    /// Checksums do not count a map any more.
+    pub(super) fn unsum_map(&mut self, map: MapId) {
+        for sum in &mut self.sums {
+            sum.maps.remove(&map);
+            sum.tables.retain(|(of, _), _| *of != map);
+        }
+    }
+
+    /// A field gets this row. It changes nothing if the key is no table.
+    pub(super) fn put_row(&mut self, seq: u64, place: Place<'_>, row: &Entry) -> Undo {
+        let Some(former) = self.stamp_table(place, seq) else {
+            return Undo::Nothing;
+        };
+        row.date(row.deadline(), seq);
+        Undo::Row(self.insert_row(place, row.clone()), former)
+    }
+
+    /// A field loses its row.
+    pub(super) fn delete_row(&mut self, seq: u64, place: Place<'_>, field: &[u8]) -> Undo {
+        let Some(former) = self.stamp_table(place, seq) else {
+            return Undo::Nothing;
+        };
+        Undo::Row(self.remove_row(place, field), former)
+    }
+
+    /// Undoes a change of a field.
+    pub(super) fn undo_row(
+        &mut self,
+        place: Place<'_>,
+        field: &[u8],
+        row: Option<Entry>,
+        version: u64,
+    ) {
+        if self.stamp_table(place, version).is_none() {
+            return;
+        }
+        match row {
+            Some(row) => self.insert_row(place, row),
+            None => self.remove_row(place, field),
+        };
+    }
+
+    /// A field gets this row at a learner.
+    pub(super) fn put_row_fuzzy(&mut self, seq: u64, place: Place<'_>, row: &Entry) {
+        let (map, _, key) = place;
+        if !self.stamp_table_fuzzy(seq, place) {
+            return;
+        }
+        let found = self.row(map, place.1, key, row.key());
+        if found.is_none_or(|old| old.version() <= seq) {
+            row.date(row.deadline(), seq);
+            self.insert_row(place, row.clone());
+        }
+    }
+
+    /// A field loses its row at a learner.
+    pub(super) fn delete_row_fuzzy(&mut self, seq: u64, place: Place<'_>, field: &[u8]) {
+        let (map, order, key) = place;
+        if let Some(t) = &mut self.tombstones
+            && !broken(&mutant::RAISES_FIELDS)
+        {
+            let rows = t.rows.entry((map, key.into())).or_default();
+            rows.insert(field.into(), seq);
+        }
+        if self.stamp_table_fuzzy(seq, place)
+            && self
+                .row(map, order, key, field)
+                .is_some_and(|old| old.version() <= seq)
+        {
+            self.remove_row(place, field);
+        }
+    }
+
+    /// Takes the entry of a table from a snapshot.
+    pub(super) fn adopt_table(&mut self, map: MapId, order: u64, entry: Entry) -> bool {
+        let local = self.entry(map, order, entry.key());
+        let local = local.map(|e| (e.is_table(), e.born(), e.version()));
+        match local {
+            Some((true, 0, version)) => {
+                // Rows of the log came before it. Those of an earlier table are sorted out.
+                let version = version.max(entry.version());
+                let born = if broken(&mutant::KEEPS_FORMER_FIELDS) {
+                    0
+                } else {
+                    entry.born()
+                };
+                entry.date(entry.deadline(), version);
+                let old = self.remove(map, order, entry.key());
+                self.set_aside(map, old, born);
+            }
+            Some((true, born, version)) if born == entry.born() => {
+                if version >= entry.version() {
+                    return false;
+                }
+            }
+            Some((true, born, _)) => {
+                if born > entry.born() {
+                    return false;
+                }
+                let born = entry.born();
+                let old = self.remove(map, order, entry.key());
+                self.set_aside(map, old, born);
+            }
+            Some((false, _, version)) if version >= entry.version() => return false,
+            Some((false, ..)) | None => {}
+        }
+        let replaced = self.insert(map, order, entry);
+        self.set_aside(map, replaced, u64::MAX);
+        true
+    }
+
+    /// Takes a row from a snapshot, unless its field has a newer one. Returns whether it did.
+    pub(in super::super) fn adopt_row(&mut self, map: MapId, key: &[u8], row: Entry) -> bool {
+        let order = self.order(key);
+        let born = match self.entry(map, order, key) {
+            Some(entry) if entry.is_table() => entry.born(),
+            // The log brings it.
+            Some(_) | None => return false,
+        };
+        let version = row.version();
+        if version < born || self.is_dead(map, key, &row) {
+            return false;
+        }
+        let newer = self
+            .row(map, order, key, row.key())
+            .is_none_or(|old| old.version() < version);
+        if newer {
+            self.insert_row((map, order, key), row);
+        }
+        newer
+    }
+
+    /// Whether a row of a snapshot was deleted since, by itself or with its table or map.
+    fn is_dead(&self, map: MapId, key: &[u8], row: &Entry) -> bool {
+        let Some(t) = &self.tombstones else {
+            return false;
+        };
+        let newer = |seq: &u64| *seq > row.version();
+        if t.clears.get(&map).is_some_and(newer) {
+            return true;
+        }
+        if t.keys.is_empty() && t.rows.is_empty() {
+            return false;
+        }
+        let at = (map, Key::from(key));
+        let rows = t.rows.get(&at);
+        t.keys.get(&at).is_some_and(newer)
+            || rows.is_some_and(|rows| rows.get(row.key()).is_some_and(newer))
+    }
+
+    /// The row of a field.
+    fn row(&self, map: MapId, order: u64, key: &[u8], field: &[u8]) -> Option<&Entry> {
+        self.found(map, order, key).table?.row(field)
+    }
+
+    /// A table changes as of this sequence. Returns the version that it had; `None` if the key is
+    /// no table.
+    fn stamp_table(&mut self, (map, order, key): Place<'_>, version: u64) -> Option<u64> {
+        let entry = self.entry(map, order, key)?;
+        if !entry.is_table() {
+            return None;
+        }
+        let entry = entry.clone();
+        let former = entry.version();
+        let spot = Spot::of((map, order, key));
+        if self.covered(spot) {
+            let before = digest(map, &entry);
+            entry.date(entry.deadline(), version);
+            self.summed(spot, digest(map, &entry), before);
+        } else {
+            entry.date(entry.deadline(), version);
+        }
+        Some(former)
+    }
+
+    /// The same at a learner. False: what the key has is newer.
+    fn stamp_table_fuzzy(&mut self, seq: u64, place: Place<'_>) -> bool {
+        let (map, order, key) = place;
+        match self.entry(map, order, key) {
+            Some(entry) if entry.version() > seq => false,
+            Some(_) => self.stamp_table(place, seq).is_some(),
+            None => {
+                let entry = Entry::of_table(key, 0);
+                entry.date(0, seq);
+                self.insert(map, order, entry);
+                true
+            }
+        }
+    }
+
+    fn insert_row(&mut self, place: Place<'_>, row: Entry) -> Option<Entry> {
+        let (map, _, key) = place;
+        let of_row = self.order(row.key());
+        let covered = self.covered(Spot::of(place).row(of_row, row.key()));
+        let summed = covered.then(|| row.clone());
+        let entries = self.maps.get_mut(&map)?;
+        let before = entries.bytes;
+        let old = entries.in_table(key, |table| table.insert(of_row, row).entry)?;
+        self.bytes = self.bytes + entries.bytes - before;
+        if let Some(row) = summed {
+            let spot = Spot::of(place).row(of_row, row.key());
+            let former = old.as_ref().map_or(0, |old| digest_row(map, key, old));
+            self.summed(spot, digest_row(map, key, &row), former);
+        }
+        old
+    }
+
+    fn remove_row(&mut self, place: Place<'_>, field: &[u8]) -> Option<Entry> {
+        let (map, _, key) = place;
+        let of_row = self.order(field);
+        let entries = self.maps.get_mut(&map)?;
+        let before = entries.bytes;
+        let old = entries.in_table(key, |table| table.remove(of_row, field).entry)??;
+        self.bytes = self.bytes + entries.bytes - before;
+        let spot = Spot::of(place).row(of_row, field);
+        if self.covered(spot) {
+            self.summed(spot, 0, digest_row(map, key, &old));
+        }
+        Some(old)
+    }
+}
