@@ -37,7 +37,24 @@ pub mod witness;
 
 pub use doyen::testkit::linear;
 
+use bytes::Bytes;
+use doyen_engine::command::{Arguments, COMMANDS, Request};
+use doyen_engine::op::Action;
 use std::process::ExitCode;
+
+/// What a Redis client asks of one key with these words.
+pub(crate) fn action_of(words: &[&str]) -> Action {
+    let words: Vec<Bytes> = words
+        .iter()
+        .map(|word| Bytes::copy_from_slice(word.as_bytes()))
+        .collect();
+    let args: &dyn Arguments = &words.as_slice();
+    let request = COMMANDS.find(args).and_then(|spec| spec.request(args, 0));
+    match request {
+        Ok(Request::One { action, .. }) => action,
+        other => unreachable!("{words:?} is {other:?}"),
+    }
+}
 
 /// For programs to which a panic of a machine is a result: they print it as one line instead of a
 /// backtrace. The reader of their output may end before they do, as `head` does. Then they end too,

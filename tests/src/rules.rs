@@ -244,6 +244,10 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
         data::a_snapshot_does_not_bring_deleted_keys_back,
     ),
     (
+        &shard::RAISES_FIELDS,
+        data::a_snapshot_does_not_bring_deleted_fields_back,
+    ),
+    (
         &shard::CONTINUES_TOO_FAR,
         moves::a_snapshot_continues_after_a_broken_connection,
     ),

@@ -3,7 +3,7 @@
 use super::deadline;
 use super::entry::Entry;
 use super::extended::Extended;
-use super::hash::{self, Hash};
+use super::hash;
 use super::integer::integer;
 use super::op::{
     Action, Condition, Encoding, ExpireCondition, Expiry, Failure, Kind, Outcome, Value,
@@ -41,7 +41,7 @@ impl Context {
     }
 
     /// The wall time of a deadline, as it was given.
-    const fn unix_ms_of(&self, deadline: u64) -> u64 {
+    pub(super) const fn unix_ms_of(&self, deadline: u64) -> u64 {
         deadline::unix_ms(deadline, self.now())
     }
 }
@@ -55,14 +55,23 @@ pub(super) enum Change {
     Put { value: Bytes, deadline: u64 },
     /// The key has this small hash and deadline.
     Hash { packed: Bytes, deadline: u64 },
-    /// The key has a table of these fields, and this deadline.
-    Table { packed: Bytes, deadline: u64 },
-    /// These fields of the key's table have these values, or are deleted.
-    Rows(Vec<(Bytes, Option<Vec<u8>>)>),
+    /// The key has a table of these rows, and this deadline.
+    Table { rows: Vec<Entry>, deadline: u64 },
+    /// These rows of the key's table come or go.
+    Rows(Vec<RowChange>),
     /// The key is deleted.
     Delete,
     /// The key has this deadline.
     Deadline(u64),
+}
+
+/// How a row changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum RowChange {
+    /// Its field has this value and this deadline.
+    Put(Entry),
+    /// This field is deleted.
+    Delete(Bytes),
 }
 
 impl Change {
@@ -77,11 +86,12 @@ impl Change {
         match self {
             Self::None | Self::Delete | Self::Deadline(_) => None,
             Self::Put { value, .. } | Self::Hash { packed: value, .. } => Some((value.len(), 1)),
-            Self::Table { packed, .. } => Some((packed.len(), 1 + Hash::in_bytes(packed).len())),
+            Self::Table { rows, .. } => Some((rows.iter().map(Entry::len).sum(), 1 + rows.len())),
             Self::Rows(rows) => {
-                let put = rows
-                    .iter()
-                    .filter_map(|(f, v)| Some(f.len() + v.as_ref()?.len()));
+                let put = rows.iter().filter_map(|row| match row {
+                    RowChange::Put(row) => Some(row.len()),
+                    RowChange::Delete(_) => None,
+                });
                 put.fold(None, |sum, bytes| {
                     let (all, count) = sum.unwrap_or_default();
                     Some((all + bytes, count + 1))
@@ -104,26 +114,26 @@ impl Change {
             entry,
             deadline,
         };
-        let row = |key: &Key, field: &[u8], value: &[u8]| Effect::Row {
+        let put_row = |key: &Key, row| Effect::Row {
             map,
             key: key.clone(),
-            row: Entry::of_row(field, value, 0),
+            row,
         };
         Some(match self {
             Self::None => return None,
             Self::Put { value, deadline } => put(Entry::new(key, &value, 0, 0), deadline),
             Self::Hash { packed, deadline } => put(Entry::of_hash(key, &packed), deadline),
-            Self::Table { packed, deadline } => {
+            Self::Table { rows, deadline } => {
                 let key = own();
                 let table = put(Entry::of_table(&key, seq), deadline);
-                let rows = Hash::in_bytes(&packed).map(|(f, v)| row(&key, f, v));
+                let rows = rows.into_iter().map(|row| put_row(&key, row));
                 Effect::Many(std::iter::once(table).chain(rows).collect())
             }
             Self::Rows(rows) => {
                 let key = own();
-                let effect = |(field, value): (Bytes, Option<Vec<u8>>)| match value {
-                    Some(value) => row(&key, &field, &value),
-                    None => Effect::RowDelete {
+                let effect = |change: RowChange| match change {
+                    RowChange::Put(row) => put_row(&key, row),
+                    RowChange::Delete(field) => Effect::RowDelete {
                         map,
                         key: key.clone(),
                         field: Key::from(&*field),
@@ -311,6 +321,15 @@ fn deadline(expiry: Expiry, cx: &Context) -> Deadline {
     match u64::try_from(left) {
         Ok(left) if left > 0 => Deadline::At(cx.after(left)),
         _ => Deadline::Past,
+    }
+}
+
+/// The deadline of a field at this time; 0: never. `None`: it is over.
+pub(super) fn field_deadline(expiry: Expiry, cx: &Context) -> Option<u64> {
+    match deadline(expiry, cx) {
+        Deadline::Keep | Deadline::Never => Some(0),
+        Deadline::Past => None,
+        Deadline::At(at) => Some(at),
     }
 }
 

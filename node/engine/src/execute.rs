@@ -331,6 +331,17 @@ impl Context {
                     self.expire(held, op.map, key);
                     found = held.store.found(op.map, order, &op.key);
                 }
+                if let Some((change, count)) = held.store.purged(found, clock) {
+                    if !open || (still && !broken(&mutant::WRITES_WHILE_RESHAPED)) {
+                        return Step::Park;
+                    }
+                    let at = held.log.last() + 1;
+                    if let Some(effect) = change.into_effect(op.map, &op.key, (None, at, false)) {
+                        self.log(held, order, effect, None, Outcome::Ok);
+                        self.stats.expired += count;
+                    }
+                    found = held.store.found(op.map, order, &op.key);
+                }
                 let footprint = op.action.footprint();
                 if let (Source::Peer { member, .. }, Some(_)) = (call.source, found.entry)
                     && footprint.answers_value
@@ -596,6 +607,18 @@ impl Context {
     pub(super) fn expire(&mut self, held: &mut Held, map: MapId, key: Key) {
         let order = held.store.order(&key);
         self.log(held, order, Effect::Delete { map, key }, None, Outcome::Ok);
+        self.stats.expired += 1;
+    }
+
+    /// Deletes an overdue field, and with the last one its key.
+    pub(super) fn expire_field(&mut self, held: &mut Held, map: MapId, key: Key, field: Key) {
+        let order = held.store.order(&key);
+        let found = held.store.found(map, order, &key);
+        if found.table.is_some_and(|table| table.len() == 1) {
+            return self.expire(held, map, key);
+        }
+        let effect = Effect::RowDelete { map, key, field };
+        self.log(held, order, effect, None, Outcome::Ok);
         self.stats.expired += 1;
     }
 

@@ -280,8 +280,12 @@ impl Following<'_> {
     /// The effect of `mutant::COPIES_EXPIRE`: nothing of it is in the log.
     fn expire_alone(&mut self, now: Time) {
         let seq = self.log.last();
-        for (map, key) in self.store.overdue(self.clock.advance(now), usize::MAX) {
-            self.store.apply(seq, &Effect::Delete { map, key });
+        for (map, key, field) in self.store.overdue(self.clock.advance(now), usize::MAX) {
+            let effect = match field {
+                None => Effect::Delete { map, key },
+                Some(field) => Effect::RowDelete { map, key, field },
+            };
+            self.store.apply(seq, &effect);
         }
     }
 

@@ -10,7 +10,7 @@
 //! exists. Lists of fields, and fields with the values to give them, travel in the same form
 //! as small hashes.
 
-use super::action::{Change, Context, kept};
+use super::action::{Change, Context, RowChange, kept};
 use super::entry::Entry;
 use super::op::{Encoding, Failure, Value};
 use super::store::{Found, Table};
@@ -163,7 +163,7 @@ impl<'a> Hash<'a> {
     }
 
     /// The same without these fields, and how many there were.
-    pub(crate) fn without(self, fields: Items<'_>) -> (Vec<u8>, usize) {
+    pub(crate) fn without<'f>(self, fields: impl Iterator<Item = &'f [u8]>) -> (Vec<u8>, usize) {
         let fields: BTreeSet<&[u8]> = fields.collect();
         let mut out = Vec::with_capacity(self.bytes());
         let mut removed = 0;
@@ -217,29 +217,40 @@ pub(crate) fn answer_max(cx: &Context) -> usize {
 pub(crate) enum View<'a> {
     /// In one value, if there is any.
     Packed(Option<&'a Entry>),
-    /// In rows.
-    Table(&'a Table),
+    /// In rows, at a moment of the partition's clock. Overdue rows do not count.
+    Table(&'a Table, u64),
 }
 
 impl<'a> View<'a> {
     /// What a key holds. An absent hash is empty.
-    pub(crate) fn of(found: Found<'a>) -> Self {
-        found.table.map_or(Self::Packed(found.entry), Self::Table)
+    pub(crate) fn of(found: Found<'a>, cx: &Context) -> Self {
+        match found.table {
+            Some(table) => Self::Table(table, cx.clock),
+            None => Self::Packed(found.entry),
+        }
     }
 
-    /// How many fields it has.
+    /// How many fields it has. Some may be overdue.
     pub(crate) fn len(self) -> usize {
         match self {
             Self::Packed(entry) => Hash::of(entry).len(),
-            Self::Table(table) => table.len(),
+            Self::Table(table, _) => table.len(),
         }
     }
 
     /// The value of a field.
     pub(crate) fn get(self, field: &[u8]) -> Option<&'a [u8]> {
+        self.dated(field).map(|(value, _)| value)
+    }
+
+    /// The value of a field, and when it expires; 0: never.
+    pub(crate) fn dated(self, field: &[u8]) -> Option<(&'a [u8], u64)> {
         match self {
-            Self::Packed(entry) => Hash::of(entry).get(field),
-            Self::Table(table) => table.row(field).map(Entry::value),
+            Self::Packed(entry) => Some((Hash::of(entry).get(field)?, 0)),
+            Self::Table(table, clock) => {
+                let row = table.row(field).filter(|row| !row.overdue(clock))?;
+                Some((row.value(), row.deadline()))
+            }
         }
     }
 
@@ -252,7 +263,10 @@ impl<'a> View<'a> {
     pub(crate) fn pairs_from(self, order: u64) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let (packed, table) = match self {
             Self::Packed(entry) => (Some(Hash::of(entry)), None),
-            Self::Table(table) => (None, Some(table.rows_from(order))),
+            Self::Table(table, clock) => {
+                let rows = table.rows_from(order);
+                (None, Some(rows.filter(move |row| !row.overdue(clock))))
+            }
         };
         let rows = table.into_iter().flatten();
         let rows = rows.map(|row| (row.key(), row.value()));
@@ -266,8 +280,8 @@ impl<'a> View<'a> {
     pub(crate) fn all(self, most: usize) -> Result<Option<Value>, Failure> {
         match self {
             Self::Packed(entry) => Ok(entry.map(Value::of)),
-            Self::Table(table) if table.bytes() > most => Err(Failure::TooLarge),
-            Self::Table(table) => {
+            Self::Table(table, _) if table.bytes() > most => Err(Failure::TooLarge),
+            Self::Table(table, _) => {
                 let mut out = Vec::with_capacity(table.bytes());
                 for (field, value) in self.pairs() {
                     put(&mut out, field);
@@ -280,72 +294,113 @@ impl<'a> View<'a> {
 
     /// How a change of fields changes the key, and how many fields come or go.
     pub(crate) fn edited(self, edit: Edit<'_>, cx: &Context) -> (usize, Result<Change, Failure>) {
-        let given = edit.bytes();
-        if given > cx.value_bytes_max {
+        if edit.bytes() > cx.value_bytes_max {
             return (0, Err(Failure::TooLarge));
         }
-        match self {
-            Self::Packed(entry) => {
-                let hash = Hash::of(entry);
-                let (after, changed) = match edit {
-                    Edit::None => return (0, Ok(Change::None)),
-                    Edit::Set(given) => hash.with(given),
-                    Edit::SetOne(field, value) => hash.with_one(field, &value),
-                    Edit::Delete(fields) => match hash.without(fields) {
-                        (_, 0) => return (0, Ok(Change::None)),
-                        (after, removed) => (after, removed),
-                    },
-                };
-                let deadline = kept(entry, cx);
-                let change = if after.is_empty() {
-                    Change::Delete
-                } else if after.len() <= cx.hash_bytes_max {
-                    Change::Hash {
-                        packed: after.into(),
-                        deadline,
-                    }
-                } else {
-                    Change::Table {
-                        packed: after.into(),
-                        deadline,
-                    }
-                };
-                (changed, Ok(change))
+        let (changed, change) = match self {
+            Self::Packed(entry) => edited_value(entry, edit, cx),
+            Self::Table(table, clock) => edited_table(table, clock, edit),
+        };
+        (changed, Ok(change))
+    }
+}
+
+/// Changes a hash that is one value, or absent.
+fn edited_value(entry: Option<&Entry>, edit: Edit<'_>, cx: &Context) -> (usize, Change) {
+    let hash = Hash::of(entry);
+    // Fields that expire are rows.
+    let mut dates = BTreeMap::new();
+    let (after, changed) = match edit {
+        Edit::None => return (0, Change::None),
+        Edit::Set(given, timing) => {
+            if let Timing::At(deadline) = timing {
+                dates.extend({ given }.map(|(field, _)| (field, deadline)));
             }
-            Self::Table(table) => {
-                let (mut changed, mut rows) = (0, Vec::new());
-                match edit {
-                    Edit::None => return (0, Ok(Change::None)),
-                    Edit::Set(given) => {
-                        let values: BTreeMap<&[u8], &[u8]> = given.collect();
-                        for (field, value) in values {
-                            changed += usize::from(table.row(field).is_none());
-                            rows.push((Bytes::copy_from_slice(field), Some(value.to_vec())));
-                        }
-                    }
-                    Edit::SetOne(field, value) => {
-                        changed = usize::from(table.row(field).is_none());
-                        rows.push((Bytes::copy_from_slice(field), Some(value)));
-                    }
-                    Edit::Delete(fields) => {
-                        let fields: BTreeSet<&[u8]> = fields.collect();
-                        let found = fields.into_iter().filter(|f| table.row(f).is_some());
-                        rows.extend(found.map(|field| (Bytes::copy_from_slice(field), None)));
-                        changed = rows.len();
-                        if changed == table.len() {
-                            return (changed, Ok(Change::Delete));
-                        }
-                    }
-                }
-                let change = if rows.is_empty() {
-                    Change::None
-                } else {
-                    Change::Rows(rows)
+            hash.with(given)
+        }
+        Edit::SetOne(field, value) => hash.with_one(field, &value),
+        Edit::Date(fields) => {
+            dates.extend(fields.into_iter().filter(|(_, deadline)| *deadline != 0));
+            if dates.is_empty() {
+                return (0, Change::None);
+            }
+            (hash.0.0.to_vec(), 0)
+        }
+        Edit::Delete(fields) => match hash.without(fields.into_iter()) {
+            (_, 0) => return (0, Change::None),
+            (after, removed) => (after, removed),
+        },
+    };
+    let deadline = kept(entry, cx);
+    let change = if after.is_empty() {
+        Change::Delete
+    } else if after.len() <= cx.hash_bytes_max && dates.is_empty() {
+        Change::Hash {
+            packed: after.into(),
+            deadline,
+        }
+    } else {
+        let row = |(field, value): (&[u8], &[u8])| {
+            let deadline = dates.get(field).copied().unwrap_or_default();
+            Entry::of_row(field, value, deadline)
+        };
+        Change::Table {
+            rows: Hash::in_bytes(&after).map(row).collect(),
+            deadline,
+        }
+    };
+    (changed, change)
+}
+
+/// Changes a hash that is a table.
+fn edited_table(table: &Table, clock: u64, edit: Edit<'_>) -> (usize, Change) {
+    let held = |field: &[u8]| table.row(field).filter(|row| !row.overdue(clock));
+    let (mut changed, mut rows) = (0, Vec::new());
+    match edit {
+        Edit::None => {}
+        Edit::Set(given, timing) => {
+            let values: BTreeMap<&[u8], &[u8]> = given.collect();
+            for (field, value) in values {
+                let old = held(field);
+                changed += usize::from(old.is_none());
+                let deadline = match timing {
+                    Timing::Never => 0,
+                    Timing::Keep => old.map_or(0, Entry::deadline),
+                    Timing::At(deadline) => deadline,
                 };
-                (changed, Ok(change))
+                rows.push(RowChange::Put(Entry::of_row(field, value, deadline)));
+            }
+        }
+        Edit::SetOne(field, value) => {
+            let old = held(field);
+            changed = usize::from(old.is_none());
+            let deadline = old.map_or(0, Entry::deadline);
+            rows.push(RowChange::Put(Entry::of_row(field, &value, deadline)));
+        }
+        Edit::Date(fields) => {
+            for (field, deadline) in fields {
+                if let Some(old) = held(field).filter(|old| old.deadline() != deadline) {
+                    let row = Entry::of_row(field, old.value(), deadline);
+                    rows.push(RowChange::Put(row));
+                }
+            }
+        }
+        Edit::Delete(fields) => {
+            let fields: BTreeSet<&[u8]> = fields.into_iter().collect();
+            let found = fields.into_iter().filter(|field| held(field).is_some());
+            rows.extend(found.map(|field| RowChange::Delete(Bytes::copy_from_slice(field))));
+            changed = rows.len();
+            if changed == table.len() {
+                return (changed, Change::Delete);
             }
         }
     }
+    let change = if rows.is_empty() {
+        Change::None
+    } else {
+        Change::Rows(rows)
+    };
+    (changed, change)
 }
 
 /// How a procedure changes a hash.
@@ -353,19 +408,30 @@ pub(crate) enum Edit<'a> {
     /// Not at all.
     None,
     /// These fields get these values. If one is given twice, the later value counts.
-    Set(Hash<'a>),
-    /// This field gets this value.
+    Set(Hash<'a>, Timing),
+    /// This field gets this value, and keeps its deadline.
     SetOne(&'a [u8], Vec<u8>),
+    /// These fields get these deadlines, if they exist; 0: never.
+    Date(Vec<(&'a [u8], u64)>),
     /// These fields are deleted.
-    Delete(Items<'a>),
+    Delete(Vec<&'a [u8]>),
+}
+
+/// When fields that are set expire.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timing {
+    Never,
+    /// As before.
+    Keep,
+    At(u64),
 }
 
 impl Edit<'_> {
     /// Bytes that it writes.
     fn bytes(&self) -> usize {
         match self {
-            Self::None | Self::Delete(_) => 0,
-            Self::Set(given) => given.bytes(),
+            Self::None | Self::Delete(_) | Self::Date(_) => 0,
+            Self::Set(given, _) => given.bytes(),
             Self::SetOne(field, value) => field.len() + value.len(),
         }
     }

@@ -65,8 +65,6 @@ doyen_placement::mutants! {
     RAISES_THE_DEAD = ("raises-the-dead", "copying"),
     /// A snapshot brings back a field that was deleted meanwhile.
     RAISES_FIELDS = ("raises-fields", "copying"),
-    /// A learner keeps fields of a hash that was deleted and made anew.
-    KEEPS_FORMER_FIELDS = ("keeps-former-fields", "copying"),
     /// A snapshot whose connection was lost continues after a chunk that did not arrive.
     CONTINUES_TOO_FAR = ("continues-too-far", "copying"),
     /// A learner that was found equal acknowledges entries and does not apply them.

@@ -127,7 +127,7 @@ impl ProcedureCall {
         match self.procedure.run {
             Run::Entry(run) => run(&self.inputs, found.entry, cx),
             Run::Hash(run) => {
-                let hash = View::of(found);
+                let hash = View::of(found, cx);
                 let (outcome, edit) = run(&self.inputs, hash, cx);
                 if matches!(outcome, Some(Outcome::Failed(_))) {
                     return (outcome.unwrap_or(Outcome::Nil), Change::None);

@@ -314,8 +314,11 @@ impl Context {
         let overdue = held.store.overdue(held.clock.advance(self.now), most);
         let more = overdue.len() == most;
         *budget -= overdue.len();
-        for (map, key) in overdue {
-            self.expire(held, map, key);
+        for (map, key, field) in overdue {
+            match field {
+                None => self.expire(held, map, key),
+                Some(field) => self.expire_field(held, map, key, field),
+            }
         }
         more
     }

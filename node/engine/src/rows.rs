@@ -168,6 +168,13 @@ impl<'a> Rows<'a> {
             self.change((map, key), Some(&found), Change::Delete);
             return None;
         }
+        let held = self.store.found(map, order, key);
+        if let Some((change, count)) = self.store.purged(held, self.cx.clock) {
+            self.expired += count;
+            let gone = change == Change::Delete;
+            self.change((map, key), Some(&found), change);
+            return (!gone).then_some(found);
+        }
         Some(found)
     }
 

@@ -189,6 +189,8 @@ pub(super) struct Map {
     expiring: BTreeSet<(u64, ByKey)>,
     /// The rows of each hash that is a table.
     tables: BTreeMap<Key, Self>,
+    /// The tables with rows that expire, by the deadline of the first.
+    due: BTreeSet<(u64, Key)>,
     /// The cost of the entries and rows, including those that are still to be drawn.
     bytes: usize,
     rest: Option<Box<Rest>>,
@@ -232,6 +234,7 @@ impl Map {
             sorted: sorted.then(BTreeSet::new),
             expiring: BTreeSet::new(),
             tables: BTreeMap::new(),
+            due: BTreeSet::new(),
             bytes: 0,
             rest: None,
         }
@@ -946,8 +949,9 @@ impl Store {
         self.tombstones = keep.then(Box::default);
     }
 
-    /// Some keys of a map that are overdue, earliest deadline first.
-    pub(super) fn overdue(&self, clock: u64, limit: usize) -> Vec<(MapId, Key)> {
+    /// Some keys of a map that are overdue, earliest deadline first, and some fields with their
+    /// keys.
+    pub(super) fn overdue(&self, clock: u64, limit: usize) -> Vec<(MapId, Key, Option<Key>)> {
         let mut found = Vec::new();
         for (id, map) in &self.maps {
             let left = limit - found.len();
@@ -956,26 +960,39 @@ impl Store {
                     .iter()
                     .take_while(|(d, _)| deadline::is_over(*d, clock))
                     .take(left)
-                    .map(|(_, e)| (*id, e.0.key().into())),
+                    .map(|(_, e)| (*id, e.0.key().into(), None)),
             );
+            let tables = map.due.iter();
+            for (_, key) in tables.take_while(|(d, _)| deadline::is_over(*d, clock)) {
+                let left = limit - found.len();
+                let rows = map.tables.get(key).into_iter();
+                let rows = rows.flat_map(|table| table.overdue_rows(clock)).take(left);
+                found.extend(rows.map(|row| (*id, key.clone(), Some(row.key().into()))));
+                if found.len() == limit {
+                    return found;
+                }
+            }
         }
         found
     }
 
-    /// Whether any key is overdue.
+    /// Whether any key or field is overdue.
     pub(super) fn is_overdue(&self, clock: u64) -> bool {
         self.maps.values().any(|m| {
-            m.expiring
-                .first()
-                .is_some_and(|(deadline, _)| deadline::is_over(*deadline, clock))
+            let key = m.expiring.first().map(|(deadline, _)| *deadline);
+            let field = m.due.first().map(|(deadline, _)| *deadline);
+            [key, field]
+                .into_iter()
+                .flatten()
+                .any(|deadline| deadline::is_over(deadline, clock))
         })
     }
 
-    /// Whether any key here expires, or may be drawn that does.
+    /// Whether any key or field here expires, or may be drawn that does.
     pub(super) fn expires(&self) -> bool {
         self.maps
             .values()
-            .any(|m| !m.expiring.is_empty() || m.rest.is_some())
+            .any(|m| !m.expiring.is_empty() || !m.due.is_empty() || m.rest.is_some())
     }
 
     /// The entries that follow `after`, over all maps.

@@ -5,6 +5,7 @@ use super::shards::{
     AT, CLIENT, Shards, being_split, bulk, change, learning, next, replicas, set, table,
     without_the_last,
 };
+use crate::action_of;
 use doyen_engine::Lane;
 use doyen_engine::op::{Action, Condition, Expiry, Failure, Outcome};
 use doyen_gossip::agreement::InSyncChange;
@@ -555,6 +556,37 @@ pub(super) fn a_snapshot_does_not_bring_deleted_keys_back() -> Result<(), String
     s.kill(1);
     s.show_all(&last);
     s.expect(2, "x", &Outcome::Nil, "I10: what was deleted is back")
+}
+
+/// A field of a hash is deleted while a snapshot that contains it is on its way.
+pub(super) fn a_snapshot_does_not_bring_deleted_fields_back() -> Result<(), String> {
+    let mut s = Shards::new(2);
+    let first = table(2, &[1]);
+    let (learning, admitted) = learning(&first);
+    let last = next(&admitted, &[2], &[]);
+    s.show_all(&first);
+    let write = s.submit(1, "x", action_of(&["HSET", "x", "gone", "1", "kept", "1"]));
+    s.done(write, 100, "a write of fields")?;
+    s.hold(1, 2, Lane::Bulk);
+    s.show_all(&learning);
+    s.run(100)?;
+    let delete = s.submit(1, "x", action_of(&["HDEL", "x", "gone"]));
+    s.done(delete, 100, "a deletion")?;
+    s.run(20)?;
+    s.let_go(1, 2, Lane::Bulk);
+    s.run(2000)?;
+    s.show_all(&admitted);
+    s.write(1, "z", "1")?;
+    s.kill(1);
+    s.show_all(&last);
+    let read = s.submit(2, "x", action_of(&["HMGET", "x", "gone", "kept"]));
+    let found = s.done(read, 6000, "a read of fields")?;
+    let expected = Outcome::Many(vec![Outcome::Nil, bulk("1")]);
+    if found == expected {
+        Ok(())
+    } else {
+        Err(format!("I10: a field that was deleted is back: {found:?}"))
+    }
 }
 
 /// Another node's write is in a snapshot. Its answer is lost, and then the primary that sent the

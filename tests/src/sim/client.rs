@@ -5,9 +5,9 @@ use super::mix::{Mix, Placed};
 use super::process::{ControlInput, DataInput, Leaving, ProcessId, ThreadId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
+use crate::action_of;
 use crate::linear::{Answer, Call, Entry};
 use bytes::Bytes;
-use doyen_engine::command::{Arguments, COMMANDS, Request};
 use doyen_engine::op::{
     Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, ScriptCall, Step,
     Transaction, Watched, Work,
@@ -185,16 +185,7 @@ fn field_action(name: &str, call: &Call) -> Action {
         Call::Delete => vec!["HDEL", key_of(name), name],
         _ => vec!["HGET", key_of(name), name],
     };
-    let words: Vec<Bytes> = words
-        .into_iter()
-        .map(|word| Bytes::copy_from_slice(word.as_bytes()))
-        .collect();
-    let args: &dyn Arguments = &words.as_slice();
-    let request = COMMANDS.find(args).and_then(|spec| spec.request(args, 0));
-    match request {
-        Ok(Request::One { action, .. }) => action,
-        other => unreachable!("{words:?} is {other:?}"),
-    }
+    action_of(&words)
 }
 
 /// Appends to both keys of a pair.

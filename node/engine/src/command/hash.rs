@@ -1,18 +1,20 @@
 //! Commands on hashes.
 
+use super::call::Unit;
 use super::{
     Call, Description, ErrorText, ONE_KEY, Parse, Parsed, Part, SYNTAX, Shape, is, wrong_arity,
 };
-use crate::action::Context;
+use crate::action::{Context, field_deadline};
+use crate::deadline;
 use crate::entry::Entry;
 use crate::glob;
-use crate::hash::{self, Edit, Hash, Items, View};
-use crate::op::{Action, Failure, Footprint, Given, Kind, Outcome, Value};
+use crate::hash::{self, Edit, Hash, Items, Timing, View};
+use crate::op::{Action, Expiry, Failure, Footprint, Given, Kind, Outcome, Value};
 use crate::procedure::{Inputs, Procedure, READS, Run, WRITES, count};
 use crate::store::Table;
 use crate::{Extended, integer};
 use bytes::Bytes;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 
 pub(super) const ROWS: &[Description<Parse>] = &[
@@ -35,6 +37,36 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         group: "hash",
         summary: "Determine if a hash field exists",
         parse: |c| c.one(Action::call(&HAS, &[], vec![c.args.bytes(2)])),
+    },
+    Description {
+        name: "hexpire",
+        since: "7.4.0",
+        arity: -6,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        group: "hash",
+        summary: "Set expiry for hash field using relative time to expire (seconds)",
+        parse: |c| expire(c, Unit::Seconds),
+    },
+    Description {
+        name: "hexpireat",
+        since: "7.4.0",
+        arity: -6,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        group: "hash",
+        summary: "Set expiry for hash field using an absolute Unix timestamp (seconds)",
+        parse: |c| expire(c, Unit::UnixSeconds),
+    },
+    Description {
+        name: "hexpiretime",
+        since: "7.4.0",
+        arity: -5,
+        flags: &["readonly", "fast"],
+        keys: ONE_KEY,
+        group: "hash",
+        summary: "Returns the expiration time of a hash field as a Unix timestamp, in seconds.",
+        parse: |c| time(c, true, 1000),
     },
     Description {
         name: "hget",
@@ -65,6 +97,16 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         group: "hash",
         summary: "Returns the value of a field and deletes it from the hash.",
         parse: get_and_delete,
+    },
+    Description {
+        name: "hgetex",
+        since: "8.0.0",
+        arity: -5,
+        flags: &["write", "fast"],
+        keys: ONE_KEY,
+        group: "hash",
+        summary: "Get the value of one or more fields of a given hash key, and optionally set their expiration.",
+        parse: get_and_date,
     },
     Description {
         name: "hincrby",
@@ -131,6 +173,62 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         parse: |c| c.shaped(set(c, false)?, Shape::Done),
     },
     Description {
+        name: "hpersist",
+        since: "7.4.0",
+        arity: -5,
+        flags: &["write", "fast"],
+        keys: ONE_KEY,
+        group: "hash",
+        summary: "Removes the expiration time for each specified field",
+        parse: |c| {
+            c.one(Action::call(
+                &PERSIST,
+                &[],
+                vec![fields(c, 2, COUNT_ERROR)?],
+            ))
+        },
+    },
+    Description {
+        name: "hpexpire",
+        since: "7.4.0",
+        arity: -6,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        group: "hash",
+        summary: "Set expiry for hash field using relative time to expire (milliseconds)",
+        parse: |c| expire(c, Unit::Milliseconds),
+    },
+    Description {
+        name: "hpexpireat",
+        since: "7.4.0",
+        arity: -6,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        group: "hash",
+        summary: "Set expiry for hash field using an absolute Unix timestamp (milliseconds)",
+        parse: |c| expire(c, Unit::UnixMilliseconds),
+    },
+    Description {
+        name: "hpexpiretime",
+        since: "7.4.0",
+        arity: -5,
+        flags: &["readonly", "fast"],
+        keys: ONE_KEY,
+        group: "hash",
+        summary: "Returns the expiration time of a hash field as a Unix timestamp, in msec.",
+        parse: |c| time(c, true, 1),
+    },
+    Description {
+        name: "hpttl",
+        since: "7.4.0",
+        arity: -5,
+        flags: &["readonly", "fast"],
+        keys: ONE_KEY,
+        group: "hash",
+        summary: "Returns the TTL in milliseconds of a hash field.",
+        parse: |c| time(c, false, 1),
+    },
+    Description {
         name: "hrandfield",
         since: "6.2.0",
         arity: -2,
@@ -161,6 +259,16 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         parse: |c| c.shaped(set(c, false)?, Shape::Hash),
     },
     Description {
+        name: "hsetex",
+        since: "8.0.0",
+        arity: -6,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        group: "hash",
+        summary: "Set the value of one or more fields of a given hash key, and optionally set their expiration.",
+        parse: set_and_date,
+    },
+    Description {
         name: "hsetnx",
         since: "2.0.0",
         arity: 4,
@@ -179,6 +287,16 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         group: "hash",
         summary: "Get the length of the value of a hash field",
         parse: |c| c.one(Action::call(&VALUE_LENGTH, &[], vec![c.args.bytes(2)])),
+    },
+    Description {
+        name: "httl",
+        since: "7.4.0",
+        arity: -5,
+        flags: &["readonly", "fast"],
+        keys: ONE_KEY,
+        group: "hash",
+        summary: "Returns the TTL in seconds of a hash field.",
+        parse: |c| time(c, false, 1000),
     },
     Description {
         name: "hvals",
@@ -206,6 +324,11 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[
     &RANDOM,
     &SCAN,
     &GET_AND_DELETE,
+    &EXPIRE,
+    &TIME,
+    &PERSIST,
+    &GET_AND_DATE,
+    &SET_AND_DATE,
 ];
 
 /// The value of a field. → `Bulk` or `Nil`
@@ -297,7 +420,7 @@ static SET: Procedure = Procedure {
         if inputs.numbers[0] == 1 && hash.get(first).is_some() {
             return (None, Edit::None);
         }
-        (None, Edit::Set(given))
+        (None, Edit::Set(given, Timing::Never))
     }),
 };
 
@@ -308,7 +431,7 @@ static DELETE: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: writes,
-    run: Run::Hash(|inputs, _, _| (None, Edit::Delete(Items(&inputs.bytes[0])))),
+    run: Run::Hash(|inputs, _, _| (None, Edit::Delete(Items(&inputs.bytes[0]).collect()))),
 };
 
 /// Adds to the integer of a field. → `Int`
@@ -387,12 +510,14 @@ static RANDOM: Procedure = Procedure {
         let few = times.saturating_mul(DRAWN_PART) < length;
         let fits = match hash {
             // Others would have to be looked at for each that is drawn.
-            View::Table(table) if wanted < 0 || few => {
+            View::Table(table, clock) if wanted < 0 || few => {
                 let mut seen = BTreeSet::new();
                 let mut left = times;
                 let mut fits = true;
                 while left > 0 && fits {
-                    let Some(row) = random.row(table) else { break };
+                    let Some(row) = random.row(table, clock) else {
+                        break;
+                    };
                     if wanted < 0 || seen.insert(row.key()) {
                         fits = take((row.key(), row.value()));
                         left -= 1;
@@ -400,10 +525,10 @@ static RANDOM: Procedure = Procedure {
                 }
                 fits
             }
-            View::Packed(_) | View::Table(_) if times >= length && wanted >= 0 => {
+            View::Packed(_) | View::Table(..) if times >= length && wanted >= 0 => {
                 hash.pairs().all(take)
             }
-            View::Packed(_) | View::Table(_) => {
+            View::Packed(_) | View::Table(..) => {
                 let mut all: Vec<(&[u8], &[u8])> = hash.pairs().collect();
                 (0..times).all(|_| {
                     let at = random.below(all.len());
@@ -440,7 +565,7 @@ static SCAN: Procedure = Procedure {
         let mut page = Page::new(cursor, wanted);
         let mut keys = Vec::new();
         for (field, value) in hash.pairs_from(page.from()) {
-            if let View::Table(table) = hash
+            if let View::Table(table, _) = hash
                 && !page.takes(table.order_of(field))
             {
                 let next = page.next;
@@ -485,10 +610,187 @@ static GET_AND_DELETE: Procedure = Procedure {
                 *value = Outcome::Nil;
             }
         }
-        let fields = Items(&inputs.bytes[0]);
+        let fields = Items(&inputs.bytes[0]).collect();
         (Some(Outcome::Many(values)), Edit::Delete(fields))
     }),
 };
+
+/// Gives fields a deadline, as `expiry_of` two numbers says, under a condition of the third. →
+/// `Many`: 1 done, 0 the condition is not met, 2 deleted because the time is past, -2 no such field
+static EXPIRE: Procedure = Procedure {
+    number: 20,
+    name: "hash expire",
+    kind: Kind::Hash,
+    takes: (3, 1),
+    footprint: dates,
+    run: Run::Hash(|inputs, hash, cx| {
+        let deadline = field_deadline(expiry_of(inputs), cx);
+        let condition = inputs.numbers[2];
+        let (mut outcomes, mut met) = (Vec::new(), BTreeMap::new());
+        for field in Items(&inputs.bytes[0]) {
+            let held = met.get(field).copied();
+            let old = held.or_else(|| hash.dated(field).map(|(_, old)| Some(old)));
+            outcomes.push(Outcome::Int(match old {
+                None | Some(None) => -2,
+                Some(Some(old)) if !is_met(condition, old, deadline, cx) => 0,
+                Some(Some(_)) => {
+                    met.insert(field, deadline);
+                    if deadline.is_some() { 1 } else { 2 }
+                }
+            }));
+        }
+        let edit = match deadline {
+            _ if met.is_empty() => Edit::None,
+            Some(at) => Edit::Date(met.into_keys().map(|field| (field, at)).collect()),
+            None => Edit::Delete(met.into_keys().collect()),
+        };
+        (Some(Outcome::Many(outcomes)), edit)
+    }),
+};
+
+/// When fields expire: how long from now (0), or the wall time (1), in units of so many
+/// milliseconds. → `Many`: -1 never, -2 no such field
+static TIME: Procedure = Procedure {
+    number: 21,
+    name: "hash time",
+    kind: Kind::Hash,
+    takes: (2, 1),
+    footprint: |_| READS,
+    run: Run::Hash(|inputs, hash, cx| {
+        let (wall, unit) = (inputs.numbers[0] == 1, inputs.numbers[1].max(1));
+        let time = |field| match hash.dated(field) {
+            None => -2,
+            Some((_, 0)) => -1,
+            Some((_, deadline)) => {
+                let ms = if wall {
+                    cx.unix_ms_of(deadline)
+                } else {
+                    deadline::clock(deadline).saturating_sub(cx.clock)
+                };
+                let ms = i64::try_from(ms).unwrap_or(i64::MAX);
+                ms / unit + i64::from(ms % unit > 0)
+            }
+        };
+        let times = Items(&inputs.bytes[0]).map(|field| Outcome::Int(time(field)));
+        (Some(Outcome::Many(times.collect())), Edit::None)
+    }),
+};
+
+/// Takes the deadlines of fields away. → `Many`: 1 done, -1 it had none, -2 no such field
+static PERSIST: Procedure = Procedure {
+    number: 22,
+    name: "hash persist",
+    kind: Kind::Hash,
+    takes: (0, 1),
+    footprint: dates,
+    run: Run::Hash(|inputs, hash, _| {
+        let (mut outcomes, mut fields) = (Vec::new(), BTreeSet::new());
+        for field in Items(&inputs.bytes[0]) {
+            outcomes.push(Outcome::Int(match hash.dated(field) {
+                None => -2,
+                Some((_, 0)) => -1,
+                Some(_) if !fields.insert(field) => -1,
+                Some(_) => 1,
+            }));
+        }
+        let fields = fields.into_iter().map(|field| (field, 0));
+        (Some(Outcome::Many(outcomes)), Edit::Date(fields.collect()))
+    }),
+};
+
+/// The values of several fields, which get a deadline as two numbers say (see `expiry_of`). → `Many`
+static GET_AND_DATE: Procedure = Procedure {
+    number: 23,
+    name: "hash get and date",
+    kind: Kind::Hash,
+    takes: (2, 1),
+    footprint: |inputs| Footprint {
+        answers_value: true,
+        looks_up: true,
+        ..dates(inputs)
+    },
+    run: Run::Hash(|inputs, hash, cx| {
+        let Some(values) = values_of(hash, &inputs.bytes[0], cx) else {
+            return TOO_LARGE;
+        };
+        let fields = || Items(&inputs.bytes[0]);
+        let expiry = expiry_of(inputs);
+        let edit = match field_deadline(expiry, cx) {
+            _ if expiry == Expiry::Keep => Edit::None,
+            Some(at) => Edit::Date(fields().map(|field| (field, at)).collect()),
+            None => Edit::Delete(fields().collect()),
+        };
+        (Some(Outcome::Many(values)), edit)
+    }),
+};
+
+/// Sets fields if (1) none of them exists, or (2) all of them do, with a deadline as the other two
+/// numbers say (see `expiry_of`). → `Int`, whether it did
+static SET_AND_DATE: Procedure = Procedure {
+    number: 24,
+    name: "hash set and date",
+    kind: Kind::Hash,
+    takes: (3, 1),
+    footprint: writes,
+    run: Run::Hash(|inputs, hash, cx| {
+        let given = Hash::in_bytes(&inputs.bytes[0]);
+        let met = { given }.all(|(field, _)| match inputs.numbers[2] {
+            1 => hash.get(field).is_none(),
+            2 => hash.get(field).is_some(),
+            _ => true,
+        });
+        if !met {
+            return (Some(Outcome::Int(0)), Edit::None);
+        }
+        let expiry = expiry_of(inputs);
+        let edit = match field_deadline(expiry, cx) {
+            _ if expiry == Expiry::Keep => Edit::Set(given, Timing::Keep),
+            Some(0) => Edit::Set(given, Timing::Never),
+            Some(at) => Edit::Set(given, Timing::At(at)),
+            // They were written and expired at once.
+            None => Edit::Delete(given.map(|(field, _)| field).collect()),
+        };
+        (Some(Outcome::Int(1)), edit)
+    }),
+};
+
+/// The time that the first two numbers of a procedure give: 0 keeps what is, 1 is never, 2 is so
+/// many milliseconds from now, 3 is a wall time in milliseconds.
+fn expiry_of(inputs: &Inputs) -> Expiry {
+    let ms = inputs.numbers[1];
+    match inputs.numbers[0] {
+        0 => Expiry::Keep,
+        1 => Expiry::None,
+        2 => Expiry::In(ms),
+        _ => Expiry::At(ms),
+    }
+}
+
+/// Whether a field with this deadline gets another one. Without one, it counts as the latest.
+fn is_met(condition: i64, old: u64, new: Option<u64>, cx: &Context) -> bool {
+    // Wall times are compared, because clients give and read wall times.
+    let new = new.map_or(0, |at| cx.unix_ms_of(at));
+    match condition {
+        NX => old == 0,
+        XX => old != 0,
+        GT => old != 0 && new > cx.unix_ms_of(old),
+        LT => old == 0 || new < cx.unix_ms_of(old),
+        _ => true,
+    }
+}
+
+const NX: i64 = 1;
+const XX: i64 = 2;
+const GT: i64 = 3;
+const LT: i64 = 4;
+
+/// What a procedure does that changes deadlines. A small hash becomes rows.
+fn dates(inputs: &Inputs) -> Footprint {
+    Footprint {
+        stores: inputs.bytes.first().map_or(0, Bytes::len),
+        ..WRITES
+    }
+}
 
 /// What an item of an answer takes besides its bytes.
 const ITEM_OVERHEAD: usize = 32;
@@ -501,6 +803,9 @@ const DRAWN_PART: usize = 4;
 
 /// A random field is one of so many behind a random place: gaps between places are uneven.
 const NEIGHBOURS: usize = 16;
+
+/// Rows that are looked at for one that is not overdue.
+const ROWS_LOOKED: usize = 4_000;
 
 /// The same if it answers with values.
 const VALUES: Footprint = Footprint {
@@ -600,11 +905,12 @@ impl Random {
         ((u128::from(self.next()) * end as u128) >> 64) as usize
     }
 
-    /// A random row. `None`: the table is empty.
-    fn row<'a>(&mut self, table: &'a Table) -> Option<&'a Entry> {
+    /// A random row. `None`: none was found that is not overdue.
+    fn row<'a>(&mut self, table: &'a Table, clock: u64) -> Option<&'a Entry> {
         let skipped = self.below(NEIGHBOURS.min(table.len()));
         let behind = table.rows_from(self.next());
-        behind.chain(table.rows_from(0)).nth(skipped)
+        let around = behind.chain(table.rows_from(0)).take(ROWS_LOOKED);
+        around.filter(|row| !row.overdue(clock)).nth(skipped)
     }
 }
 
@@ -697,14 +1003,119 @@ fn scan(c: Call<'_>) -> Parsed {
 }
 
 fn get_and_delete(c: Call<'_>) -> Parsed {
-    if !is(c.args.get(2), "FIELDS") {
+    let fields = fields(c, 2, COUNT_ERROR)?;
+    c.one(Action::call(&GET_AND_DELETE, &[], vec![fields]))
+}
+
+const COUNT_ERROR: &str = "ERR Number of fields must be a positive integer";
+
+/// The fields behind FIELDS and their number, which are the last arguments.
+fn fields(c: Call<'_>, at: usize, no_count: &'static str) -> Result<Bytes, ErrorText> {
+    if !is(c.args.get(at), "FIELDS") {
         return Err("ERR Mandatory argument FIELDS is missing or not at the right position".into());
     }
-    let wanted = integer(c.args.get(3)).filter(|wanted| *wanted > 0);
-    let wanted = wanted.ok_or("ERR Number of fields must be a positive integer")?;
-    if usize::try_from(wanted).is_ok_and(|wanted| wanted == c.args.len() - 4) {
-        c.one(Action::call(&GET_AND_DELETE, &[], vec![rest(c, 4)]))
+    let count = integer(c.args.get(at + 1)).filter(|count| *count > 0);
+    let count = count.ok_or(no_count)?;
+    if usize::try_from(count).is_ok_and(|count| at + 2 + count == c.args.len()) {
+        Ok(rest(c, at + 2))
     } else {
         Err("ERR The `numfields` parameter must match the number of arguments".into())
     }
+}
+
+/// The latest wall time at which a field may expire, in milliseconds, as in Redis.
+const LATEST_MS: i64 = (1 << 46) - 1;
+
+/// A time in this unit as `expiry_of` reads it.
+fn time_of(c: Call<'_>, unit: Unit, at: usize) -> Result<[i64; 2], ErrorText> {
+    let number = c.number(at)?;
+    if number < 0 {
+        return Err("ERR invalid expire time, must be >= 0".into());
+    }
+    let (factor, relative) = match unit {
+        Unit::Seconds => (1000, true),
+        Unit::Milliseconds => (1, true),
+        Unit::UnixSeconds => (1000, false),
+        Unit::UnixMilliseconds => (1, false),
+    };
+    let from = if relative {
+        i64::try_from(c.unix_ms).unwrap_or(i64::MAX)
+    } else {
+        0
+    };
+    let ms = number.checked_mul(factor);
+    let ms = ms.filter(|ms| *ms <= LATEST_MS.saturating_sub(from));
+    let ms = ms.ok_or_else(|| format!("ERR invalid expire time in '{}' command", c.name))?;
+    Ok([if relative { 2 } else { 3 }, ms])
+}
+
+fn expire(c: Call<'_>, unit: Unit) -> Parsed {
+    let [kind, ms] = time_of(c, unit, 2)?;
+    let conditions = [("NX", NX), ("XX", XX), ("GT", GT), ("LT", LT)];
+    let mut conditions = conditions.into_iter();
+    let condition = conditions.find(|(word, _)| is(c.args.get(3), word));
+    let at = if condition.is_some() { 4 } else { 3 };
+    let condition = condition.map_or(0, |(_, condition)| condition);
+    let no_count = "ERR Parameter `numFields` should be greater than 0";
+    let fields = fields(c, at, no_count)?;
+    c.one(Action::call(&EXPIRE, &[kind, ms, condition], vec![fields]))
+}
+
+fn time(c: Call<'_>, wall: bool, unit: i64) -> Parsed {
+    let fields = fields(c, 2, COUNT_ERROR)?;
+    c.one(Action::call(&TIME, &[i64::from(wall), unit], vec![fields]))
+}
+
+fn get_and_date(c: Call<'_>) -> Parsed {
+    let option = c.args.get(2);
+    let (numbers, at) = match Unit::of_option(option) {
+        Some(unit) => (time_of(c, unit, 3)?, 4),
+        None if is(option, "PERSIST") => ([1, 0], 3),
+        None => ([0, 0], 2),
+    };
+    let fields = fields(c, at, COUNT_ERROR)?;
+    c.one(Action::call(&GET_AND_DATE, &numbers, vec![fields]))
+}
+
+fn set_and_date(c: Call<'_>) -> Parsed {
+    let (mut condition, mut numbers, mut at) = (0, None, 2);
+    while at < c.args.len() {
+        let option = c.args.get(at);
+        if is(option, "FIELDS") {
+            let count = integer(c.args.get(at + 1)).filter(|count| *count > 0);
+            let count = count.ok_or("ERR invalid number of fields")?;
+            let given = c.args.len().saturating_sub(at + 2);
+            if !given.is_multiple_of(2) || usize::try_from(count) != Ok(given / 2) {
+                return Err(wrong_arity(c.name));
+            }
+            let [kind, ms] = numbers.unwrap_or([1, 0]);
+            let numbers = [kind, ms, condition];
+            return c.one(Action::call(&SET_AND_DATE, &numbers, vec![rest(c, at + 2)]));
+        }
+        let wanted = [("FNX", 1), ("FXX", 2)];
+        if let Some((_, wanted)) = wanted.iter().find(|(word, _)| is(option, word)) {
+            if condition != 0 {
+                return Err("ERR Only one of FXX or FNX arguments can be specified".into());
+            }
+            condition = *wanted;
+            at += 1;
+            continue;
+        }
+        let unit = Unit::of_option(option);
+        if unit.is_none() && !is(option, "KEEPTTL") {
+            let option = String::from_utf8_lossy(option);
+            return Err(format!("ERR unknown argument: {option}").into());
+        }
+        if numbers.is_some() {
+            return Err(
+                "ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified".into(),
+            );
+        }
+        numbers = Some(match unit {
+            Some(unit) => time_of(c, unit, at + 1)?,
+            None => [0, 0],
+        });
+        at += if unit.is_some() { 2 } else { 1 };
+    }
+    Err("ERR missing FIELDS argument".into())
 }

@@ -549,8 +549,14 @@ impl Following<'_> {
         };
         // If nothing was written since, this is the first time that the learner hears the clock.
         self.clock.hear(clock, cx.now);
-        let equal =
-            mine == sum || broken(&mutant::LEARNS_UNPROVEN) || broken(&mutant::RAISES_THE_DEAD);
+        let equal = mine == sum
+            || [
+                &mutant::LEARNS_UNPROVEN,
+                &mutant::RAISES_THE_DEAD,
+                &mutant::RAISES_FIELDS,
+            ]
+            .into_iter()
+            .any(broken);
         self.store.end_sum(name);
         cx.peers.send(
             from,

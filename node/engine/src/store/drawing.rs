@@ -363,6 +363,12 @@ impl Store {
                 entry.version(),
             );
         }
+        let mut table = table;
+        if behind_ms > 0
+            && let Some(table) = &mut table
+        {
+            table.move_deadlines(behind_ms);
+        }
         let bytes = self.cost(&entry) + table.as_ref().map_or(0, Map::table_cost);
         let key = table.as_ref().map(|_| Key::from(entry.key()));
         self.insert(map, order, entry);
@@ -567,8 +573,12 @@ impl Store {
                     let mut all = vec![(id, None, entry)];
                     let tables = layer.tables.lock().unwrap_or_else(PoisonError::into_inner);
                     if let Some(table) = tables.get(&key).filter(|_| all[0].2.is_table()) {
-                        let rows = table.rows_from(0);
-                        all.extend(rows.map(|row| (id, Some(key.clone()), row.clone())));
+                        let rows = table.rows_from(0).map(Entry::copy);
+                        for row in rows {
+                            let moved = deadline::moved(row.deadline(), layer.behind_ms);
+                            row.date(moved, row.version());
+                            all.push((id, Some(key.clone()), row));
+                        }
                     }
                     all
                 })

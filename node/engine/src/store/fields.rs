@@ -17,7 +17,14 @@
 
 use super::{Cleared, Entry, Key, Map, MapId, Piece, Position, Replaced, Spot, Store, Undo};
 use super::{TABLE_OVERHEAD, digest, digest_row};
+use crate::action::{Change, RowChange};
+use crate::deadline;
 use crate::mutant::{self, broken};
+use bytes::Bytes;
+
+/// Fields that are deleted at once because they are overdue. If there are more, the others do not
+/// count until their turn comes.
+const PURGED_MAX: usize = 2_000;
 
 /// What a key holds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -83,6 +90,28 @@ impl Map {
         self.index.order(field)
     }
 
+    /// The rows that are overdue, earliest deadline first.
+    pub(in super::super) fn overdue_rows(&self, clock: u64) -> impl Iterator<Item = &Entry> {
+        self.expiring
+            .iter()
+            .take_while(move |(deadline, _)| deadline::is_over(*deadline, clock))
+            .map(|(_, row)| &row.0)
+    }
+
+    /// The first deadline of a row.
+    fn first_due(&self) -> Option<u64> {
+        self.expiring.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// The clock of its rows' deadlines was so far behind.
+    pub(super) fn move_deadlines(&mut self, behind_ms: u64) {
+        for (at, row) in std::mem::take(&mut self.expiring) {
+            let moved = deadline::moved(at, behind_ms);
+            row.0.date(moved, row.0.version());
+            self.expiring.insert((moved, row));
+        }
+    }
+
     /// What it costs besides its entry.
     pub(in super::super) const fn table_cost(&self) -> usize {
         self.bytes + TABLE_OVERHEAD
@@ -118,24 +147,35 @@ impl Map {
     }
 
     pub(super) fn take_table(&mut self, key: &[u8]) -> Option<Self> {
-        let table = self.tables.remove(key)?;
+        let (key, table) = self.tables.remove_entry(key)?;
         self.bytes -= table.table_cost();
+        if let Some(due) = table.first_due() {
+            self.due.remove(&(due, key));
+        }
         Some(table)
     }
 
     pub(super) fn put_table(&mut self, key: Key, table: Self) {
+        self.take_table(&key);
         self.bytes += table.table_cost();
-        if let Some(old) = self.tables.insert(key, table) {
-            self.bytes -= old.table_cost();
-        }
+        self.due
+            .extend(table.first_due().map(|due| (due, key.clone())));
+        self.tables.insert(key, table);
     }
 
     /// Changes a table. `None`: the key has none.
     fn in_table<R>(&mut self, key: &[u8], change: impl FnOnce(&mut Self) -> R) -> Option<R> {
         let table = self.tables.get_mut(key)?;
-        let before = table.bytes;
+        let (before, was_due) = (table.bytes, table.first_due());
         let result = change(table);
         self.bytes = self.bytes + table.bytes - before;
+        let due = table.first_due();
+        if due != was_due {
+            if let Some(was_due) = was_due {
+                self.due.remove(&(was_due, key.into()));
+            }
+            self.due.extend(due.map(|due| (due, key.into())));
+        }
         Some(result)
     }
 
@@ -196,6 +236,22 @@ fn rows_of<'a>(
 type Place<'a> = (MapId, u64, &'a [u8]);
 
 impl Store {
+    /// How the table of a key changes if fields are overdue, and how many are: some thousand at
+    /// most. `None`: none is.
+    pub(in super::super) fn purged(&self, found: Found<'_>, clock: u64) -> Option<(Change, u64)> {
+        let table = found.table?;
+        let overdue = table.overdue_rows(clock).take(PURGED_MAX);
+        let rows: Vec<_> = overdue
+            .map(|row| RowChange::Delete(Bytes::copy_from_slice(row.key())))
+            .collect();
+        let count = rows.len() as u64;
+        match rows.len() {
+            0 => None,
+            all if all == table.len() => Some((Change::Delete, count)),
+            _ => Some((Change::Rows(rows), count)),
+        }
+    }
+
     /// What a key holds, overdue or not.
     pub(in super::super) fn found(&self, map: MapId, order: u64, key: &[u8]) -> Found<'_> {
         let map = self.maps.get(&map);
@@ -345,11 +401,7 @@ impl Store {
             Some((true, 0, version)) => {
                 // Rows of the log came before it. Those of an earlier table are sorted out.
                 let version = version.max(entry.version());
-                let born = if broken(&mutant::KEEPS_FORMER_FIELDS) {
-                    0
-                } else {
-                    entry.born()
-                };
+                let born = entry.born();
                 entry.date(entry.deadline(), version);
                 let old = self.remove(map, order, entry.key());
                 self.set_aside(map, old, born);

@@ -55,11 +55,13 @@ fn on_one_key() -> impl Strategy<Value = Effect> {
             entry: Entry::of_table(&key(k), 0),
             deadline,
         }),
-        8 => (map.clone(), 0u8..3, 0u8..6, any::<u8>()).prop_map(|(map, k, f, v)| Effect::Row {
-            map,
-            key: key(k),
-            row: Entry::of_row(&[f], &[v], 0),
-        }),
+        8 => (map.clone(), 0u8..3, 0u8..6, any::<u8>(), deadlines()).prop_map(
+            |(map, k, f, v, deadline)| Effect::Row {
+                map,
+                key: key(k),
+                row: Entry::of_row(&[f], &[v], deadline),
+            },
+        ),
         3 => (map, 0u8..3, 0u8..6).prop_map(|(map, k, f)| Effect::RowDelete {
             map,
             key: key(k),
@@ -265,6 +267,20 @@ fn check(store: &Store, model: &Model) {
         })
         .collect();
     assert_eq!(expiring, indexed);
+    let fields = model
+        .iter()
+        .filter(|((.., field), held)| field.is_some() && held.deadline != 0);
+    let mut expected: BTreeMap<_, u64> = BTreeMap::new();
+    for ((map, key, _), held) in fields {
+        let first = expected.entry((*map, key.clone())).or_insert(u64::MAX);
+        *first = held.deadline.min(*first);
+    }
+    let due = store.maps.iter().flat_map(|(id, map)| {
+        map.due
+            .iter()
+            .map(|(deadline, key)| ((*id, key.clone()), *deadline))
+    });
+    assert_eq!(due.collect::<BTreeMap<_, _>>(), expected);
 }
 
 proptest! {

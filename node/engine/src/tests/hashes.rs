@@ -453,3 +453,150 @@ fn a_scan_of_a_large_hash_comes_in_pages_and_misses_nothing_that_stays() {
         assert!(names.len() == drawn.len() && drawn.len() >= wanted.min(1_000));
     }
 }
+
+fn ints(numbers: &[i64]) -> Outcome {
+    many(numbers.iter().copied().map(Outcome::Int))
+}
+
+#[test]
+fn fields_expire_on_every_copy_and_the_key_with_the_last() {
+    let mut w = World::new(14, 3, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
+    w.hash(3, "HSET h a 1 b 2 c 3");
+    assert_eq!(
+        w.hash(3, "HPEXPIRE h 5000 FIELDS 3 a b none"),
+        ints(&[1, 1, -2])
+    );
+    assert_eq!(w.hash(2, "HTTL h FIELDS 3 a c none"), ints(&[5, -1, -2]));
+    assert_eq!(w.hash(1, "HLEN h"), Outcome::Int(3));
+    w.settle(Duration::from_secs(6));
+    // The deletions are logged, so copies follow.
+    for n in 1..=2 {
+        assert_eq!(form(&w, n, "h"), Some((true, 1)));
+    }
+    assert_eq!(
+        w.hash(3, "HMGET h a b c"),
+        many([Outcome::Nil, Outcome::Nil, text("3")])
+    );
+    w.hash(3, "HEXPIRE h 1 FIELDS 1 c");
+    w.settle(Duration::from_secs(3));
+    assert_eq!(form(&w, 2, "h"), None);
+    assert_eq!(w.ask(3, "h", Action::Exists), Outcome::Int(0));
+    w.check_copies();
+}
+
+#[test]
+fn a_deadline_of_a_field_holds_after_a_failover_and_on_a_new_copy() {
+    let mut w = World::new(15, 3, |_| vec![1]);
+    w.settle(Duration::from_millis(50));
+    w.hash(1, "HSET h a 1 b 2");
+    w.hash(1, "HPEXPIRE h 60000 FIELDS 1 a");
+    w.propose(|t| {
+        for p in 0..4 {
+            partition_mut(t, PartitionId(p)).replicas.push(Replica {
+                member: id(2),
+                state: ReplicaState::Learner,
+            });
+        }
+    });
+    w.settle(Duration::from_secs(2));
+    assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0);
+    w.kill(1);
+    w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 2)));
+    w.settle(Duration::from_secs(1));
+    let Outcome::Many(left) = w.hash(3, "HPTTL h FIELDS 1 a") else {
+        panic!("no times");
+    };
+    assert!(
+        matches!(left[..], [Outcome::Int(50_000..=60_000)]),
+        "{left:?}"
+    );
+    w.settle(Duration::from_secs(61));
+    assert_eq!(w.all(3, "h"), ["b", "2"]);
+}
+
+#[test]
+fn deadlines_of_fields_are_set_under_conditions_as_in_redis() {
+    let mut w = World::new(16, 2, |_| vec![1]);
+    w.settle(Duration::from_millis(50));
+    assert_eq!(w.hash(2, "HEXPIRE none 10 FIELDS 1 a"), ints(&[-2]));
+    w.hash(2, "HSET h a 1 b 2 c 3 d 4");
+    for (line, expected) in [
+        ("HEXPIRE h 100 XX FIELDS 1 a", 0),
+        ("HEXPIRE h 100 GT FIELDS 1 a", 0),
+        ("HEXPIRE h 100 LT FIELDS 1 a", 1),
+        ("HEXPIRE h 200 NX FIELDS 1 a", 0),
+        ("HEXPIRE h 50 GT FIELDS 1 a", 0),
+        ("HEXPIRE h 200 GT FIELDS 1 a", 1),
+        ("HEXPIRE h 300 LT FIELDS 1 a", 0),
+        ("HEXPIRE h 50 LT FIELDS 1 a", 1),
+        ("HEXPIRE h 300 XX FIELDS 1 a", 1),
+        ("HTTL h FIELDS 1 a", 300),
+        // What is set again keeps no deadline; what is counted up does.
+        ("HSET h a 5", 0),
+        ("HTTL h FIELDS 1 a", -1),
+        ("HEXPIRE h 300 FIELDS 1 a", 1),
+        ("HINCRBY h a 1", 6),
+        ("HTTL h FIELDS 1 a", 300),
+        ("HPERSIST h FIELDS 1 a", 1),
+        ("HPERSIST h FIELDS 1 a", -1),
+        ("HPERSIST h FIELDS 1 none", -2),
+        // A time that is past deletes.
+        ("HEXPIRE h 0 FIELDS 1 b", 2),
+        ("HEXISTS h b", 0),
+        ("HPEXPIREAT h 1 NX FIELDS 1 c", 2),
+        ("HSETEX h FNX EX 10 FIELDS 2 a 1 x 1", 0),
+        ("HSETEX h FXX EX 10 FIELDS 2 a 1 x 1", 0),
+        ("HSETEX h FNX EX 10 FIELDS 2 x 1 y 1", 1),
+        ("HTTL h FIELDS 1 x", 10),
+        ("HSETEX h FXX KEEPTTL FIELDS 1 x 2", 1),
+        ("HTTL h FIELDS 1 x", 10),
+        ("HSETEX h FIELDS 1 x 3", 1),
+        ("HTTL h FIELDS 1 x", -1),
+        ("HSETEX h PXAT 1 FIELDS 1 x 3", 1),
+        ("HLEN h", 3),
+    ] {
+        let outcome = match w.hash(2, line) {
+            Outcome::Many(one) => one[0].clone(),
+            one => one,
+        };
+        assert_eq!(outcome, Outcome::Int(expected), "{line}");
+    }
+    assert_eq!(
+        w.hash(2, "HGETEX h EX 20 FIELDS 2 a none"),
+        many([text("6"), Outcome::Nil])
+    );
+    assert_eq!(w.hash(2, "HTTL h FIELDS 2 a d"), ints(&[20, -1]));
+    assert_eq!(w.hash(2, "HGETEX h FIELDS 1 a"), many([text("6")]));
+    assert_eq!(w.hash(2, "HTTL h FIELDS 1 a"), ints(&[20]));
+    assert_eq!(w.hash(2, "HGETEX h PERSIST FIELDS 1 a"), many([text("6")]));
+    assert_eq!(w.hash(2, "HTTL h FIELDS 1 a"), ints(&[-1]));
+    assert_eq!(w.hash(2, "HGETEX h PX 0 FIELDS 1 a"), many([text("6")]));
+    assert_eq!(w.hash(2, "HEXISTS h a"), Outcome::Int(0));
+    // A small hash without deadlines stays one value.
+    w.hash(2, "HSET small a 1");
+    w.hash(2, "HPERSIST small FIELDS 1 a");
+    w.hash(2, "HGETEX small FIELDS 1 a");
+    assert_eq!(form(&w, 1, "small"), Some((false, 0)));
+}
+
+#[test]
+fn a_transaction_sees_no_overdue_field() {
+    let mut w = World::new(17, 2, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
+    fill(&mut w, 1, "h", 100);
+    w.hash(1, "HPEXPIRE h 10 FIELDS 2 field-1 field-2");
+    w.settle(Duration::from_millis(11));
+    let steps = [
+        ("h", of("HLEN h")),
+        ("h", of("HGET h field-1")),
+        ("h", of("HSET h field-2 x")),
+    ];
+    let outcome = w.transact(1, &[], steps);
+    assert_eq!(
+        outcome,
+        many([Outcome::Int(98), Outcome::Nil, Outcome::Int(1)])
+    );
+    w.settle(Duration::from_secs(1));
+    w.check_copies();
+}
