@@ -155,15 +155,23 @@ const BULK: &str = "bulk";
 
 /// Whether what has this name is a counter.
 fn counts(name: &str) -> bool {
-    name.starts_with("counter") || name.starts_with(HASH)
+    name.starts_with("counter") || (name.starts_with(HASH) && !fleets(name))
 }
+
+/// Whether what has this name gets deadlines.
+fn fleets(name: &str) -> bool {
+    name.starts_with("fleeting") || name.ends_with(FLEETING)
+}
+
+/// The suffix of fields that expire.
+const FLEETING: &str = ".fleeting";
 
 /// The prefix of keys with a twin in the same partition. Both are read and written in one
 /// transaction, and always have the same value.
 const PAIR: &str = "{pair";
 
-/// The prefix of fields of hashes, which are counters. Each field has a history of its own, and two
-/// of them are in one key.
+/// The prefix of fields of hashes: two counters and a field that expires are in one key. Each field
+/// has a history of its own.
 const HASH: &str = "hash";
 
 /// The key that holds what has this name: that of the hash, if it is a field.
@@ -176,16 +184,39 @@ pub(crate) fn key_of(name: &str) -> &str {
 
 /// What is asked of a field, as a Redis client asks it.
 fn field_action(name: &str, call: &Call) -> Action {
-    let by;
-    let words = match call {
-        Call::Incr(n) => {
-            by = n.to_string();
-            vec!["HINCRBY", key_of(name), name, &by]
+    let key = key_of(name);
+    let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+    match call {
+        Call::Incr(by) => action_of(&["HINCRBY", key, name, &by.to_string()]),
+        Call::Delete => action_of(&["HDEL", key, name]),
+        Call::SetFor { value, ms, .. } => {
+            let (value, ms) = (text(value), ms.to_string());
+            action_of(&["HSETEX", key, "PX", &ms, "FIELDS", "1", name, &value])
         }
-        Call::Delete => vec!["HDEL", key_of(name), name],
-        _ => vec!["HGET", key_of(name), name],
-    };
-    action_of(&words)
+        Call::Expire { ms, .. } => {
+            action_of(&["HPEXPIRE", key, &ms.to_string(), "FIELDS", "1", name])
+        }
+        Call::Persist => action_of(&["HPERSIST", key, "FIELDS", "1", name]),
+        Call::Set(value) => {
+            let value = text(value);
+            action_of(&["HSETEX", key, "FIELDS", "1", name, &value])
+        }
+        _ => action_of(&["HGET", key, name]),
+    }
+}
+
+/// The answer to a call on a field as to the same call on a key.
+fn of_field(call: Option<&Call>, outcome: &Outcome) -> Outcome {
+    match (call, outcome) {
+        (Some(Call::Set(_) | Call::SetFor { .. }), Outcome::Int(1)) => Outcome::Ok,
+        (Some(Call::Expire { .. } | Call::Persist), Outcome::Many(of_fields)) => {
+            match of_fields[..] {
+                [Outcome::Int(done)] => Outcome::Int(done.max(0)),
+                _ => outcome.clone(),
+            }
+        }
+        _ => outcome.clone(),
+    }
 }
 
 /// Appends to both keys of a pair.
@@ -326,7 +357,8 @@ pub(crate) fn keys(mix: &Mix) -> Vec<String> {
     keys.extend((0..mix.named).map(|i| format!("named-{i}")));
     keys.extend((0..mix.pairs).map(|i| format!("{PAIR}-{i}}}")));
     keys.extend(
-        (0..mix.hashes).flat_map(|i| ["a", "b"].map(|field| format!("{HASH}-{i}.{field}"))),
+        (0..mix.hashes)
+            .flat_map(|i| [".a", ".b", FLEETING].map(|field| format!("{HASH}-{i}{field}"))),
     );
     keys.extend((0..mix.bulk).map(|i| format!("{BULK}-{i}")));
     keys.extend(mix.stranger.then(|| STRANGER.to_owned()));
@@ -357,6 +389,7 @@ impl World {
                 Last::Read => Call::Get,
                 Last::Write if key.starts_with(BULK) => Call::Delete,
                 Last::Write if counts(&key) => Call::Incr(1),
+                Last::Write if fleets(&key) => Call::Delete,
                 Last::Write => Call::Append(b"!".to_vec()),
             };
             return self.call(id, key, call);
@@ -429,7 +462,7 @@ impl World {
                 _ => Call::GetDel,
             };
         }
-        if key.starts_with("fleeting") {
+        if fleets(key) {
             let ms = [50, 400, 2_000, 8_000][self.rng.random_range(0..4)];
             let ms = self.rng.random_range(ms / 2..=ms);
             return match draw {
@@ -442,7 +475,7 @@ impl World {
                 65..77 => Call::Expire { ms, tag: serial },
                 77..84 => Call::Persist,
                 84..90 => Call::Set(value),
-                90..95 => Call::Append(b"+".to_vec()),
+                90..95 if !key.starts_with(HASH) => Call::Append(b"+".to_vec()),
                 _ => Call::Delete,
             };
         }
@@ -592,6 +625,10 @@ impl World {
                     Ok(outcome) => &outcome.clone(),
                     Err(torn) => return self.broken(format!("#{serial} on {key}: {torn}")),
                 }
+            }
+            outcome if key.starts_with(HASH) => {
+                let call = self.histories.keys.get(&key).and_then(|all| all.get(index));
+                &of_field(call.map(|entry| &entry.call), outcome)
             }
             outcome => outcome,
         };
