@@ -91,8 +91,11 @@ impl Pair {
 
     /// These keys come next.
     pub(crate) fn warm(&mut self, keys: &[Bytes]) {
-        self.primary
-            .warm(KeyspaceId(0), MapId(0), keys.iter().map(|key| &**key));
+        self.primary.warm(
+            KeyspaceId(0),
+            MapId(0),
+            keys.iter().map(|key| (&**key, &[][..])),
+        );
     }
 
     /// The bytes that the primary has for its copy.

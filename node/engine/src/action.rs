@@ -106,9 +106,10 @@ impl Change {
         self,
         map: MapId,
         key: &[u8],
-        (found, seq, teaches): (Option<&Entry>, u64, bool),
+        (found, known, seq, teaches): (Option<&Entry>, Option<Key>, u64, bool),
     ) -> Option<Effect> {
-        let own = || Key::from(key);
+        // A table's key is shared with its effects.
+        let own = || known.unwrap_or_else(|| Key::from(key));
         let put = |entry, deadline| Effect::Put {
             map,
             entry,

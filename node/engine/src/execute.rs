@@ -336,7 +336,9 @@ impl Context {
                         return Step::Park;
                     }
                     let at = held.log.last() + 1;
-                    if let Some(effect) = change.into_effect(op.map, &op.key, (None, at, false)) {
+                    if let Some(effect) =
+                        change.into_effect(op.map, &op.key, (None, None, at, false))
+                    {
                         self.log(held, order, effect, None, Outcome::Ok);
                         self.stats.expired += count;
                     }
@@ -365,7 +367,7 @@ impl Context {
                     versions_from: held.versions_from,
                 };
                 let (outcome, change) = action::apply(&op.action, found, &cx);
-                let written = change.written();
+                let (written, known) = (change.written(), found.key.cloned());
                 if let Some((bytes, _)) = written {
                     if let Some(peer) = self.crowded_copy(held, op.key.len() + bytes) {
                         self.wait_for_room(slot, peer);
@@ -395,7 +397,7 @@ impl Context {
                     .is_some_and(super::replication::Primary::teaches);
                 let at = held.log.last() + 1;
                 let entry = held.store.entry(op.map, order, &op.key);
-                let effect = change.into_effect(op.map, &op.key, (entry, at, teaches));
+                let effect = change.into_effect(op.map, &op.key, (entry, known, at, teaches));
                 let Some(effect) = effect else {
                     // A read must not answer what may still be undone, nor that a key is gone if
                     // its deletion may be undone.

@@ -280,9 +280,9 @@ impl<'a> View<'a> {
     pub(crate) fn all(self, most: usize) -> Result<Option<Value>, Failure> {
         match self {
             Self::Packed(entry) => Ok(entry.map(Value::of)),
-            Self::Table(table, _) if table.bytes() > most => Err(Failure::TooLarge),
+            Self::Table(table, _) if table.content_bytes() > most => Err(Failure::TooLarge),
             Self::Table(table, _) => {
-                let mut out = Vec::with_capacity(table.bytes());
+                let mut out = Vec::with_capacity(table.content_bytes());
                 for (field, value) in self.pairs() {
                     put(&mut out, field);
                     put(&mut out, value);
@@ -359,8 +359,7 @@ fn edited_table(table: &Table, clock: u64, edit: Edit<'_>) -> (usize, Change) {
     match edit {
         Edit::None => {}
         Edit::Set(given, timing) => {
-            let values: BTreeMap<&[u8], &[u8]> = given.collect();
-            for (field, value) in values {
+            let mut set = |(field, value): (&[u8], &[u8])| {
                 let old = held(field);
                 changed += usize::from(old.is_none());
                 let deadline = match timing {
@@ -369,6 +368,12 @@ fn edited_table(table: &Table, clock: u64, edit: Edit<'_>) -> (usize, Change) {
                     Timing::At(deadline) => deadline,
                 };
                 rows.push(RowChange::Put(Entry::of_row(field, value, deadline)));
+            };
+            if given.has_at_most(1) {
+                given.for_each(set);
+            } else {
+                let values: BTreeMap<&[u8], &[u8]> = given.collect();
+                values.into_iter().for_each(&mut set);
             }
         }
         Edit::SetOne(field, value) => {

@@ -235,19 +235,19 @@ impl Shard {
                 .flat_map(|e| e.effect.parts())
                 .filter_map(move |effect| {
                     let (map, key) = effect.place()?;
-                    Some((head?, map, key))
+                    Some((head?, map, key, effect.field().unwrap_or_default()))
                 });
             let asked = match frame {
                 Frame::Forward {
                     forwarded,
                     work: Work::Key(op),
                     ..
-                } => Some((forwarded.at, op.map, &*op.key)),
+                } => Some((forwarded.at, op.map, &*op.key, &[][..])),
                 Frame::ForwardSet {
                     forwarded,
                     map,
                     entry,
-                } => Some((forwarded.at, *map, entry.key())),
+                } => Some((forwarded.at, *map, entry.key(), &[][..])),
                 _ => None,
             };
             logged.chain(asked)
@@ -255,14 +255,27 @@ impl Shard {
         self.warm_lookups(keys);
     }
 
-    fn warm_lookups<'a>(&self, keys: impl Iterator<Item = (PartitionRef, MapId, &'a [u8])>) {
+    /// Loads these keys, and the fields that are not empty.
+    fn warm_lookups<'a>(
+        &self,
+        keys: impl Iterator<Item = (PartitionRef, MapId, &'a [u8], &'a [u8])> + Clone,
+    ) {
         let store = |at| Some(&self.slots.get(at)?.held.as_ref()?.store);
-        index::Index::warm(keys.filter_map(|(at, map, key)| store(at)?.lookup(map, key)));
+        let fields = keys.clone().filter(|(.., field)| !field.is_empty());
+        index::Index::warm(keys.filter_map(|(at, map, key, _)| store(at)?.lookup(map, key)));
+        index::Index::warm(
+            fields.filter_map(|(at, map, key, field)| store(at)?.lookup_row(map, key, field)),
+        );
     }
 
-    /// Announces which keys of a map will be looked up next. One lookup waits for memory several
-    /// times. Together, many wait hardly longer than one.
-    pub fn warm<'a>(&self, keyspace: KeyspaceId, map: MapId, keys: impl Iterator<Item = &'a [u8]>) {
+    /// Announces which keys of a map will be looked up next, with the fields that are not empty.
+    /// One lookup waits for memory several times. Together, many wait hardly longer than one.
+    pub fn warm<'a>(
+        &self,
+        keyspace: KeyspaceId,
+        map: MapId,
+        keys: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+    ) {
         let Some(keyspace) = self
             .cx
             .tables
@@ -276,9 +289,9 @@ impl Shard {
             keyspace: keyspace.id,
             partition,
         };
-        self.warm_lookups(
-            keys.filter_map(|key| Some((at(keyspace.partition_of(map, key)?), map, key))),
-        );
+        self.warm_lookups(keys.filter_map(|(key, field)| {
+            Some((at(keyspace.partition_of(map, key)?), map, key, field))
+        }));
     }
 
     fn handle(&mut self, peer: MemberId, read: Frame) -> Result<(), Malformed> {

@@ -181,7 +181,7 @@ impl<'a> Rows<'a> {
     /// Changes a key, which has this entry.
     fn change(&mut self, (map, key): (MapId, &[u8]), found: Option<&Entry>, change: Change) {
         let seq = self.log.last() + 1;
-        match change.into_effect(map, key, (found, seq, self.teaches)) {
+        match change.into_effect(map, key, (found, None, seq, self.teaches)) {
             None => {}
             Some(Effect::Many(parts)) => parts.into_iter().for_each(|part| self.apply(seq, part)),
             Some(effect) => self.apply(seq, effect),

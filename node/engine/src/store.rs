@@ -596,6 +596,12 @@ impl Store {
         Some((&self.maps.get(&map)?.index, self.order(key)))
     }
 
+    /// The same for a field of a table.
+    pub(super) fn lookup_row(&self, map: MapId, key: &[u8], field: &[u8]) -> Option<(&Index, u64)> {
+        let map = self.maps.get(&map).filter(|map| !map.tables.is_empty())?;
+        Some((&map.tables.get(key)?.index, self.order(field)))
+    }
+
     /// Entries of a map in the order of their keys, from one up to another. None if the order is
     /// not kept.
     pub(super) fn range(

@@ -250,7 +250,7 @@ impl Parser {
     }
 
     /// The whole commands found, over the bytes that they took.
-    pub fn commands<'a>(&'a self, chunk: &'a Bytes) -> impl Iterator<Item = Args<'a>> {
+    pub fn commands<'a>(&'a self, chunk: &'a Bytes) -> impl Iterator<Item = Args<'a>> + Clone {
         let mut from = 0;
         self.whole.iter().map(move |w| {
             let args = Args {

@@ -767,11 +767,17 @@ impl Client {
         self.chunk_len - self.chunk_next
     }
 
-    /// Keys of the parsed commands: the first argument of most commands is a key.
-    fn keys(&self) -> impl Iterator<Item = &[u8]> {
+    /// Keys of the parsed commands: the first argument of most commands is a key. The second one of
+    /// commands on hashes is mostly a field.
+    fn keys(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         let all = self.parser.commands(&self.chunk).skip(self.chunk_next);
-        all.map(|args| args.get(1))
-            .filter(|key| !key.is_empty() && key.len() <= WARM_KEY_BYTES)
+        let keys = all.map(|args| {
+            let hash = matches!(args.get(0).first(), Some(b'h' | b'H'));
+            (args.get(1), if hash { args.get(2) } else { &[] })
+        });
+        keys.filter(|(key, field)| {
+            !key.is_empty() && key.len() <= WARM_KEY_BYTES && field.len() <= WARM_KEY_BYTES
+        })
     }
 
     /// Reads. True if there is something new to parse.

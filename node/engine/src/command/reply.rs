@@ -147,8 +147,11 @@ impl Shape {
             Failure::NotAnInteger if self.is_of_hash() => "ERR hash value is not an integer",
             Failure::NotAFloat if self.is_of_hash() => "ERR hash value is not a float",
             Failure::TooLarge if self.is_of_hash() => {
-                "ERR the hash is too large: at most 1 MiB of fields and values; nothing was \
-                 changed; spread the fields over several keys"
+                "ERR the fields and values are too large for one command (--value-max): nothing \
+                 was changed; set them with several commands"
+            }
+            Failure::TooLarge if matches!(self, Self::Fields(_) | Self::Pairs | Self::List) => {
+                "ERR the hash is too large for one answer (--value-max): read it in parts with HSCAN"
             }
             Failure::WrongType => {
                 "WRONGTYPE Operation against a key holding the wrong kind of value"

@@ -32,11 +32,16 @@ pub(in super::super) struct Found<'a> {
     pub(in super::super) entry: Option<&'a Entry>,
     /// The fields, if it is a hash whose fields are rows.
     pub(in super::super) table: Option<&'a Map>,
+    /// Its key, if that is known apart from the entry.
+    pub(in super::super) key: Option<&'a Key>,
 }
 
 impl<'a> From<Option<&'a Entry>> for Found<'a> {
     fn from(entry: Option<&'a Entry>) -> Self {
-        Self { entry, table: None }
+        Self {
+            entry,
+            ..Self::default()
+        }
     }
 }
 
@@ -112,6 +117,13 @@ impl Map {
         }
     }
 
+    /// Bytes of its fields and values.
+    pub(in super::super) fn content_bytes(&self) -> usize {
+        let expiring = self.expiring.len() * super::EXPIRY_OVERHEAD;
+        self.bytes
+            .saturating_sub(self.len() * super::ENTRY_OVERHEAD + expiring)
+    }
+
     /// What it costs besides its entry.
     pub(in super::super) const fn table_cost(&self) -> usize {
         self.bytes + TABLE_OVERHEAD
@@ -123,11 +135,13 @@ impl Map {
     /// What a key holds.
     pub(super) fn found(&self, order: u64, key: &[u8]) -> Found<'_> {
         let entry = self.index.get(order, key);
+        let table = entry
+            .filter(|entry| entry.is_table())
+            .and_then(|_| self.tables.get_key_value(key));
         Found {
             entry,
-            table: entry
-                .filter(|entry| entry.is_table())
-                .and_then(|_| self.tables.get(key)),
+            table: table.map(|(_, table)| table),
+            key: table.map(|(key, _)| key),
         }
     }
 
