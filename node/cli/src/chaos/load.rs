@@ -1,5 +1,6 @@
 //! Clients: RESP clients of every node, and native ones. All of them share the same keys, and every
-//! operation is recorded.
+//! operation is recorded. Some keys are fields of hashes, which are large or small, and some are used
+//! by scripts and transactions. To those who judge, each of these is a key like others.
 
 use super::Shared;
 use crate::Failed;
@@ -25,6 +26,11 @@ const NATIVE_CLIENTS: u32 = 4;
 const KEYS: usize = 200;
 /// The keys among them that are counters.
 const COUNTERS: usize = 40;
+/// The keys behind those that are fields of hashes.
+const FIELDS: usize = 40;
+/// The number of these hashes. Every second one is large: its values are long.
+const HASHES: usize = 4;
+const LONG: usize = 300;
 /// Operations on one key, after which a new key takes its place: long histories take long to judge.
 const HISTORY_MAX: usize = 200;
 /// How long a client waits for an answer. A node parks a request for 5 s at most.
@@ -141,12 +147,13 @@ async fn run(id: u32, common: Common, mut rng: ChaCha8Rng, mut asker: Asker) {
     let mut since = None;
     while common.running.get() {
         serial += 1;
-        let (key, counter) = common.key(&mut rng);
-        let call = asker.choose(&mut rng, counter, format!("{id}.{serial}"));
+        let place = common.place(&mut rng, matches!(asker, Asker::Native(_)));
+        let call = asker.choose(&mut rng, &place, format!("{id}.{serial}"));
+        let key = place.name.clone();
         let began = Instant::now();
         let excused = asker.is_excused(&common.book);
         let pending = common.history.call(key.clone(), id, call.clone());
-        let outcome = asker.ask(&key, &call).await;
+        let outcome = asker.ask(&place, &call).await;
         let excused = excused || asker.is_excused(&common.book);
         let answered = matches!(outcome, Outcome::Answered(_));
         common.note(pending, outcome);
@@ -169,16 +176,22 @@ async fn run(id: u32, common: Common, mut rng: ChaCha8Rng, mut asker: Asker) {
 }
 
 impl Common {
-    /// A random key, and whether it is a counter.
-    fn key(&self, rng: &mut ChaCha8Rng) -> (String, bool) {
-        let slot = rng.random_range(0..KEYS);
+    /// A random place. Native clients use no fields.
+    fn place(&self, rng: &mut ChaCha8Rng, native: bool) -> Place {
+        let fields = COUNTERS..COUNTERS + FIELDS;
+        let slot = loop {
+            let slot = rng.random_range(0..KEYS);
+            if !(native && fields.contains(&slot)) {
+                break slot;
+            }
+        };
         let mut keys = self.keys.borrow_mut();
         let (generation, used) = &mut keys[slot];
         if *used >= HISTORY_MAX {
             (*generation, *used) = (*generation + 1, 0);
         }
         *used += 1;
-        (format!("chaos:{slot}:{generation}"), slot < COUNTERS)
+        Place::of(&format!("chaos:{slot}:{generation}"))
     }
 
     fn note(&self, pending: Pending, outcome: Outcome) {
@@ -200,10 +213,90 @@ impl Common {
     }
 }
 
+/// What an operation is about: a key, or a field of a hash.
+struct Place {
+    /// Its name, which is the key or the field.
+    name: String,
+    slot: usize,
+}
+
+impl Place {
+    /// The place of this name, which holds its slot.
+    fn of(name: &str) -> Self {
+        let slot = name.split(':').nth(1).and_then(|slot| slot.parse().ok());
+        Self {
+            name: name.to_owned(),
+            slot: slot.unwrap_or(KEYS),
+        }
+    }
+
+    const fn is_counter(&self) -> bool {
+        self.slot < COUNTERS
+    }
+
+    /// The hash whose field it is.
+    fn hash(&self) -> Option<usize> {
+        let fields = COUNTERS..COUNTERS + FIELDS;
+        fields
+            .contains(&self.slot)
+            .then(|| (self.slot - COUNTERS) % HASHES)
+    }
+
+    /// The commands that do this. The last one is answered.
+    fn commands(&self, call: &Call) -> Vec<Vec<Vec<u8>>> {
+        let name = self.name.clone();
+        let line = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let with = |words: &[&str], value: &[u8]| {
+            let mut words: Vec<Vec<u8>> = line(words);
+            words.push(value.to_vec());
+            words
+        };
+        if let Some(hash) = self.hash() {
+            let key = format!("chaos:hash:{hash}");
+            return vec![match call {
+                Call::Set(value) => with(&["HSET", &key, &name], value),
+                Call::Delete => line(&["HDEL", &key, &name]),
+                _ => line(&["HGET", &key, &name]),
+            }];
+        }
+        let odd = self.slot % 2 == 1;
+        match call {
+            Call::Set(value) => vec![with(&["SET", &name], value)],
+            Call::GetSet(value) if odd => vec![
+                line(&["MULTI"]),
+                line(&["GET", &name]),
+                with(&["SET", &name], value),
+                line(&["EXEC"]),
+            ],
+            Call::GetSet(value) => vec![with(&["GETSET", &name], value)],
+            Call::GetDel => vec![line(&["GETDEL", &name])],
+            Call::Delete => vec![line(&["DEL", &name])],
+            Call::Incr(by) if odd => {
+                let script = "return redis.call('INCRBY', KEYS[1], ARGV[1])";
+                vec![line(&["EVAL", script, "1", &name, &by.to_string()])]
+            }
+            Call::Incr(by) => vec![line(&["INCRBY", &name, &by.to_string()])],
+            // `choose` gives it no other call.
+            _ => vec![line(&["GET", &name])],
+        }
+    }
+}
+
 impl Asker {
-    fn choose(&self, rng: &mut ChaCha8Rng, counter: bool, value: String) -> Call {
-        let value = value.into_bytes();
+    fn choose(&self, rng: &mut ChaCha8Rng, place: &Place, value: String) -> Call {
+        let mut value = value.into_bytes();
         let native = matches!(self, Self::Native(_));
+        let counter = place.is_counter();
+        if let Some(hash) = place.hash() {
+            if hash % 2 == 1 {
+                value.resize(value.len() + LONG, b'.');
+            }
+            return match rng.random_range(0..20) {
+                0..9 => Call::Get,
+                9..17 => Call::Set(value),
+                _ => Call::Delete,
+            };
+        }
         match rng.random_range(0..20) {
             0..9 => Call::Get,
             // The native client has no sums, and must not overwrite counters.
@@ -216,10 +309,10 @@ impl Asker {
         }
     }
 
-    async fn ask(&mut self, key: &str, call: &Call) -> Outcome {
+    async fn ask(&mut self, place: &Place, call: &Call) -> Outcome {
         match self {
-            Self::Resp(resp) => resp.ask(key, call).await,
-            Self::Native(database) => ask_native(database, key, call).await,
+            Self::Resp(resp) => resp.ask(place, call).await,
+            Self::Native(database) => ask_native(database, &place.name, call).await,
         }
     }
 
@@ -266,6 +359,10 @@ async fn ask_native(database: &Database, key: &str, call: &Call) -> Outcome {
     }
 }
 
+fn words(command: &[Vec<u8>]) -> Vec<&[u8]> {
+    command.iter().map(Vec::as_slice).collect()
+}
+
 /// A client with one connection at a time, to one node after the other.
 struct Resp {
     book: Shared,
@@ -275,26 +372,34 @@ struct Resp {
 }
 
 impl Resp {
-    async fn ask(&mut self, key: &str, call: &Call) -> Outcome {
+    async fn ask(&mut self, place: &Place, call: &Call) -> Outcome {
         let Some(client) = self.connected().await else {
             return Outcome::NotDone;
         };
-        let key = key.as_bytes();
-        let sum;
-        let words: Vec<&[u8]> = match call {
-            Call::Set(value) => vec![b"SET", key, value],
-            Call::GetSet(value) => vec![b"GETSET", key, value],
-            Call::GetDel => vec![b"GETDEL", key],
-            Call::Delete => vec![b"DEL", key],
-            Call::Incr(by) => {
-                sum = by.to_string();
-                vec![b"INCRBY", key, sum.as_bytes()]
-            }
-            // `choose` gives it no other call.
-            _ => vec![b"GET", key],
+        let commands = place.commands(call);
+        let Some((last, before)) = commands.split_last() else {
+            return Outcome::NotDone;
         };
-        match tokio::time::timeout(ANSWER_MAX, client.command(&words)).await {
+        for command in before {
+            let reply = tokio::time::timeout(ANSWER_MAX, client.command(&words(command))).await;
+            // Nothing is done before EXEC.
+            if !matches!(reply, Ok(Ok(Reply::Simple(_)))) {
+                self.connection = None;
+                return Outcome::NotDone;
+            }
+        }
+        match tokio::time::timeout(ANSWER_MAX, client.command(&words(last))).await {
             Ok(Ok(Reply::Error(text))) if nothing_happened(&text) => Outcome::NotDone,
+            Ok(Ok(Reply::Int(0 | 1))) if place.hash().is_some() && *call != Call::Delete => {
+                Outcome::Answered(Answer::Ok)
+            }
+            Ok(Ok(Reply::Array(mut replies))) if !before.is_empty() && replies.len() == 2 => {
+                Outcome::Answered(match replies.swap_remove(0) {
+                    Reply::Nil => Answer::Nil,
+                    Reply::Bulk(value) => Answer::Bulk(value),
+                    other => Answer::Bulk(format!("{other:?}").into_bytes()),
+                })
+            }
             Ok(Ok(Reply::Simple(_))) => Outcome::Answered(Answer::Ok),
             Ok(Ok(Reply::Nil)) => Outcome::Answered(Answer::Nil),
             Ok(Ok(Reply::Int(n))) => Outcome::Answered(Answer::Int(n)),
@@ -341,7 +446,7 @@ pub(super) async fn read_back(book: &Shared, history: &History) -> u64 {
         let mut read = false;
         for _ in 0..TRIES {
             let pending = history.call(key.clone(), READER, Call::Get);
-            if let Outcome::Answered(answer) = reader.ask(&key, &Call::Get).await {
+            if let Outcome::Answered(answer) = reader.ask(&Place::of(&key), &Call::Get).await {
                 pending.answered(answer);
                 read = true;
                 break;
@@ -389,7 +494,7 @@ mod tests {
         let (mut resp, history) = (client_of(answers).await, History::new());
         for call in calls {
             let pending = history.call("key", 1, call.clone());
-            match resp.ask("key", &call).await {
+            match resp.ask(&Place::of("key"), &call).await {
                 Outcome::Answered(answer) => pending.answered(answer),
                 Outcome::Unknown => pending.unknown(),
                 Outcome::NotDone => pending.refused(),
