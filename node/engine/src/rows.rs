@@ -7,7 +7,7 @@
 use super::action::{self, Change, Context};
 use super::entry::Entry;
 use super::log::Log;
-use super::op::{Action, Failure, Outcome, Transaction};
+use super::op::{Action, Failure, Operation, Outcome, Transaction};
 use super::store::{Effect, Key, Store, Undo};
 use crate::mutant::{self, broken};
 use doyen_placement::MapId;
@@ -113,8 +113,30 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// Executes one operation on a key.
-    pub(super) fn step(&mut self, map: MapId, key: &[u8], action: &Action) -> Outcome {
+    /// Runs one operation on several keys. One that fails has changed nothing.
+    ///
+    /// # Errors
+    /// What it writes is too large. Roll it back.
+    pub(super) fn run_one(&mut self, operation: &Operation) -> Result<Ran, Failure> {
+        let outcome = self.step(operation.map, &operation.key, &operation.action);
+        // What is moved was not too large where it was, and a frame has room for two keys more.
+        let given = operation.action.footprint().given.bytes;
+        if given > 0 && self.is_too_large() {
+            return Err(Failure::TooLarge);
+        }
+        Ok(Ran {
+            answered: outcome.bytes(),
+            outcome,
+        })
+    }
+
+    /// Executes one operation on a key, or on several.
+    pub(crate) fn step(&mut self, map: MapId, key: &[u8], action: &Action) -> Outcome {
+        if let Action::Call(call) = action
+            && let Some(outcome) = call.run_joint((map, key), self)
+        {
+            return outcome;
+        }
         let found = self.find(map, key);
         let footprint = action.footprint();
         if footprint.looks_up {
@@ -127,6 +149,11 @@ impl<'a> Rows<'a> {
         let (outcome, change) = action::apply(action, found.as_ref(), &self.cx);
         self.change((map, key), found.as_ref(), change);
         outcome
+    }
+
+    /// The largest value, and the most bytes of one record.
+    pub(crate) const fn value_bytes_max(&self) -> usize {
+        self.cx.value_bytes_max
     }
 
     /// Whether its changes are too large for one record.
@@ -143,8 +170,17 @@ impl<'a> Rows<'a> {
         (self.bytes, self.expired) = (0, 0);
     }
 
+    /// Gives a key the value and the deadline of another one, which has this entry.
+    pub(crate) fn copy(&mut self, entry: &Entry, (map, key): (MapId, &[u8])) {
+        self.make(Effect::Put {
+            map,
+            entry: Entry::of_kind(entry.kind(), key, entry.value()),
+            deadline: entry.deadline(),
+        });
+    }
+
     /// The entry of a key. An overdue one is deleted.
-    fn find(&mut self, map: MapId, key: &[u8]) -> Option<Entry> {
+    pub(crate) fn find(&mut self, map: MapId, key: &[u8]) -> Option<Entry> {
         let order = self.store.order(key);
         if !self.store.is_whole() {
             self.store.draw(map, order, key);
@@ -163,7 +199,7 @@ impl<'a> Rows<'a> {
     /// Changes a key, which has this entry.
     fn change(&mut self, (map, key): (MapId, &[u8]), found: Option<&Entry>, change: Change) {
         let key: Key = key.into();
-        let mut effect = match change {
+        self.make(match change {
             Change::None => return,
             Change::Put {
                 kind,
@@ -174,25 +210,26 @@ impl<'a> Rows<'a> {
                 entry: Entry::of_kind(kind, &key, &value),
                 deadline,
             },
-            Change::Delete => Effect::Delete {
-                map,
-                key: key.clone(),
-            },
+            Change::Delete => Effect::Delete { map, key },
             Change::Deadline(deadline) => match found.filter(|_| self.teaches) {
                 Some(entry) => Effect::Put {
                     map,
                     entry: entry.copy(),
                     deadline,
                 },
-                None => Effect::Deadline {
-                    map,
-                    key: key.clone(),
-                    deadline,
-                },
+                None => Effect::Deadline { map, key, deadline },
             },
+        });
+    }
+
+    /// Makes this effect on a key.
+    fn make(&mut self, mut effect: Effect) {
+        let Some((map, key)) = effect.place() else {
+            return;
         };
+        let place = (map, Key::from(key));
         let seq = self.log.last() + 1;
-        match self.places.get(&(map, key.clone())) {
+        match self.places.get(&place) {
             Some(at) => {
                 // One effect a key: copies tell by the sequence which effect of a key is newer.
                 let (former, undo) = &mut self.changes[*at];
@@ -213,7 +250,7 @@ impl<'a> Rows<'a> {
             None => {
                 self.bytes += effect.bytes();
                 let undo = self.store.apply(seq, &effect);
-                self.places.insert((map, key), self.changes.len());
+                self.places.insert(place, self.changes.len());
                 self.changes.push((effect, undo));
             }
         }

@@ -6,7 +6,7 @@ use crate::op::Kind;
 use doyen_placement::level::TRANSACTIONS;
 
 /// What a Redis client asks for with this line.
-fn of(line: &str) -> Action {
+pub(super) fn of(line: &str) -> Action {
     let words: Vec<Bytes> = line
         .split(' ')
         .map(|word| Bytes::copy_from_slice(word.as_bytes()))
