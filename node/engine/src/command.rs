@@ -49,12 +49,14 @@ mod key;
 mod many;
 mod range;
 mod reply;
+mod several;
 mod string;
 mod table;
 
 pub use crate::hash::{Fields, Part};
+use crate::integer;
 use crate::op::Action;
-use crate::procedure::Procedure;
+use crate::procedure::{Joint, Procedure};
 use bytes::Bytes;
 pub use call::{Arguments, Call, is};
 pub use error::{ErrorText, NOT_A_FLOAT, NOT_AN_INTEGER, SYNTAX, unknown_subcommand, wrong_arity};
@@ -62,7 +64,8 @@ pub use many::{Join, Many};
 pub use reply::{Reply, Shape};
 pub use table::{Sorting, Spec, Table, place_of};
 
-/// Where keys stand among a command's arguments: first, last (negative: from the end), step.
+/// Where keys stand among a command's arguments: first, last (negative: from the end), step. If the
+/// first is 0, see [`counted_keys`].
 pub type Keys = (i64, i64, i64);
 /// No argument is a key.
 pub const NO_KEYS: Keys = (0, 0, 0);
@@ -70,6 +73,11 @@ pub const NO_KEYS: Keys = (0, 0, 0);
 pub const ONE_KEY: Keys = (1, 1, 1);
 /// All arguments are keys.
 pub const ALL_KEYS: Keys = (1, -1, 1);
+/// The argument at this place says how many keys follow, each so many places after the one before.
+#[must_use]
+pub const fn counted_keys(at: i64, step: i64) -> Keys {
+    (0, at, step)
+}
 /// The first argument after a subcommand is the only key.
 const KEY_OF_SUBCOMMAND: Keys = (2, 2, 1);
 
@@ -127,9 +135,10 @@ impl<P> Description<P> {
         }
     }
 
-    /// Which of so many arguments are keys, the command's name being the first.
-    pub fn key_places(&self, args: usize) -> impl Iterator<Item = usize> + Clone + use<P> {
+    /// Which of these arguments are keys, the command's name being the first.
+    pub fn key_places(&self, args: &dyn Arguments) -> impl Iterator<Item = usize> + Clone + use<P> {
         let (first, last, step) = self.keys;
+        let (words, args) = (args, args.len());
         // Negative places count from the end.
         let place = |at: i64| {
             let at = usize::try_from(at).unwrap_or_else(|_| {
@@ -138,12 +147,20 @@ impl<P> Description<P> {
             });
             at.min(args)
         };
-        let places = if first == 0 {
+        let step = usize::try_from(step).unwrap_or(1).max(1);
+        let places = if first != 0 {
+            place(first)..(place(last) + 1).min(args)
+        } else if last == 0 {
             0..0
         } else {
-            place(first)..(place(last) + 1).min(args)
+            let count = integer(words.get(place(last))).and_then(|n| usize::try_from(n).ok());
+            let after = place(last) + 1;
+            after
+                ..after
+                    .saturating_add(count.unwrap_or(0).saturating_mul(step))
+                    .min(args)
         };
-        places.step_by(usize::try_from(step).unwrap_or(1).max(1))
+        places.step_by(step)
     }
 
     /// Whether `COMMAND` says this of it.
@@ -177,9 +194,9 @@ impl Description<Parse> {
 /// What a command on data asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
-    /// An operation on one key.
+    /// An operation on one key, or on several of one partition.
     One {
-        /// The key.
+        /// The key, or the first of them.
         key: Bytes,
         /// What to do.
         action: Action,
@@ -204,10 +221,19 @@ pub fn container<R>(call: Call<'_>) -> Result<R, ErrorText> {
 }
 
 /// The commands on data, a slice for each family. Tables that have more commands begin with them.
-pub const FAMILIES: &[&[Description<Parse>]] = &[hash::ROWS, key::ROWS, range::ROWS, string::ROWS];
+pub const FAMILIES: &[&[Description<Parse>]] = &[
+    hash::ROWS,
+    key::ROWS,
+    range::ROWS,
+    several::ROWS,
+    string::ROWS,
+];
 
 /// The procedures that commands call, a slice for each family.
 pub(crate) static PROCEDURES: &[&[&Procedure]] = &[range::PROCEDURES, hash::PROCEDURES];
+
+/// The operations on several keys that commands call.
+pub(crate) static JOINTS: &[&[&Joint]] = &[several::JOINTS];
 
 /// The commands on data.
 pub static COMMANDS: Table<Parse> = Table::of(&SORTED);

@@ -118,8 +118,8 @@ impl Context {
         let mut blocked = BTreeSet::new();
         while let Some(call) = parked.pop_front() {
             let key = match &call.work {
-                Work::Key(op) => Some((op.map, op.key.clone())),
-                Work::Partition(_) | Work::Transaction(_) | Work::Script(_) => None,
+                Work::Key(op) if !op.action.is_joint() => Some((op.map, op.key.clone())),
+                Work::Key(_) | Work::Partition(_) | Work::Transaction(_) | Work::Script(_) => None,
             };
             let free = left.is_empty()
                 || (!call.work.is_write() && key.as_ref().is_some_and(|k| !blocked.contains(k)));
@@ -158,8 +158,8 @@ impl Context {
     ) -> Result<(), Malformed> {
         let at = forwarded.at;
         let right = match &work {
-            Work::Key(op) if op.keyspace == at.keyspace => self.belongs(at, op.map, &op.key),
-            Work::Key(_) => Some(false),
+            Work::Key(op) if op.keyspace != at.keyspace => Some(false),
+            Work::Key(op) if !op.action.is_joint() => self.belongs(at, op.map, &op.key),
             Work::Partition(op) => Some(op.keyspace == at.keyspace && op.partition == at.partition),
             Work::Transaction(transaction) if !transaction.is_sound(at.keyspace) => Some(false),
             Work::Script(call) if call.keyspace != at.keyspace => Some(false),
@@ -167,7 +167,7 @@ impl Context {
             Work::Script(call) if call.keys.is_empty() => {
                 self.tables.belongs(at, call.map, &call.body)
             }
-            Work::Transaction(_) | Work::Script(_) => {
+            Work::Key(_) | Work::Transaction(_) | Work::Script(_) => {
                 work.keys().try_fold(true, |all, (map, key)| {
                     Some(self.belongs(at, map, key)? && all)
                 })

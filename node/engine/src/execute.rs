@@ -313,7 +313,7 @@ impl Context {
             }
         }
         match &call.work {
-            Work::Key(op) => {
+            Work::Key(op) if !op.action.is_joint() => {
                 let clock = held.clock.advance(self.now);
                 let order = held.store.order(&op.key);
                 self.draw(held, op.map, order, &op.key);
@@ -407,7 +407,9 @@ impl Context {
                 let seq = self.log(held, order, effect, Some(id), outcome.clone());
                 Step::Done(outcome, seq, true)
             }
-            Work::Transaction(_) | Work::Script(_) => self.run_together(slot, call, id),
+            Work::Key(_) | Work::Transaction(_) | Work::Script(_) => {
+                self.run_together(slot, call, id)
+            }
             Work::Partition(op) => match &op.action {
                 PartitionAction::Count if !held.store.is_whole() => Step::Later,
                 PartitionAction::Count => {
@@ -491,7 +493,8 @@ impl Context {
                     let belongs = |map, key: &[u8]| tables.belongs(at, map, key) == Some(true);
                     self.scripts.run(script, &mut rows, &cx, &belongs)
                 }
-                Work::Key(_) | Work::Partition(_) => return Step::Park,
+                Work::Key(op) => rows.run_one(op),
+                Work::Partition(_) => return Step::Park,
             };
             let ran = match ran {
                 Ok(ran) => ran,

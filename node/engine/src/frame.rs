@@ -20,7 +20,7 @@ use super::op::{
     PartitionOperation, RangeQuery, ScriptCall, Step, Transaction, Value, Watched, Work,
 };
 use super::peers::Lanes;
-use super::procedure::{Procedure, ProcedureCall};
+use super::procedure::{Called, ProcedureCall};
 use super::publishing::Publication;
 use super::store::{Effect, Key, Piece, digest_bytes};
 use bytes::{Buf, BufMut, Bytes, BytesMut};

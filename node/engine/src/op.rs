@@ -3,7 +3,7 @@
 
 use super::entry::Entry;
 use super::extended::Extended;
-use super::procedure::{Procedure, ProcedureCall};
+use super::procedure::{Called, ProcedureCall};
 use bytes::Bytes;
 use doyen_placement::{KeyspaceId, MapId, PartitionId};
 use std::fmt;
@@ -61,7 +61,7 @@ impl fmt::Debug for Value {
 /// An operation, on a key or on a partition.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work {
-    /// An operation on one key.
+    /// An operation on one key, or on several of one partition.
     Key(Operation),
     /// An operation on a whole partition.
     Partition(PartitionOperation),
@@ -122,7 +122,9 @@ impl Work {
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Key(op) => op.key.len() + self.given().bytes,
+            Self::Key(_) => {
+                self.keys().map(|(_, key)| key.len()).sum::<usize>() + self.given().bytes
+            }
             Self::Partition(_) => 0,
             Self::Transaction(transaction) => transaction.bytes(),
             Self::Script(call) => call.bytes(),
@@ -133,12 +135,13 @@ impl Work {
     /// partition.
     pub fn keys(&self) -> impl Iterator<Item = (MapId, &Bytes)> {
         let (one, many, script) = match self {
-            Self::Key(op) => (Some((op.map, &op.key)), None, None),
+            Self::Key(op) => (Some(op), None, None),
             Self::Partition(_) => (None, None, None),
             Self::Transaction(transaction) => (None, Some(transaction), None),
             Self::Script(call) => (None, None, Some(call)),
         };
         one.into_iter()
+            .flat_map(|op| op.action.keys((op.map, &op.key)))
             .chain(many.into_iter().flat_map(Transaction::keys))
             .chain(script.into_iter().flat_map(ScriptCall::keys))
     }
@@ -163,7 +166,7 @@ pub struct Operation {
     pub keyspace: KeyspaceId,
     /// The map.
     pub map: MapId,
-    /// The key, as the caller gave it. A slice of the connection's read buffer: no allocation.
+    /// The key, as the caller gave it: the first one, if the action is about several. A slice of the connection's read buffer: no allocation.
     pub key: Bytes,
     /// What to do.
     pub action: Action,
@@ -226,7 +229,7 @@ impl Transaction {
 
     /// The keys that it names, those of each operation first.
     pub fn keys(&self) -> impl Iterator<Item = (MapId, &Bytes)> {
-        let steps = self.steps.iter().map(|step| (step.map, &step.key));
+        let steps = self.steps.iter().flat_map(Step::keys);
         let watched = self
             .watched
             .iter()
@@ -302,6 +305,13 @@ pub struct Step {
     pub key: Bytes,
     /// What to do.
     pub action: Action,
+}
+
+impl Step {
+    /// The keys that it names.
+    pub fn keys(&self) -> impl Iterator<Item = (MapId, &Bytes)> {
+        self.action.keys((self.map, &self.key))
+    }
 }
 
 /// What an operation does to its key. Each is atomic.
@@ -381,9 +391,32 @@ pub enum Action {
 
 impl Action {
     /// A call of a procedure with these inputs. Their numbers are checked when it is made.
-    pub(crate) fn call(procedure: &'static Procedure, numbers: &[i64], bytes: Vec<Bytes>) -> Self {
-        let call = ProcedureCall::new(procedure, numbers, bytes);
+    pub(crate) fn call(called: impl Into<Called>, numbers: &[i64], bytes: Vec<Bytes>) -> Self {
+        let call = ProcedureCall::new(called, numbers, bytes);
         call.map_or(Self::Exists, Self::Call)
+    }
+
+    /// Whether it is about several keys of a partition.
+    #[inline]
+    pub(super) const fn is_joint(&self) -> bool {
+        matches!(self, Self::Call(call) if call.is_joint())
+    }
+
+    /// All of its keys. This is the first.
+    pub(super) fn keys<'a>(
+        &'a self,
+        first: (MapId, &'a Bytes),
+    ) -> impl Iterator<Item = (MapId, &'a Bytes)> {
+        std::iter::once(first).chain(self.others(first.0))
+    }
+
+    /// Its keys besides the first, which is in this map.
+    pub fn others(&self, map: MapId) -> impl Iterator<Item = (MapId, &Bytes)> {
+        let call = match self {
+            Self::Call(call) => Some(call),
+            _ => None,
+        };
+        call.into_iter().flat_map(move |call| call.others(map))
     }
 
     /// A write without conditions, and without a deadline of its own.
@@ -464,7 +497,7 @@ impl Action {
             | Self::Append { .. }
             | Self::IncrBy(_)
             | Self::IncrByFloat(_) => Some(Kind::String),
-            Self::Call(call) => Some(call.kind()),
+            Self::Call(call) => call.kind(),
             Self::Set { get: false, .. }
             | Self::Exists
             | Self::PTtl

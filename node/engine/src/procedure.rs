@@ -1,5 +1,8 @@
-//! Operations on one key that are described whole in one place, beside the commands that call them:
-//! what they may do, what they do, and the number by which they are sent.
+//! Operations that are described whole in one place, beside the commands that call them: what they
+//! may do, what they do, and the number by which they are sent.
+//!
+//! A [`Procedure`] is about one key. A [`Joint`] is about several keys of one partition, which it
+//! reads and changes through [`Rows`], all of them or none.
 //!
 //! A call travels as that number and its inputs: some numbers and some runs of bytes. So a new
 //! operation needs no layout of its own. The receiver refuses a number that it does not know, and
@@ -8,11 +11,14 @@
 use super::action::{Change, Context, failed};
 use super::entry::Entry;
 use super::hash::{Edit, View};
-use super::op::{Footprint, Given, Kind, Outcome};
+use super::op::{Failure, Footprint, Given, Kind, Outcome};
+use super::rows::Rows;
 use super::store::Found;
-use crate::command::PROCEDURES;
+use crate::command::{JOINTS, PROCEDURES};
 use bytes::Bytes;
+use doyen_placement::MapId;
 use std::fmt;
+use std::ops::Range;
 
 /// An operation on one key.
 pub(crate) struct Procedure {
@@ -38,6 +44,92 @@ pub(crate) enum Run {
     /// To a hash; an absent one is empty. Without an outcome it answers how many fields came or
     /// went.
     Hash(for<'a> fn(&'a Inputs, View<'a>, &Context) -> (Option<Outcome>, Edit<'a>)),
+}
+
+impl Run {
+    /// Runs it on what a key holds.
+    fn of(self, inputs: &Inputs, found: Found<'_>, cx: &Context) -> (Outcome, Change) {
+        match self {
+            Self::Entry(run) => run(inputs, found.entry, cx),
+            Self::Hash(run) => {
+                let hash = View::of(found, cx);
+                let (outcome, edit) = run(inputs, hash, cx);
+                if matches!(outcome, Some(Outcome::Failed(_))) {
+                    return (outcome.unwrap_or(Outcome::Nil), Change::None);
+                }
+                let (changed, change) = hash.edited(edit, cx);
+                match change {
+                    Ok(change) => (outcome.unwrap_or_else(|| count(changed)), change),
+                    Err(failure) => failed(failure),
+                }
+            }
+        }
+    }
+}
+
+/// An operation on several keys of one partition.
+pub(crate) struct Joint {
+    /// Its number on the wire, which no procedure has.
+    pub(crate) number: u16,
+    /// Its name, for people.
+    pub(crate) name: &'static str,
+    /// How many numbers it takes.
+    pub(crate) numbers: usize,
+    /// Which of so many runs of bytes are its further keys: each so many places after the one
+    /// before, beginning with the first. `None`: it takes no such number of runs.
+    pub(crate) others: fn(usize) -> Option<(Range<usize>, usize)>,
+    /// The map of its further keys, if its first key is in this one.
+    pub(crate) map: fn(&Inputs, MapId) -> MapId,
+    /// What it may do and cost.
+    pub(crate) footprint: fn(&Inputs) -> Footprint,
+    /// What it does. If it fails, it must have changed nothing.
+    pub(crate) run: fn(&Inputs, (MapId, &[u8]), &mut Rows<'_>) -> Outcome,
+}
+
+/// What is called: an operation on one key, or on several.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Called {
+    One(&'static Procedure),
+    Several(&'static Joint),
+}
+
+impl From<&'static Procedure> for Called {
+    fn from(procedure: &'static Procedure) -> Self {
+        Self::One(procedure)
+    }
+}
+
+impl From<&'static Joint> for Called {
+    fn from(joint: &'static Joint) -> Self {
+        Self::Several(joint)
+    }
+}
+
+impl Called {
+    /// What has this number.
+    pub(super) fn of_number(number: u16) -> Option<Self> {
+        let joints = JOINTS.iter().flat_map(|family| family.iter());
+        let joint = |joint: &&&Joint| joint.number == number;
+        Procedure::of_number(number)
+            .map(Self::One)
+            .or_else(|| joints.into_iter().find(joint).copied().map(Self::Several))
+    }
+
+    /// Its number on the wire.
+    pub(super) const fn number(self) -> u16 {
+        match self {
+            Self::One(procedure) => procedure.number,
+            Self::Several(joint) => joint.number,
+        }
+    }
+
+    fn takes(self, inputs: &Inputs) -> bool {
+        let (numbers, runs) = (inputs.numbers.len(), inputs.bytes.len());
+        match self {
+            Self::One(procedure) => procedure.takes == (numbers, runs),
+            Self::Several(joint) => joint.numbers == numbers && (joint.others)(runs).is_some(),
+        }
+    }
 }
 
 /// What a procedure does that only reads.
@@ -76,6 +168,12 @@ impl fmt::Debug for Procedure {
     }
 }
 
+impl fmt::Debug for Joint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
 /// What a procedure is called with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Inputs {
@@ -88,56 +186,76 @@ pub(crate) struct Inputs {
 /// A call of a procedure.
 #[derive(Debug, Clone)]
 pub struct ProcedureCall {
-    pub(super) procedure: &'static Procedure,
+    pub(super) called: Called,
     pub(super) inputs: Inputs,
 }
 
 impl PartialEq for ProcedureCall {
     fn eq(&self, other: &Self) -> bool {
-        self.procedure.number == other.procedure.number && self.inputs == other.inputs
+        self.called.number() == other.called.number() && self.inputs == other.inputs
     }
 }
 
 impl ProcedureCall {
-    /// A call with these inputs, if the procedure takes so many.
+    /// A call with these inputs, if so many are taken.
     pub(crate) fn new(
-        procedure: &'static Procedure,
+        called: impl Into<Called>,
         numbers: &[i64],
         bytes: Vec<Bytes>,
     ) -> Option<Self> {
-        let numbers = numbers.to_vec();
-        ((numbers.len(), bytes.len()) == procedure.takes).then_some(Self {
-            procedure,
-            inputs: Inputs { numbers, bytes },
-        })
+        let (called, numbers) = (called.into(), numbers.to_vec());
+        let inputs = Inputs { numbers, bytes };
+        called.takes(&inputs).then_some(Self { called, inputs })
     }
 
-    /// What its key must hold, if it exists.
-    pub(super) const fn kind(&self) -> Kind {
-        self.procedure.kind
+    /// What its key must hold, if it exists. `None`: anything, as far as this is known before.
+    pub(super) const fn kind(&self) -> Option<Kind> {
+        match self.called {
+            Called::One(procedure) => Some(procedure.kind),
+            Called::Several(_) => None,
+        }
+    }
+
+    /// Whether it is about several keys.
+    pub(super) const fn is_joint(&self) -> bool {
+        matches!(self.called, Called::Several(_))
+    }
+
+    /// Its keys besides the first, which is in this map.
+    pub(super) fn others(&self, map: MapId) -> impl Iterator<Item = (MapId, &Bytes)> {
+        let (places, step, map) = match self.called {
+            Called::One(_) => (0..0, 1, map),
+            Called::Several(joint) => {
+                let (places, step) = (joint.others)(self.inputs.bytes.len()).unwrap_or((0..0, 1));
+                (places, step, (joint.map)(&self.inputs, map))
+            }
+        };
+        let keys = self.inputs.bytes.get(places).unwrap_or_default();
+        keys.iter().step_by(step.max(1)).map(move |key| (map, key))
     }
 
     /// What it may do and cost.
     pub(super) fn footprint(&self) -> Footprint {
-        (self.procedure.footprint)(&self.inputs)
+        match self.called {
+            Called::One(procedure) => (procedure.footprint)(&self.inputs),
+            Called::Several(joint) => (joint.footprint)(&self.inputs),
+        }
     }
 
     /// Runs it on what the key holds.
     pub(super) fn run(&self, found: Found<'_>, cx: &Context) -> (Outcome, Change) {
-        match self.procedure.run {
-            Run::Entry(run) => run(&self.inputs, found.entry, cx),
-            Run::Hash(run) => {
-                let hash = View::of(found, cx);
-                let (outcome, edit) = run(&self.inputs, hash, cx);
-                if matches!(outcome, Some(Outcome::Failed(_))) {
-                    return (outcome.unwrap_or(Outcome::Nil), Change::None);
-                }
-                let (changed, change) = hash.edited(edit, cx);
-                match change {
-                    Ok(change) => (outcome.unwrap_or_else(|| count(changed)), change),
-                    Err(failure) => failed(failure),
-                }
-            }
+        match self.called {
+            Called::One(procedure) => procedure.run.of(&self.inputs, found, cx),
+            // One entry is not all that it needs.
+            Called::Several(_) => failed(Failure::CrossPartition),
+        }
+    }
+
+    /// Runs it on keys of a partition, if it is about several.
+    pub(super) fn run_joint(&self, key: (MapId, &[u8]), rows: &mut Rows<'_>) -> Option<Outcome> {
+        match self.called {
+            Called::One(_) => None,
+            Called::Several(joint) => Some((joint.run)(&self.inputs, key, rows)),
         }
     }
 }
@@ -152,6 +270,14 @@ mod tests {
         let all: Vec<_> = PROCEDURES.iter().flat_map(|family| family.iter()).collect();
         let numbers: BTreeSet<u16> = all.iter().map(|procedure| procedure.number).collect();
         assert_eq!(numbers.len(), all.len());
+        let joints: Vec<_> = JOINTS.iter().flat_map(|family| family.iter()).collect();
+        let both = joints.iter().map(|joint| joint.number);
+        let both: BTreeSet<u16> = both.chain(numbers).collect();
+        assert_eq!(both.len(), all.len() + joints.len());
+        for number in both {
+            let called = Called::of_number(number).map(Called::number);
+            assert_eq!(called, Some(number));
+        }
         for procedure in all {
             let found = Procedure::of_number(procedure.number).map(|found| found.name);
             assert_eq!(found, Some(procedure.name));

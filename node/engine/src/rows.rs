@@ -7,9 +7,10 @@
 use super::action::{self, Change, Context};
 use super::entry::Entry;
 use super::log::Log;
-use super::op::{Action, Failure, Outcome, Transaction};
+use super::op::{Action, Failure, Kind, Operation, Outcome, Transaction};
 use super::store::{Effect, Found, Key, Store, Undo};
 use crate::mutant::{self, broken};
+use bytes::Bytes;
 use doyen_placement::MapId;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -118,8 +119,30 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// Executes one operation on a key.
-    pub(super) fn step(&mut self, map: MapId, key: &[u8], action: &Action) -> Outcome {
+    /// Runs one operation on several keys. One that fails has changed nothing.
+    ///
+    /// # Errors
+    /// What it writes is too large. Roll it back.
+    pub(super) fn run_one(&mut self, operation: &Operation) -> Result<Ran, Failure> {
+        let outcome = self.step(operation.map, &operation.key, &operation.action);
+        // What is moved was not too large where it was, and a frame has room for two keys more.
+        let given = operation.action.footprint().given.bytes;
+        if given > 0 && self.is_too_large() {
+            return Err(Failure::TooLarge);
+        }
+        Ok(Ran {
+            answered: outcome.bytes(),
+            outcome,
+        })
+    }
+
+    /// Executes one operation on a key, or on several.
+    pub(crate) fn step(&mut self, map: MapId, key: &[u8], action: &Action) -> Outcome {
+        if let Action::Call(call) = action
+            && let Some(outcome) = call.run_joint((map, key), self)
+        {
+            return outcome;
+        }
         let found = self.find(map, key);
         let footprint = action.footprint();
         if footprint.looks_up {
@@ -134,6 +157,11 @@ impl<'a> Rows<'a> {
         let (outcome, change) = action::apply(action, held, &self.cx);
         self.change((map, key), found.as_ref(), change);
         outcome
+    }
+
+    /// The largest value, and the most bytes of one record.
+    pub(crate) const fn value_bytes_max(&self) -> usize {
+        self.cx.value_bytes_max
     }
 
     /// Whether its changes are too large for one record.
@@ -154,8 +182,44 @@ impl<'a> Rows<'a> {
         (self.bytes, self.expired) = (0, 0);
     }
 
+    /// Gives a key what another one holds, which has this entry, and its deadline.
+    ///
+    /// # Errors
+    /// It is too large for one record. Nothing was changed.
+    pub(crate) fn copy(
+        &mut self,
+        (from, key, entry): (MapId, &[u8], &Entry),
+        to: (MapId, &[u8]),
+    ) -> Result<(), Failure> {
+        let deadline = entry.deadline();
+        let found = self.store.found(from, self.store.order(key), key);
+        let change = match found.table {
+            Some(table) if table.content_bytes() > self.cx.value_bytes_max => {
+                return Err(Failure::TooLarge);
+            }
+            Some(table) => Change::Table {
+                rows: table.rows_from(0).map(Entry::copy).collect(),
+                deadline,
+            },
+            None => {
+                let value = Bytes::copy_from_slice(entry.value());
+                match entry.kind() {
+                    Kind::String => Change::Put { value, deadline },
+                    Kind::Hash => Change::Hash {
+                        packed: value,
+                        deadline,
+                    },
+                }
+            }
+        };
+        // A table takes the place of another one only once that is gone.
+        self.change(to, None, Change::Delete);
+        self.change(to, None, change);
+        Ok(())
+    }
+
     /// The entry of a key. An overdue one is deleted.
-    fn find(&mut self, map: MapId, key: &[u8]) -> Option<Entry> {
+    pub(crate) fn find(&mut self, map: MapId, key: &[u8]) -> Option<Entry> {
         let order = self.store.order(key);
         if !self.store.is_whole() {
             self.store.draw(map, order, key);
@@ -205,7 +269,8 @@ impl<'a> Rows<'a> {
                 Effect::Deadline { .. } => true,
                 Effect::Put { entry, .. } => {
                     let now = self.store.entry(map, self.store.order(&key), &key);
-                    entry.is_table() && now.is_some_and(|now| now.is_table())
+                    entry.is_table()
+                        && now.is_some_and(|now| now.is_table() && now.born() == entry.born())
                 }
                 _ => false,
             };

@@ -170,7 +170,10 @@ mod running {
             };
             let answer = match request {
                 Request::One { key, action, shape } => {
-                    if !(self.belongs)(self.map, &key) {
+                    let mut others = action.others(self.map);
+                    if !(self.belongs)(self.map, &key)
+                        || !others.all(|(map, key)| (self.belongs)(map, key))
+                    {
                         return Err(errors::NON_LOCAL_KEY);
                     }
                     shape.reply(self.rows.step(self.map, &key, &action))

@@ -60,6 +60,9 @@ impl Shard {
             self.fit_level(&mut operation.action);
         }
         let placed = match &work {
+            Work::Key(operation) if operation.action.is_joint() => self
+                .may_join(&work)
+                .and_then(|()| self.cx.tables.place_of(operation.keyspace, &work)),
             Work::Key(operation) => self.may_submit(operation).and_then(|()| {
                 let Operation {
                     keyspace, map, key, ..
@@ -99,6 +102,21 @@ impl Shard {
         } else {
             Ok(())
         }
+    }
+
+    /// The same for an operation on several keys.
+    ///
+    /// # Errors
+    /// It is too large, or a member does not know it.
+    fn may_join(&self, work: &Work) -> Result<(), Failure> {
+        let limits = &self.cx.limits;
+        let mut keys = work.keys();
+        if work.given().bytes > limits.value_bytes_max
+            || keys.any(|(_, key)| key.len() > limits.key_bytes_max)
+        {
+            return Err(Failure::TooLarge);
+        }
+        self.cx.tables.need_level(TRANSACTIONS)
     }
 
     /// The same for an operation on a partition.

@@ -6,6 +6,7 @@ mod compacting;
 mod eviction;
 mod hashes;
 mod hostile;
+mod joint;
 mod keyspaces;
 mod moves;
 mod narrow;

@@ -36,7 +36,10 @@ fn command(encoder: &mut Encoder<'_>, spec: &Spec) {
     encoder.integer(spec.arity);
     encoder.set(spec.flags.len());
     spec.flags.iter().for_each(|flag| encoder.simple(flag));
-    let (first, last, step) = spec.keys;
+    let (first, last, step) = match spec.keys {
+        (0, ..) => NO_KEYS,
+        keys => keys,
+    };
     encoder.integer(first);
     encoder.integer(last);
     encoder.integer(step);
@@ -198,7 +201,7 @@ pub fn command_keys(encoder: &mut Encoder<'_>, args: &[Bytes]) {
     let Some(spec) = subcommand().or(command) else {
         return encoder.error("ERR Invalid command specified");
     };
-    let counted = spec.has_flag("movablekeys");
+    let counted = spec.keys == NO_KEYS && spec.has_flag("movablekeys");
     if spec.keys == NO_KEYS && !counted {
         return encoder.error("ERR The command has no key arguments");
     }
@@ -213,7 +216,7 @@ pub fn command_keys(encoder: &mut Encoder<'_>, args: &[Bytes]) {
             None => return encoder.error("ERR Invalid arguments specified for command"),
         }
     } else {
-        spec.key_places(args.len()).map(|at| &args[at]).collect()
+        spec.key_places(&args).map(|at| &args[at]).collect()
     };
     encoder.array(keys.len());
     keys.iter().for_each(|key| encoder.bulk(key));

@@ -1397,6 +1397,12 @@ impl Session {
         (self.keyspace, self.map)
     }
 
+    /// Whether an operation names keys of databases that the port does not have.
+    fn leaves_database(&self, action: &Action) -> bool {
+        let left = |(map, _)| map != self.map;
+        self.cluster_port && action.others(self.map).any(left)
+    }
+
     /// The number of the next slot.
     fn next(&self) -> u64 {
         self.first + self.slots.len() as u64
@@ -1412,7 +1418,7 @@ impl Session {
         if !self.authenticated && !spec.has_flag("no_auth") {
             return Err("NOAUTH Authentication required.".into());
         }
-        let keys = spec.key_places(args.len()).map(|at| args.get(at));
+        let keys = spec.key_places(&args).map(|at| args.get(at));
         let max = context.limits().key_bytes_max;
         if keys.clone().any(|key| key.len() > max) {
             return Err(format!("ERR the key is too long: at most {max} bytes").into());
@@ -1444,6 +1450,9 @@ impl Session {
                 } else {
                     action.untouching()
                 };
+                if self.leaves_database(&action) {
+                    return self.answer(|e| e.error(OTHER_DATABASE));
+                }
                 let footprint = action.footprint();
                 let (token, elsewhere) = operation(
                     connection,
@@ -1649,6 +1658,7 @@ impl Session {
     }
 }
 
+const OTHER_DATABASE: &str = "ERR Copying to another database is not allowed in cluster mode";
 const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 const HELLO_NOAUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, \
     otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and \

@@ -177,6 +177,12 @@ pub(super) enum Unit {
 }
 
 impl Unit {
+    /// Whether this unit may be given after what was given before. A deadline may be given again in
+    /// the same unit, and the last one counts. Another unit is an error.
+    pub(super) fn is_alike(self, given: Option<(Self, usize)>) -> bool {
+        given.is_none_or(|(before, _)| before == self)
+    }
+
     /// The unit that this option of SET and GETEX names.
     pub(super) fn of_option(arg: &[u8]) -> Option<Self> {
         let units = [

@@ -43,6 +43,12 @@ pub enum Shape {
     Plain,
     /// `Ok` is 1, `Nil` is 0 (SETNX).
     Flag,
+    /// `Nil` is an error: there is no such key (RENAME).
+    Renamed,
+    /// `Nil` is an error: both keys are the same (COPY).
+    Copied,
+    /// As it is. What is too large is all of the command (MSETNX).
+    Together,
     /// Milliseconds become seconds, rounded (TTL, EXPIRETIME).
     Seconds,
     /// What a key holds by the number of its encoding; `none`, if it is absent (TYPE).
@@ -79,6 +85,9 @@ pub enum Shape {
     Encoded,
 }
 
+/// Redis's text if a key is to be copied to itself.
+pub(super) const SAME_OBJECT: &str = "ERR source and destination objects are the same";
+
 /// Redis's text if it does not count how often keys are used.
 const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not \
     tracked. Please note that when switching between policies at runtime LRU and LFU data will \
@@ -98,6 +107,8 @@ impl Shape {
             (Outcome::Int(ms), Self::Seconds) if ms >= 0 => {
                 Reply::Int(ms / 1000 + i64::from(ms % 1000 >= 500))
             }
+            (Outcome::Nil, Self::Renamed) => Reply::error("ERR no such key"),
+            (Outcome::Nil, Self::Copied) => Reply::error(SAME_OBJECT),
             (Outcome::Nil, Self::Type) => Reply::Status("none"),
             (Outcome::Int(number), Self::Type) => Reply::Status(Encoding::kind(number).name()),
             (Outcome::Int(_), Self::Done) => Reply::OK,
@@ -153,6 +164,10 @@ impl Shape {
             Failure::TooLarge if matches!(self, Self::Fields(_) | Self::Pairs | Self::List) => {
                 "ERR the hash is too large for one answer (--value-max): read it in parts with HSCAN"
             }
+            Failure::TooLarge if matches!(self, Self::Together) => {
+                "ERR the keys and values are larger together than one value may be \
+                 (--value-max): nothing was written; write them with several commands"
+            }
             Failure::WrongType => {
                 "WRONGTYPE Operation against a key holding the wrong kind of value"
             }
@@ -179,7 +194,10 @@ impl Shape {
             Failure::Unknown => {
                 "UNKNOWN the write may or may not have happened: read the key before you try again"
             }
-            Failure::CrossPartition => "CROSSSLOT Keys in request don't hash to the same slot",
+            Failure::CrossPartition => {
+                "CROSSSLOT the keys are in several partitions: nothing happened; give them the \
+                 same {tag}, as in {user1}:name and {user1}:mail"
+            }
             Failure::NoScripts => {
                 "ERR the node that has the keys was built without scripts: nothing happened"
             }
@@ -220,6 +238,10 @@ mod tests {
             (Shape::Plain, Outcome::Bulk(value(b"v")), bulk("v")),
             (Shape::Flag, Outcome::Ok, Reply::Int(1)),
             (Shape::Flag, Outcome::Nil, Reply::Int(0)),
+            (Shape::Renamed, Outcome::Ok, Reply::OK),
+            (Shape::Renamed, Outcome::Int(0), Reply::Int(0)),
+            (Shape::Renamed, Outcome::Nil, error("ERR no such key")),
+            (Shape::Copied, Outcome::Nil, error(SAME_OBJECT)),
             (Shape::Seconds, Outcome::Int(-2), Reply::Int(-2)),
             (Shape::Seconds, Outcome::Int(1499), Reply::Int(1)),
             (Shape::Seconds, Outcome::Int(1500), Reply::Int(2)),

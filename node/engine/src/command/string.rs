@@ -219,8 +219,8 @@ fn set(c: Call<'_>) -> Parsed {
             get = true;
         } else if is(arg, "KEEPTTL") && given.is_none() {
             keep = true;
-        } else if let Some(unit) = Unit::of_option(arg)
-            .filter(|unit| given_alike(given, *unit) && !keep && i + 1 < args.len())
+        } else if let Some(unit) =
+            Unit::of_option(arg).filter(|unit| unit.is_alike(given) && !keep && i + 1 < args.len())
         {
             i += 1;
             given = Some((unit, i));
@@ -238,12 +238,6 @@ fn set(c: Call<'_>) -> Parsed {
     c.one(c.set(2, condition, expiry, get))
 }
 
-/// A deadline may be given again in the same unit, and the last one counts. Another unit is an
-/// error.
-fn given_alike(given: Option<(Unit, usize)>, unit: Unit) -> bool {
-    given.is_none_or(|(before, _)| before == unit)
-}
-
 fn getex(c: Call<'_>) -> Parsed {
     let args = c.args;
     let (mut given, mut persist) = (None, false);
@@ -253,7 +247,7 @@ fn getex(c: Call<'_>) -> Parsed {
         if is(arg, "PERSIST") && given.is_none() {
             persist = true;
         } else if let Some(unit) = Unit::of_option(arg)
-            .filter(|unit| given_alike(given, *unit) && !persist && i + 1 < args.len())
+            .filter(|unit| unit.is_alike(given) && !persist && i + 1 < args.len())
         {
             i += 1;
             given = Some((unit, i));

@@ -109,7 +109,7 @@ impl<P> Table<P> {
             };
         }
         // Keys and values come in pairs. An arity cannot express that.
-        let paired = spec.keys.2 != 2 || args.len() % 2 == 1;
+        let paired = spec.keys.0 == 0 || spec.keys.2 != 2 || args.len() % 2 == 1;
         if paired {
             Ok(spec)
         } else {

@@ -140,12 +140,17 @@ fn several_keys_of_one_command_are_several_operations() {
 fn keys_stand_where_the_description_says() {
     let places = |name: &[u8], args: usize| {
         let spec = COMMANDS.named(name).expect("it is a command");
-        spec.key_places(args).collect::<Vec<_>>()
+        let words = vec![Bytes::from_static(b"2"); args];
+        spec.key_places(&words.as_slice()).collect::<Vec<_>>()
     };
     assert_eq!(places(b"get", 2), [1]);
     assert_eq!(places(b"set", 6), [1]);
     assert_eq!(places(b"del", 4), [1, 2, 3]);
     assert_eq!(places(b"mset", 5), [1, 3]);
+    assert_eq!(places(b"rename", 3), [1, 2]);
+    assert_eq!(places(b"copy", 6), [1, 2]);
+    assert_eq!(places(b"msetex", 8), [2, 4]);
+    assert_eq!(places(b"msetex", 4), [2]);
     assert_eq!(places(b"object|freq", 3), [2]);
     assert_eq!(places(b"object", 3), [0; 0]);
     for args in 0..2 {

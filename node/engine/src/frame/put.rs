@@ -351,12 +351,12 @@ pub(super) fn put_action(out: &mut Out, action: &Action) {
         Action::Version => out.bytes.put_u8(20),
         Action::Call(call) => {
             out.bytes.put_u8(21);
-            out.bytes.put_u16_le(call.procedure.number);
-            // A procedure takes few of either.
+            out.bytes.put_u16_le(call.called.number());
+            // Few numbers are taken, and at most some thousand runs.
             out.bytes.put_u8(call.inputs.numbers.len() as u8);
             let numbers = call.inputs.numbers.iter();
             numbers.for_each(|number| out.bytes.put_i64_le(*number));
-            out.bytes.put_u8(call.inputs.bytes.len() as u8);
+            out.bytes.put_u16_le(call.inputs.bytes.len() as u16);
             let runs = call.inputs.bytes.iter();
             runs.for_each(|bytes| put_large(out, bytes));
         }

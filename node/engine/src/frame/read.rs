@@ -443,16 +443,15 @@ impl<B: Buf> Reader<B> {
     }
 
     fn call(&mut self) -> Read<ProcedureCall> {
-        let procedure =
-            Procedure::of_number(self.u16()?).ok_or(Malformed("an unknown procedure"))?;
+        let called = Called::of_number(self.u16()?).ok_or(Malformed("an unknown procedure"))?;
         let (mut numbers, mut bytes) = (Vec::new(), Vec::new());
         for _ in 0..self.u8()? {
             numbers.push(self.i64()?);
         }
-        for _ in 0..self.u8()? {
+        for _ in 0..self.u16()? {
             bytes.push(self.bytes()?);
         }
-        ProcedureCall::new(procedure, &numbers, bytes)
+        ProcedureCall::new(called, &numbers, bytes)
             .ok_or(Malformed("a procedure with other inputs than it takes"))
     }
 

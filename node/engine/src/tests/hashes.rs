@@ -17,7 +17,7 @@ fn expire() -> Action {
 }
 
 /// What a Redis client asks for with this line.
-fn of(line: &str) -> Action {
+pub(super) fn of(line: &str) -> Action {
     let words: Vec<Bytes> = line
         .split(' ')
         .map(|word| Bytes::copy_from_slice(word.as_bytes()))
@@ -597,6 +597,48 @@ fn a_transaction_sees_no_overdue_field() {
         outcome,
         many([Outcome::Int(98), Outcome::Nil, Outcome::Int(1)])
     );
+    w.settle(Duration::from_secs(1));
+    w.check_copies();
+}
+
+#[test]
+fn a_large_hash_is_renamed_and_copied_with_its_deadlines() {
+    let mut w = World::new(18, 3, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
+    let twin = twin_of("h");
+    fill(&mut w, 3, "h", 300);
+    fill(&mut w, 3, &twin, 200);
+    w.hash(3, "HEXPIRE h 100 FIELDS 1 field-1");
+    w.ask(3, "h", expire());
+    let before = sorted(&mut w, 1, "h");
+    // The other key has a table, too.
+    assert_eq!(w.hash(3, &format!("RENAME h {twin}")), Outcome::Ok);
+    assert_eq!(sorted(&mut w, 1, &twin), before);
+    assert_eq!(form(&w, 2, "h"), None);
+    assert_eq!(
+        w.hash(3, &format!("HTTL {twin} FIELDS 1 field-1")),
+        ints(&[100])
+    );
+    assert!(matches!(w.ask(3, &twin, Action::PTtl), Outcome::Int(1..)));
+    assert_eq!(w.hash(2, &format!("COPY {twin} h")), Outcome::Int(1));
+    w.hash(1, "HSET h field-2 other");
+    assert_eq!(w.hash(1, &format!("HGET {twin} field-2")), text("value-2"));
+    assert_eq!(w.hash(1, "HLEN h"), Outcome::Int(300));
+    // In one operation: both become tables there, and one replaces the other.
+    let wide = "x".repeat(3_000);
+    let steps = [
+        ("h", Action::Delete),
+        (&*twin, Action::Delete),
+        ("h", of(&format!("HSET h a {wide}"))),
+        (&*twin, of(&format!("HSET {twin} b {wide}"))),
+        ("h", of(&format!("RENAME h {twin}"))),
+        (&*twin, of(&format!("HLEN {twin}"))),
+    ];
+    let Outcome::Many(outcomes) = w.transact(3, &[], steps) else {
+        panic!("it was refused");
+    };
+    assert_eq!(outcomes[4..], [Outcome::Ok, Outcome::Int(1)]);
+    assert_eq!(w.hash(2, &format!("HEXISTS {twin} a")), Outcome::Int(1));
     w.settle(Duration::from_secs(1));
     w.check_copies();
 }

@@ -222,6 +222,14 @@ impl Session {
         parsed: command::Parsed,
     ) -> Result<(), ErrorText> {
         let touches = self.touches;
+        let parsed = match parsed {
+            Ok(Request::Data(data::Request::One { action, .. }))
+                if self.leaves_database(&action) =>
+            {
+                Err(OTHER_DATABASE.into())
+            }
+            parsed => parsed,
+        };
         let (budget, cluster_port) = (self.budget.clone(), self.cluster_port);
         let Some(queue) = self
             .transacting
@@ -419,7 +427,7 @@ impl Session {
         watched: &[Watched],
     ) -> Result<Vec<Vec<usize>>, ErrorText> {
         if self.cluster_port {
-            let keys = steps.iter().map(|step| &step.key);
+            let keys = steps.iter().flat_map(Step::keys).map(|(_, key)| key);
             let keys = keys.chain(watched.iter().map(|watched| &watched.key));
             here(context, keys.map(|key| &**key))?;
         }
@@ -430,6 +438,10 @@ impl Session {
         let mut places: BTreeMap<Option<PartitionId>, usize> = BTreeMap::new();
         for (at, step) in steps.iter().enumerate() {
             let partition = keyspace.partition_of(step.map, &step.key);
+            let is_other = |(map, key): (_, &Bytes)| keyspace.partition_of(map, key) != partition;
+            if step.keys().any(is_other) {
+                return Err(Shape::Plain.failure(Failure::CrossPartition).into());
+            }
             let place = *places.entry(partition).or_insert_with(|| {
                 parts.push(Vec::new());
                 parts.len() - 1

@@ -1,0 +1,290 @@
+//! Commands on several keys of one partition, which are read and changed together.
+
+use super::call::Unit;
+use super::reply::SAME_OBJECT;
+use super::{Call, Description, Parse, Parsed, SYNTAX, Shape, counted_keys, is};
+use crate::integer;
+use crate::op::{Action, Condition, Expiry, Failure, Footprint, Given, Outcome};
+use crate::procedure::{Inputs, Joint, WRITES};
+use doyen_placement::MapId;
+
+/// The first two arguments are keys.
+const TWO_KEYS: super::Keys = (1, 2, 1);
+
+pub(super) const ROWS: &[Description<Parse>] = &[
+    Description {
+        name: "copy",
+        since: "6.2.0",
+        arity: -3,
+        flags: &["write", "denyoom"],
+        keys: TWO_KEYS,
+        group: "generic",
+        summary: "Copy a key",
+        parse: copy,
+    },
+    Description {
+        name: "msetex",
+        since: "8.4.0",
+        arity: -4,
+        flags: &["write", "denyoom", "movablekeys"],
+        keys: counted_keys(1, 2),
+        group: "string",
+        summary: "Set multiple keys of one partition to multiple values, with one condition and \
+                  one expiration",
+        parse: set_all_with,
+    },
+    Description {
+        name: "msetnx",
+        since: "1.0.1",
+        arity: -3,
+        flags: &["write", "denyoom"],
+        keys: (1, -1, 2),
+        group: "string",
+        summary: "Set multiple keys to multiple values, only if none of the keys exist",
+        parse: set_all_absent,
+    },
+    Description {
+        name: "rename",
+        since: "1.0.0",
+        arity: 3,
+        flags: &["write"],
+        keys: TWO_KEYS,
+        group: "generic",
+        summary: "Rename a key",
+        parse: |c| rename(c, false),
+    },
+    Description {
+        name: "renamenx",
+        since: "1.0.0",
+        arity: 3,
+        flags: &["write", "fast"],
+        keys: TWO_KEYS,
+        group: "generic",
+        summary: "Rename a key, only if the new key does not exist",
+        parse: |c| rename(c, true),
+    },
+];
+
+pub(crate) static JOINTS: &[&Joint] = &[&RENAME, &COPY, &SET_ALL];
+
+/// Gives a key another name, or (1) only if no key has it. → `Ok`; with the condition, `Int` 1 or
+/// 0; `Nil`: the key is absent
+static RENAME: Joint = Joint {
+    number: 40,
+    name: "rename",
+    numbers: 1,
+    others: one_other,
+    map: |_, map| map,
+    footprint: |_| WRITES,
+    run: |inputs, (map, key), rows| {
+        let (to, only_new) = (&inputs.bytes[0], inputs.numbers[0] != 0);
+        let Some(entry) = rows.find(map, key) else {
+            return Outcome::Nil;
+        };
+        let taken = rows.find(map, to).is_some();
+        if only_new && taken {
+            return Outcome::Int(0);
+        }
+        if key != to {
+            if let Err(failure) = rows.copy((map, key, &entry), (map, to)) {
+                return Outcome::Failed(failure);
+            }
+            rows.step(map, key, &Action::Delete);
+        }
+        if only_new {
+            Outcome::Int(1)
+        } else {
+            Outcome::Ok
+        }
+    },
+};
+
+/// Gives another key, in the map of this number (-1: in the same), what a key holds; one that
+/// exists only if it may be replaced (1). → `Int` 1 or 0; `Nil`: they are the same key
+static COPY: Joint = Joint {
+    number: 41,
+    name: "copy",
+    numbers: 2,
+    others: one_other,
+    map: |inputs, map| u32::try_from(inputs.numbers[0]).map_or(map, MapId),
+    footprint: |_| WRITES,
+    run: |inputs, (map, key), rows| {
+        let to = ((COPY.map)(inputs, map), &*inputs.bytes[0]);
+        if to == (map, key) {
+            return Outcome::Nil;
+        }
+        let Some(entry) = rows.find(map, key) else {
+            return Outcome::Int(0);
+        };
+        let taken = rows.find(to.0, to.1).is_some();
+        if taken && inputs.numbers[1] == 0 {
+            return Outcome::Int(0);
+        }
+        if let Err(failure) = rows.copy((map, key, &entry), to) {
+            return Outcome::Failed(failure);
+        }
+        Outcome::Int(1)
+    },
+};
+
+/// Sets keys to values, all with the same deadline, always (0), or if all are absent (1) or there
+/// (2). The runs are the first key's value, and the other keys, each with its value. → `Int` 1 or 0
+static SET_ALL: Joint = Joint {
+    number: 42,
+    name: "set all",
+    numbers: 3,
+    others: |runs| (runs % 2 == 1).then_some((1..runs, 2)),
+    map: |_, map| map,
+    footprint: |inputs| Footprint {
+        given: given(inputs),
+        stores: given(inputs).bytes,
+        ..WRITES
+    },
+    run: |inputs, (map, first), rows| {
+        let [condition, unit, ms] = inputs.numbers[..] else {
+            return Outcome::Int(0);
+        };
+        if given(inputs).bytes > rows.value_bytes_max() {
+            return Outcome::Failed(Failure::TooLarge);
+        }
+        let others = inputs.bytes[1..].iter().step_by(2).map(|key| &**key);
+        let keys = std::iter::once(first).chain(others);
+        let met = condition == 0
+            || keys
+                .clone()
+                .all(|key| rows.find(map, key).is_some() == (condition == 2));
+        if !met {
+            return Outcome::Int(0);
+        }
+        for (key, value) in keys.zip(inputs.bytes.iter().step_by(2)) {
+            rows.step(
+                map,
+                key,
+                &Action::Set {
+                    value: value.clone(),
+                    condition: Condition::Always,
+                    expiry: expiry_of(unit, ms),
+                    get: false,
+                },
+            );
+        }
+        Outcome::Int(1)
+    },
+};
+
+fn one_other(runs: usize) -> Option<(std::ops::Range<usize>, usize)> {
+    (runs == 1).then_some((0..1, 1))
+}
+
+fn given(inputs: &Inputs) -> Given {
+    let sizes = inputs.bytes.iter().map(|run| run.len());
+    Given {
+        bytes: sizes.clone().sum(),
+        largest: sizes.max().unwrap_or(0),
+    }
+}
+
+/// A deadline as numbers.
+fn numbers_of(expiry: Expiry) -> [i64; 2] {
+    match expiry {
+        Expiry::None => [0, 0],
+        Expiry::Keep => [1, 0],
+        Expiry::In(ms) => [2, ms],
+        Expiry::At(ms) => [3, ms],
+    }
+}
+
+fn expiry_of(unit: i64, ms: i64) -> Expiry {
+    match unit {
+        1 => Expiry::Keep,
+        2 => Expiry::In(ms),
+        3 => Expiry::At(ms),
+        _ => Expiry::None,
+    }
+}
+
+fn rename(c: Call<'_>, only_new: bool) -> Parsed {
+    let inputs = [i64::from(only_new)];
+    let action = Action::call(&RENAME, &inputs, vec![c.args.bytes(2)]);
+    c.shaped(action, Shape::Renamed)
+}
+
+fn copy(c: Call<'_>) -> Parsed {
+    let (mut replace, mut to) = (false, None);
+    let mut i = 3;
+    while i < c.args.len() {
+        if is(c.args.get(i), "REPLACE") {
+            replace = true;
+        } else if is(c.args.get(i), "DB") && i + 1 < c.args.len() {
+            let index = c.number(i + 1)?;
+            let map = u32::try_from(index).ok().and_then(MapId::database);
+            to = Some(map.ok_or("ERR DB index is out of range")?);
+            i += 1;
+        } else {
+            return Err(SYNTAX.into());
+        }
+        i += 1;
+    }
+    if to.is_none() && c.args.get(1) == c.args.get(2) {
+        return Err(SAME_OBJECT.into());
+    }
+    let map = to.map_or(-1, |map| i64::from(map.0));
+    let inputs = [map, i64::from(replace)];
+    let action = Action::call(&COPY, &inputs, vec![c.args.bytes(2)]);
+    c.shaped(action, Shape::Copied)
+}
+
+fn set_all_absent(c: Call<'_>) -> Parsed {
+    set_all(c, 1, (c.args.len() - 1) / 2, (1, Expiry::None))
+}
+
+fn set_all_with(c: Call<'_>) -> Parsed {
+    let count = integer(c.args.get(1)).and_then(|count| usize::try_from(count).ok());
+    let count = count.filter(|count| *count > 0);
+    let count = count.ok_or("ERR invalid numkeys value")?;
+    let options = count.checked_mul(2).map_or(usize::MAX, |words| words + 2);
+    if options > c.args.len() {
+        return Err("ERR wrong number of key-value pairs".into());
+    }
+    let (mut condition, mut given, mut keep) = (0, None, false);
+    let mut i = options;
+    while i < c.args.len() {
+        let arg = c.args.get(i);
+        if is(arg, "NX") && condition != 2 {
+            condition = 1;
+        } else if is(arg, "XX") && condition != 1 {
+            condition = 2;
+        } else if is(arg, "KEEPTTL") && given.is_none() {
+            keep = true;
+        } else if let Some(unit) = Unit::of_option(arg)
+            .filter(|unit| unit.is_alike(given) && !keep && i + 1 < c.args.len())
+        {
+            i += 1;
+            given = Some((unit, i));
+        } else {
+            return Err(SYNTAX.into());
+        }
+        i += 1;
+    }
+    let expiry = match given {
+        Some((unit, at)) => c.positive_deadline(unit, at)?,
+        None if keep => Expiry::Keep,
+        None => Expiry::None,
+    };
+    set_all(c, 2, count, (condition, expiry))
+}
+
+/// Most keys of one command, as of one transaction.
+const KEYS_MAX: usize = crate::op::TRANSACTION_STEPS_MAX;
+
+/// Sets so many keys, of which the first is the argument at this place.
+fn set_all(c: Call<'_>, first: usize, count: usize, how: (i64, Expiry)) -> Parsed {
+    if count > KEYS_MAX {
+        return Err(format!("ERR too many keys in one command: at most {KEYS_MAX}").into());
+    }
+    let (condition, expiry) = how;
+    let [unit, ms] = numbers_of(expiry);
+    let runs = (first + 1..first + 2 * count).map(|at| c.args.bytes(at));
+    let action = Action::call(&SET_ALL, &[condition, unit, ms], runs.collect());
+    c.of_key(first, action, Shape::Together)
+}
