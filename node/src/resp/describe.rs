@@ -60,7 +60,6 @@ fn command(encoder: &mut Encoder<'_>, spec: &Spec) {
 
 /// What access lists would call a command.
 fn categories(spec: &Spec) -> impl Iterator<Item = &'static str> + use<> {
-    let contained = spec.container().is_some();
     let group = match spec.group {
         "generic" if spec.name == "wait" => Some("@connection"),
         "generic" if spec.name != "object" => Some("@keyspace"),
@@ -71,7 +70,7 @@ fn categories(spec: &Spec) -> impl Iterator<Item = &'static str> + use<> {
             Some("@connection")
         }
         "transactions" => Some("@transaction"),
-        "scripting" if contained => Some("@scripting"),
+        "scripting" if !matches!(spec.name, "script" | "function") => Some("@scripting"),
         "server" if matches!(spec.name, "flushall" | "flushdb" | "dbsize") => Some("@keyspace"),
         "server" if spec.name.split('|').next() == Some("command") => Some("@connection"),
         _ => None,

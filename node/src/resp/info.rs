@@ -48,7 +48,7 @@ pub(crate) const fn memory_policy(eviction: Eviction) -> &'static str {
 pub enum Needs {
     /// Nothing.
     Nothing,
-    /// All but `ThreadCounts::databases`.
+    /// All but `ThreadCounts::databases` and `ThreadCounts::scripts`.
     Counts,
     /// All of them. This looks at each partition.
     Databases,
@@ -89,6 +89,8 @@ pub struct ThreadCounts {
     /// For the partitions of `default` that are led here: the keys of each database, and how many
     /// of them expire.
     pub databases: Box<[(u64, u64); databases::COUNT]>,
+    /// The scripts that are stored in these partitions.
+    pub scripts: u64,
     /// Keys of all keyspaces, including those of backups.
     pub keys_held: u64,
     pub totals: Totals,
@@ -154,6 +156,7 @@ impl ThreadCounts {
             *keys += more;
             *expires += expire;
         }
+        self.scripts += other.scripts;
         self.keys_held += other.keys_held;
         self.totals = self.totals.map(&other.totals, u64::saturating_add);
         self.rates
@@ -217,7 +220,7 @@ const fn section(name: &'static str, needs: Needs, lines: fn(&Facts) -> Lines) -
 static SECTIONS: [Section; 13] = [
     section("Server", Needs::Nothing, server),
     section("Clients", Needs::Counts, clients),
-    section("Memory", Needs::Counts, memory),
+    section("Memory", Needs::Databases, memory),
     section("Persistence", Needs::Nothing, persistence),
     section("Stats", Needs::Counts, stats),
     section("Replication", Needs::Nothing, replication),
@@ -389,7 +392,7 @@ fn memory(facts: &Facts) -> Lines {
         ("used_memory_lua_human", human(0)),
         ("used_memory_scripts", "0".to_owned()),
         ("used_memory_scripts_human", human(0)),
-        ("number_of_cached_scripts", "0".to_owned()),
+        ("number_of_cached_scripts", counted.scripts.to_string()),
         ("number_of_functions", "0".to_owned()),
         ("number_of_libraries", "0".to_owned()),
         ("maxmemory", facts.memory_bytes_max.to_string()),

@@ -5,7 +5,10 @@ use super::{
     Call, Constant, Parsed, Request, ScriptCommand, ServerCommand, constant, container, help, is,
     names, server,
 };
+use doyen_scripts::errors;
 
+/// How long the digest of a script is.
+const DIGEST_LEN: usize = 40;
 const NO_SCRIPT_RUNS: &str = "NOTBUSY No scripts in execution right now.";
 
 pub(super) const ROWS: &[Description] = &[
@@ -198,6 +201,9 @@ pub(super) const ROWS: &[Description] = &[
 ];
 
 fn run(c: Call<'_>, by_digest: bool, read_only: bool) -> Parsed {
+    if by_digest && c.args.get(1).len() != DIGEST_LEN {
+        return Err(errors::NO_SCRIPT.into());
+    }
     let keys = c.number(2)?;
     let keys = usize::try_from(keys).map_err(|_| "ERR Number of keys can't be negative")?;
     if keys > c.args.len() - 3 {

@@ -5,6 +5,7 @@
 use super::client::Chosen;
 use super::*;
 use crate::resp::info::Needs;
+use crate::resp::scripts;
 use crate::resp::slowlog::Slow;
 use doyen_engine::Stats;
 use std::sync::Arc;
@@ -259,9 +260,13 @@ impl Context {
         }
         let stats = self.shard().stats();
         // Every key has one primary, so the numbers of all nodes add up to `DBSIZE`.
-        let databases = match needs {
-            Needs::Nothing | Needs::Counts => Box::default(),
-            Needs::Databases => Box::new(self.shard().led(cluster::KEYSPACE, databases::all())),
+        let (databases, scripts) = match needs {
+            Needs::Nothing | Needs::Counts => (Box::default(), 0),
+            Needs::Databases => {
+                let [(scripts, _)] = self.shard().led(cluster::KEYSPACE, [scripts::MAP]);
+                let databases = self.shard().led(cluster::KEYSPACE, databases::all());
+                (Box::new(databases), scripts)
+            }
         };
         let (input, answers) = self.door.budget.held();
         let output = answers + self.door.budget.spilled();
@@ -273,6 +278,7 @@ impl Context {
             memory_peak_bytes: self.door.memory_peak_bytes.max(stats.memory_bytes),
             parked: stats.parked,
             databases,
+            scripts,
             keys_held: stats.keys,
             totals: self.totals(&stats).since(&self.door.totals_from),
             rates: self.door.rates.per_second(),
