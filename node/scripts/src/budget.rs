@@ -13,6 +13,7 @@ use mlua::{Error, HookTriggers, Lua, Result, Table, VmState};
 
 use crate::interpreter::Limits;
 use crate::json::JsonConfig;
+use crate::number::{random_next, random_seed};
 use crate::raise::Raise;
 use crate::reply::Protocol;
 
@@ -53,7 +54,9 @@ pub(crate) struct Budget {
     tight_at: Cell<usize>,
     tight: Cell<bool>,
     /// The state of `math.random`.
-    pub(crate) random: Cell<u64>,
+    random: Cell<u64>,
+    /// The state before the run seeded it.
+    unseeded: Cell<Option<u64>>,
     pub(crate) protocol: Cell<Protocol>,
     pub(crate) json: Rc<Cell<JsonConfig>>,
     /// The error that ends the run, and where it was raised.
@@ -99,7 +102,6 @@ impl Budget {
             self.deadline.set(clock().saturating_add(limits.time));
         }
         self.logs.set(0);
-        self.random.set(crate::number::random_seed(0));
         self.protocol.set(Protocol::default());
         self.json.set(JsonConfig::default());
     }
@@ -141,6 +143,32 @@ impl Budget {
         let _ = lua.gc_collect();
     }
 
+    /// The next random number, 0 to 2^31 - 1.
+    pub(crate) fn random(&self) -> u32 {
+        let (state, number) = random_next(self.random.get());
+        self.random.set(state);
+        number
+    }
+
+    /// Begins the sequence of a seed. It lasts until the run ends.
+    pub(crate) fn seed(&self, seed: i32) {
+        if self.unseeded.get().is_none() {
+            self.unseeded.set(Some(self.random.get()));
+        }
+        self.random.set(random_seed(seed));
+    }
+
+    /// Sets the state of the random numbers.
+    pub(crate) fn set_random(&self, state: u64) {
+        self.random.set(state);
+        self.unseeded.set(None);
+    }
+
+    /// The state of the random numbers for the next run.
+    pub(crate) fn random_left(&self) -> u64 {
+        self.unseeded.get().unwrap_or(self.random.get())
+    }
+
     /// The cost that is left.
     pub(crate) fn left(&self) -> u64 {
         self.left.get()
@@ -171,6 +199,7 @@ impl Budget {
 
     fn stop(&self, lua: &Lua, why: Stop) -> Error {
         self.stopped.set(Some(why));
+        self.left.set(0);
         fail_always(lua);
         Raise::Stopped.into()
     }

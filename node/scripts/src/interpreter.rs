@@ -13,6 +13,7 @@ use mlua::{Error, Function, IntoLua, Lua, MultiValue, Result as LuaResult, Value
 use crate::api;
 use crate::budget::{Budget, Place, Stop};
 use crate::convert::{FromLua, Names, Unfit, line};
+use crate::number::RANDOM_FIRST;
 use crate::raise::{Cause, Raise, cause};
 use crate::reply::{Commands, Reply};
 use crate::sandbox::{self, Sandbox};
@@ -55,6 +56,15 @@ impl Default for Limits {
     }
 }
 
+/// What a run took of its [`Limits`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Instructions: all of them, if the run was stopped for its instructions or its time.
+    pub instructions: u64,
+    /// Time, if the interpreter has a clock.
+    pub time: Duration,
+}
+
 /// Why a script has no reply. Commands that it had run before may have changed something: the
 /// caller undoes that, or says that it stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,10 +103,23 @@ impl From<Failure> for Reply {
 /// Runs scripts, one at a time. It stays in the thread that made it.
 ///
 /// It keeps compiled scripts by their digest, at most 500 and those of 4 MB of text.
-#[derive(Default)]
 pub struct Interpreter {
     clock: Option<fn() -> Duration>,
     machine: Option<Machine>,
+    /// The state of the random numbers, which goes on from run to run.
+    random: u64,
+    used: Used,
+}
+
+impl Default for Interpreter {
+    fn default() -> Interpreter {
+        Interpreter {
+            clock: None,
+            machine: None,
+            random: RANDOM_FIRST,
+            used: Used::default(),
+        }
+    }
 }
 
 impl fmt::Debug for Interpreter {
@@ -122,8 +145,13 @@ impl Interpreter {
     pub fn with_clock(clock: fn() -> Duration) -> Interpreter {
         Interpreter {
             clock: Some(clock),
-            machine: None,
+            ..Interpreter::default()
         }
+    }
+
+    /// Lets `math.random` give another sequence than that of other interpreters.
+    pub fn seed(&mut self, random: u64) {
+        self.random = random & 0xffff_ffff_ffff;
     }
 
     /// Compiles a script, and keeps it for its runs.
@@ -146,11 +174,16 @@ impl Interpreter {
             .map_or(0, |machine| machine.sandbox.lua.used_memory())
     }
 
+    /// What the last run used.
+    pub fn used(&self) -> Used {
+        self.used
+    }
+
     /// Runs a script with its keys and arguments.
     ///
     /// The reply is what the script returns; this can be an error that the script made. If the run
     /// fails, the caller decides what becomes of the changes that `commands` made before. No run
-    /// sees anything of another one.
+    /// sees anything of another one, but that `math.random` goes on in its sequence.
     pub fn run(
         &mut self,
         script: &Script,
@@ -159,11 +192,27 @@ impl Interpreter {
         commands: &mut dyn Commands,
         limits: &Limits,
     ) -> Result<Reply, Failure> {
+        self.used = Used::default();
+        let (random, clock) = (self.random, self.clock);
+        let began = clock.map(|clock| clock());
         let machine = self.machine()?;
+        machine.budget.set_random(random);
         let ended = machine.run(script, keys, args, commands, limits);
+        let (random, left) = (machine.budget.random_left(), machine.budget.left());
         if matches!(ended, Err(Failure::Stopped(_))) || !machine.budget.is_clean() {
             self.machine = None;
         }
+        self.random = random;
+        self.used = Used {
+            instructions: match ended {
+                Err(Failure::Compile(_)) => 0,
+                _ => limits.instructions.saturating_sub(left),
+            },
+            time: match (clock, began) {
+                (Some(clock), Some(began)) => clock().saturating_sub(began),
+                _ => Duration::ZERO,
+            },
+        };
         ended
     }
 

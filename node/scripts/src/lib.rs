@@ -25,8 +25,8 @@
 //!
 //! # What a script cannot do
 //! - **Leave something behind.** Globals and libraries are read-only, and what a run can change
-//!   (the seed of `math.random`, the settings of `cjson`, the RESP version) is reset before the
-//!   next one. If a run was stopped, or wrote into a read-only table by `table.insert`, the next run
+//!   (a seed of `math.random`, the settings of `cjson`, the RESP version) is reset before the next
+//!   one. If a run was stopped, or wrote into a read-only table by `table.insert`, the next run
 //!   gets a new Lua state.
 //! - **Go on for ever.** Each run has a budget of instructions. A count hook takes from it, in
 //!   coroutines as well, and so do the functions of this crate that do work in proportion to their
@@ -73,6 +73,6 @@ mod structs;
 
 pub mod errors;
 
-pub use interpreter::{Failure, Interpreter, Limits};
+pub use interpreter::{Failure, Interpreter, Limits, Used};
 pub use reply::{Commands, Protocol, Reply};
 pub use script::{Flags, Script, sha1_hex};

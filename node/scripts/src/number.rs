@@ -159,6 +159,9 @@ fn hexadecimal(text: &[u8]) -> Option<(f64, usize)> {
     Some((number * 2_f64.powi(scale), used))
 }
 
+/// The state of the random numbers before any seed, as in Redis.
+pub(crate) const RANDOM_FIRST: u64 = 0x1234_abcd_330e;
+
 /// The state of the random numbers after `math.randomseed(seed)`.
 pub(crate) fn random_seed(seed: i32) -> u64 {
     (u64::from(seed as u32) << 16) | 0x330e

@@ -11,7 +11,6 @@ use mlua::{Function, Lua, LuaOptions, MultiValue, Result, StdLib};
 use mlua::{Table, Value};
 
 use crate::budget::{Budget, collect_late};
-use crate::number::{random_next, random_seed};
 use crate::raise::{self, Args, Raise};
 use crate::{api, bits, json, msgpack, sorting, strings, structs};
 
@@ -508,13 +507,12 @@ fn real(budget: &Budget, table: &Table) -> Option<Table> {
     Some(real.clone())
 }
 
-/// The library with random numbers that are the same in every run.
+/// The library with Redis's random numbers.
 fn math(lua: &Lua, budget: &Rc<Budget>, math: Table) -> Result<Table> {
     let shared = Rc::clone(budget);
     let random = move |lua: &Lua, args: MultiValue| {
         let args = Args::new(lua, args);
-        let (state, number) = random_next(shared.random.get());
-        shared.random.set(state);
+        let number = shared.random();
         // 2^31 - 1 itself becomes 0, so that the result stays below 1.
         let most = f64::from(i32::MAX);
         let fraction = f64::from(number % i32::MAX as u32) / most;
@@ -543,7 +541,7 @@ fn math(lua: &Lua, budget: &Rc<Budget>, math: Table) -> Result<Table> {
     let shared = Rc::clone(budget);
     let randomseed = move |lua: &Lua, args: MultiValue| {
         let seed = Args::new(lua, args).integer(1)?;
-        shared.random.set(random_seed(seed as i32));
+        shared.seed(seed as i32);
         Ok(())
     };
     math.raw_set("randomseed", lua.create_function(randomseed)?)?;

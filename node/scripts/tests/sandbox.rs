@@ -18,9 +18,8 @@ fn nothing_of_a_run_is_left_for_the_next_one() {
         (
             "math.randomseed(7) math.random()",
             "return math.random(1000)",
-            Reply::Int(171),
+            Reply::Int(397),
         ),
-        ("math.random()", "return math.random(1000)", Reply::Int(171)),
         (
             "redis.setresp(3)",
             "return redis.call('GET', 'k') == false",
@@ -83,12 +82,41 @@ fn nothing_of_a_run_is_left_for_the_next_one() {
         (
             "while true do end",
             "return math.random(1000)",
-            Reply::Int(171),
+            Reply::Int(397),
         ),
         ("error('x')", "return 1", Reply::Int(1)),
     ] {
         assert_eq!(after(first, second), reply, "{first} / {second}");
     }
+}
+
+#[test]
+fn random_numbers_go_on_from_run_to_run() {
+    let mut interpreter = Interpreter::new();
+    let mut number = |body: &str| run_with(&mut interpreter, body, &[], &Limits::default());
+    // Those of redis-server 7.0.15 after its start.
+    let first = number("return {math.random(1000), math.random(1000)}");
+    assert_eq!(first, Reply::Array(vec![Reply::Int(397), Reply::Int(841)]));
+    assert_eq!(number("return math.random(1000)"), Reply::Int(354));
+    // A seed counts in its own run.
+    for _ in 0..2 {
+        assert_eq!(
+            number("math.randomseed(0) return math.random(1000)"),
+            Reply::Int(171)
+        );
+    }
+    assert!(matches!(number("retrun 1"), Reply::Error(_)));
+    assert_eq!(number("return math.random(1000)"), Reply::Int(447));
+    assert!(matches!(number("while true do end"), Reply::Error(_)));
+    assert_eq!(number("return math.random(1000)"), Reply::Int(319));
+    interpreter.seed(7);
+    let other = run_with(
+        &mut interpreter,
+        "return math.random(1000)",
+        &[],
+        &Limits::default(),
+    );
+    assert_ne!(other, Reply::Int(397));
 }
 
 #[test]
