@@ -154,12 +154,15 @@ impl Interpreter {
         self.random = random & 0xffff_ffff_ffff;
     }
 
-    /// Compiles a script, and keeps it for its runs.
+    /// Compiles a script, and does not keep it.
     ///
     /// An error is [`Failure::Compile`], such as
     /// `ERR Error compiling script (new function): user_script:1: unexpected symbol near 'x'`.
-    pub fn compile(&mut self, script: &Script) -> Result<(), Failure> {
-        self.machine()?.compile(script).map(|_| ())
+    pub fn check(&mut self, script: &Script) -> Result<(), Failure> {
+        let machine = self.machine()?;
+        let compiled = machine.load(script).map(drop);
+        machine.collect();
+        compiled
     }
 
     /// Forgets all compiled scripts, as `SCRIPT FLUSH` does.
@@ -275,20 +278,7 @@ impl Machine {
             compiled.used = self.uses;
             return Ok(compiled.function.clone());
         }
-        self.limit_memory(COMPILE_BYTES);
-        let function = load(&self.sandbox.lua, script.code());
-        let _ = self.sandbox.lua.set_memory_limit(0);
-        let function = function.map_err(|error| {
-            let text = match &error {
-                Error::SyntaxError { message, .. } => message.clone(),
-                Error::MemoryError(_) => "not enough memory".to_owned(),
-                error => error.to_string(),
-            };
-            Failure::Compile(format!(
-                "ERR Error compiling script (new function): {}",
-                line(text.as_bytes())
-            ))
-        })?;
+        let function = self.load(script)?;
         let bytes = script.body().len();
         self.make_room(bytes);
         self.script_bytes += bytes;
@@ -299,6 +289,23 @@ impl Machine {
         };
         self.scripts.insert(script.sha1().to_owned(), compiled);
         Ok(function)
+    }
+
+    fn load(&self, script: &Script) -> Result<Function, Failure> {
+        self.limit_memory(COMPILE_BYTES);
+        let function = load(&self.sandbox.lua, script.code());
+        let _ = self.sandbox.lua.set_memory_limit(0);
+        function.map_err(|error| {
+            let text = match &error {
+                Error::SyntaxError { message, .. } => message.clone(),
+                Error::MemoryError(_) => "not enough memory".to_owned(),
+                error => error.to_string(),
+            };
+            Failure::Compile(format!(
+                "ERR Error compiling script (new function): {}",
+                line(text.as_bytes())
+            ))
+        })
     }
 
     /// Forgets the scripts that were not used for longest.

@@ -173,7 +173,7 @@ fn bytecode_is_not_loaded() {
     };
     assert!(parts.is_empty(), "nil comes first: {parts:?}");
     let script = Script::parse(&b"\x1bLuaQ\0"[..]).unwrap();
-    let failure = Interpreter::new().compile(&script).unwrap_err();
+    let failure = Interpreter::new().check(&script).unwrap_err();
     assert!(
         failure.text().contains("user_script:1: unexpected symbol"),
         "{failure}"
@@ -261,9 +261,9 @@ fn a_script_that_does_not_compile_says_where() {
         "ERR Error compiling script (new function): user_script:2: unexpected symbol near '='"
             .to_owned(),
     );
-    assert_eq!(interpreter.compile(&script), Err(failure));
+    assert_eq!(interpreter.check(&script), Err(failure));
     assert_eq!(
-        interpreter.compile(&Script::parse("return 1").unwrap()),
+        interpreter.check(&Script::parse("return 1").unwrap()),
         Ok(())
     );
 }

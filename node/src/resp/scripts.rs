@@ -2,20 +2,22 @@
 //!
 //! A script is stored like a value, under its digest, in a map of its own: so every member finds
 //! it, and a failover does not lose it. What is kept here saves that lookup. It is believed for a
-//! short time, because a script may be removed anywhere.
+//! short time, because a script may be removed anywhere. A text that no client of this thread sent
+//! lately is compiled before it goes anywhere: what does not compile is neither stored nor sent.
 
 use super::{cluster, databases};
 use bytes::Bytes;
 use doyen_engine::op::{Action, Condition, Expiry, Operation};
 use doyen_gossip::Time;
 use doyen_placement::MapId;
+use doyen_scripts::{Interpreter, Script};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The map of all scripts, in the keyspace `default`. The databases have the numbers above.
 pub(super) const MAP: MapId = MapId(u32::MAX - databases::COUNT as u32);
 /// How long a script is used without looking whether it is still stored.
-const BELIEVED_FOR: Duration = Duration::from_secs(5);
+pub(super) const BELIEVED_FOR: Duration = Duration::from_secs(5);
 /// Most scripts, and bytes of them, that are kept.
 const SCRIPTS_MAX: usize = 1_000;
 const BYTES_MAX: usize = 4 << 20;
@@ -34,6 +36,7 @@ pub(super) type Digest = Box<str>;
 pub(super) struct Cache {
     scripts: BTreeMap<Digest, (Bytes, Time)>,
     bytes: usize,
+    compiler: Interpreter,
 }
 
 impl Cache {
@@ -56,7 +59,20 @@ impl Cache {
 
     /// All scripts are removed.
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        self.scripts.clear();
+        self.bytes = 0;
+    }
+
+    /// The digest of a script that compiles.
+    ///
+    /// # Errors
+    /// Why it does not, in the words of Redis.
+    pub(super) fn compiles(&mut self, body: &Bytes) -> Result<Digest, String> {
+        let script = Script::parse(body.clone())?;
+        match self.compiler.check(&script) {
+            Ok(()) => Ok(script.sha1().into()),
+            Err(why) => Err(why.text().to_owned()),
+        }
     }
 }
 
@@ -119,6 +135,18 @@ mod tests {
             cache.saw(n.to_string().into(), large, Time::ZERO);
             assert!(cache.bytes <= BYTES_MAX);
         }
+    }
+
+    #[test]
+    fn only_a_script_that_compiles_has_a_digest_here() {
+        let mut cache = Cache::default();
+        let mut digest = |body: &'static str| cache.compiles(&Bytes::from_static(body.as_bytes()));
+        let known = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
+        assert_eq!(digest("return 1").as_deref(), Ok(known));
+        let error = digest("retrun 1").unwrap_err();
+        assert!(error.starts_with("ERR Error compiling script"), "{error}");
+        assert!(digest("#!js\nx").is_err());
+        assert!(cache.scripts.is_empty());
     }
 
     #[test]

@@ -7,8 +7,8 @@ use super::running::{Running, Then};
 use super::*;
 use crate::resp::command::ScriptCommand;
 use crate::resp::scripts;
-use doyen_engine::op::ScriptCall;
-use doyen_scripts::{Interpreter, Script, errors, sha1_hex};
+use doyen_engine::op::{ScriptCall, Work};
+use doyen_scripts::{errors, sha1_hex};
 
 impl Session {
     pub(super) fn about_scripts(
@@ -50,48 +50,32 @@ impl Session {
         args: Args<'_>,
         (by_digest, keys, read_only): (bool, usize, bool),
     ) {
-        // The arguments are copied: a slice of them would hold all of the input around it.
-        let copied = |at: usize| Bytes::copy_from_slice(args.get(at));
-        let key_bytes_max = context.limits().key_bytes_max;
-        if (3..3 + keys).any(|at| args.get(at).len() > key_bytes_max) {
-            let text = format!("ERR the key is too long: at most {key_bytes_max} bytes");
-            return self.refuse(&text.into());
-        }
-        if self.cluster_port
-            && let Err(why) = here(context, (3..3 + keys).map(|at| args.get(at)))
-        {
+        if let Err(why) = self.admits_keys(context, args, keys) {
             return self.refuse(&why);
         }
+        let resp3 = self.protocol == Protocol::Resp3;
+        let mut call = call_of(self.about(), args, keys, (read_only, resp3));
         let digest = if by_digest {
             digest_of(args.get(1))
         } else {
             sha1_hex(args.get(1)).into()
         };
-        let known = context.door.scripts.get(&digest, context.now()).cloned();
-        let call = ScriptCall {
-            keyspace: self.keyspace,
-            map: self.map,
-            body: match &known {
-                Some(body) => body.clone(),
-                None if by_digest => Bytes::new(),
-                None => copied(1),
-            },
-            keys: (3..3 + keys).map(copied).collect(),
-            args: (3 + keys..args.len()).map(copied).collect(),
-            read_only,
-            resp3: self.protocol == Protocol::Resp3,
-        };
-        if known.is_none() && by_digest {
-            let find = scripts::about(&digest, Action::Get).into();
-            let running = Running::new(Then::Find(digest, Box::new(call)));
-            return self.run_parts(connection, context, running, vec![find]);
-        }
-        if known.is_none() {
-            let store = scripts::about(&digest, scripts::evaluated(call.body.clone())).into();
-            let (body, now) = (call.body.clone(), context.now());
-            context.door.scripts.saw(digest, body, now);
-            let running = Running::new(Then::Script);
-            return self.run_parts(connection, context, running, vec![call.into(), store]);
+        match context.door.scripts.get(&digest, context.now()) {
+            Some(body) => call.body = body.clone(),
+            None if by_digest => {
+                let find = scripts::about(&digest, Action::Get).into();
+                call.body = Bytes::new();
+                let running = Running::new(Then::Find(digest, Box::new(call)));
+                return self.run_parts(connection, context, running, vec![find]);
+            }
+            None => {
+                let store = match Self::bring(context, &call.body) {
+                    Ok(store) => store,
+                    Err(why) => return self.answer(|e| e.error(&why)),
+                };
+                let running = Running::new(Then::Script);
+                return self.run_parts(connection, context, running, vec![call.into(), store]);
+            }
         }
         let (weight, patience) = (call.bytes(), self.patience(context));
         let (waiter, slot) = (connection.clone(), self.next());
@@ -106,18 +90,45 @@ impl Session {
         self.expect(State::Waiting { shape, token }, weight, expected);
     }
 
+    /// Whether this thread answers for so many keys of a script.
+    pub(super) fn admits_keys(
+        &self,
+        context: &Context,
+        args: Args<'_>,
+        keys: usize,
+    ) -> Result<(), ErrorText> {
+        let key_bytes_max = context.limits().key_bytes_max;
+        if (3..3 + keys).any(|at| args.get(at).len() > key_bytes_max) {
+            return Err(format!("ERR the key is too long: at most {key_bytes_max} bytes").into());
+        }
+        if self.cluster_port {
+            here(context, (3..3 + keys).map(|at| args.get(at)))?;
+        }
+        Ok(())
+    }
+
+    /// A client brought the text of a script. Returns what stores it.
+    ///
+    /// # Errors
+    /// It does not compile.
+    pub(super) fn bring(context: &mut Context, body: &Bytes) -> Result<Work, String> {
+        let digest = context.door.scripts.compiles(body)?;
+        let store = scripts::about(&digest, scripts::evaluated(body.clone()));
+        let now = context.now();
+        context.door.scripts.saw(digest, body.clone(), now);
+        Ok(store.into())
+    }
+
     /// `SCRIPT LOAD`.
     fn load_script(&mut self, connection: &Rc<Connection>, context: &mut Context, args: Args<'_>) {
         let body = Bytes::copy_from_slice(args.get(2));
-        let script = match Script::parse(body.clone()) {
-            Ok(script) => script,
-            Err(text) => return self.answer(|e| e.error(&text)),
+        let digest = match context.door.scripts.compiles(&body) {
+            Ok(digest) => digest,
+            Err(why) => return self.answer(|e| e.error(&why)),
         };
-        if let Err(why) = Interpreter::new().compile(&script) {
-            return self.answer(|e| e.error(why.text()));
-        }
-        let digest: scripts::Digest = script.sha1().into();
-        let store = scripts::about(&digest, scripts::loaded(body)).into();
+        let store = scripts::about(&digest, scripts::loaded(body.clone())).into();
+        let now = context.now();
+        context.door.scripts.saw(digest.clone(), body, now);
         let running = Running::new(Then::Stored(digest));
         self.run_parts(connection, context, running, vec![store]);
     }
@@ -140,8 +151,28 @@ impl Session {
     }
 }
 
+/// The call that `EVAL` or the like asks for. Its text is the first argument.
+pub(super) fn call_of(
+    (keyspace, map): (KeyspaceId, MapId),
+    args: Args<'_>,
+    keys: usize,
+    (read_only, resp3): (bool, bool),
+) -> ScriptCall {
+    // The arguments are copied: a slice of them would hold all of the input around it.
+    let copied = |at: usize| Bytes::copy_from_slice(args.get(at));
+    ScriptCall {
+        keyspace,
+        map,
+        body: copied(1),
+        keys: (3..3 + keys).map(copied).collect(),
+        args: (3 + keys..args.len()).map(copied).collect(),
+        read_only,
+        resp3,
+    }
+}
+
 /// The digest that a client wrote, in small letters.
-fn digest_of(text: &[u8]) -> scripts::Digest {
+pub(super) fn digest_of(text: &[u8]) -> scripts::Digest {
     String::from_utf8_lossy(text).to_ascii_lowercase().into()
 }
 
