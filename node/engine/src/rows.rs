@@ -7,7 +7,7 @@
 use super::action::{self, Change, Context};
 use super::entry::Entry;
 use super::log::Log;
-use super::op::{Action, Failure, Outcome, Transaction};
+use super::op::{Action, Failure, Outcome, ScriptCall, Step, Transaction};
 use super::store::{Effect, Key, Store, Undo};
 use crate::mutant::{self, broken};
 use doyen_placement::MapId;
@@ -26,6 +26,8 @@ pub(super) struct Rows<'a> {
     places: BTreeMap<(MapId, Key), usize>,
     /// Bytes of the changes.
     bytes: usize,
+    /// What was changed before the script that runs.
+    mark: Mark,
     /// What the operation read is certain once this sequence is committed.
     read_at: u64,
     /// How many keys it found overdue. Their deletion is among the changes.
@@ -34,6 +36,17 @@ pub(super) struct Rows<'a> {
     lookups: (u64, u64),
     /// Whether keys that are used are kept from eviction.
     marks: bool,
+}
+
+/// The changes up to a moment.
+#[derive(Debug, Default)]
+struct Mark {
+    /// How many keys were changed.
+    changes: usize,
+    bytes: usize,
+    expired: u64,
+    /// The effects that were replaced since, with their places.
+    former: Vec<(usize, Effect)>,
 }
 
 /// What an operation did.
@@ -70,6 +83,7 @@ impl<'a> Rows<'a> {
             changes: Vec::new(),
             places: BTreeMap::new(),
             bytes: 0,
+            mark: Mark::default(),
             read_at: 0,
             expired: 0,
             lookups: (0, 0),
@@ -77,11 +91,15 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Runs a transaction.
+    /// Runs a transaction. `script` runs a script of it.
     ///
     /// # Errors
     /// What it writes or answers is too large. Roll it back.
-    pub(super) fn run(&mut self, transaction: &Transaction) -> Result<Ran, Failure> {
+    pub(super) fn run(
+        &mut self,
+        transaction: &Transaction,
+        mut script: impl FnMut(&ScriptCall, &mut Self) -> Result<Ran, Failure>,
+    ) -> Result<Ran, Failure> {
         for watched in &transaction.watched {
             let found = self.find(watched.map, &watched.key);
             if action::version(found.as_ref(), &self.cx) != watched.version
@@ -95,7 +113,10 @@ impl<'a> Rows<'a> {
         }
         let (mut outcomes, mut answered) = (Vec::with_capacity(transaction.steps.len()), 0);
         for step in &transaction.steps {
-            let outcome = self.step(step.map, &step.key, &step.action);
+            let outcome = match step {
+                Step::Key { map, key, action } => self.step(*map, key, action),
+                Step::Script(call) => script(call, self)?.outcome,
+            };
             answered += outcome.bytes();
             outcomes.push(outcome);
             if answered > self.cx.value_bytes_max || self.is_too_large() {
@@ -136,6 +157,34 @@ impl<'a> Rows<'a> {
         }
         self.places.clear();
         (self.bytes, self.expired) = (0, 0);
+        self.mark = Mark::default();
+    }
+
+    /// Changes from now on can be taken back without those before.
+    pub(super) fn set_mark(&mut self) {
+        self.mark = Mark {
+            changes: self.changes.len(),
+            bytes: self.bytes,
+            expired: self.expired,
+            former: Vec::new(),
+        };
+    }
+
+    /// Takes the changes back that were made since the mark was set.
+    pub(super) fn take_back_to_mark(&mut self) {
+        let mark = std::mem::take(&mut self.mark);
+        for (effect, undo) in self.changes.drain(mark.changes..).rev() {
+            self.store.undo(&effect, undo);
+        }
+        self.places.retain(|_, at| *at < mark.changes);
+        let seq = self.log.last() + 1;
+        for (at, effect) in mark.former.into_iter().rev() {
+            let (now, undo) = &mut self.changes[at];
+            self.store.undo(now, std::mem::take(undo));
+            *undo = self.store.apply(seq, &effect);
+            *now = effect;
+        }
+        (self.bytes, self.expired) = (mark.bytes, mark.expired);
     }
 
     /// The entry of a key. An overdue one is deleted.
@@ -187,6 +236,9 @@ impl<'a> Rows<'a> {
             Some(at) => {
                 // One effect a key: copies tell by the sequence which effect of a key is newer.
                 let (former, undo) = &mut self.changes[*at];
+                if *at < self.mark.changes {
+                    self.mark.former.push((*at, former.clone()));
+                }
                 if let (Effect::Put { entry, .. }, Effect::Deadline { deadline, .. }) =
                     (&*former, &effect)
                 {
