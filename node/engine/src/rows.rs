@@ -40,6 +40,10 @@ pub(super) struct Rows<'a> {
 
 /// The changes up to a moment.
 #[derive(Debug, Default)]
+#[cfg_attr(
+    not(feature = "scripts"),
+    allow(dead_code, reason = "only scripts take back")
+)]
 struct Mark {
     /// How many keys were changed.
     changes: usize,
@@ -161,6 +165,10 @@ impl<'a> Rows<'a> {
     }
 
     /// Changes from now on can be taken back without those before.
+    #[cfg_attr(
+        not(feature = "scripts"),
+        allow(dead_code, reason = "only scripts take back")
+    )]
     pub(super) fn set_mark(&mut self) {
         self.mark = Mark {
             changes: self.changes.len(),
@@ -171,6 +179,10 @@ impl<'a> Rows<'a> {
     }
 
     /// Takes the changes back that were made since the mark was set.
+    #[cfg_attr(
+        not(feature = "scripts"),
+        allow(dead_code, reason = "only scripts take back")
+    )]
     pub(super) fn take_back_to_mark(&mut self) {
         let mark = std::mem::take(&mut self.mark);
         for (effect, undo) in self.changes.drain(mark.changes..).rev() {
