@@ -121,6 +121,10 @@ pub struct DataStats {
     pub auth_timeouts: u64,
     /// Clients that were disconnected because they were idle for too long.
     pub idle_timeouts: u64,
+    /// Clients with subscriptions.
+    pub subscribers: u64,
+    /// Clients with subscriptions that were disconnected because they took messages too slowly.
+    pub subscribers_expelled: u64,
     /// Passes of the loop that worked for more than 20 ms.
     pub long_passes: u64,
     /// Connected native clients.
@@ -145,6 +149,8 @@ impl DataStats {
         self.auth_failures += other.auth_failures;
         self.auth_timeouts += other.auth_timeouts;
         self.idle_timeouts += other.idle_timeouts;
+        self.subscribers += other.subscribers;
+        self.subscribers_expelled += other.subscribers_expelled;
         self.long_passes += other.long_passes;
         // Each client is connected with every thread.
         self.clients = self.clients.max(other.clients);

@@ -89,9 +89,15 @@ pub enum ReadError {
     /// The stored bytes are not a value of this type.
     #[error("the stored value is not of this type: {0}")]
     Value(CodecError),
+    /// The key holds a value of another kind, such as the hash of a Redis client.
+    #[error("the key holds a value of another kind: use another key")]
+    WrongType,
     /// No node serves the key at the moment. Trying again may help.
     #[error("no node serves this key at the moment: try again")]
     Unavailable,
+    /// Some member runs an older version, which does not know versions of values.
+    #[error("not every member of the cluster runs this version: finish the upgrade")]
+    OldMembers,
     /// Too many operations wait already.
     #[error("too many operations are waiting already: try again later")]
     Overloaded,
@@ -115,9 +121,10 @@ pub enum WriteError {
     /// The value cannot be encoded. Nothing happened.
     #[error("the value cannot be encoded: {0}")]
     Value(CodecError),
-    /// The key or the value is above the limit. Nothing happened.
+    /// The key, the value or the whole transaction is above the limit. Nothing happened.
     #[error(
-        "the key or the value is above the limit: nothing was written; store less in one value"
+        "the key, the value or the whole transaction is above the limit: nothing was written; \
+         store less at once"
     )]
     TooLarge,
     /// A copy has no memory left. Nothing happened.
@@ -129,10 +136,17 @@ pub enum WriteError {
     /// No node serves the key at the moment. Nothing happened; trying again may help.
     #[error("no node serves this key at the moment: nothing was written, try again")]
     Unavailable,
+    /// The key holds a value of another kind, such as the hash of a Redis client. Nothing happened.
+    #[error("the key holds a value of another kind: nothing was written; use another key")]
+    WrongType,
+    /// A key that the transaction watches was written, or has expired, since it was read. Nothing
+    /// happened. Read it again, and begin another transaction.
+    #[error("a watched key has changed: nothing was written; read it again")]
+    Changed,
     /// The keys of a transaction are not all in one partition. Nothing happened.
     #[error(
-        "the keys are in several partitions: nothing was written; give them the same {{tag}}, as \
-         in {{user1}}:name and {{user1}}:mail"
+        "the keys are in several partitions: nothing was written; use a database (not a map), and \
+         give its keys the same {{tag}}, as in {{user1}}:name and {{user1}}:mail"
     )]
     CrossPartition,
     /// Some member runs an older version, which does not know the operation. Nothing happened.
@@ -174,8 +188,10 @@ impl From<Failure> for ReadError {
             | Failure::Unknown
             | Failure::Overtaken
             | Failure::Stale => Self::Unavailable,
+            Failure::OldMembers => Self::OldMembers,
             Failure::Overloaded => Self::Overloaded,
             Failure::Stopped => Self::Stopped,
+            Failure::WrongType => Self::WrongType,
             other => Self::Unexpected(other.to_string()),
         }
     }
@@ -190,6 +206,7 @@ impl From<Failure> for WriteError {
             Failure::NoPartition | Failure::Unavailable | Failure::Overtaken | Failure::Stale => {
                 Self::Unavailable
             }
+            Failure::WrongType => Self::WrongType,
             Failure::CrossPartition => Self::CrossPartition,
             Failure::OldMembers => Self::OldMembers,
             Failure::Overloaded => Self::Overloaded,

@@ -91,13 +91,17 @@ pub mod testkit;
 pub use admin::keyspace::{KeyspaceMode, KeyspaceOptions};
 pub use admin::{Admin, AdminError, InvalidField, Refusal, ReportError};
 pub use client::{Client, ClientBuilder};
+pub use doyen_engine::op::Value;
 pub use doyen_gossip::agreement::{Event, Severity, Stage};
 pub use doyen_placement::{
     Addresses, Assignment, Eviction, MemberId, MoveRate, OnLoss, Rule, Scheduler, Schedulers,
     Window,
 };
 pub use error::{ClientError, ConnectError, NodeError, ReadError, StartError, WriteError};
-pub use map::{Database, Map, RangeScan, SHARDS_MAX, ShardedCounter};
+pub use map::{
+    Answers, Database, DatabaseTransaction, Map, Pending, RangeScan, SHARDS_MAX, ShardedCounter,
+    Transaction, Versioned,
+};
 pub use node::{Builder, Departure, Node, start};
 pub use report::events::LoggedEvent;
 pub use report::moves::{BalanceReport, DrainReport, MoveReport, MovesReport};

@@ -2,9 +2,11 @@
 
 mod counter;
 mod range;
+mod transaction;
 
 pub use counter::{SHARDS_MAX, ShardedCounter};
 pub use range::RangeScan;
+pub use transaction::{Answers, DatabaseTransaction, Pending, Transaction, Versioned};
 
 use crate::data::DataHandle;
 use crate::error::{ReadError, WriteError};
@@ -239,9 +241,11 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         key: &Q,
         action: Action,
     ) -> Result<Outcome, WriteError> {
-        let key =
-            codec::encode(key, codec::BYTES_MAX).map_err(|e| not_encoded(e, WriteError::Key))?;
-        match self.data.execute(self.operation(key.into(), action)).await {
+        match self
+            .data
+            .execute(self.operation(encode_key(key)?, action))
+            .await
+        {
             Outcome::Failed(failure) => Err(failure.into()),
             outcome => Ok(outcome),
         }
@@ -255,6 +259,12 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
             action,
         }
     }
+}
+
+fn encode_key<Q: Serialize + ?Sized>(key: &Q) -> Result<Bytes, WriteError> {
+    codec::encode(key, codec::BYTES_MAX)
+        .map(Bytes::from)
+        .map_err(|e| not_encoded(e, WriteError::Key))
 }
 
 fn encode_value<V: Serialize>(value: &V) -> Result<Bytes, WriteError> {

@@ -6,6 +6,9 @@
 //!  range   map, key                           ── ordered ranges ──> partition   Ranges
 //! ```
 //!
+//! In maps that are no databases, the number of the map is hashed with the key
+//! ([`Tags`](crate::Tags)).
+//!
 //! A division is made whole, with its look-up compiled, and never changes: a split or a merge makes
 //! another one. So tables share a division as long as it is the same, and a look-up can never
 //! belong to another table. Only the boundaries travel over the wire.
@@ -20,8 +23,7 @@ pub use cut::{Cut, NotDivided};
 pub use ranges::{RangeStart, Ranges, RangesError, SPLIT_BYTES_MAX, splits_of_sample};
 pub use runs::{RunStart, Runs, RunsError};
 
-use crate::hash;
-use crate::id::{MapId, PartitionId};
+use crate::id::PartitionId;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -78,35 +80,5 @@ impl Division {
             Self::Arcs(arcs) => arcs.partitions().collect(),
             Self::Ranges(ranges) => ranges.partitions().collect(),
         }
-    }
-
-    /// The partition that has this key of this map. `None` for equal runs of slots, which the mode
-    /// knows, and on a ring without tokens.
-    #[must_use]
-    pub fn holder_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
-        if let Self::Runs(runs) = self {
-            runs.partition_of_slot(slot_of(map, key))
-        } else {
-            self.partition_of(map, key)
-        }
-    }
-
-    /// The partition that has this key of this map, if slots do not decide that.
-    pub(crate) fn partition_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
-        match self {
-            Self::Slots | Self::Runs(_) => None,
-            Self::Arcs(arcs) => arcs.partition_of(map, key),
-            Self::Ranges(ranges) => Some(ranges.partition_of(map, key)),
-        }
-    }
-}
-
-/// The slot of a key of a map. `{hash tags}` count only in map 0. In other maps, the map's id is
-/// hashed with the key.
-pub(crate) fn slot_of(map: MapId, key: &[u8]) -> u16 {
-    if map == MapId(0) {
-        hash::slot(key)
-    } else {
-        hash::slot_of_prefixed(&map.0.to_be_bytes(), key)
     }
 }

@@ -62,6 +62,32 @@ number! {
     MapId(u32)
 }
 
+impl MapId {
+    /// The number of databases of Redis clients.
+    pub const DATABASES: u32 = 16;
+
+    /// The map of a database, if there is such a database. Database 0 is map 0. Each other database
+    /// is a map of its own.
+    ///
+    /// The numbers of these maps are reserved, so that nothing must be made, agreed on or looked up
+    /// before the first key. They are the last numbers but one that a map can have. The cluster
+    /// numbers other maps from 1 on, and would have to make four billion of them first.
+    #[must_use]
+    pub const fn database(number: u32) -> Option<Self> {
+        match number {
+            0 => Some(Self(0)),
+            1..Self::DATABASES => Some(Self(u32::MAX - number)),
+            _ => None,
+        }
+    }
+
+    /// Whether this is the map of a database.
+    #[must_use]
+    pub const fn is_database(self) -> bool {
+        self.0 == 0 || (self.0 > u32::MAX - Self::DATABASES && self.0 < u32::MAX)
+    }
+}
+
 /// The largest number of data threads of a member: the free bits of its id can tell as many apart.
 pub const THREADS_MAX: u8 = 16;
 

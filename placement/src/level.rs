@@ -44,3 +44,10 @@ pub const LEVELS: (u16, u16) = (14, 15);
 /// From this level on, operations on several keys of a partition are executed together, and logged
 /// as one record.
 pub const TRANSACTIONS: u16 = 15;
+
+/// From this level on, a new keyspace places the keys of all databases by their tags
+/// ([`Tags`](crate::Tags)). Tables of this level say the rule of each keyspace.
+pub const TAGS: u16 = 15;
+
+/// Connections of this version carry messages of publishers.
+pub const PUBLISHING: u16 = 15;

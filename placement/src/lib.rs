@@ -21,6 +21,7 @@ pub mod rule;
 mod scheduler;
 pub mod table;
 pub mod tagged;
+mod tags;
 pub mod token;
 
 pub use balancing::{Balancing, MoveRate, NoWindow, Paused, Window};
@@ -38,4 +39,5 @@ pub use table::{
     MemberState, Mode, NoTableName, OnLoss, Origin, Partition, Replica, ReplicaState, Reshape,
     Reshaping, Role, Settings, Table, TableDelta, TableName, ThreadPorts,
 };
+pub use tags::Tags;
 pub use token::Token;

@@ -3,7 +3,7 @@
 
 mod fixed;
 
-use crate::division::{Division, slot_of};
+use crate::division::Division;
 use crate::hash::SLOTS;
 use crate::id::{MapId, PartitionId};
 use crate::table::{Keyspace, Mode};
@@ -57,18 +57,18 @@ impl Keyspace {
 
     /// The partition of this key of this map. `None` while the keyspace is not assigned.
     ///
-    /// `{hash tags}` count only in map 0, and not for ranges. In other maps, the map's id is hashed
-    /// with the key, so that equal keys of several maps spread.
+    /// In databases, a `{tag}` decides alone, except for ranges ([`Tags`](crate::Tags)). In other
+    /// maps, the map's number is hashed with the key, so that equal keys of several maps spread.
     #[must_use]
     pub fn partition_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
-        if !matches!(self.division, Division::Slots | Division::Runs(_)) {
-            return if self.partitions.is_empty() {
-                None
-            } else {
-                self.division.partition_of(map, key)
-            };
+        match &self.division {
+            Division::Slots | Division::Runs(_) => {
+                self.partition_of_slot(self.tags.hashed(map, key).slot())
+            }
+            _ if self.partitions.is_empty() => None,
+            Division::Arcs(arcs) => arcs.partition_of(self.tags.hashed(map, key).token()),
+            Division::Ranges(ranges) => Some(ranges.partition_of(map, key)),
         }
-        self.partition_of_slot(slot_of(map, key))
     }
 
     /// The partitions that may have keys of a map between two keys, in order. The first key is
@@ -88,10 +88,9 @@ impl Keyspace {
         if !self.ordered {
             return Err(NoRange::Unordered);
         }
-        // Keys between two keys with the same beginning have that beginning, too. Tags count only
-        // in map 0.
+        // Keys between two keys with the same beginning have that beginning, too.
         match tag_of(from)
-            .filter(|tag| map == MapId(0) && (to.starts_with(tag) || behind(tag) == to))
+            .filter(|tag| self.tags.count_in(map) && (to.starts_with(tag) || behind(tag) == to))
         {
             Some(_) => Ok(self
                 .partition_of(map, from)
@@ -149,6 +148,7 @@ mod tests {
     use super::*;
     use crate::id::{Epoch, KeyspaceId, Lineage, MemberId};
     use crate::table::{Eviction, OnLoss, Partition, Replica, ReplicaState, Reshaping};
+    use crate::tags::Tags;
     use std::sync::Arc;
 
     #[test]
@@ -180,6 +180,7 @@ mod tests {
             default_ttl_ms: None,
             eviction: Eviction::None,
             ordered: true,
+            tags: Tags::Zero,
             rules: Vec::new(),
             partitions: (0..16).map(partition).collect(),
             reshaping: Reshaping::default(),
@@ -215,6 +216,12 @@ mod tests {
                 "{from} {to}"
             );
         }
+        let database = MapId::database(3).expect("there is one");
+        let within_it =
+            |keyspace: &Keyspace| keyspace.partitions_within(database, b"{u}1", b"{u}5");
+        assert_eq!(within_it(&keyspace), Err(NoRange::Tag));
+        keyspace.tags = Tags::Databases;
+        assert_eq!(within_it(&keyspace), Ok(vec![own]));
         keyspace.ordered = false;
         assert_eq!(within(&keyspace, "{u}1", "{u}5"), Err(NoRange::Unordered));
     }

@@ -21,8 +21,10 @@ use crate::id::{
     Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId,
     PartitionRef, THREADS_MAX, Term, Version,
 };
+use crate::level;
 use crate::rule::Rule;
 use crate::scheduler::Schedulers;
+use crate::tags::Tags;
 use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
@@ -46,7 +48,7 @@ pub struct TableName {
 /// The members and the holders of every partition, at one version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Table {
-    /// The level that every member speaks ([`level`](crate::level)). It rises in a table once all
+    /// The level that every member speaks ([`level`]). It rises in a table once all
     /// members can speak more, and never falls.
     pub level: u16,
     /// The cluster.
@@ -224,7 +226,7 @@ pub enum MemberState {
 }
 
 /// Keys with the same settings.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keyspace {
     /// Its number.
     pub id: KeyspaceId,
@@ -246,6 +248,9 @@ pub struct Keyspace {
     pub eviction: Eviction,
     /// Whether each partition keeps its keys in order. Partitions of ranges do so anyway.
     pub ordered: bool,
+    /// The databases in which a `{tag}` alone decides the partition of a key. It never changes.
+    #[serde(skip, default)] // From level 15 on, tables and deltas carry it (`leveled`).
+    pub tags: Tags,
     /// Which members may hold and lead its partitions.
     pub rules: Vec<Rule>,
     /// Partitions in order of id; empty until the first assignment.
@@ -407,6 +412,31 @@ impl TableName {
     #[must_use]
     pub const fn order(&self) -> (Term, Version) {
         (self.term, self.version)
+    }
+}
+
+/// Written by hand, without the tags: names of tables have them from level 15 on ([`Table::name`]).
+impl Hash for Keyspace {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self {
+            id,
+            name,
+            mode,
+            division,
+            backups,
+            min_in_sync,
+            on_loss,
+            default_ttl_ms,
+            eviction,
+            ordered,
+            tags: _,
+            rules,
+            partitions,
+            reshaping,
+        } = self;
+        (id, name, mode, division, backups, min_in_sync).hash(state);
+        (on_loss, default_ttl_ms, eviction, ordered).hash(state);
+        (rules, partitions, reshaping).hash(state);
     }
 }
 
@@ -590,6 +620,11 @@ impl Table {
             level,
         )
             .hash(&mut digest);
+        if *level >= level::TAGS {
+            keyspaces
+                .iter()
+                .for_each(|keyspace| keyspace.tags.hash(&mut digest));
+        }
         TableName {
             cluster: *cluster,
             term: *term,
@@ -602,10 +637,17 @@ impl Table {
     /// differs.
     #[must_use]
     pub fn at_level(&self, level: u16) -> Self {
-        Self {
+        let mut lower = Self {
             level: self.level.min(level),
             ..self.clone()
+        };
+        if lower.level < level::TAGS {
+            lower
+                .keyspaces
+                .iter_mut()
+                .for_each(|keyspace| keyspace.tags = Tags::default());
         }
+        lower
     }
 
     /// Whether this cluster never had more than one member.
@@ -616,8 +658,9 @@ impl Table {
     }
 
     /// Whether this may be the next table after `committed`, or any later one: level, ages and
-    /// epochs only rise, and what is assigned stays assigned. Every step of the planner satisfies
-    /// this, so a table that does not was made from another one than `committed`.
+    /// epochs only rise, what is assigned stays assigned, and a keyspace keeps its tags. Every step
+    /// of the planner satisfies this, so a table that does not was made from another one than
+    /// `committed`.
     #[must_use]
     pub fn may_follow(&self, committed: &Self) -> bool {
         let member = |m: &Arc<Member>| {
@@ -638,7 +681,8 @@ impl Table {
                 .map_or(now.id >= before.next_partition(), |known| later(known, now))
         };
         let same = |before: &Keyspace, now: &Keyspace| {
-            (before.partitions.is_empty() || !now.partitions.is_empty())
+            before.tags == now.tags
+                && (before.partitions.is_empty() || !now.partitions.is_empty())
                 && now.next_partition() >= before.next_partition()
                 && now.partitions.iter().all(|p| partition(before, p))
         };

@@ -92,7 +92,8 @@ def commands():
         EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST SCAN KEYS FLUSHALL
         FLUSHDB CLUSTER READONLY READWRITE ASKING WAIT CONFIG NOSUCH UNWATCH TIME ROLE LASTSAVE
         MODULE SLOWLOG LATENCY ACL PUBSUB SCRIPT FUNCTION MEMORY OBJECT TOUCH LOLWUT DEBUG MULTI
-        EXEC DISCARD WATCH EVAL EVALSHA EVAL_RO EVALSHA_RO
+        EXEC DISCARD WATCH HSET HSETNX HMSET HGET HMGET HGETALL HKEYS HVALS HLEN HSTRLEN HEXISTS
+        HDEL HINCRBY HINCRBYFLOAT HRANDFIELD HSCAN EVAL EVALSHA EVAL_RO EVALSHA_RO
     """.split()
     for name in names:
         for n in range(6):
@@ -111,6 +112,8 @@ def commands():
             # The rest of a time to live depends on the moment.
             if not (key == "ttl" and name in ("PTTL", "EXPIRETIME")):
                 add(f"{name} {key}")
+        # Those deleted it.
+        add("SETUP")
         for a in ["0", "1", "-1", "-3", "5", "100", "-100", "x"]:
             for b in ["0", "3", "-1", "-2", "100", "9223372036854775807"]:
                 add(f"GETRANGE {key} {a} {b}", f"SUBSTR {key} {a} {b}")
@@ -175,6 +178,48 @@ def commands():
         for n in NUMBERS + ["9223372036854775", "9223372036854776", "-9223372036854775",
             "-9223372036854776"]:
             add("SETUP", f"{name} s {n}", "EXISTS s", f"{name} s {n} FOO", f"{name} nosuch {n}")
+    # Hashes, and hashes where strings are expected and the other way round.
+    fresh = ["DEL h", "HSET h a 1 b two c 3.5 e ''"]
+    for line in [
+        "HGET h a", "HGET h nosuch", "HMGET h a nosuch b a", "HGETALL h", "HKEYS h", "HVALS h",
+        "HLEN h", "HSTRLEN h b", "HSTRLEN h nosuch", "HEXISTS h a", "HEXISTS h nosuch",
+        "HSET h a 2", "HSET h a 2 x y", "HSET h x 1 x 2 y 3", "HSET h a", "HSET h a 1 b",
+        "HMSET h a 2 z 3", "HMSET h a", "HMSET h a 1 b", "HSETNX h a 9", "HSETNX h x 9",
+        "HSETNX h x 9 y", "HDEL h a", "HDEL h a a nosuch b", "HDEL h a b c e", "HDEL h nosuch",
+        "TYPE h", "OBJECT ENCODING h", "OBJECT REFCOUNT h", "EXISTS h", "TOUCH h", "TTL h",
+        "EXPIRE h 1000", "PERSIST h", "DEL h", "UNLINK h", "EXPIREAT h 1", "GET h", "SET h v",
+        "SET h v NX", "SET h v GET", "SET h v XX", "SET h v KEEPTTL", "SETNX h v", "GETSET h v",
+        "GETDEL h", "GETEX h", "GETEX h PERSIST", "APPEND h v", "STRLEN h", "INCR h", "DECRBY h 1",
+        "INCRBYFLOAT h 1", "GETRANGE h 0 1", "SETRANGE h 0 x", "GETBIT h 1", "SETBIT h 1 1",
+        "BITCOUNT h", "BITPOS h 1", "SUBSTR h 0 1", "MGET h s", "MSET h 1 s 2", "SETEX h 100 v",
+        "HRANDFIELD h 0", "HRANDFIELD h 100", "HRANDFIELD h 100 WITHVALUES",
+        "HRANDFIELD h 4 withvalues", "HRANDFIELD h 1 x", "HRANDFIELD h x", "HRANDFIELD h 1 x y",
+        "HRANDFIELD h -9223372036854775808", "HRANDFIELD h 9223372036854775807 WITHVALUES",
+        "HRANDFIELD h -9223372036854775807 WITHVALUES", "HRANDFIELD nosuch 5 WITHVALUES",
+        "HRANDFIELD nosuch -5", "HRANDFIELD nosuch", "HSCAN h 0", "HSCAN h 0 MATCH [ab]",
+        "HSCAN h 0 COUNT 1", "HSCAN h 0 COUNT 1 MATCH x*", "HSCAN h 0 COUNT 0", "HSCAN h 0 COUNT x",
+        "HSCAN h x", "HSCAN h 0 FOO 1", "HSCAN h 0 MATCH", "HSCAN nosuch 0", "HSCAN nosuch x",
+    ]:
+        add("SETUP", *fresh, line, "TTL h", "TYPE h", "HGETALL h")
+    for field in ["a", "b", "c", "e", "nosuch"]:
+        for n in NUMBERS:
+            add("SETUP", *fresh, f"HINCRBY h {field} {n}", f"HGET h {field}")
+        for n in NUMBERS + ["0.1", "-0.5", "inf", "-inf", "nan", ".5", "5.", "3.0e-2", "' 1.5'"]:
+            add("SETUP", *fresh, f"HINCRBYFLOAT h {field} {n}", f"HGET h {field}")
+    for key in ["s", "n", "empty"]:
+        for line in ["HGET {} a", "HSET {} a 1", "HSETNX {} a 1", "HMSET {} a 1", "HMGET {} a",
+            "HGETALL {}", "HKEYS {}", "HVALS {}", "HLEN {}", "HSTRLEN {} a", "HEXISTS {} a",
+            "HDEL {} a", "HINCRBY {} a 1", "HINCRBYFLOAT {} a 1", "HRANDFIELD {}", "HRANDFIELD {} 1",
+            "HSCAN {} 0", "HSET {} a", "HINCRBY {} a x", "HINCRBYFLOAT {} a x"]:
+            add("SETUP", line.format(key), f"GET {key}")
+    # A small hash is packed until it has too many fields, or one of them is too long.
+    many = " ".join(f"f{n} {n}" for n in range(512))
+    add("DEL h", f"HSET h {many}", "OBJECT ENCODING h", "HSET h more 1", "OBJECT ENCODING h",
+        "HLEN h", "HGET h f77", "HDEL h f77 f77 f78", "HLEN h", "DEL h", f"HSET h a {'x' * 64}",
+        "OBJECT ENCODING h", f"HSET h b {'x' * 65}", "OBJECT ENCODING h", "HSTRLEN h b")
+    add("FLUSHALL", "HSET h a 1", "SCAN 0 TYPE hash COUNT 1000", "SCAN 0 TYPE string COUNT 1000",
+        "SCAN 0 TYPE HASH COUNT 1000", "DBSIZE", "KEYS *", "EXPIREAT h 1", "DBSIZE", "HGET h a",
+        "HSET h a 1")
     # Several keys.
     add("SETUP", "MGET s nosuch n s", "MSET a 1 b 2 a 3", "MGET a b", "MSET a 1 b",
         "DEL a a b nosuch", "UNLINK s s", "EXISTS n n nosuch")
@@ -333,7 +378,23 @@ def random_command(rng):
         f"DEL {key}", f"UNLINK {key} {other}", f"GETDEL {key}", f"PERSIST {key}",
         f"EXPIREAT {key} 33000000000", f"EXPIREAT {key} 33000000001 GT", f"EXPIREAT {key} 1",
         f"GETEX {key} EXAT 33000000002", f"GETEX {key} PERSIST", f"SETEX {key} 1000 {value}",
+        *random_hash_commands(rng, key, value),
     ])
+
+
+def random_hash_commands(rng, key, value):
+    """As many commands on hashes again: some find strings where hashes should be."""
+    field, other = rng.choice("abcd"), rng.choice("abcd")
+    return [
+        f"HGET {key} {field}", f"HMGET {key} {field} {other} {field}", f"HGETALL {key}",
+        f"HKEYS {key}", f"HVALS {key}", f"HLEN {key}", f"HSTRLEN {key} {field}",
+        f"HEXISTS {key} {field}", f"HSET {key} {field} {value}",
+        f"HSET {key} {field} {value} {other} 2", f"HMSET {key} {other} {value} {field} 3",
+        f"HSETNX {key} {field} {value}", f"HDEL {key} {field}", f"HDEL {key} {field} {other}",
+        f"HINCRBY {key} {field} 3", f"HINCRBY {key} {field} {value}",
+        f"HINCRBYFLOAT {key} {field} 0.5", f"HRANDFIELD {key} 10 WITHVALUES", f"HSCAN {key} 0",
+        f"HSCAN {key} 0 MATCH [ab]", f"DEL {key}", f"TYPE {key}",
+    ]
 
 
 def random_mistake(rng):
@@ -375,7 +436,10 @@ def transactions(rng, count):
         yield 0, rng.choice(["EXEC"] * 8 + ["DISCARD", "exec"])
         # Whatever the line above ended, this one ends what is left, and shows all keys.
         yield 0, rng.choice(["DISCARD", "UNWATCH", "EXEC"])
+        # An EXEC without MULTI leaves keys watched, which may change twice until the next one.
+        yield 0, "UNWATCH"
         yield 1, "MGET " + " ".join(KEYS)
+        yield 1, "HGETALL " + rng.choice(KEYS)
     # The next round begins without keys.
     yield 1, "FLUSHALL"
 

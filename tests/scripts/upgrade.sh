@@ -4,18 +4,15 @@
 set -eu
 cd "$(dirname "$0")/../.."
 
-# The highest version that a commit speaks. Before there were two, it stood in hello.rs.
-speaks() {
-    {
-        git show "$1:placement/src/level.rs" 2>/dev/null || true
-        git show "$1:node/src/net/hello.rs" 2>/dev/null || true
-    } | sed -n 's/^pub const [A-Z]*: (u16, u16) = ([0-9]*, \([0-9]*\));$/\1/p' | head -n 1
+# The highest version in a file like level.rs.
+highest() {
+    sed -n 's/^pub const LEVELS: (u16, u16) = ([0-9]*, \([0-9]*\));$/\1/p'
 }
 
-present=$(sed -n 's/^pub const LEVELS: (u16, u16) = ([0-9]*, \([0-9]*\));$/\1/p' placement/src/level.rs)
+present=$(highest <placement/src/level.rs)
 previous=
 for commit in $(git rev-list --first-parent HEAD); do
-    version=$(speaks "$commit")
+    version=$(git show "$commit:placement/src/level.rs" | highest)
     if [ -n "$version" ] && [ "$version" -lt "$present" ]; then
         previous=$commit
         break

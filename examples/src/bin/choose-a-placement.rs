@@ -16,7 +16,7 @@ use doyen_placement::planner;
 use doyen_placement::ring::{Ring, allocate};
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Loads, Location, MapId,
-    Member, MemberId, MemberState, Mode, OnLoss, Reshaping, Role, Settings, Token,
+    Member, MemberId, MemberState, Mode, OnLoss, Reshaping, Role, Settings, Tags, Token,
 };
 use std::sync::Arc;
 
@@ -102,6 +102,7 @@ fn keyspace() -> Keyspace {
         default_ttl_ms: None,
         eviction: Eviction::None,
         ordered: false,
+        tags: Tags::default(),
         partitions: Vec::new(),
         reshaping: Reshaping::default(),
     }

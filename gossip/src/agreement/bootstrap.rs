@@ -447,8 +447,7 @@ impl Forming {
             founders,
         );
         (table.term, table.version, table.order_key) = (Term(1), Version(1), cx.config.order_key);
-        table.level = level;
-        NamedTable::new(Arc::new(table))
+        NamedTable::new(Arc::new(table.at_level(level)))
     }
 
     /// Whether these are founders that this process agrees to.

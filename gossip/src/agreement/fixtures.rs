@@ -5,7 +5,7 @@ use doyen_placement::planner;
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, Member,
     MemberId, MemberState, Mode, OnLoss, PartitionRef, Replica, ReplicaState, Reshaping, Role,
-    Settings, Table,
+    Settings, Table, Tags,
 };
 use std::sync::Arc;
 
@@ -22,6 +22,7 @@ pub(in crate::agreement) fn keyspace(partitions: u16) -> Keyspace {
         default_ttl_ms: None,
         eviction: Eviction::None,
         ordered: false,
+        tags: Tags::default(),
         rules: Vec::new(),
         partitions: Vec::new(),
         reshaping: Reshaping::default(),

@@ -571,6 +571,19 @@ impl MemberCore {
                 ),
             );
         }
+        // The newest table may be about to remove this member. Elected by it, this member would
+        // learn that it is removed, and would end, with the operator's word.
+        let stays = |v: MemberId| self.accepted.voters.contains(&v) && left(v);
+        if self.accepted.member(me).is_none() && self.voters().any(stays) {
+            let names = self.voter_names(stays);
+            return refuse(
+                cx,
+                format!(
+                    "the newest table removes this member: ask one that stays, {}",
+                    names.join(" or ")
+                ),
+            );
+        }
         self.asserted_dead = dead.into_iter().collect();
         self.requests.recover = Some((ticket, cx.now + ADMIN_PATIENCE));
         cx.event(Event::note(format!(

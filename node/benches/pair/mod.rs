@@ -9,7 +9,7 @@ use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
     MapId, Member, MemberId, MemberState, Mode, OnLoss, OrderKey, Partition, PartitionId,
-    PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, Term, Version,
+    PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, Tags, Term, Version,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -270,6 +270,7 @@ pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<
             default_ttl_ms: None,
             eviction: Eviction::None,
             ordered: false,
+            tags: Tags::default(),
             rules: Vec::new(),
             partitions: (0..u64::from(partitions)).map(partition).collect(),
             reshaping: Reshaping::default(),

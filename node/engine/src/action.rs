@@ -3,8 +3,11 @@
 use super::deadline;
 use super::entry::Entry;
 use super::extended::Extended;
+use super::hash;
 use super::integer::integer;
-use super::op::{Action, Condition, Encoding, ExpireCondition, Expiry, Failure, Outcome, Value};
+use super::op::{
+    Action, Condition, Encoding, ExpireCondition, Expiry, Failure, Kind, Outcome, Value,
+};
 use super::store::cost;
 use bytes::Bytes;
 
@@ -46,15 +49,35 @@ pub(super) enum Change {
     /// The key does not change.
     None,
     /// The key has this value and deadline.
-    Put(Bytes, u64),
+    Put {
+        kind: Kind,
+        value: Bytes,
+        deadline: u64,
+    },
     /// The key is deleted.
     Delete,
     /// The key has this deadline.
     Deadline(u64),
 }
 
+impl Change {
+    /// The key has this string and deadline.
+    pub(super) const fn put(value: Bytes, deadline: u64) -> Self {
+        Self::Put {
+            kind: Kind::String,
+            value,
+            deadline,
+        }
+    }
+}
+
 /// Applies `action` to `entry` (`None`: absent or overdue).
 pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Outcome, Change) {
+    if let Some(entry) = entry
+        && action.kind().is_some_and(|kind| kind != entry.kind())
+    {
+        return failed(Failure::WrongType);
+    }
     match action {
         Action::Get | Action::Peek => (bulk(entry), Change::None),
         Action::Strlen | Action::PeekLength => (
@@ -85,7 +108,7 @@ pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Ou
             if value.len() > cx.value_bytes_max {
                 return failed(Failure::TooLarge);
             }
-            (Outcome::Int(1), Change::Put(value.clone(), kept(entry, cx)))
+            (Outcome::Int(1), Change::put(value.clone(), kept(entry, cx)))
         }
         Action::GetEx { expiry } => match entry {
             None => (Outcome::Nil, Change::None),
@@ -117,7 +140,7 @@ pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Ou
         },
         Action::Touch => (Outcome::Int(i64::from(entry.is_some())), Change::None),
         Action::Encoding => (
-            entry.map_or(Outcome::Nil, |e| Outcome::Int(encoding(e.value()).number())),
+            entry.map_or(Outcome::Nil, |e| Outcome::Int(encoding(e).number())),
             Change::None,
         ),
         Action::Footprint => (
@@ -145,9 +168,12 @@ pub(super) fn version(entry: Option<&Entry>, cx: &Context) -> Option<i64> {
 /// Longest value that Redis stores beside the object's head.
 const EMBEDDED_BYTES_MAX: usize = 44;
 
-/// How Redis would store this value if it had just been written by `SET`.
-fn encoding(value: &[u8]) -> Encoding {
-    if value.len() > EMBEDDED_BYTES_MAX {
+/// How Redis would store this value if it had just been written whole.
+fn encoding(entry: &Entry) -> Encoding {
+    let value = entry.value();
+    if entry.kind() == Kind::Hash {
+        hash::encoding(value)
+    } else if value.len() > EMBEDDED_BYTES_MAX {
         Encoding::Raw
     } else if integer(value).is_some() {
         Encoding::Int
@@ -156,7 +182,7 @@ fn encoding(value: &[u8]) -> Encoding {
     }
 }
 
-const fn failed(failure: Failure) -> (Outcome, Change) {
+pub(super) const fn failed(failure: Failure) -> (Outcome, Change) {
     (Outcome::Failed(failure), Change::None)
 }
 
@@ -269,7 +295,7 @@ fn set(
             );
         }
     };
-    (outcome, Change::Put(value.clone(), at))
+    (outcome, Change::put(value.clone(), at))
 }
 
 fn append(entry: Option<&Entry>, value: &[u8], cx: &Context) -> (Outcome, Change) {
@@ -283,7 +309,7 @@ fn append(entry: Option<&Entry>, value: &[u8], cx: &Context) -> (Outcome, Change
     let new = [old, value].concat();
     (
         Outcome::Int(bytes(new.len())),
-        Change::Put(Bytes::from(new), kept(entry, cx)),
+        Change::put(Bytes::from(new), kept(entry, cx)),
     )
 }
 
@@ -297,7 +323,7 @@ fn add(entry: Option<&Entry>, by: i64, cx: &Context) -> (Outcome, Change) {
     let mut text = itoa::Buffer::new();
     (
         Outcome::Int(new),
-        Change::Put(
+        Change::put(
             Bytes::copy_from_slice(text.format(new).as_bytes()),
             kept(entry, cx),
         ),
@@ -318,7 +344,7 @@ fn add_float(entry: Option<&Entry>, by: Extended, cx: &Context) -> (Outcome, Cha
     }
     (
         Outcome::Bulk(Value::from(text.as_bytes())),
-        Change::Put(Bytes::from(text), kept(entry, cx)),
+        Change::put(Bytes::from(text), kept(entry, cx)),
     )
 }
 
@@ -389,7 +415,7 @@ mod tests {
     }
 
     fn put(value: &str, clock: u64) -> Change {
-        Change::Put(Bytes::copy_from_slice(value.as_bytes()), at(clock))
+        Change::put(Bytes::copy_from_slice(value.as_bytes()), at(clock))
     }
 
     fn text(value: &str) -> Outcome {
@@ -469,7 +495,7 @@ mod tests {
         assert_eq!(with(Expiry::In(0), None, &CX), Change::None);
         let latest = with(Expiry::In(i64::MAX), None, &CX);
         assert!(
-            matches!(latest, Change::Put(_, latest) if deadline::moved(latest, 1) == latest),
+            matches!(latest, Change::Put { deadline: latest, .. } if deadline::moved(latest, 1) == latest),
             "{latest:?}"
         );
         assert_eq!(with(Expiry::At(i64::MIN), Some(&e), &CX), Change::Delete);
@@ -597,7 +623,7 @@ mod tests {
 
     #[test]
     fn encodings_are_those_of_redis() {
-        let of = |value: &str| Encoding::name(encoding(value.as_bytes()).number());
+        let of = |value: &str| Encoding::name(encoding(&entry(value, 0)).number());
         for number in ["0", "-1", "9223372036854775807", "-9223372036854775808"] {
             assert_eq!(of(number), "int");
         }
@@ -657,7 +683,7 @@ mod tests {
             // A number is small, and it is all that INCRBYFLOAT answers with.
             if !matches!(action, Action::IncrByFloat(_)) {
                 prop_assert!(footprint.answers_value || outcome.bytes() == 0);
-                if let Change::Put(value, _) = &change {
+                if let Change::Put { value, .. } = &change {
                     let before = found.as_ref().map_or(0, |e| e.value().len());
                     prop_assert!(value.len() <= before + footprint.stores);
                 }
@@ -782,7 +808,9 @@ mod tests {
             let given = 90_000;
             let set = |expiry| match apply(&set_with(Condition::Always, expiry, false), None, &CX).1
             {
-                Change::Put(value, deadline) => Entry::new(b"k", &value, deadline, 1),
+                Change::Put {
+                    value, deadline, ..
+                } => Entry::new(b"k", &value, deadline, 1),
                 other => panic!("{other:?}"),
             };
             let cx = Context {

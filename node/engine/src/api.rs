@@ -173,6 +173,11 @@ pub struct Stats {
     pub hits: u64,
     /// Lookups at this primary that found no key.
     pub misses: u64,
+    /// Messages of publishers that came to this thread, which has subscribers.
+    pub published: u64,
+    /// Messages of publishers that were dropped: this thread was too slow to hand them out, or a
+    /// peer too slow to take them.
+    pub published_dropped: u64,
 }
 
 impl Limits {
@@ -256,6 +261,8 @@ impl Stats {
         self.ranges += other.ranges;
         self.hits += other.hits;
         self.misses += other.misses;
+        self.published += other.published;
+        self.published_dropped += other.published_dropped;
     }
 
     /// Counts a lookup of a key.

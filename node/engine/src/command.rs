@@ -44,6 +44,7 @@
 
 mod call;
 mod error;
+mod hash;
 mod key;
 mod many;
 mod range;
@@ -51,6 +52,7 @@ mod reply;
 mod string;
 mod table;
 
+pub use crate::hash::{Fields, Part};
 use crate::op::Action;
 use crate::procedure::Procedure;
 use bytes::Bytes;
@@ -202,10 +204,10 @@ pub fn container<R>(call: Call<'_>) -> Result<R, ErrorText> {
 }
 
 /// The commands on data, a slice for each family. Tables that have more commands begin with them.
-pub const FAMILIES: &[&[Description<Parse>]] = &[key::ROWS, range::ROWS, string::ROWS];
+pub const FAMILIES: &[&[Description<Parse>]] = &[hash::ROWS, key::ROWS, range::ROWS, string::ROWS];
 
 /// The procedures that commands call, a slice for each family.
-pub(crate) static PROCEDURES: &[&[&Procedure]] = &[range::PROCEDURES];
+pub(crate) static PROCEDURES: &[&[&Procedure]] = &[range::PROCEDURES, hash::PROCEDURES];
 
 /// The commands on data.
 pub static COMMANDS: Table<Parse> = Table::of(&SORTED);

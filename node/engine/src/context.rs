@@ -9,6 +9,7 @@ use super::memory::Memory;
 use super::outbox::Outbox;
 use super::partition::Slot;
 use super::peers::Peers;
+use super::publishing::Publishing;
 use super::rounds::Rounds;
 use super::scripting::Scripts;
 use super::tables::Tables;
@@ -38,6 +39,7 @@ pub(super) struct Context {
     pub(super) tables: Tables,
     pub(super) peers: Peers,
     pub(super) pulling: Pulling,
+    pub(super) publishing: Publishing,
     pub(super) callers: Callers,
     pub(super) copying: Copying,
     pub(super) memory: Memory,
@@ -61,6 +63,7 @@ impl Context {
             tables: Tables::default(),
             peers: Peers::new(limits.owed_bytes_max()),
             pulling: Pulling::default(),
+            publishing: Publishing::default(),
             callers: Callers::default(),
             copying: Copying::new(now),
             memory: Memory::new(now),

@@ -10,6 +10,7 @@
 //! 182. Store, log and undo records share entries.
 
 use super::deadline;
+use super::op::Kind;
 use std::cell::RefCell;
 use std::fmt;
 use std::iter;
@@ -27,6 +28,8 @@ const LONG_KEY: u8 = u8::MAX;
 /// Whether the key was used since eviction last looked: a bit of the version, which is a count and
 /// never so high.
 const MARK: u64 = 1 << 63;
+/// Whether the value is a hash: another such bit. So a string takes nothing for its kind.
+const HASH: u64 = 1 << 62;
 
 /// The largest entry that is recycled, and how many are kept: entries that a pass writes are given
 /// up after it.
@@ -56,9 +59,23 @@ struct Head {
 }
 
 impl Entry {
-    /// Copies key and value. `deadline` is as `deadline` makes it; 0 is never. `version` is the
-    /// sequence of the write. The entry is marked as used.
+    /// An entry of a string. Key and value are copied. `deadline` is as `deadline` makes it; 0 is
+    /// never. `version` is the sequence of the write. The entry is marked as used.
     pub(super) fn new(key: &[u8], value: &[u8], deadline: u64, version: u64) -> Self {
+        Self::of_stamp(key, value, deadline, version)
+    }
+
+    /// The same with a value of any kind. Its deadline and version are set when it is applied.
+    pub(super) fn of_kind(kind: Kind, key: &[u8], value: &[u8]) -> Self {
+        let stamp = match kind {
+            Kind::String => 0,
+            Kind::Hash => HASH,
+        };
+        Self::of_stamp(key, value, 0, stamp)
+    }
+
+    /// The same with the version and the kind of another entry (see `stamp`).
+    pub(super) fn of_stamp(key: &[u8], value: &[u8], deadline: u64, stamp: u64) -> Self {
         let long = (key.len() as u32).to_le_bytes();
         let long: &[u8] = if key.len() < usize::from(LONG_KEY) {
             &[]
@@ -68,7 +85,7 @@ impl Entry {
         let large = (value.len() > INLINE_MAX).then(|| ThinArc::from_header_and_slice((), value));
         let inline: &[u8] = if large.is_some() { &[] } else { value };
         let head = Head {
-            version: AtomicU64::new(version | MARK),
+            version: AtomicU64::new(stamp | MARK),
             deadline: AtomicU64::new(deadline),
             large,
         };
@@ -262,8 +279,25 @@ impl Entry {
     }
 
     /// The sequence of the write that made it.
+    #[inline]
     pub(super) fn version(&self) -> u64 {
+        self.stamp() & !HASH
+    }
+
+    /// Its version, and in one of its bits whether it is a hash: as copies are told.
+    #[inline]
+    pub(super) fn stamp(&self) -> u64 {
         self.0.header.header.version.load(Ordering::Relaxed) & !MARK
+    }
+
+    /// What its value is.
+    #[inline]
+    pub(super) fn kind(&self) -> Kind {
+        if self.stamp() & HASH == 0 {
+            Kind::String
+        } else {
+            Kind::Hash
+        }
     }
 
     /// Marks the key as used. Stored only if that changes something: otherwise the cache line would
@@ -299,6 +333,7 @@ impl Entry {
     /// Gives it another deadline, as of another write. Only for an entry that is not shared: others
     /// would see the change.
     pub(super) fn date(&self, deadline: u64, version: u64) {
+        let kind = self.stamp() & HASH;
         self.0
             .header
             .header
@@ -308,7 +343,7 @@ impl Entry {
             .header
             .header
             .version
-            .store(version | MARK, Ordering::Relaxed);
+            .store(version | kind | MARK, Ordering::Relaxed);
     }
 
     /// Whether the entry is shared.
@@ -318,7 +353,7 @@ impl Entry {
 
     /// A copy that is not shared.
     pub(super) fn copy(&self) -> Self {
-        Self::new(self.key(), self.value(), self.deadline(), self.version())
+        Self::of_stamp(self.key(), self.value(), self.deadline(), self.stamp())
     }
 }
 
@@ -343,7 +378,7 @@ impl LargeValue {
 /// Entries are equal if key and value are. Version and deadline concern only the store.
 impl PartialEq for Entry {
     fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key() && self.value() == other.value()
+        (self.key(), self.kind(), self.value()) == (other.key(), other.kind(), other.value())
     }
 }
 

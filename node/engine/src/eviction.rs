@@ -15,9 +15,9 @@
 //! wait would evict far too much. For the same reason, a member that has not reported since the
 //! last check does not count.
 //!
-//! A write that finds a member full makes its own room (`Context::make_room`), so writes cannot outrun
-//! eviction, however fast they come. If its partition has nothing to evict, other partitions make
-//! room for it. They may be slower, so only a small part is lent meanwhile.
+//! A write that finds a member full makes its own room (`Context::make_room`), so writes cannot
+//! outrun eviction, however fast they come. If its partition has nothing to evict, other partitions
+//! make room for it. They may be slower, so only a small part is lent meanwhile.
 //!
 //! A value may be larger than all of that. Then its write waits, and the next check evicts so much
 //! more at the members that lack the room (`Pressure::lack`). If this thread leads no keys there

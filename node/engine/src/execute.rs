@@ -354,7 +354,7 @@ impl Context {
                     versions_from: held.versions_from,
                 };
                 let (outcome, change) = action::apply(&op.action, found, &cx);
-                if let Change::Put(value, _) = &change {
+                if let Change::Put { value, .. } = &change {
                     if let Some(peer) = self.crowded_copy(held, op.key.len() + value.len()) {
                         self.wait_for_room(slot, peer);
                         return Step::Park;
@@ -372,7 +372,11 @@ impl Context {
                         let seq = read_at(found, &held.log);
                         return Step::Done(outcome, seq, false);
                     }
-                    Change::Put(value, deadline) => {
+                    Change::Put {
+                        kind,
+                        value,
+                        deadline,
+                    } => {
                         let bytes = op.key.len() + value.len();
                         let grows = found.is_none_or(|e| e.len() < bytes);
                         let room = self.room(held, bytes);
@@ -385,7 +389,7 @@ impl Context {
                         }
                         Effect::Put {
                             map: op.map,
-                            entry: Entry::new(&op.key, &value, 0, 0),
+                            entry: Entry::of_kind(kind, &op.key, &value),
                             deadline,
                         }
                     }
@@ -425,10 +429,15 @@ impl Context {
                     let count = i64::try_from(held.store.count(op.map)).unwrap_or(i64::MAX);
                     Step::Done(Outcome::Int(count), held.log.last(), false)
                 }
-                PartitionAction::Scan { cursor, count } => {
+                PartitionAction::Scan {
+                    cursor,
+                    count,
+                    kind,
+                } => {
                     let clock = held.clock.advance(self.now);
                     let before = held.bytes();
-                    let (next, keys) = scan::scan(&mut held.store, op.map, *cursor, *count, clock);
+                    let (next, keys) =
+                        scan::scan(&mut held.store, op.map, (*cursor, *count, *kind), clock);
                     self.memory.recount(before, held.bytes());
                     Step::Done(Outcome::Keys { next, keys }, held.log.last(), false)
                 }

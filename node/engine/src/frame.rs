@@ -16,11 +16,12 @@ use super::dedup::{OpId, Remembered};
 use super::entry::Entry;
 use super::log::Logged;
 use super::op::{
-    Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction,
+    Action, Condition, ExpireCondition, Expiry, Failure, Kind, Operation, Outcome, PartitionAction,
     PartitionOperation, RangeQuery, ScriptCall, Step, Transaction, Value, Watched, Work,
 };
 use super::peers::Lanes;
 use super::procedure::{Procedure, ProcedureCall};
+use super::publishing::Publication;
 use super::store::{Effect, Key, digest_bytes};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::{
@@ -213,6 +214,12 @@ pub(super) enum Frame {
         ticket: u64,
         made: Result<MapEntry, String>,
     },
+    /// A message of a publisher, for the subscribers at the receiver.
+    Publish(Publication),
+    /// The sender wants such messages, or no longer.
+    Interest { round: u64, wanted: bool },
+    /// The receiver of `Interest` knows it.
+    Interested { round: u64 },
 }
 
 /// The beginning of every forwarded operation.
@@ -326,6 +333,10 @@ const CONTINUE: u8 = 26;
 const ARRIVED: u8 = 27;
 const NO_ROOM: u8 = 28;
 const LATER: u8 = 29;
+// From `level::PUBLISHING` on.
+const PUBLISH: u8 = 30;
+const INTEREST: u8 = 31;
+const INTERESTED: u8 = 32;
 
 /// Takes one frame off the front if all of it is there, and returns how many bytes it had.
 pub(super) fn take(
@@ -448,6 +459,15 @@ pub(super) fn reply(out: &mut Out, at: PartitionRef, (n, attempt): (u64, u32), o
     });
 }
 
+/// Appends a message of a publisher. A large one is shared with all other frames of it.
+pub(super) fn publish(out: &mut Out, publication: &Publication) {
+    framed(out, PUBLISH, |out| {
+        out.bytes.put_u8(u8::from(publication.sharded));
+        put_bytes(out, &publication.channel);
+        put_large(out, &publication.message);
+    });
+}
+
 /// Appends a part of a snapshot, as `Frame::Chunk`. `fill` writes its body in place, because it can
 /// be as large as a value. Room for about `about` bytes is reserved at once: a buffer that grows
 /// step by step is copied as often.
@@ -477,7 +497,7 @@ pub(super) fn put_entry(body: &mut Out, map: MapId, entry: &Entry) {
     put_bytes(body, entry.key());
     put_stored(body, entry);
     body.bytes.put_u64_le(entry.deadline());
-    body.bytes.put_u64_le(entry.version());
+    body.bytes.put_u64_le(entry.stamp());
 }
 
 /// Reads the entries of a chunk.
@@ -486,8 +506,8 @@ pub(super) fn entries(body: Bytes) -> Result<Vec<(MapId, Entry)>, Malformed> {
     let mut found = Vec::new();
     while r.0.has_remaining() {
         let (map, key, value) = (MapId(r.u32()?), r.bytes()?, r.bytes()?);
-        let (deadline, version) = (r.u64()?, r.u64()?);
-        found.push((map, Entry::new(&key, &value, deadline, version)));
+        let (deadline, stamp) = (r.u64()?, r.u64()?);
+        found.push((map, Entry::of_stamp(&key, &value, deadline, stamp)));
     }
     Ok(found)
 }
@@ -583,6 +603,7 @@ impl Frame {
                 out.bytes.put_u32_le(*parts);
                 out.put_shared(body, || body.clone());
             }),
+            Self::Publish(publication) => publish(out, publication),
             rare => rare::put(out, rare),
         }
     }
@@ -678,6 +699,11 @@ impl Frame {
                     body,
                 }
             }
+            PUBLISH => Self::Publish(Publication {
+                sharded: r.flag()?,
+                channel: r.bytes()?,
+                message: r.bytes()?,
+            }),
             _ => return Err(Malformed("unknown kind of frame")),
         };
         if r.0.has_remaining() {

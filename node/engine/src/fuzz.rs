@@ -7,9 +7,10 @@ use super::extended::Extended;
 use super::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
 use super::log::Logged;
 use super::op::{
-    Action, Condition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation,
-    RangeQuery, ScriptCall, Step, Transaction, Watched, Work,
+    Action, Condition, Expiry, Failure, Kind, Operation, Outcome, PartitionAction,
+    PartitionOperation, RangeQuery, ScriptCall, Step, Transaction, Watched, Work,
 };
+use super::publishing::Publication;
 use super::shard::Shard;
 use super::store::{Effect, Key, digest_bytes};
 use bytes::{Bytes, BytesMut};
@@ -20,7 +21,7 @@ use doyen_placement::{
     Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
     MapEntry, MapId, Member, MemberId, MemberState, Mode, OnLoss, OrderKey, Partition, PartitionId,
     PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, TableDelta, TableName,
-    Term, Version,
+    Tags, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -112,6 +113,11 @@ fn every() -> Vec<Frame> {
         },
         Effect::Clear { map: MAP },
         many,
+        Effect::Put {
+            map: MAP,
+            entry: Entry::of_kind(Kind::Hash, b"h", b"\x01f\x011"),
+            deadline: 0,
+        },
     ];
     let outcomes = [
         Outcome::Ok,
@@ -124,6 +130,7 @@ fn every() -> Vec<Frame> {
             keys: vec![bytes(b"a"), bytes(b"b")],
         },
         Outcome::Many(vec![Outcome::Ok, Outcome::Failed(Failure::NotAnInteger)]),
+        Outcome::Failed(Failure::WrongType),
     ];
     let logged = |(effect, outcome)| Logged {
         epoch: Epoch(1),
@@ -138,6 +145,8 @@ fn every() -> Vec<Frame> {
         .collect();
     let mut out = Out::default();
     frame::put_entry(&mut out, MAP, &Entry::new(b"c", b"in a chunk", 4, 0));
+    let hash = Entry::of_kind(Kind::Hash, b"h", b"\x01f\x011");
+    frame::put_entry(&mut out, MAP, &hash);
     let body = out.take().flatten().collect::<BytesMut>().freeze();
     let ack = |p, seq| Ack {
         at: at(p),
@@ -289,7 +298,19 @@ fn every() -> Vec<Frame> {
             ticket: 1,
             made: Err("no".into()),
         },
+        Frame::Interest {
+            round: 1,
+            wanted: true,
+        },
+        Frame::Interested { round: 1 },
     ];
+    frames.extend([false, true].map(|sharded| {
+        Frame::Publish(Publication {
+            channel: bytes(b"news"),
+            message: bytes(b"hello"),
+            sharded,
+        })
+    }));
     frames.extend(outcomes.into_iter().map(|outcome| Frame::Reply {
         at: at(1),
         n: 1,
@@ -375,6 +396,12 @@ fn every() -> Vec<Frame> {
             PartitionAction::Scan {
                 cursor: 0,
                 count: 10,
+                kind: None,
+            },
+            PartitionAction::Scan {
+                cursor: 1,
+                count: 10,
+                kind: Some(Kind::Hash),
             },
             PartitionAction::Clear,
             PartitionAction::Range(range),
@@ -601,6 +628,7 @@ fn table() -> Table {
             default_ttl_ms: None,
             eviction: Eviction::None,
             ordered: false,
+            tags: Tags::default(),
             rules: Vec::new(),
             partitions: (0..4).map(partition).collect(),
             reshaping: Reshaping::default(),

@@ -99,7 +99,7 @@ impl Shard {
     pub fn inspect_entries(&self, at: PartitionRef) -> Option<Vec<String>> {
         let store = &self.slots.get(at)?.held.as_ref()?.store;
         let line = |(map, entry): (_, super::entry::Entry)| {
-            format!("{map:?} {entry:?} {}@{}", entry.deadline(), entry.version())
+            format!("{map:?} {entry:?} {}@{}", entry.deadline(), entry.stamp())
         };
         Some(store.contents().map(line).collect())
     }
@@ -149,7 +149,7 @@ impl Hash for Digested<'_> {
         match self.0 {
             Effect::Put {
                 entry, deadline, ..
-            } => (entry.value(), deadline).hash(digest),
+            } => (entry.kind(), entry.value(), deadline).hash(digest),
             Effect::Deadline { deadline, .. } => deadline.hash(digest),
             Effect::Delete { .. } => {}
             Effect::Clear { map } => map.hash(digest),

@@ -45,7 +45,9 @@ mod frame;
 #[doc(hidden)]
 pub mod fuzz;
 mod garbage;
+pub mod glob;
 mod halving;
+mod hash;
 mod index;
 mod inspect;
 mod install;
@@ -61,6 +63,7 @@ mod partition;
 mod peers;
 mod procedure;
 mod published;
+mod publishing;
 mod ready;
 mod receive;
 mod replication;
@@ -89,6 +92,7 @@ pub use extended::Extended;
 #[doc(hidden)]
 pub use inspect::{Asked, Inspection};
 pub use integer::integer;
+pub use publishing::Publication;
 #[doc(hidden)]
 pub use threads::Threads;
 #[doc(hidden)]

@@ -502,6 +502,36 @@ impl Action {
         self.footprint().writes
     }
 
+    /// What its key must hold, if it exists. `None`: anything.
+    #[inline]
+    pub(super) const fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Get
+            | Self::Peek
+            | Self::Strlen
+            | Self::PeekLength
+            | Self::Set { get: true, .. }
+            | Self::CompareAndSwap { .. }
+            | Self::GetEx { .. }
+            | Self::GetDel
+            | Self::Append { .. }
+            | Self::IncrBy(_)
+            | Self::IncrByFloat(_) => Some(Kind::String),
+            Self::Call(call) => Some(call.kind()),
+            Self::Set { get: false, .. }
+            | Self::Exists
+            | Self::PTtl
+            | Self::PExpireTime
+            | Self::Delete
+            | Self::Expire { .. }
+            | Self::Persist
+            | Self::Touch
+            | Self::Encoding
+            | Self::Footprint
+            | Self::Version => None,
+        }
+    }
+
     /// What it may do and cost, before it is executed.
     #[must_use]
     #[inline]
@@ -641,6 +671,26 @@ impl Given {
     }
 }
 
+/// What a key holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A run of bytes.
+    String,
+    /// Fields, each with a value.
+    Hash,
+}
+
+impl Kind {
+    /// Redis's name for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Hash => "hash",
+        }
+    }
+}
+
 /// How Redis would store a value, for `OBJECT ENCODING`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
@@ -650,6 +700,10 @@ pub enum Encoding {
     Embedded,
     /// More than 44 bytes.
     Raw,
+    /// A small collection.
+    Packed,
+    /// A large hash.
+    Table,
 }
 
 impl Encoding {
@@ -660,6 +714,17 @@ impl Encoding {
             Self::Int => 0,
             Self::Embedded => 1,
             Self::Raw => 2,
+            Self::Packed => 3,
+            Self::Table => 4,
+        }
+    }
+
+    /// What a key holds whose encoding has this number.
+    #[must_use]
+    pub const fn kind(number: i64) -> Kind {
+        match number {
+            3 | 4 => Kind::Hash,
+            _ => Kind::String,
         }
     }
 
@@ -669,6 +734,8 @@ impl Encoding {
         match number {
             0 => "int",
             1 => "embstr",
+            3 => "listpack",
+            4 => "hashtable",
             _ => "raw",
         }
     }
@@ -739,6 +806,8 @@ pub enum PartitionAction {
         cursor: u64,
         /// About how many.
         count: u32,
+        /// What they hold; `None`: anything.
+        kind: Option<Kind>,
     },
     /// Delete every key of the map. → `Ok`
     Clear,
@@ -758,7 +827,7 @@ pub struct RangeQuery {
     pub count: u32,
     /// Whether to go from the end to the beginning.
     pub reverse: bool,
-    /// Whether to return values, too.
+    /// Whether to return values, too. Then only keys that hold strings are returned.
     pub values: bool,
 }
 
@@ -864,4 +933,7 @@ pub enum Failure {
         "not every member of the cluster runs this version: nothing happened; finish the upgrade"
     )]
     OldMembers,
+    /// The key holds a value of another kind. Nothing happened.
+    #[error("the key holds a value of another kind: nothing happened; use another key")]
+    WrongType,
 }

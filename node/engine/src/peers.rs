@@ -12,6 +12,7 @@ use super::eviction::Pressure;
 use super::frame::{self, Ack, Frame, Head, Headroom, Mark, Out};
 use super::log::Logged;
 use super::op::Outcome;
+use super::publishing::{HELD_BYTES_MAX, Publication};
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_gossip::Time;
@@ -277,6 +278,11 @@ pub(super) struct Peer {
     owed: usize,
     /// Answers that may be sent once there is room.
     answers: VecDeque<(PartitionRef, (u64, u32), Outcome)>,
+    /// It has subscribers.
+    wants: bool,
+    /// Messages of publishers that are sent once there is room, and their bytes.
+    published: VecDeque<Publication>,
+    published_bytes: usize,
 }
 
 /// A frame of log entries: where it begins, and what the next entry must be to be added.
@@ -707,6 +713,60 @@ impl Peers {
             self.pay(id, answer_weight(&outcome));
             if let Some(out) = self.out(id, Lane::Calls) {
                 frame::reply(out, at, to, &outcome);
+            }
+        }
+    }
+
+    /// The peer has subscribers, or has none any more.
+    pub(super) fn set_wants(&mut self, id: MemberId, wants: bool) {
+        if let Some(peer) = self.all.get_mut(&id) {
+            peer.wants = wants;
+            if !wants {
+                peer.published.clear();
+                peer.published_bytes = 0;
+            }
+        }
+    }
+
+    /// Sends a message to all peers with subscribers, or keeps it until there is room. Returns to
+    /// how many it goes, and how many lack it because too much waits for them.
+    pub(super) fn publish(&mut self, publication: &Publication) -> (usize, u64) {
+        let (mut told, mut dropped) = (0, 0);
+        for (id, peer) in self.all.iter_mut().filter(|(_, peer)| peer.wants) {
+            let bytes = publication.bytes();
+            if !peer.published.is_empty() || peer.crowded() {
+                peer.held_back = true;
+                if peer.published_bytes + bytes > HELD_BYTES_MAX && !peer.published.is_empty() {
+                    dropped += 1;
+                    continue;
+                }
+                peer.published_bytes += bytes;
+                peer.published.push_back(publication.clone());
+            } else {
+                peer.last_append = None;
+                frame::publish(&mut peer.out[CALLS], publication);
+                if !std::mem::replace(&mut peer.queued[CALLS], true) {
+                    self.ready.push_back((*id, Lane::Calls));
+                }
+            }
+            told += 1;
+        }
+        (told, dropped)
+    }
+
+    /// Sends messages that were kept, while there is room.
+    pub(super) fn publish_more(&mut self, id: MemberId) {
+        while let Some(peer) = self.all.get_mut(&id).filter(|p| !p.published.is_empty()) {
+            if peer.crowded() {
+                peer.held_back = true;
+                return;
+            }
+            let Some(next) = peer.published.pop_front() else {
+                return;
+            };
+            peer.published_bytes -= next.bytes();
+            if let Some(out) = self.out(id, Lane::Calls) {
+                frame::publish(out, &next);
             }
         }
     }

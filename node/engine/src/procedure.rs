@@ -7,7 +7,7 @@
 
 use super::action::{Change, Context};
 use super::entry::Entry;
-use super::op::{Footprint, Outcome};
+use super::op::{Footprint, Given, Kind, Outcome};
 use crate::command::PROCEDURES;
 use bytes::Bytes;
 use std::fmt;
@@ -18,12 +18,36 @@ pub(crate) struct Procedure {
     pub(crate) number: u16,
     /// Its name, for people.
     pub(crate) name: &'static str,
+    /// What its key must hold, if it exists.
+    pub(crate) kind: Kind,
     /// How many numbers and how many runs of bytes it takes.
     pub(crate) takes: (usize, usize),
     /// What it may do and cost.
     pub(crate) footprint: fn(&Inputs) -> Footprint,
     /// What it does to an entry (`None`: absent or overdue).
     pub(crate) run: fn(&Inputs, Option<&Entry>, &Context) -> (Outcome, Change),
+}
+
+/// What a procedure does that only reads.
+pub(crate) const READS: Footprint = Footprint {
+    writes: false,
+    answers_value: false,
+    uses: true,
+    looks_up: true,
+    given: Given::NOTHING,
+    stores: 0,
+};
+
+/// What a procedure does that changes its key.
+pub(crate) const WRITES: Footprint = Footprint {
+    writes: true,
+    looks_up: false,
+    ..READS
+};
+
+/// A number of things, or a length.
+pub(crate) fn count(of: usize) -> Outcome {
+    Outcome::Int(i64::try_from(of).unwrap_or(i64::MAX))
 }
 
 impl Procedure {
@@ -74,6 +98,11 @@ impl ProcedureCall {
             procedure,
             inputs: Inputs { numbers, bytes },
         })
+    }
+
+    /// What its key must hold, if it exists.
+    pub(super) const fn kind(&self) -> Kind {
+        self.procedure.kind
     }
 
     /// What it may do and cost.

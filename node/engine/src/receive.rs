@@ -49,6 +49,7 @@ impl Shard {
         }
         // Members send no copy here before they know that there is room.
         self.cx.tell_headroom();
+        self.cx.tell_interest(peer);
         for slot in self.slots.iter_mut() {
             if let Some(mut leading) = slot.leading()
                 && leading.lead.links.contains_key(&peer)
@@ -71,6 +72,7 @@ impl Shard {
             return;
         }
         self.cx.peers.disconnect(peer);
+        self.cx.publishing.disconnected(peer);
         self.admit(peer);
         self.cx.copying.early.retain(|_, (from, _)| *from != peer);
         self.cx.pull_again(peer);
@@ -297,6 +299,10 @@ impl Shard {
             Frame::Heard { .. } | Frame::Pull { .. } | Frame::MakeMap { .. } => {
                 return self.cx.asked_by_client(peer, read);
             }
+            Frame::Publish(_) | Frame::Interest { .. } | Frame::Interested { .. } => {
+                self.cx.told_of_publishing(peer, read);
+                return Ok(());
+            }
             Frame::Acks {
                 headroom,
                 arrived,
@@ -444,6 +450,7 @@ impl Shard {
             | Frame::Table { .. }
             | Frame::MapMade { .. } => {}
             Frame::Heard { .. } | Frame::Pull { .. } | Frame::MakeMap { .. } => {}
+            Frame::Publish(_) | Frame::Interest { .. } | Frame::Interested { .. } => {}
         }
         Ok(())
     }
@@ -484,6 +491,7 @@ impl Shard {
             }
         }
         self.cx.peers.answer_more(peer, usize::MAX);
+        self.cx.peers.publish_more(peer);
     }
 
     /// Calls that waited for a crowded peer are executed, one partition after the other, as long as

@@ -274,7 +274,8 @@ impl Shard {
     fn move_calls(&mut self, calls: Vec<(PartitionRef, Option<Lineage>, Call)>) {
         let mut moved: BTreeMap<PartitionRef, Vec<Call>> = BTreeMap::new();
         for (at, lineage, call) in calls {
-            let to = self.cx.tables.place_of(at.keyspace, &call.work).ok();
+            let placed = self.cx.tables.place_of(at.keyspace, &call.work);
+            let to = placed.ok();
             let now = to
                 .and_then(|to| self.slots.get(to))
                 .and_then(|slot| slot.installed.as_ref())
@@ -291,10 +292,12 @@ impl Shard {
                     // cleared.
                     let whole = matches!(call.work, Work::Partition(_));
                     let unknown = call.maybe && call.work.is_write() && !whole;
-                    let failure = if unknown {
-                        Failure::Unknown
-                    } else {
-                        Failure::Stale
+                    // The keys of a transaction may have been in one partition before.
+                    let apart = placed == Err(Failure::CrossPartition);
+                    let failure = match (unknown, apart) {
+                        (true, _) => Failure::Unknown,
+                        (false, true) => Failure::CrossPartition,
+                        (false, false) => Failure::Stale,
                     };
                     self.cx.callers.outstanding -= 1;
                     if let Some(token) = call.source.token() {

@@ -6,8 +6,8 @@
 //!            │     └───── Begin ─────────> Bond::Learning ───────┘    │<── another one leads ─────┘
 //!            └────────────────────────────────────────────────────────┘
 //! ```
-//! A follower that no table assigns to this node is kept for a while, with its bond, in case a table
-//! gives it back.
+//! A follower that no table assigns to this node is kept for a while, with its bond, in case a
+//! table gives it back.
 
 use super::clock::Clock;
 use super::copying::Sink;

@@ -104,6 +104,11 @@ impl<'a> Rows<'a> {
         transaction: &Transaction,
         mut script: impl FnMut(&ScriptCall, &mut Self) -> Result<Ran, Failure>,
     ) -> Result<Ran, Failure> {
+        let most = self.cx.value_bytes_max;
+        // Where it was asked, more may be allowed. One step alone must not fail for its size.
+        if transaction.bytes() > most {
+            return Err(Failure::TooLarge);
+        }
         for watched in &transaction.watched {
             let found = self.find(watched.map, &watched.key);
             if action::version(found.as_ref(), &self.cx) != watched.version
@@ -221,9 +226,13 @@ impl<'a> Rows<'a> {
         let key: Key = key.into();
         let mut effect = match change {
             Change::None => return,
-            Change::Put(value, deadline) => Effect::Put {
+            Change::Put {
+                kind,
+                value,
+                deadline,
+            } => Effect::Put {
                 map,
-                entry: Entry::new(&key, &value, 0, 0),
+                entry: Entry::of_kind(kind, &key, &value),
                 deadline,
             },
             Change::Delete => Effect::Delete {

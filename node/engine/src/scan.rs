@@ -2,7 +2,7 @@
 //! member. So a scan has no state here, and it continues at any primary. A range is asked for by
 //! its keys, and continues after the last one.
 
-use super::op::RangeQuery;
+use super::op::{Kind, RangeQuery};
 use super::store::Store;
 use bytes::Bytes;
 use doyen_placement::MapId;
@@ -19,13 +19,12 @@ const ANSWER_BYTES: usize = 512 << 10;
 /// Most keys that are drawn for one look, if a store draws from others.
 const DRAWN_MAX: usize = 1_000;
 
-/// About `count` keys of a map from `cursor` on, and where to continue. 0 begins a scan, and is the
-/// end of it.
+/// About `count` keys of a map from `cursor` on, those of them that hold what is wanted, and where
+/// to continue. 0 begins a scan, and is the end of it.
 pub(super) fn scan(
     store: &mut Store,
     map: MapId,
-    cursor: u64,
-    count: u32,
+    (cursor, count, kind): (u64, u32, Option<Kind>),
     clock: u64,
 ) -> (u64, Vec<Bytes>) {
     let count = count.clamp(1, COUNT_MAX);
@@ -42,7 +41,7 @@ pub(super) fn scan(
         looked += 1;
         // Never 0. If it does not fit into 32 bits, no further key follows.
         next = place + 1;
-        if !entry.overdue(clock) {
+        if !entry.overdue(clock) && kind.is_none_or(|kind| kind == entry.kind()) {
             bytes += entry.key().len();
             keys.push(Bytes::copy_from_slice(entry.key()));
         }
@@ -104,7 +103,7 @@ fn range_of(
         if keys >= query.count || (keys > 0 && (looked >= COUNT_MAX || bytes >= ANSWER_BYTES)) {
             return (true, found);
         }
-        if entry.overdue(clock) {
+        if entry.overdue(clock) || (query.values && entry.kind() != Kind::String) {
             continue;
         }
         keys += 1;

@@ -195,14 +195,14 @@ mod running {
     }
 
     impl Commands for Caller<'_, '_> {
-        fn call(&mut self, args: Vec<Bytes>, _: Protocol) -> Reply {
-            self.answer(&args)
+        fn call(&mut self, args: Vec<Bytes>, protocol: Protocol) -> Reply {
+            self.answer(&args, protocol)
                 .unwrap_or_else(|text| Reply::Error(text.into()))
         }
     }
 
     impl Caller<'_, '_> {
-        fn answer(&mut self, args: &[Bytes]) -> Result<Reply, &'static str> {
+        fn answer(&mut self, args: &[Bytes], protocol: Protocol) -> Result<Reply, &'static str> {
             if let Some(reply) = self.of_no_key(args) {
                 return reply;
             }
@@ -225,7 +225,7 @@ mod running {
                 Ok(request) => request,
                 Err(why) => return Ok(Reply::Error(why.0.into_owned())),
             };
-            Ok(converted(match request {
+            let answer = match request {
                 Request::One { key, action, shape } => {
                     if !(self.belongs)(self.map, &key) {
                         return Err(errors::NON_LOCAL_KEY);
@@ -248,7 +248,8 @@ mod running {
                         .collect();
                     many.join().reply(outcomes)
                 }
-            }))
+            };
+            Ok(converted(answer, protocol))
         }
 
         /// Commands that scripts call although they touch no key.
@@ -282,14 +283,40 @@ mod running {
         Some(errors::NOT_ALLOWED)
     }
 
-    fn converted(answer: Answer) -> Reply {
+    fn converted(answer: Answer, protocol: Protocol) -> Reply {
+        let all = |answers: Vec<Answer>| {
+            let replies = answers.into_iter().map(|one| converted(one, protocol));
+            replies.collect::<Vec<_>>()
+        };
         match answer {
             Answer::Status(text) => Reply::Status(text.to_owned()),
             Answer::Error(text) => Reply::Error(text.0.into_owned()),
             Answer::Int(number) => Reply::Int(number),
             Answer::Bulk(value) | Answer::Encoded(value) => Reply::bulk(&*value),
             Answer::Nil => Reply::Nil,
-            Answer::Array(answers) => Reply::Array(answers.into_iter().map(converted).collect()),
+            Answer::Pairs(parts) if protocol == Protocol::Resp3 => {
+                let pairs = all(parts);
+                Reply::Array(
+                    pairs
+                        .chunks(2)
+                        .map(|pair| Reply::Array(pair.to_vec()))
+                        .collect(),
+                )
+            }
+            Answer::Array(answers) | Answer::Pairs(answers) => Reply::Array(all(answers)),
+            Answer::Fields(fields) => {
+                let items: Vec<Reply> = fields.iter().map(Reply::bulk).collect();
+                if fields.is_whole() && protocol == Protocol::Resp3 {
+                    let pairs = items.chunks_exact(2);
+                    Reply::Map(
+                        pairs
+                            .map(|pair| (pair[0].clone(), pair[1].clone()))
+                            .collect(),
+                    )
+                } else {
+                    Reply::Array(items)
+                }
+            }
         }
     }
 }

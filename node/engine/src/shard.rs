@@ -5,7 +5,10 @@ use super::context::Context;
 use super::entry::Entry;
 use super::execute::read_at;
 use super::forwarding::{Call, Executed, Source};
-use super::op::{Action, Failure, Operation, Outcome, ScriptCall, Transaction, Work};
+use super::op::{
+    Action, Failure, Kind, Operation, Outcome, PartitionAction, PartitionOperation, ScriptCall,
+    Transaction, Work,
+};
 use super::slots::Slots;
 use crate::mutant::{self, broken};
 use bytes::Bytes;
@@ -50,9 +53,12 @@ impl Shard {
         work: impl Into<Work>,
         patience: Patience,
     ) -> bool {
-        let work = work.into();
+        let mut work = work.into();
         self.cx.now = now;
         self.cx.wall = (unix_ms, now);
+        if let Work::Partition(operation) = &mut work {
+            self.fit_level(&mut operation.action);
+        }
         let placed = match &work {
             Work::Key(operation) => self.may_submit(operation).and_then(|()| {
                 let Operation {
@@ -61,7 +67,7 @@ impl Shard {
                 let at = self.cx.tables.place(*keyspace, *map, key);
                 at.ok_or(Failure::NoPartition)
             }),
-            Work::Partition(operation) => Ok(PartitionRef {
+            Work::Partition(operation) => self.may_sweep(operation).map(|()| PartitionRef {
                 keyspace: operation.keyspace,
                 partition: operation.partition,
             }),
@@ -92,6 +98,27 @@ impl Shard {
             self.cx.tables.need_level(TRANSACTIONS)
         } else {
             Ok(())
+        }
+    }
+
+    /// The same for an operation on a partition.
+    ///
+    /// # Errors
+    /// A member does not know it.
+    fn may_sweep(&self, operation: &PartitionOperation) -> Result<(), Failure> {
+        match operation.action {
+            PartitionAction::Scan { kind: Some(_), .. } => self.cx.tables.need_level(TRANSACTIONS),
+            _ => Ok(()),
+        }
+    }
+
+    /// A cluster of a lower level holds only strings, so a scan of strings is one of all keys.
+    fn fit_level(&self, action: &mut PartitionAction) {
+        if let PartitionAction::Scan { kind, .. } = action
+            && *kind == Some(Kind::String)
+            && self.cx.tables.need_level(TRANSACTIONS).is_err()
+        {
+            *kind = None;
         }
     }
 
@@ -216,10 +243,10 @@ impl Shard {
     }
 
     /// Reads a key, if this node can do so at once: it leads the partition, nothing waits there,
-    /// and the entry is committed. Otherwise returns `None`, and the read must be submitted. The
-    /// value may be answered only if `may_answer` agrees, with a clock, a lease and a generation
-    /// that were read *after* this. If it does not, keep the read (`keep`) under the number that
-    /// comes with it.
+    /// and the entry is a string that is committed. Otherwise returns `None`, and the read must be
+    /// submitted. The value may be answered only if `may_answer` agrees, with a clock, a lease and
+    /// a generation that were read *after* this. If it does not, keep the read (`keep`) under the
+    /// number that comes with it.
     pub fn read(
         &mut self,
         now: Time,
@@ -244,7 +271,8 @@ impl Shard {
         let seq = read_at(found, &held.log);
         let overdue = found.is_some_and(|e| e.overdue(held.clock.advance(self.cx.now)))
             && !broken(&mutant::READS_OVERDUE);
-        if seq > held.log.committed() || overdue {
+        let string = found.is_none_or(|e| e.kind() == Kind::String);
+        if seq > held.log.committed() || overdue || !string {
             return None;
         }
         self.cx.stats.executed += 1;

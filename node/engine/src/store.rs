@@ -988,7 +988,7 @@ fn digest(map: MapId, entry: &Entry) -> u64 {
     // unnoticed.
     let words = [
         u64::from(map.0),
-        entry.version(),
+        entry.stamp(),
         entry.deadline(),
         xxh3_64(entry.key()),
         xxh3_64(entry.value()),

@@ -4,11 +4,13 @@
 mod clients;
 mod compacting;
 mod eviction;
+mod hashes;
 mod hostile;
 mod keyspaces;
 mod moves;
 mod narrow;
 mod order;
+mod publishing;
 mod reshaping;
 #[cfg(feature = "scripts")]
 mod scripts;
@@ -31,7 +33,7 @@ use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
     MapId, Member, MemberId, MemberState, Mode, OnLoss, OrderKey, Partition, PartitionId,
-    PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, TableName, Term,
+    PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, TableName, Tags, Term,
     ThreadPorts, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -175,6 +177,7 @@ fn table_of_threads(
             default_ttl_ms: None,
             eviction: Eviction::None,
             ordered: false,
+            tags: Tags::default(),
             rules: Vec::new(),
             partitions: (0..u32::from(PARTITIONS)).map(partition).collect(),
             reshaping: Reshaping::default(),
@@ -1604,7 +1607,11 @@ impl World {
     fn scan(&mut self, n: u64, p: u32, cursor: u64, count: u32) -> (u64, Vec<Bytes>) {
         let token = self.next_token;
         self.next_token += 1;
-        let action = op::PartitionAction::Scan { cursor, count };
+        let action = op::PartitionAction::Scan {
+            cursor,
+            count,
+            kind: None,
+        };
         let operation = PartitionOperation {
             keyspace: KeyspaceId(0),
             partition: PartitionId(p),

@@ -7,8 +7,8 @@
 //!
 //!   wake(partition, at) ───────────────────────────────> take_partition(now)
 //! ```
-//! A duty concerns the shard as a whole. A partition's own deadlines are not told apart: a partition
-//! that is woken looks at everything that may be due there.
+//! A duty concerns the shard as a whole. A partition's own deadlines are not told apart: a
+//! partition that is woken looks at everything that may be due there.
 
 use doyen_gossip::Time;
 use doyen_placement::PartitionRef;
@@ -83,8 +83,8 @@ impl Timers {
         self.duties[duty as usize].wanted = true;
     }
 
-    /// Says whether there is something to do. A step of the duty says so when it ends, because it may
-    /// have found more to do, and done it.
+    /// Says whether there is something to do. A step of the duty says so when it ends, because it
+    /// may have found more to do, and done it.
     pub(super) fn settle(&mut self, duty: Duty, more: bool) {
         self.duties[duty as usize].wanted = more;
     }

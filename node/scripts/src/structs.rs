@@ -281,7 +281,8 @@ fn unpack(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<MultiValue> {
         budget.charge_bytes(lua, size)?;
         position += size;
     }
-    results.push_back(Value::Integer(position as i64 + 1));
+    // A script may begin behind any number of bytes, if it takes none.
+    results.push_back(Value::Integer((position as i64).saturating_add(1)));
     Ok(results)
 }
 

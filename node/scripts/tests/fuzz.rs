@@ -1,5 +1,5 @@
-//! Scripts that are put together from fragments: whatever they do, they end within their limits, and
-//! the next script does not notice.
+//! Scripts that are put together from fragments: whatever they do, they end within their limits,
+//! and the next script does not notice.
 
 mod common;
 

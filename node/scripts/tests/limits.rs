@@ -313,8 +313,8 @@ fn no_command_runs_after_the_end() {
     assert_eq!(found, Reply::Int(0));
 }
 
-/// A table of 30 elements with a length of 2^29. Elements are set from the last to the first, so that
-/// Lua keeps them in no array.
+/// A table of 30 elements with a length of 2^29. Elements are set from the last to the first, so
+/// that Lua keeps them in no array.
 const LONG: &str = "local t = {} for i = 29, 0, -1 do t[2 ^ i] = 1 end assert(#t == 2 ^ 29)";
 
 #[test]

@@ -7,7 +7,7 @@ use doyen_placement::level::LEVELS;
 use doyen_placement::planner::Pace;
 use doyen_placement::{
     Addresses, Division, Eviction, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode,
-    OnLoss, OrderKey, Reshaping, Role, Settings, Table,
+    OnLoss, OrderKey, Reshaping, Role, Settings, Table, Tags,
 };
 use std::net::SocketAddr;
 use tokio::task::JoinHandle as Task;
@@ -71,6 +71,7 @@ impl Node {
                 default_ttl_ms: None,
                 eviction: Eviction::None,
                 ordered: false,
+                tags: Tags::default(),
                 rules: Vec::new(),
                 partitions: Vec::new(),
                 reshaping: Reshaping::default(),

@@ -12,7 +12,7 @@ use crate::clock;
 use crate::net::links::LinkHandler;
 use bytes::BytesMut;
 use doyen_engine::op::{Failure, Operation, Outcome, Work};
-use doyen_engine::{Lane, Limits, Malformed, Patience, Shard};
+use doyen_engine::{Lane, Limits, Malformed, Patience, Publication, Shard};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{KeyspaceId, MapId, MemberId};
@@ -155,6 +155,27 @@ impl<D: Door> Context<D> {
         key: &[u8],
     ) -> Option<(u64, Option<&[u8]>)> {
         self.shard.read(self.now, keyspace, map, key)
+    }
+
+    /// Publishes a message: to the subscribers of this thread, and to the other data threads and
+    /// members that have subscribers.
+    pub(crate) fn publish(&mut self, publication: Publication) {
+        self.shard.publish(self.now, publication);
+    }
+
+    /// From now on, this thread takes messages of publishers, or no longer.
+    pub(crate) fn want_published(&mut self, wanted: bool) {
+        self.shard.want_published(self.now, wanted);
+    }
+
+    /// Whether all peers know that this thread takes messages, or had time enough.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.shard.is_heard(self.now)
+    }
+
+    /// The next message of a publisher.
+    pub(crate) fn poll_published(&mut self) -> Option<Publication> {
+        self.shard.poll_published()
     }
 
     /// Bytes of values and frames that the shard has handled since the last call.

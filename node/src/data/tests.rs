@@ -8,12 +8,13 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, MapId, Member,
-    MemberState, Mode, OnLoss, PartitionId, PartitionRef, Reshaping, Role, Settings, Table,
+    MemberState, Mode, OnLoss, PartitionId, PartitionRef, Reshaping, Role, Settings, Table, Tags,
     ThreadPorts,
 };
 use std::time::Duration;
 
 mod ending;
+mod transactions;
 
 pub(crate) const ME: MemberId = MemberId(0xabc0);
 
@@ -145,6 +146,7 @@ pub(crate) fn view_of(members: Vec<Member>, backups: u8) -> View {
         default_ttl_ms: None,
         eviction: Eviction::None,
         ordered: false,
+        tags: Tags::default(),
         rules: Vec::new(),
         partitions: Vec::new(),
         reshaping: Reshaping::default(),

@@ -15,7 +15,7 @@ use doyen_placement::planner::{self, InSyncChange, InSyncRequest, KeyspaceChange
 use doyen_placement::{
     Addresses, Division, Epoch, Eviction, Keyspace, KeyspaceId, Label, Location, MapId, MemberId,
     Mode, OnLoss, OrderKey, PartitionId, PartitionRef, Place, Reshaping, Role, Rule, Schedulers,
-    Settings, Table,
+    Settings, Table, Tags,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -81,6 +81,7 @@ fn config(place: usize) -> AgreementConfig {
             default_ttl_ms: None,
             eviction: Eviction::None,
             ordered: false,
+            tags: Tags::default(),
             rules: Vec::new(),
             partitions: Vec::new(),
             reshaping: Reshaping::default(),

@@ -22,7 +22,7 @@ use doyen_placement::planner::{
 use doyen_placement::{
     ClusterId, Division, Epoch, Eviction, KeyspaceId, Label, Loads, MapEntry, MapId, MemberId,
     Mode, MoveRate, OnLoss, Origin, PartitionId, PartitionRef, Paused, Place, Reshape, Rule,
-    Schedulers, Table, TableDelta, TableName, Term, Token, Version,
+    Schedulers, Table, TableDelta, TableName, Tags, Term, Token, Version,
 };
 use std::sync::Arc;
 
@@ -199,11 +199,12 @@ fn tables(version: u16) -> Vec<(String, Table)> {
         behind_ms: 3,
     }];
     full.version = Version(99);
+    full.keyspaces[0].tags = Tags::default(); // as if the level had risen since it was made
     tables.push(("full".into(), full));
-    for (_, table) in &mut tables {
-        table.level = version;
-    }
     tables
+        .into_iter()
+        .map(|(name, table)| (name, table.at_level(version)))
+        .collect()
 }
 
 /// Deltas from the first table to each other one, and back; also to one with a higher level.

@@ -337,6 +337,21 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
         "RESP connections closed because they held much memory and made no progress",
     ),
     (
+        "doyen_resp_subscribers_expelled_total",
+        Unit::Count,
+        "RESP connections closed because too many messages of channels waited for them",
+    ),
+    (
+        "doyen_messages_published_total",
+        Unit::Count,
+        "Messages of channels that data threads with subscribers took",
+    ),
+    (
+        "doyen_messages_dropped_total",
+        Unit::Count,
+        "Messages of channels that a member or a data thread did not get, because it was too slow",
+    ),
+    (
         "doyen_resp_auth_failures_total",
         Unit::Count,
         "Wrong passwords of RESP clients",
@@ -500,6 +515,12 @@ fn count(seen: &Seen<'_>) {
             "doyen_resp_connections_expelled_total",
             data.connections_expelled,
         ),
+        (
+            "doyen_resp_subscribers_expelled_total",
+            data.subscribers_expelled,
+        ),
+        ("doyen_messages_published_total", shard.published),
+        ("doyen_messages_dropped_total", shard.published_dropped),
         ("doyen_resp_auth_failures_total", data.auth_failures),
         ("doyen_links_malformed_total", data.malformed_links),
         ("doyen_data_passes_long_total", data.long_passes),

@@ -9,7 +9,7 @@ use doyen_gossip::agreement::{OtherCluster, Status};
 use doyen_placement::planner::{self, Unmet};
 use doyen_placement::quorum;
 use doyen_placement::{
-    Keyspace, MemberId, MemberState, Mode, Partition, PartitionRef, ReplicaState, Role, Table,
+    Keyspace, MemberId, MemberState, Mode, Partition, PartitionRef, ReplicaState, Role, Table, Tags,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -149,6 +149,11 @@ pub struct KeyspaceReport {
     /// Whether keys are kept in order within a partition. They always are in a keyspace of ranges.
     #[serde(default)]
     pub ordered: bool,
+    /// Where a `{tag}` alone decides the partition of a key: in every database (`databases`), or in
+    /// database 0 alone (`zero`), as in keyspaces that are older than level 15. Ranges have no
+    /// tags.
+    #[serde(default)]
+    pub tags: String,
     /// Which members may hold and lead its partitions: `primary in zone=a`.
     #[serde(default)]
     pub rules: Vec<String>,
@@ -481,6 +486,11 @@ impl Seen<'_> {
             default_ttl: Lifetime(k.default_ttl_ms.map(Duration::from_millis)).to_string(),
             eviction: EvictionPolicy(k.eviction).to_string(),
             ordered: k.ordered || k.mode == Mode::Range,
+            tags: match k.tags {
+                Tags::Zero => "zero",
+                Tags::Databases => "databases",
+            }
+            .to_owned(),
             rules: k.rules.iter().map(ToString::to_string).collect(),
             unmet: self
                 .unmet
@@ -708,6 +718,7 @@ mod tests {
             "partitions",
             "reshaping",
             "rules",
+            "tags",
             "unavailable",
             "under_replicated",
             "unmet",

@@ -13,6 +13,7 @@ mod transactions;
 
 use super::cluster::Topology;
 use super::frame::Args;
+use super::pubsub::Kind;
 use super::session::client::{Chosen, Lib, Mute};
 use super::session::pause::Pause;
 use bytes::Bytes;
@@ -20,7 +21,7 @@ use doyen_engine::command::{
     self as data, Arguments, Call, ErrorText, NOT_AN_INTEGER, SYNTAX, container, is,
     unknown_subcommand, wrong_arity,
 };
-use doyen_engine::op::RangeQuery;
+use doyen_engine::op::{self, RangeQuery};
 use table::{COMMANDS, Parse, Spec};
 
 /// What a client asks for.
@@ -40,6 +41,8 @@ pub enum Request {
     Script(ScriptCommand),
     /// A command about the server.
     Server(ServerCommand),
+    /// A command about channels.
+    PubSub(PubSubCommand),
     /// A command that always has the same answer.
     Constant(Constant),
 }
@@ -104,8 +107,8 @@ pub enum All {
         count: u32,
         /// The pattern that keys must match.
         pattern: Option<Bytes>,
-        /// Whether strings are wanted. There are no other types here.
-        strings: bool,
+        /// What they hold; `None`: anything. An unknown type is `Some(None)`: no key holds it.
+        kind: Option<Option<op::Kind>>,
     },
     /// Count the keys of one slot.
     CountInSlot(u16),
@@ -209,8 +212,27 @@ pub enum ServerCommand {
     SlowlogLen,
     SlowlogReset,
     Acl(Acl),
-    NoSubscribers(Vec<Bytes>),
     FunctionStats,
+}
+
+/// Commands about channels. Names and messages that are arguments are not repeated here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PubSubCommand {
+    /// Subscribe to the names that are the arguments.
+    Subscribe(Kind),
+    /// End the subscriptions to the names that are the arguments; without names, to all.
+    Unsubscribe(Kind),
+    /// Publish the second argument in the channel that is the first one.
+    Publish {
+        /// Whether it is a shard channel.
+        sharded: bool,
+    },
+    /// List the channels that have subscribers and match the pattern.
+    Channels(Kind, Option<Bytes>),
+    /// Count the subscribers of these names.
+    Subscribers(Kind, Vec<Bytes>),
+    /// Count the patterns that have subscribers.
+    Patterns,
 }
 
 /// The commands that are listed.

@@ -6,6 +6,7 @@
 
 use super::Context;
 use super::info::{Needs, ThreadCounts};
+use super::pubsub::Board;
 use super::session::client::Chosen;
 use super::session::pause::Pause;
 use super::settings::Settings;
@@ -28,6 +29,8 @@ pub(crate) struct Common {
     pub(super) settings: Settings,
     /// Answers that clients do not read.
     spill: Arc<Spill>,
+    /// What clients subscribe to.
+    board: Board,
 }
 
 /// The clients of one thread.
@@ -132,6 +135,7 @@ impl Common {
             memory_bytes_max,
             settings: Settings::new(clients_max, idle_timeout),
             spill: Arc::new(Spill::new(memory_bytes_max, threads)),
+            board: Board::default(),
         }
     }
 
@@ -143,6 +147,11 @@ impl Common {
     /// Answers that clients do not read, of all threads.
     pub(super) fn spill(&self) -> &Arc<Spill> {
         &self.spill
+    }
+
+    /// What clients of all threads subscribe to.
+    pub(super) fn board(&self) -> &Board {
+        &self.board
     }
 
     /// The number of the next client.

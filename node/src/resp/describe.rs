@@ -4,9 +4,9 @@
 use super::command::table::{COMMANDS, Spec};
 use super::command::{Acl, Listed};
 use super::encode::Encoder;
-use super::glob;
 use bytes::Bytes;
 use doyen_engine::command::NO_KEYS;
+use doyen_engine::glob;
 use doyen_engine::integer;
 use ring::digest::{SHA256, digest};
 use std::collections::BTreeSet;

@@ -9,6 +9,7 @@ use super::common::Common;
 use super::counts::{Counts, Rates, Stopwatch};
 use super::guard::Guard;
 use super::info::Totals;
+use super::pubsub::hub::Hub;
 use super::ready::Ready;
 use super::scripts::Cache;
 use super::server::Clients;
@@ -109,6 +110,7 @@ impl Opener for RespOpener {
             provisional: Vec::new(),
             sweeping: VecDeque::new(),
             paused: Paused::default(),
+            hub: Hub::new(place.limits.memory_bytes_max),
             draining: false,
             budget: Rc::new(budget),
             stalled_at: Time::ZERO,
@@ -142,6 +144,8 @@ pub(crate) struct Resp {
     /// Connections whose sweep over partitions can go on.
     sweeping: VecDeque<(Rc<Connection>, u64)>,
     pub(super) paused: Paused,
+    /// The clients that subscribe to channels.
+    pub(super) hub: Hub,
     /// No more clients are accepted, and those that are connected leave once they are answered.
     pub(super) draining: bool,
     /// The limits on what connections hold together.
@@ -225,7 +229,7 @@ impl Door for Resp {
                 context.door.sweeping.push_back((connection, slot));
             }
         }
-        steps
+        steps + usize::from(context.hand_out())
     }
 
     fn view_changed(&mut self, view: Option<&View>) {
@@ -242,6 +246,7 @@ impl Door for Resp {
 
     fn tick(context: &mut Context) {
         context.end_pause();
+        context.look_at_subscribers();
         context.expel_stalled();
         if context.now() >= context.door.sample_at {
             context.door.sample_at = context.now() + SAMPLE_INTERVAL;
@@ -254,14 +259,14 @@ impl Door for Resp {
             // At once.
             return Some(Time::ZERO);
         }
-        self.paused.due()
+        self.paused.due().into_iter().chain(self.hub.due()).min()
     }
 
     fn held(&self) -> Held {
         let (input, answers) = self.budget.held();
         Held {
             bounded: input + answers,
-            other: self.budget.spilled(),
+            other: self.budget.spilled() + self.hub.bytes(),
         }
     }
 
@@ -293,6 +298,8 @@ impl Door for Resp {
         stats.auth_failures += self.guard.borrow().failures();
         stats.auth_timeouts += counters.auth_timeouts;
         stats.idle_timeouts += counters.idle_timeouts;
+        stats.subscribers += self.hub.clients() as u64;
+        stats.subscribers_expelled += self.hub.expelled;
     }
 }
 

@@ -58,7 +58,24 @@ impl<'a> Encoder<'a> {
             Reply::Bulk(value) => self.bulk(value),
             Reply::Encoded(reply) => self.encoded(reply),
             Reply::Nil => self.nil(),
-            Reply::Array(parts) => {
+            Reply::Pairs(parts) if self.protocol == Protocol::Resp3 => {
+                self.array(parts.len() / 2);
+                for pair in parts.chunks(2) {
+                    self.array(pair.len());
+                    pair.iter().for_each(|part| self.reply(part));
+                }
+            }
+            Reply::Fields(fields) => {
+                let items = fields.iter();
+                let count = items.clone().count();
+                if fields.is_whole() {
+                    self.map(count / 2);
+                } else {
+                    self.array(count);
+                }
+                items.for_each(|item| self.bulk(item));
+            }
+            Reply::Array(parts) | Reply::Pairs(parts) => {
                 self.array(parts.len());
                 parts.iter().for_each(|part| self.reply(part));
             }
@@ -150,6 +167,14 @@ impl<'a> Encoder<'a> {
     /// The head of an array; its elements follow.
     pub fn array(&mut self, elements: usize) {
         self.line(b'*', itoa::Buffer::new().format(elements).as_bytes());
+    }
+
+    /// The head of a message that answers no command; its elements follow. An array in RESP2.
+    pub fn push(&mut self, elements: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.array(elements),
+            Protocol::Resp3 => self.line(b'>', itoa::Buffer::new().format(elements).as_bytes()),
+        }
     }
 
     /// The head of a map; keys and values follow in turn. A flat array in RESP2.

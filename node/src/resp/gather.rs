@@ -6,11 +6,11 @@
 
 use super::command::All;
 use super::encode::Encoder;
-use super::glob::Matching;
 use super::session;
 use bytes::Bytes;
 use doyen_engine::command::{Join, Shape};
-use doyen_engine::op::{Failure, Outcome, PartitionAction, RangeQuery};
+use doyen_engine::glob::Matching;
+use doyen_engine::op::{Failure, Kind, Outcome, PartitionAction, RangeQuery};
 use doyen_placement::{KeyspaceId, MapId, PartitionId};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -118,7 +118,8 @@ struct Scan {
     count: u32,
     left: u32,
     pattern: Option<Bytes>,
-    strings: bool,
+    /// What the keys hold; `Some(None)`: what no key holds.
+    kind: Option<Option<Kind>>,
     keys: Vec<Bytes>,
     /// The partition and the cursor at which it begins.
     begins: (u64, u64),
@@ -259,7 +260,7 @@ impl Gather {
                 cursor,
                 count,
                 pattern,
-                strings,
+                kind,
             } => {
                 let pattern = pattern.map(|p| Bytes::copy_from_slice(&p));
                 let (keys, asked, begins) = (Vec::new(), VecDeque::new(), parts(cursor));
@@ -267,7 +268,7 @@ impl Gather {
                     count,
                     left: count,
                     pattern,
-                    strings,
+                    kind,
                     keys,
                     begins,
                     window: 1,
@@ -542,7 +543,11 @@ impl Gather {
             Answer::Scan(scan) => {
                 let count = scan.left.min(SWEEP_COUNT);
                 scan.ask(partition, cursor, expected.min(count));
-                PartitionAction::Scan { cursor, count }
+                PartitionAction::Scan {
+                    cursor,
+                    count,
+                    kind: scan.kind.flatten(),
+                }
             }
             Answer::Range { wanted, .. } => PartitionAction::Range(RangeQuery {
                 count: wanted.count.min(SWEEP_COUNT),
@@ -551,6 +556,7 @@ impl Gather {
             _ => PartitionAction::Scan {
                 cursor,
                 count: SWEEP_COUNT,
+                kind: None,
             },
         };
         Some((partition, action))
@@ -591,6 +597,10 @@ impl Gather {
             return;
         }
         let sweeps = self.is_sweep();
+        let outcome = match self.answer {
+            Answer::Values(_) => Join::Values.of_part(outcome),
+            _ => outcome,
+        };
         match (&mut self.answer, outcome) {
             (_, Outcome::Failed(Failure::Stale)) if sweeps => return self.lose(part),
             (_, Outcome::Failed(why)) => {
@@ -752,7 +762,7 @@ impl Gather {
     pub(super) fn compare(&mut self, work: &mut usize) {
         let (pattern, keys) = match &mut self.answer {
             Answer::Keys { pattern, keys } => (Some(&*pattern), keys),
-            Answer::Scan(scan) if !scan.strings => {
+            Answer::Scan(scan) if scan.kind == Some(None) => {
                 self.held -= self
                     .unmatched
                     .drain(..)

@@ -3,6 +3,7 @@
 use super::counts::Counts;
 use super::databases;
 use super::encode::Encoder;
+use super::pubsub::Kind;
 use super::usage::Usage;
 use doyen_placement::Eviction;
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,6 +16,8 @@ pub const REDIS_VERSION: &str = "7.0.15";
 #[derive(Debug, Clone)]
 #[allow(missing_docs)] // Each is named after its line.
 pub struct Facts {
+    /// How many channels, patterns and shard channels have subscribers.
+    pub subscribed: [u64; 3],
     pub cluster_port: bool,
     pub process_id: u32,
     pub run_id: String,
@@ -57,6 +60,7 @@ pub enum Needs {
 impl Default for Facts {
     fn default() -> Self {
         Self {
+            subscribed: [0; 3],
             cluster_port: false,
             process_id: 0,
             run_id: String::new(),
@@ -489,9 +493,18 @@ fn stats(facts: &Facts) -> Lines {
         ("evicted_clients", no()),
         ("keyspace_hits", totals.hits.to_string()),
         ("keyspace_misses", totals.misses.to_string()),
-        ("pubsub_channels", no()),
-        ("pubsub_patterns", no()),
-        ("pubsubshard_channels", no()),
+        (
+            "pubsub_channels",
+            facts.subscribed[Kind::Channel.at()].to_string(),
+        ),
+        (
+            "pubsub_patterns",
+            facts.subscribed[Kind::Pattern.at()].to_string(),
+        ),
+        (
+            "pubsubshard_channels",
+            facts.subscribed[Kind::Shard.at()].to_string(),
+        ),
         ("latest_fork_usec", no()),
         ("total_forks", no()),
         ("migrate_cached_sockets", no()),

@@ -11,6 +11,7 @@ pub(crate) mod client;
 pub(crate) mod pause;
 mod running;
 mod script;
+pub(super) mod subscribing;
 mod transaction;
 
 use super::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, Room, STALLED_MAX};
@@ -43,6 +44,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use subscribing::Subscribing;
 use transaction::Transacting;
 
 /// Most replies that one connection may wait for.
@@ -121,6 +123,10 @@ pub(crate) struct Session {
     pub(crate) authenticated: bool,
     /// What `MULTI` began and `WATCH` watches.
     transacting: Option<Box<Transacting>>,
+    /// What it subscribes to, and pushes that wait.
+    subscribing: Option<Box<Subscribing>>,
+    /// A part of a reply is in `out`, and the rest is to follow.
+    within_reply: bool,
     /// Since when the client has not been authenticated.
     pub(crate) stranger_since: Time,
     pub(crate) judging: Judging,
@@ -234,6 +240,8 @@ struct Slot {
     silent: bool,
     /// The command that it answers, by its place in the table.
     command: u16,
+    /// It follows all pushes below this number.
+    after: u64,
     /// Bytes of the command and of its answer.
     weight: usize,
     /// Bytes in `weight` that only this connection holds. They are charged to the budget.
@@ -335,6 +343,8 @@ impl Connection {
             protocol: Protocol::Resp2,
             authenticated,
             transacting: None,
+            subscribing: None,
+            within_reply: false,
             stranger_since: now,
             judging: Judging::AtOnce,
             name: Bytes::new(),
@@ -380,9 +390,9 @@ impl Connection {
         })
     }
 
-    /// Takes an outcome for a slot. True if its sweep has further steps. `read`: if the outcome is
-    /// lost, the operation can be repeated. `judged` is the generation under which this thread may
-    /// answer what it looked at before.
+    /// Takes an outcome for a slot. True if its sweep has further steps, or messages to publish.
+    /// `read`: if the outcome is lost, the operation can be repeated. `judged` is the generation
+    /// under which this thread may answer what it looked at before.
     pub(crate) fn deliver(
         &self,
         (now, judged): (Time, Option<u64>),
@@ -521,6 +531,7 @@ impl Connection {
     ) -> bool {
         let mut session = self.session.borrow_mut();
         let session = &mut *session;
+        session.publish_executed(context);
         let patience = session.patience(context);
         let Some(at) = slot
             .checked_sub(session.first)
@@ -623,9 +634,9 @@ impl Connection {
         if context.is_paused() && session.waits_for_pause(self, context, args) {
             return false;
         }
-        // A command that is run again after a lookup was counted before, and it was decided then
-        // whether it gets a reply.
-        if session.looking == Looking::No {
+        // A command that is run again was counted before, and it was decided then whether it gets a
+        // reply.
+        if session.looking == Looking::No && !session.is_held() {
             context.door.counters.commands += 1;
             session.silent = session.take_mute();
         }
@@ -633,7 +644,10 @@ impl Connection {
             return true;
         }
         let began = context.times_plain().then(Instant::now);
-        if session.read_at_once(self, context, args) || session.write_at_once(self, context, args) {
+        if session.subscribing.is_none()
+            && (session.read_at_once(self, context, args)
+                || session.write_at_once(self, context, args))
+        {
             let took = began.map(|began| began.elapsed());
             context.door.counts.ran(session.command, took);
             if let Some(took) = took {
@@ -642,7 +656,7 @@ impl Connection {
             return true;
         }
         session.timed(self, context, args);
-        session.partway.is_none() && session.looking != Looking::Waits
+        session.partway.is_none() && session.looking != Looking::Waits && !session.is_held()
     }
 
     /// The newest table is here or cannot be had. The command that waited for it is run again.
@@ -669,6 +683,8 @@ impl Connection {
         let slots = {
             let mut session = self.session.borrow_mut();
             session.discharge();
+            session.leave_channels(context);
+            session.subscribing = None;
             std::mem::take(&mut session.slots)
         };
         for slot in slots {
@@ -829,7 +845,7 @@ impl Session {
         self.command = counts::UNKNOWN;
         let ran = self.run_command(connection, context, args);
         let took = context.door.stopwatch.end(number);
-        if ran && self.looking != Looking::Waits {
+        if ran && self.looking != Looking::Waits && !self.is_held() {
             context.door.counts.ran(self.command, Some(took));
         }
         self.note_if_slow(context, args, took);
@@ -874,6 +890,10 @@ impl Session {
             self.refuse(&why);
             return false;
         }
+        if let Some(why) = self.refuses_for_subscriber(spec) {
+            self.refuse(&why);
+            return false;
+        }
         match command::parse(spec, args, context.unix_ms()) {
             Ok(request) => self.run(connection, context, args, request),
             Err(error) => self.answer(|e| e.error(&error.0)),
@@ -906,9 +926,9 @@ impl Session {
         );
     }
 
-    /// Whether every command is answered.
+    /// Whether every command is answered, and none is expected to come only rarely.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.is_answered() && !self.paused
+        self.is_answered() && !self.paused && self.subscriptions().is_none()
     }
 
     /// How long a command that is taken now waits at most. Its deadline is not earlier than that of
@@ -981,6 +1001,7 @@ impl Session {
         }
         self.closing
             || self.paused
+            || self.is_held_back()
             || matches!(self.judging, Judging::At(_))
             || self.charged >= FREE_ANSWER_BYTES && self.budget.is_short()
             || self.sweeping
@@ -1009,7 +1030,7 @@ impl Session {
 
     /// Whether everything is answered, apart from what is still in `out`.
     pub(crate) fn is_answered(&self) -> bool {
-        self.slots.is_empty()
+        self.slots.is_empty() && self.has_no_pushes()
     }
 
     /// No more commands are taken. The client is told the reason, if there is one.
@@ -1194,6 +1215,12 @@ impl Session {
         // Replies that the client does not want are encoded too, to count errors, and dropped.
         let (mut dropped, mut silenced) = (BytesMut::new(), false);
         while self.out.len() < OUTPUT_BYTES_SOFT {
+            let Some(after) = self.slots.front().map(|slot| slot.after) else {
+                break;
+            };
+            if !self.move_pushes_before(after) {
+                break;
+            }
             let Some(slot) = self.slots.front_mut() else {
                 break;
             };
@@ -1223,6 +1250,7 @@ impl Session {
                     if !whole && slot.silent {
                         continue;
                     }
+                    self.within_reply = !whole;
                     if !whole {
                         break;
                     }
@@ -1256,6 +1284,10 @@ impl Session {
             self.slots.pop_front();
             self.first += 1;
         }
+        if self.subscribing.is_some() {
+            self.move_pushes();
+            self.forget_subscribing();
+        }
         if self.slots.is_empty() && self.slots.capacity() > SLOTS_KEPT_MAX {
             self.slots = VecDeque::new();
         }
@@ -1266,6 +1298,7 @@ impl Session {
     /// answers.
     pub(crate) fn count_unwritten(&mut self, unsent: usize, now: usize) {
         self.unsent = unsent;
+        let now = self.charged_of(now);
         if now != self.unwritten {
             charge(&self.budget, &mut self.charged, &mut self.unwritten, |_| {
                 now
@@ -1302,7 +1335,7 @@ impl Session {
         if let Some(captured) = self.captured() {
             return encode(&mut Encoder::new(captured, protocol));
         }
-        let at_once = self.slots.is_empty() && !self.silent;
+        let at_once = self.slots.is_empty() && !self.silent && self.has_no_pushes();
         let mut apart = BytesMut::new();
         let out = if at_once {
             &mut self.out.bytes
@@ -1342,6 +1375,7 @@ impl Session {
         self.pending_bytes += weight;
         let (protocol, silent, command) = (self.protocol, self.silent, self.command);
         let mut slot = Slot {
+            after: self.pushes_before(),
             protocol,
             silent,
             command,
@@ -1446,6 +1480,7 @@ impl Session {
             Request::Connection(asked) => self.about_connection(connection, context, asked),
             Request::Cluster(asked) => self.about_cluster(context, asked),
             Request::Server(asked) => self.about_server(context, asked),
+            Request::PubSub(asked) => self.about_subscriptions(connection, context, args, asked),
             Request::Constant(answer) => self.answer_constant(answer),
         }
     }

@@ -2,9 +2,9 @@
 
 use super::databases;
 use super::encode::Encoder;
-use super::glob;
 use super::info::Facts;
 use bytes::Bytes;
+use doyen_engine::glob;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 

@@ -21,7 +21,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 mod databases;
+mod hashes;
 mod looks;
+mod pubsub;
 mod scripts;
 mod strangers;
 mod sweeps;

@@ -5,3 +5,4 @@ mod administration;
 mod client;
 mod embedded;
 mod embedding;
+mod transactions;

@@ -1,7 +1,6 @@
 //! Arcs of a ring, each a partition.
 
-use crate::hash::hash_tag;
-use crate::id::{MapId, MemberId, PartitionId};
+use crate::id::{MemberId, PartitionId};
 use crate::lookup::RingLookup;
 use crate::ring::{Duplicate, Ring};
 use crate::token::Token;
@@ -71,17 +70,9 @@ impl Arcs {
         self.partitions.iter().copied()
     }
 
-    /// The arc of this key. `None`: there are no tokens.
-    ///
-    /// `{hash tags}` count only in map 0. So there the token is what Cassandra computes for the tag
-    /// or the key. In other maps, the map's id is hashed with the key.
+    /// The arc of this token. `None`: there are no tokens.
     #[must_use]
-    pub fn partition_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
-        let token = if map == MapId(0) {
-            Token::of(hash_tag(key))
-        } else {
-            Token::of_prefixed(map.0.to_be_bytes(), key)
-        };
+    pub fn partition_of(&self, token: Token) -> Option<PartitionId> {
         self.lookup.arc_of(token).map(|arc| self.partitions[arc])
     }
 
@@ -148,20 +139,19 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_in_the_arc_that_ends_behind_it_and_tags_keep_keys_together() {
+    fn a_key_is_in_the_arc_that_ends_behind_it() {
         let arcs = Arcs::new(vec![brought(100, 16, 1), brought(-100, 32, 0)]).expect("a ring");
         assert_eq!(
             arcs.partitions().collect::<Vec<_>>(),
             [PartitionId(0), PartitionId(1)]
         );
-        let of = |map, key: &str| arcs.partition_of(MapId(map), key.as_bytes());
+        let of = |key: &str| arcs.partition_of(Token::of(key.as_bytes()));
         for key in ["a", "b", "123", "user:17"] {
             // The arc behind the last token begins the ring again.
             let inside = (-99..=100).contains(&Token::of(key.as_bytes()).0);
-            assert_eq!(of(0, key), Some(PartitionId(u32::from(inside))), "{key}");
-            assert_eq!(of(0, &format!("x{{{key}}}y")), of(0, key));
+            assert_eq!(of(key), Some(PartitionId(u32::from(inside))), "{key}");
         }
-        assert_eq!(Arcs::default().partition_of(MapId(0), b"k"), None);
+        assert_eq!(Arcs::default().partition_of(Token(0)), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::{assign, elders};
 use crate::id::{Age, ClusterId, MapId, OrderKey, Term, Version};
 use crate::level::LEVELS;
 use crate::table::{Keyspace, Member, MemberState, Settings, Table};
+use crate::tags::Tags;
 use std::sync::Arc;
 
 /// The first table: the founders, oldest first, and one keyspace. It has the highest level that
@@ -28,6 +29,7 @@ pub fn first(
     }
     let (next_keyspace, next_map) = (keyspace.id.next(), MapId(1));
     let keyspaces = vec![Keyspace {
+        tags: Tags::at(LEVELS.1),
         partitions: Vec::new(),
         ..keyspace
     }];

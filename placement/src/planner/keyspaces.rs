@@ -13,6 +13,7 @@ use crate::rule::Rule;
 use crate::table::{
     Eviction, Invalid, Keyspace, MapEntry, Mode, OnLoss, Reshape, Reshaping, Table,
 };
+use crate::tags::Tags;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -46,7 +47,7 @@ pub struct NewKeyspace {
 }
 
 impl NewKeyspace {
-    /// The keyspace with this number, not assigned yet.
+    /// The keyspace with this number, not assigned yet. The level of the table decides its tags.
     #[must_use]
     pub fn numbered(self, id: KeyspaceId) -> Keyspace {
         let Self {
@@ -72,6 +73,7 @@ impl NewKeyspace {
             default_ttl_ms,
             eviction,
             ordered,
+            tags: Tags::default(),
             rules,
             partitions: Vec::new(),
             reshaping: Reshaping::default(),
@@ -174,6 +176,7 @@ pub fn create_keyspace(table: &Table, wanted: NewKeyspace) -> Result<Option<Tabl
         let mut same = Keyspace {
             partitions,
             reshaping,
+            tags: known.tags,
             ..wanted.numbered(known.id)
         };
         if matches!(known.mode, Mode::Ring { .. })
@@ -195,7 +198,10 @@ pub fn create_keyspace(table: &Table, wanted: NewKeyspace) -> Result<Option<Tabl
         id.0.checked_add(1)
             .map(KeyspaceId)
             .ok_or(Refused::NoNumber)?;
-    next.keyspaces.push(wanted.numbered(id));
+    next.keyspaces.push(Keyspace {
+        tags: Tags::at(table.level),
+        ..wanted.numbered(id)
+    });
     next.validate()?;
     let assigned = assign(&next);
     assigned.validate()?;

@@ -7,6 +7,7 @@
 use super::{Invalid, Keyspace, MapEntry, Member, Partition, Settings, Table, TableName, leveled};
 use crate::division::{Arcs, Brought, Division, NotDivided, RangeStart, Ranges, RunStart, Runs};
 use crate::id::{Age, KeyspaceId, MapId, MemberId, PartitionId, Term, Version};
+use crate::tags::Tags;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -216,13 +217,23 @@ impl Serialize for TableDelta {
             hash,
         } = self.base;
         let rest: Rest<&Changes> = ((term, version, hash), &self.changes);
-        leveled::serialize(serializer, self.level, cluster, &rest)
+        let heads = self
+            .changes
+            .keyspaces
+            .iter()
+            .filter_map(|k| k.head.as_ref());
+        let tags: Vec<Tags> = heads.map(|head| head.tags).collect();
+        leveled::serialize(serializer, self.level, cluster, &rest, &tags)
     }
 }
 
 impl<'de> Deserialize<'de> for TableDelta {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (level, cluster, rest) = leveled::deserialize::<_, Rest<Changes>>(deserializer)?;
+        let (level, cluster, rest) =
+            leveled::deserialize(deserializer, |(_, changes): &mut Rest<Changes>| {
+                let heads = changes.keyspaces.iter_mut().map(|k| k.head.as_mut());
+                heads.flatten().collect()
+            })?;
         let ((term, version, hash), changes) = rest;
         let base = TableName {
             cluster,
@@ -472,6 +483,7 @@ fn same_head(one: &Keyspace, other: &Keyspace) -> bool {
         default_ttl_ms,
         eviction,
         ordered,
+        tags,
         rules,
         reshaping,
         division: _,
@@ -487,6 +499,7 @@ fn same_head(one: &Keyspace, other: &Keyspace) -> bool {
         one.default_ttl_ms,
         one.eviction,
         one.ordered,
+        one.tags,
         &one.rules,
         &one.reshaping,
     ) == (
@@ -499,6 +512,7 @@ fn same_head(one: &Keyspace, other: &Keyspace) -> bool {
         *default_ttl_ms,
         *eviction,
         *ordered,
+        *tags,
         rules,
         reshaping,
     )

@@ -1,36 +1,52 @@
-//! Encodings that contain their level: `0, level, cluster, the rest`.
+//! Encodings that contain their level.
+//!
+//! ```text
+//!   level 14    0, level, cluster, the rest
+//!   level 15    0, level, cluster, the rest, the tags of the keyspaces
+//! ```
 //!
 //! The 0 stands where tables without a level had their cluster, and no cluster has that number
 //! (`Invalid::Cluster`).
 
+use super::Keyspace;
 use crate::id::ClusterId;
-use crate::level::LEVELS;
+use crate::level::{LEVELS, TAGS};
+use crate::tags::Tags;
 use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserializer, Serialize, Serializer};
 use std::fmt;
-use std::marker::PhantomData;
 
 /// The beginning of every encoding.
 const MARK: ClusterId = ClusterId(0);
 
-/// Encodes a table or a delta of this level.
+/// Encodes a table or a delta of this level. The tags are those of the keyspaces in the rest.
 pub(super) fn serialize<S: Serializer, R: Serialize>(
     serializer: S,
     level: u16,
     cluster: ClusterId,
     rest: &R,
+    tags: &[Tags],
 ) -> Result<S::Ok, S::Error> {
-    (MARK, level, cluster, rest).serialize(serializer)
+    if level < TAGS {
+        (MARK, level, cluster, rest).serialize(serializer)
+    } else {
+        (MARK, level, cluster, rest, tags).serialize(serializer)
+    }
 }
+
+/// The keyspaces in the rest of a table or a delta, in order.
+type Keyspaces<R> = fn(&mut R) -> Vec<&mut Keyspace>;
 
 /// Decodes the level, the cluster and the rest.
 pub(super) fn deserialize<'de, D: Deserializer<'de>, R: DeserializeOwned>(
     deserializer: D,
+    keyspaces: Keyspaces<R>,
 ) -> Result<(u16, ClusterId, R), D::Error> {
-    deserializer.deserialize_tuple(4, Parts(PhantomData))
+    // The largest possible number of parts.
+    deserializer.deserialize_tuple(5, Parts(keyspaces))
 }
 
-struct Parts<R>(PhantomData<R>);
+struct Parts<R>(Keyspaces<R>);
 
 impl<'de, R: DeserializeOwned> Visitor<'de> for Parts<R> {
     type Value = (u16, ClusterId, R);
@@ -58,6 +74,17 @@ impl<'de, R: DeserializeOwned> Visitor<'de> for Parts<R> {
                  {most}: update the program"
             )));
         }
-        Ok((level, next(&mut parts)?, next(&mut parts)?))
+        let (cluster, mut rest) = (next(&mut parts)?, next(&mut parts)?);
+        if level >= TAGS {
+            let tags: Vec<Tags> = next(&mut parts)?;
+            let keyspaces = (self.0)(&mut rest);
+            if tags.len() != keyspaces.len() {
+                return Err(de::Error::custom("the table has tags of no keyspace"));
+            }
+            for (keyspace, tags) in keyspaces.into_iter().zip(tags) {
+                keyspace.tags = tags;
+            }
+        }
+        Ok((level, cluster, rest))
     }
 }

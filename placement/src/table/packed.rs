@@ -9,6 +9,7 @@ use super::{
 use crate::id::{
     ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId, Term, Version,
 };
+use crate::tags::Tags;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -127,13 +128,17 @@ impl From<Table> for Packed {
 impl Serialize for Table {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let packed = Packed::from(self.clone());
-        leveled::serialize(serializer, self.level, self.cluster, &packed)
+        let tags: Vec<Tags> = packed.keyspaces.iter().map(|k| k.tags).collect();
+        leveled::serialize(serializer, self.level, self.cluster, &packed, &tags)
     }
 }
 
 impl<'de> Deserialize<'de> for Table {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (level, cluster, packed) = leveled::deserialize::<_, Packed>(deserializer)?;
+        let (level, cluster, packed) =
+            leveled::deserialize(deserializer, |packed: &mut Packed| {
+                packed.keyspaces.iter_mut().collect()
+            })?;
         packed.unpack(level, cluster).map_err(de::Error::custom)
     }
 }

@@ -9,7 +9,7 @@ use doyen_placement::planner::{
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Loads,
     Location, Member, MemberId, MemberState, Mode, OnLoss, Partition, PartitionRef, Reshaping,
-    Role, Settings, Table, TableDelta,
+    Role, Settings, Table, TableDelta, Tags,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,6 +85,7 @@ pub fn keyspace(partitions: u16, backups: u8, on_loss: OnLoss) -> Keyspace {
         default_ttl_ms: None,
         eviction: Eviction::None,
         ordered: false,
+        tags: Tags::default(),
         rules: Vec::new(),
         partitions: Vec::new(),
         reshaping: Reshaping::default(),

@@ -5,7 +5,7 @@ use doyen_placement::hash::slot;
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Age, DeltaError, Division, Epoch, Invalid, KeyspaceId, MapEntry, MapId, Member, MemberState,
-    Mode, OnLoss, Partition, Replica, ReplicaState, Scheduler, Table, TableDelta, Term,
+    Mode, OnLoss, Partition, Replica, ReplicaState, Scheduler, Table, TableDelta, Tags, Term,
     ThreadPorts, Version, planner,
 };
 use std::sync::Arc;
@@ -254,6 +254,9 @@ fn a_table_is_called_the_same_everywhere() {
         PINNED,
         "what clients are sent to is part of it"
     );
+    let mut former = table();
+    former.keyspaces[0].tags = Tags::Zero;
+    assert_ne!(former.name().hash, PINNED, "where keys are is part of it");
     let later = Table {
         term: Term(3),
         version: Version(9),
@@ -268,7 +271,7 @@ fn a_table_is_called_the_same_everywhere() {
 }
 
 /// The name of a table of the highest level.
-const PINNED: u64 = 7_603_719_616_308_724_913;
+const PINNED: u64 = 11_684_211_249_554_146_003;
 /// The name of the same table at the level before.
 const PINNED_BELOW: u64 = 15_004_375_361_116_371_038;
 
@@ -328,4 +331,141 @@ fn keys_are_where_redis_cluster_has_them_but_for_named_maps() {
     assert!(spread.len() > 1, "tags do not count in named maps");
     assert_eq!(keyspace.partition_of_slot(16384), None);
     assert_eq!(table.map_named("users").map(|m| m.id), Some(MapId(1)));
+}
+
+fn wanted(name: &str, mode: Mode, division: Division) -> planner::NewKeyspace {
+    planner::NewKeyspace {
+        name: name.into(),
+        mode,
+        division,
+        backups: 1,
+        min_in_sync: 1,
+        on_loss: OnLoss::Wait,
+        default_ttl_ms: None,
+        eviction: doyen_placement::Eviction::None,
+        ordered: false,
+        rules: Vec::new(),
+    }
+}
+
+/// The table of a cluster that was made at level 14: with a fixed keyspace and a ring, and again
+/// with both once the level has risen.
+fn upgraded() -> Table {
+    let ring = Mode::Ring {
+        tokens: 4,
+        random: false,
+    };
+    let made = |table: &Table, prefix: &str| {
+        let fixed = wanted(
+            &format!("{prefix}-fixed"),
+            Mode::Fixed { partitions: 64 },
+            Division::Slots,
+        );
+        let ring = wanted(&format!("{prefix}-ring"), ring, Division::no_arcs());
+        [fixed, ring]
+            .into_iter()
+            .fold(table.clone(), |table, wanted| {
+                planner::create_keyspace(&table, wanted)
+                    .expect("it is possible")
+                    .expect("it is new")
+            })
+    };
+    let former = made(&table().at_level(14), "former");
+    made(
+        &Table {
+            level: 15,
+            ..former
+        },
+        "present",
+    )
+}
+
+/// A rule that changed would lose the keys that were placed by the former one.
+#[test]
+fn tags_count_in_all_databases_of_keyspaces_made_from_level_15_on_and_of_no_older_ones() {
+    let table = upgraded();
+    assert_eq!(table.validate(), Ok(()));
+    let databases: Vec<MapId> = (0..MapId::DATABASES).filter_map(MapId::database).collect();
+    for keyspace in &table.keyspaces {
+        let of = |map, key: String| keyspace.partition_of(map, key.as_bytes());
+        let tag = |n: u32| of(MapId(0), format!("{{t{n}}}"));
+        // How many of the databases have the keys of a tag in the tag's partition.
+        let together = databases
+            .iter()
+            .filter(|map| (0..40).all(|n| of(**map, format!("x{{t{}}}{n}", n % 3)) == tag(n % 3)))
+            .count();
+        let present = keyspace.name.starts_with("present");
+        assert_eq!(together, if present { 16 } else { 1 }, "{}", keyspace.name);
+        let map = MapId(3);
+        let used: std::collections::BTreeSet<_> =
+            (0..40).map(|n| of(map, format!("x{{t}}{n}"))).collect();
+        assert!(used.len() > 4, "other maps spread: {}", keyspace.name);
+    }
+}
+
+/// Where keys are must be the same for all who hold the table.
+#[test]
+fn tables_and_deltas_carry_the_tags_from_level_15_on() {
+    let config = bincode::config::standard();
+    let encode = |table: &Table| bincode::serde::encode_to_vec(table, config).expect("it is small");
+    let decode = |bytes: &[u8]| bincode::serde::decode_from_slice::<Table, _>(bytes, config);
+    let table = upgraded();
+    let tags: Vec<Tags> = table.keyspaces.iter().map(|k| k.tags).collect();
+    use Tags::{Databases, Zero};
+    assert_eq!(tags, [Zero, Zero, Zero, Databases, Databases]);
+    let bytes = encode(&table);
+    assert_eq!(decode(&bytes).expect("a table").0, table);
+    let shortened = [&bytes[..bytes.len() - tags.len() - 1], &[4, 0, 0, 0, 1]].concat();
+    let why = decode(&shortened)
+        .expect_err("a keyspace has no tags")
+        .to_string();
+    assert!(why.contains("tags of no keyspace"), "{why}");
+
+    let below = table.at_level(14);
+    assert!(below.keyspaces.iter().all(|k| k.tags == Zero));
+    assert_eq!(decode(&encode(&below)).expect("a table").0, below);
+    let without = encode(&Table {
+        level: 15,
+        ..below.clone()
+    })
+    .len()
+        - tags.len()
+        - 1;
+    assert_eq!(
+        encode(&below).len(),
+        without,
+        "a program of level 14 finds no more bytes"
+    );
+
+    let mut altered = table.clone();
+    altered.keyspaces[4].backups = 0;
+    for (old, new) in [
+        (&self::table(), &table),
+        (&table, &altered),
+        (&below, &table),
+    ] {
+        let delta = TableDelta::between(old, new);
+        let bytes = bincode::serde::encode_to_vec(&delta, config).expect("it is small");
+        let (read, _) =
+            bincode::serde::decode_from_slice::<TableDelta, _>(&bytes, config).expect("a delta");
+        assert_eq!(read.apply(old).as_ref(), Ok(new));
+    }
+}
+
+#[test]
+fn a_keyspace_keeps_its_tags() {
+    let table = upgraded();
+    let mut other = table.clone();
+    other.keyspaces[1].tags = Tags::Databases;
+    assert!(table.may_follow(&table) && !other.may_follow(&table));
+    let again = wanted(
+        "former-fixed",
+        Mode::Fixed { partitions: 64 },
+        Division::Slots,
+    );
+    assert_eq!(
+        planner::create_keyspace(&table, again),
+        Ok(None),
+        "it exists as it is wanted"
+    );
 }

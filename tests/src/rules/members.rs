@@ -12,7 +12,7 @@ use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, Assignment, Division, Epoch, Eviction, Keyspace, KeyspaceId, Location, MemberId,
     Mode, OnLoss, OrderKey, Partition, PartitionId, PartitionRef, Reshaping, Role, Schedulers,
-    Settings, Table, planner,
+    Settings, Table, Tags, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -253,6 +253,7 @@ impl Members {
                 default_ttl_ms: None,
                 eviction: Eviction::None,
                 ordered: false,
+                tags: Tags::default(),
                 rules: Vec::new(),
                 partitions: Vec::new(),
                 reshaping: Reshaping::default(),

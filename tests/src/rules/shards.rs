@@ -14,7 +14,8 @@ use doyen_placement::planner::reshape;
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
     MapId, Member, MemberId, MemberState, Mode, OnLoss, OrderKey, Partition, PartitionId,
-    PartitionRef, Replica, ReplicaState, Reshape, Reshaping, Role, Settings, Table, Term, Version,
+    PartitionRef, Replica, ReplicaState, Reshape, Reshaping, Role, Settings, Table, Tags, Term,
+    Version,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -142,6 +143,7 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
         default_ttl_ms: None,
         eviction: Eviction::None,
         ordered: false,
+        tags: Tags::default(),
         rules: Vec::new(),
         partitions: Vec::new(),
         reshaping: Reshaping::default(),

@@ -1,12 +1,13 @@
 //! Clients. Each does one operation at a time on a few keys, or several at once on one key, through
 //! the process to which it is connected.
 
-use super::mix::Mix;
+use super::mix::{Mix, Placed};
 use super::process::{ControlInput, DataInput, Leaving, ProcessId, ThreadId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
 use crate::linear::{Answer, Call, Entry};
 use bytes::Bytes;
+use doyen_engine::command::{Arguments, COMMANDS, Request};
 use doyen_engine::op::{
     Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, ScriptCall, Step,
     Transaction, Watched, Work,
@@ -152,9 +153,49 @@ pub(crate) const STRANGER: &str = "stranger";
 /// The prefix of keys with large values. Histories hold only the heads of these.
 const BULK: &str = "bulk";
 
+/// Whether what has this name is a counter.
+fn counts(name: &str) -> bool {
+    name.starts_with("counter") || name.starts_with(HASH)
+}
+
 /// The prefix of keys with a twin in the same partition. Both are read and written in one
 /// transaction, and always have the same value.
 const PAIR: &str = "{pair";
+
+/// The prefix of fields of hashes, which are counters. Each field has a history of its own, and two
+/// of them are in one key.
+const HASH: &str = "hash";
+
+/// The key that holds what has this name: that of the hash, if it is a field.
+pub(crate) fn key_of(name: &str) -> &str {
+    match name.split_once('.') {
+        Some((key, _)) if name.starts_with(HASH) => key,
+        _ => name,
+    }
+}
+
+/// What is asked of a field, as a Redis client asks it.
+fn field_action(name: &str, call: &Call) -> Action {
+    let by;
+    let words = match call {
+        Call::Incr(n) => {
+            by = n.to_string();
+            vec!["HINCRBY", key_of(name), name, &by]
+        }
+        Call::Delete => vec!["HDEL", key_of(name), name],
+        _ => vec!["HGET", key_of(name), name],
+    };
+    let words: Vec<Bytes> = words
+        .into_iter()
+        .map(|word| Bytes::copy_from_slice(word.as_bytes()))
+        .collect();
+    let args: &dyn Arguments = &words.as_slice();
+    let request = COMMANDS.find(args).and_then(|spec| spec.request(args, 0));
+    match request {
+        Ok(Request::One { action, .. }) => action,
+        other => unreachable!("{words:?} is {other:?}"),
+    }
+}
 
 /// Appends to both keys of a pair.
 const APPENDS: &[u8] = b"return {redis.call('APPEND', KEYS[1], ARGV[1]), \
@@ -235,8 +276,12 @@ fn work(map: MapId, key: &str, call: &Call, version: Option<i64>) -> Work {
         return Work::Key(Operation {
             keyspace,
             map,
-            key: bytes(key),
-            action: action(key, call),
+            key: bytes(key_of(key)),
+            action: if key.starts_with(HASH) {
+                field_action(key, call)
+            } else {
+                action(key, call)
+            },
         });
     }
     let twin = twin_of(key);
@@ -309,6 +354,9 @@ pub(crate) fn keys(mix: &Mix) -> Vec<String> {
     keys.extend((0..mix.fleeting).map(|i| format!("fleeting-{i}")));
     keys.extend((0..mix.named).map(|i| format!("named-{i}")));
     keys.extend((0..mix.pairs).map(|i| format!("{PAIR}-{i}}}")));
+    keys.extend(
+        (0..mix.hashes).flat_map(|i| ["a", "b"].map(|field| format!("{HASH}-{i}.{field}"))),
+    );
     keys.extend((0..mix.bulk).map(|i| format!("{BULK}-{i}")));
     keys.extend(mix.stranger.then(|| STRANGER.to_owned()));
     keys
@@ -337,7 +385,7 @@ impl World {
             let call = match last {
                 Last::Read => Call::Get,
                 Last::Write if key.starts_with(BULK) => Call::Delete,
-                Last::Write if key.starts_with("counter") => Call::Incr(1),
+                Last::Write if counts(&key) => Call::Incr(1),
                 Last::Write => Call::Append(b"!".to_vec()),
             };
             return self.call(id, key, call);
@@ -427,7 +475,7 @@ impl World {
                 _ => Call::Delete,
             };
         }
-        if key.starts_with("counter") {
+        if counts(key) {
             return match draw {
                 0..30 => Call::Get,
                 30..95 => Call::Incr(self.rng.random_range(1..5)),
@@ -603,8 +651,13 @@ impl World {
                     .push(index);
                 return self.client_done(id);
             }
+            // If a range is cut between the keys of a pair, a retry cannot be recognized.
             Outcome::Failed(failure)
-                if self.last_calls_begun && *failure != Failure::OutOfMemory =>
+                if self.last_calls_begun
+                    && *failure != Failure::OutOfMemory
+                    && !(*failure == Failure::Unknown
+                        && key.starts_with(PAIR)
+                        && self.mix.placed == Placed::Range) =>
             {
                 return self.broken(format!(
                     "I16: after healing, {key} through p{:?} gave {failure:?}",
@@ -773,7 +826,7 @@ impl World {
                 else {
                     continue;
                 };
-                if keyspace.partition_of(map, key.as_bytes()) == Some(at) {
+                if keyspace.partition_of(map, key_of(&key).as_bytes()) == Some(at) {
                     let called = self.histories.moment(self.schedule.now());
                     let lost = Entry {
                         client: 0,
@@ -796,23 +849,20 @@ impl World {
                 map_name(name).map_or(Some(MapId(0)), |name| self.oracle.map(name)) == Some(map)
             };
             let of_clients = at.keyspace == KeyspaceId(0);
-            let Some(key) = self
-                .keys
-                .iter()
-                .find(|name| of_clients && *key == *name.as_bytes() && named(name))
-                .cloned()
-            else {
-                continue;
-            };
-            let called = self.histories.moment(self.schedule.now());
-            let gone = Entry {
-                client: 0,
-                call: Call::Lost,
-                called,
-                answered: None,
-                waited: called,
-            };
-            self.histories.keys.entry(key).or_default().push(gone);
+            let is_gone =
+                |name: &&String| of_clients && *key == *key_of(name).as_bytes() && named(name);
+            let gone: Vec<String> = self.keys.iter().filter(is_gone).cloned().collect();
+            for name in gone {
+                let called = self.histories.moment(self.schedule.now());
+                let gone = Entry {
+                    client: 0,
+                    call: Call::Lost,
+                    called,
+                    answered: None,
+                    waited: called,
+                };
+                self.histories.keys.entry(name).or_default().push(gone);
+            }
         }
     }
 

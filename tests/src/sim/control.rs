@@ -72,11 +72,13 @@ impl World {
                             .iter()
                             .map(|(at, e, t)| format!("{at}@{e} in {:?}", t.since(now)))
                             .collect();
+                        let mut tables = describe(&view.installed);
+                        if names[0] != names[1] {
+                            tables += &format!(" -> {}", describe(&view.accepted));
+                        }
                         format!(
-                            "p{p} view installed {} accepted {} opens {opens:?} {}",
-                            names[0],
-                            names[1],
-                            describe(&view.installed)
+                            "p{p} view installed {} accepted {} opens {opens:?} {tables}",
+                            names[0], names[1],
                         )
                     });
                     self.trace.number(view.accepted.name().hash);

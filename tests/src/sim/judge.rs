@@ -130,10 +130,12 @@ impl World {
         let ahead = running.iter().filter_map(|p| {
             let (view, me) = (self.processes[*p].view.as_ref()?, self.processes[*p].me);
             let votes = view.accepted.voters.contains(&me) || view.installed.voters.contains(&me);
-            votes.then(|| (view.accepted.name().order(), *p))
+            // One that the newest table removes refuses, and names those that stay.
+            let stays = view.accepted.voters.contains(&me);
+            votes.then(|| (view.accepted.name().order(), stays, *p))
         });
         let ahead = ahead.max();
-        if let (false, true, Some((_, p))) = (led, lost, ahead)
+        if let (false, true, Some((_, _, p))) = (led, lost, ahead)
             && self.operator_speaks(p)
         {
             *self.faults.entry("operator's word").or_default() += 1;

@@ -82,6 +82,8 @@ pub struct Mix {
     pub named: usize,
     /// Pairs of keys that are read and written in transactions.
     pub pairs: usize,
+    /// Hashes, each with two fields that clients use.
+    pub hashes: usize,
     /// Keys with large values, which soon fill the memory.
     pub bulk: usize,
     /// Whether the last slot runs a process that was told to begin alone, and knows the founders:
@@ -267,6 +269,7 @@ impl Mix {
                 Placed::Range,
             ][last.random_range(0..5)],
             pairs: Self::pairs(seed, eviction),
+            hashes: Self::hashes(seed),
             bulk: if small { 6 } else { 0 },
             stranger,
             eviction,
@@ -290,6 +293,12 @@ impl Mix {
         numbers.set_stream(12);
         let drawn = numbers.random_range(0..=3);
         if eviction == Eviction::None { drawn } else { 0 }
+    }
+
+    fn hashes(seed: u64) -> usize {
+        let mut numbers = ChaCha8Rng::seed_from_u64(seed);
+        numbers.set_stream(13);
+        numbers.random_range(0..=2)
     }
 
     /// A process that is refused for its level ends, so a stranger is none of those.
@@ -347,6 +356,7 @@ impl Mix {
             &mut self.fleeting,
             &mut self.named,
             &mut self.pairs,
+            &mut self.hashes,
             &mut self.bulk,
         ];
         for kind in kinds {

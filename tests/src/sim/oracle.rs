@@ -604,6 +604,11 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
             continue;
         };
         hold!(
+            keyspace.tags == later.tags,
+            "I15: {names}: keyspace {} places its keys by another rule",
+            keyspace.name
+        );
+        hold!(
             keyspace.partitions.is_empty() || !later.partitions.is_empty(),
             "I15: {names}: the partitions are gone"
         );

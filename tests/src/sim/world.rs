@@ -17,7 +17,7 @@ use doyen_gossip::{Agreement, AgreementConfig};
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, OnLoss, OrderKey, Reshaping,
-    Role, Schedulers, Settings, Table, ThreadPorts,
+    Role, Schedulers, Settings, Table, Tags, ThreadPorts,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -484,6 +484,7 @@ impl World {
                 default_ttl_ms: None,
                 eviction: mix.eviction,
                 ordered: false,
+                tags: Tags::default(),
                 rules: Vec::new(),
                 partitions: Vec::new(),
                 reshaping: Reshaping::default(),

@@ -13,6 +13,7 @@ mod keyspaces;
 mod leaving;
 mod loads;
 mod memory;
+mod messages;
 mod moves;
 mod native;
 mod places;

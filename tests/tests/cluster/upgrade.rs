@@ -9,6 +9,7 @@ use doyen_placement::level::LEVELS;
 use doyen_tests::cluster::Cluster;
 use doyen_tests::load::Load;
 use doyen_tests::native;
+use doyen_tests::resp::Reply;
 use std::path::PathBuf;
 
 const PRESENT: &str = env!("CARGO_BIN_EXE_doyen-under-test");
@@ -55,7 +56,13 @@ impl Upgrade {
     }
 
     /// Replaces one node after the other, in order: SIGTERM, then the same name with this program.
-    fn roll(&mut self, binary: impl Into<PathBuf>, options: &[&str], each: impl Fn(&Cluster)) {
+    /// `each` looks at the others once a node has left.
+    fn roll(
+        &mut self,
+        binary: impl Into<PathBuf>,
+        options: &[&str],
+        each: impl Fn(&Cluster, &str),
+    ) {
         self.cluster.runs(binary.into());
         for name in NAMES {
             self.progress();
@@ -64,7 +71,7 @@ impl Upgrade {
             self.redis.redirect(others);
             let status = self.cluster.leave(name);
             assert!(status.success(), "{name} ended with {status}");
-            each(&self.cluster);
+            each(&self.cluster, name);
             self.cluster.join_with(name, options);
             self.redis.redirect(self.cluster.resp_addresses());
             self.cluster.await_safe(NAMES.len());
@@ -95,28 +102,127 @@ impl Upgrade {
     }
 }
 
-/// The program before does not say its level: it is the lowest.
-fn level(cluster: &Cluster, name: &str) -> u64 {
-    let status = cluster.status(name).unwrap_or_default();
-    status["level"].as_u64().unwrap_or_else(|| LEVELS.0.into())
+fn is_at_level(cluster: &Cluster, level: u16) -> bool {
+    cluster.nodes.keys().all(|name| {
+        let status = cluster.status(name).unwrap_or_default();
+        status["level"].as_u64() == Some(level.into())
+    })
 }
 
-fn levels(cluster: &Cluster) -> Vec<u64> {
-    cluster.nodes.keys().map(|n| level(cluster, n)).collect()
+/// The replies of a node of the present program to a transaction, and to `WATCH`.
+fn transact(cluster: &Cluster, name: &str) -> [Reply; 2] {
+    let mut client = cluster.client(name);
+    let mut command = |words: &[&str]| {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        client.command(&words).expect("a reply")
+    };
+    let key = format!("{{transacted}}{name}");
+    let queued = Reply::Simple("QUEUED".into());
+    assert_eq!(command(&["MULTI"]), Reply::Simple("OK".into()));
+    assert_eq!(command(&["SET", &key, "1"]), queued);
+    assert_eq!(command(&["INCR", &key]), queued);
+    let executed = command(&["EXEC"]);
+    [executed, command(&["WATCH", &key])]
+}
+
+/// The replies that a node gives to these commands, on one connection.
+fn replies(cluster: &Cluster, name: &str, lines: &[&str]) -> Vec<Reply> {
+    let mut client = cluster.client(name);
+    let reply = |line: &&str| {
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        client.command(&words).expect("a reply")
+    };
+    lines.iter().map(reply).collect()
+}
+
+/// Keys in a database that is not the first: many, with one tag.
+fn lines_in_database_1(verb: &str) -> Vec<String> {
+    let line = |n| match verb {
+        "SET" => format!("SET {{t}}{n} {n}"),
+        verb => format!("{verb} {{t}}{n}"),
+    };
+    let select = std::iter::once("SELECT 1".to_owned());
+    select.chain((0..50).map(line)).collect()
+}
+
+fn fills_database_1(cluster: &Cluster) {
+    let lines = lines_in_database_1("SET");
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    for reply in replies(cluster, "n0", &lines) {
+        assert_eq!(reply, Reply::Simple("OK".into()));
+    }
+}
+
+/// A keyspace of the program before finds its keys where they were, and in a new one `{tags}` keep
+/// the keys of each database together.
+fn keeps_databases(cluster: &Cluster) {
+    let lines = lines_in_database_1("GET");
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    for name in NAMES {
+        let found = replies(cluster, name, &lines);
+        let values = (0..50).map(|n: u32| Reply::Bulk(n.to_string().into_bytes()));
+        assert!(found[1..].iter().cloned().eq(values), "{name}: {found:?}");
+    }
+    let transaction = [
+        "SELECT 1",
+        "WATCH {t}watched",
+        "MULTI",
+        "INCR {t}counted-1",
+        "INCR {t}counted-2",
+        "EXEC",
+    ];
+    let executed = replies(cluster, "n0", &transaction).pop();
+    let is_split = |reply: &Reply| matches!(reply, Reply::Error(why) if why.contains("CROSSSLOT"));
+    assert!(executed.as_ref().is_some_and(is_split), "{executed:?}");
+    let (_, made) = cluster.asks("n0", &["keyspace", "create", "tagged"], true);
+    for (name, count) in NAMES.into_iter().zip(1..) {
+        let told = |c: &Cluster| {
+            let chosen = c.command_at(name, &["CLIENT", "KEYSPACE", "tagged"]);
+            chosen == Reply::Simple("OK".into())
+        };
+        cluster.eventually(&format!("{name} knows the keyspace: {made}"), told);
+        let lines = [&["CLIENT KEYSPACE tagged"][..], &transaction].concat();
+        let executed = replies(cluster, name, &lines).pop();
+        let counted = Reply::Array(vec![Reply::Int(count), Reply::Int(count)]);
+        assert_eq!(executed, Some(counted), "{name}");
+    }
+}
+
+fn refuses_transactions(cluster: &Cluster, name: &str) {
+    let why = "ERR not every member of the cluster runs this version: nothing happened; finish the \
+               upgrade";
+    let refused = || Reply::Error(why.into());
+    assert_eq!(transact(cluster, name), [refused(), refused()], "{name}");
+    let key = format!("{{transacted}}{name}");
+    assert_eq!(cluster.command_at(name, &["GET", &key]), Reply::Nil);
+}
+
+fn executes_transactions(cluster: &Cluster, name: &str) {
+    let ok = || Reply::Simple("OK".into());
+    let executed = Reply::Array(vec![ok(), Reply::Int(2)]);
+    assert_eq!(transact(cluster, name), [executed, ok()], "{name}");
 }
 
 #[test]
 #[ignore = "needs the program before: just upgrade"]
 fn an_upgrade_under_load_fails_nothing_and_the_level_rises_with_the_last_node() {
     let mut upgrade = Upgrade::begin();
-    upgrade.roll(PRESENT, &[], |cluster| {
-        // With the last node of the program before, nothing holds the level.
-        let last = cluster.nodes.contains_key("n0") && cluster.nodes.contains_key("n1");
-        assert!(last || levels(cluster).iter().all(|l| *l == u64::from(LEVELS.0)));
+    fills_database_1(&upgrade.cluster);
+    upgrade.roll(PRESENT, &[], |cluster, gone| match gone {
+        // Without the last node of the program before, nothing holds the level.
+        "n2" => {}
+        "n1" => {
+            assert!(is_at_level(cluster, LEVELS.0));
+            refuses_transactions(cluster, "n0");
+        }
+        _ => assert!(is_at_level(cluster, LEVELS.0)),
     });
-    upgrade.cluster.eventually("the level rises", |c| {
-        levels(c).iter().all(|l| *l == u64::from(LEVELS.1))
-    });
+    let risen = |c: &Cluster| is_at_level(c, LEVELS.1);
+    upgrade.cluster.eventually("the level rises", risen);
+    for name in NAMES {
+        executes_transactions(&upgrade.cluster, name);
+    }
+    keeps_databases(&upgrade.cluster);
     upgrade.progress();
     let mut cluster = upgrade.end();
     let events = cluster.node("n0").http("/events").expect("it answers");
@@ -124,10 +230,12 @@ fn an_upgrade_under_load_fails_nothing_and_the_level_rises_with_the_last_node() 
     // From now on there is no way back.
     cluster.runs(previous());
     cluster.join("n3");
-    let why =
-        "n3 speaks no more than level 13; update its program, or start it without --level-max";
+    let why = format!(
+        "n3 speaks no more than level {}; update its program, or start it without --level-max",
+        LEVELS.0
+    );
     cluster.eventually("n3 says why it stays outside", |c| {
-        c.node("n3").log().contains(why)
+        c.node("n3").log().contains(&why)
     });
     let refused = cluster.nodes.remove("n3").expect("it was started");
     assert!(!refused.wait().success());
@@ -138,12 +246,14 @@ fn an_upgrade_under_load_fails_nothing_and_the_level_rises_with_the_last_node() 
 fn an_upgrade_that_is_held_is_taken_back_under_load_and_fails_nothing() {
     let mut upgrade = Upgrade::begin();
     let held = LEVELS.0.to_string();
-    upgrade.roll(PRESENT, &["--level-max", &held], |_| {});
-    let low = |cluster: &Cluster| {
-        assert!(levels(cluster).iter().all(|l| *l == u64::from(LEVELS.0)));
-    };
-    low(&upgrade.cluster);
-    upgrade.roll(previous(), &[], low);
-    low(&upgrade.cluster);
+    upgrade.roll(PRESENT, &["--level-max", &held], |_, _| {});
+    assert!(is_at_level(&upgrade.cluster, LEVELS.0));
+    for name in NAMES {
+        refuses_transactions(&upgrade.cluster, name);
+    }
+    upgrade.roll(previous(), &[], |cluster, _| {
+        assert!(is_at_level(cluster, LEVELS.0));
+    });
+    assert!(is_at_level(&upgrade.cluster, LEVELS.0));
     upgrade.end();
 }

@@ -1,8 +1,8 @@
 //! The level of a cluster with programs of two versions.
 
 use super::*;
-use doyen_placement::MemberState;
 use doyen_placement::level::LEVELS;
+use doyen_placement::{MemberState, Tags};
 
 const FORMER: u16 = LEVELS.0;
 const PRESENT: u16 = LEVELS.1;
@@ -20,6 +20,11 @@ fn level(net: &Net) -> Option<u16> {
     net.agreed().map(|table| table.level)
 }
 
+/// The rule by which the first keyspace places its keys.
+fn tags(net: &Net) -> Option<Tags> {
+    net.agreed().map(|table| table.keyspaces[0].tags)
+}
+
 fn said(net: &Net, slot: usize, what: &str) -> bool {
     net.process(slot)
         .events
@@ -32,11 +37,13 @@ fn a_new_cluster_begins_at_the_level_of_all_founders() {
     for count in 1..=3 {
         let net = founded(&[], count);
         assert_eq!(level(&net), Some(PRESENT));
+        assert_eq!(tags(&net), Some(Tags::at(PRESENT)));
         assert!(!said(&net, 0, "level"), "it never had another one");
     }
     let mut net = founded(&[1], 3);
     net.run_ms(5_000);
     assert_eq!(level(&net), Some(FORMER));
+    assert_eq!(tags(&net), Some(Tags::at(FORMER)));
 }
 
 /// Each process is replaced by one of the present program. The level rises when the last process of
@@ -63,6 +70,7 @@ fn the_level_rises_once_the_last_process_of_the_former_program_is_gone() {
     net.until(1000, |net| level(net) == Some(PRESENT));
     let risen = format!("every member speaks level {PRESENT}");
     assert!((0..2).all(|slot| said(&net, slot, &risen)));
+    assert_eq!(tags(&net), Some(Tags::at(FORMER)), "its keys stay in place");
 }
 
 /// A member's level is known only from its hello. A coordinator that has not heard the hello does

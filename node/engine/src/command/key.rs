@@ -206,7 +206,7 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         keys: ONE_KEY,
         group: "generic",
         summary: "Determine the type stored at key",
-        parse: |c| c.shaped(Action::Exists, Shape::Type),
+        parse: |c| c.shaped(Action::Encoding, Shape::Type),
     },
     Description {
         name: "unlink",

@@ -1,7 +1,7 @@
 //! Commands on several keys: the same operation on each. Each key's operation is atomic by itself.
 
 use super::{Arguments, Reply, Shape};
-use crate::op::{Action, Outcome};
+use crate::op::{Action, Failure, Outcome};
 
 /// What is done to each key. The first key is the first argument after the command's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,13 +66,22 @@ impl Many {
 }
 
 impl Join {
+    /// The outcome of a part as it counts: what is no string has no value, as in Redis.
+    #[must_use]
+    pub fn of_part(self, outcome: Outcome) -> Outcome {
+        match (self, outcome) {
+            (Self::Values, Outcome::Failed(Failure::WrongType)) => Outcome::Nil,
+            (_, outcome) => outcome,
+        }
+    }
+
     /// The reply of parts that had these outcomes, in the order of their keys. If a part failed,
     /// the first failure is the reply.
     #[must_use]
     pub fn reply(self, outcomes: impl IntoIterator<Item = Outcome>) -> Reply {
         let (mut values, mut sum) = (Vec::new(), 0_i64);
         for outcome in outcomes {
-            match (self, outcome) {
+            match (self, self.of_part(outcome)) {
                 (_, failed @ Outcome::Failed(_)) => return Shape::Plain.reply(failed),
                 (Self::Values, outcome) => values.push(Shape::Plain.reply(outcome)),
                 (Self::Sum | Self::Deleted, Outcome::Int(number)) => {
@@ -92,7 +101,6 @@ impl Join {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::Failure;
     use bytes::Bytes;
 
     #[test]
@@ -114,6 +122,11 @@ mod tests {
         assert_eq!(
             Many::Get.join().reply([value(), Outcome::Nil]),
             Reply::Array(vec![Reply::Bulk(b"v"[..].into()), Reply::Nil])
+        );
+        let hash = || Outcome::Failed(Failure::WrongType);
+        assert_eq!(
+            Many::Get.join().reply([hash(), value()]),
+            Reply::Array(vec![Reply::Nil, Reply::Bulk(b"v"[..].into())])
         );
         assert_eq!(Many::Delete.join().reply(ints()), Reply::Int(2));
         assert_eq!(Many::Exists.join().reply(ints()), Reply::Int(2));

@@ -1,11 +1,11 @@
 //! Commands on parts of strings: runs of bytes, and bits.
 
 use super::{Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, Shape, is};
-use crate::action::{Change, Context, kept};
+use crate::action::{Change, Context, failed, kept};
 use crate::entry::Entry;
 use crate::integer;
-use crate::op::{Action, Failure, Footprint, Given, Outcome, Value};
-use crate::procedure::{Inputs, Procedure};
+use crate::op::{Action, Failure, Footprint, Given, Kind, Outcome, Value};
+use crate::procedure::{Inputs, Procedure, READS, WRITES, count};
 use bytes::Bytes;
 
 pub(super) const ROWS: &[Description<Parse>] = &[
@@ -94,6 +94,7 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[
 static GET_RANGE: Procedure = Procedure {
     number: 1,
     name: "get range",
+    kind: Kind::String,
     takes: (2, 0),
     footprint: |_| Footprint {
         answers_value: true,
@@ -111,6 +112,7 @@ static GET_RANGE: Procedure = Procedure {
 static SET_RANGE: Procedure = Procedure {
     number: 2,
     name: "set range",
+    kind: Kind::String,
     takes: (1, 1),
     footprint: |inputs| Footprint {
         given: Given::one(&inputs.bytes[0]),
@@ -120,11 +122,11 @@ static SET_RANGE: Procedure = Procedure {
         let part = &inputs.bytes[0];
         let end = end_of(inputs);
         if part.is_empty() {
-            return (length(entry.map_or(0, |e| e.value().len())), Change::None);
+            return (count(entry.map_or(0, |e| e.value().len())), Change::None);
         }
         overwrite(entry, cx, end, |value| {
             value[end - part.len()..end].copy_from_slice(part);
-            length(value.len())
+            count(value.len())
         })
     },
 };
@@ -133,6 +135,7 @@ static SET_RANGE: Procedure = Procedure {
 static GET_BIT: Procedure = Procedure {
     number: 3,
     name: "get bit",
+    kind: Kind::String,
     takes: (1, 0),
     footprint: |_| READS,
     run: |inputs, entry, _| {
@@ -147,6 +150,7 @@ static GET_BIT: Procedure = Procedure {
 static SET_BIT: Procedure = Procedure {
     number: 4,
     name: "set bit",
+    kind: Kind::String,
     takes: (2, 0),
     footprint: |inputs| writes(place_of_bit(inputs.numbers[0]).0 + 1),
     run: |inputs, entry, cx| {
@@ -168,12 +172,13 @@ static SET_BIT: Procedure = Procedure {
 static BIT_COUNT: Procedure = Procedure {
     number: 5,
     name: "bit count",
+    kind: Kind::String,
     takes: (3, 0),
     footprint: |_| READS,
     run: |inputs, entry, _| {
         let value = entry.map_or(&[][..], Entry::value);
         let range = (inputs.numbers[0], inputs.numbers[1]);
-        let Some((first, last)) = bits_within(value, range, inputs.numbers[2]) else {
+        let Some((first, last)) = bits_within(value, range, inputs.numbers[2], within) else {
             return (Outcome::Int(0), Change::None);
         };
         let whole = value[first / 8..=last / 8].iter();
@@ -192,17 +197,18 @@ static BIT_COUNT: Procedure = Procedure {
 static BIT_POSITION: Procedure = Procedure {
     number: 6,
     name: "bit position",
+    kind: Kind::String,
     takes: (5, 0),
     footprint: |_| READS,
     run: |inputs, entry, _| {
         let [wanted, first, last, unit, end_given] = inputs.numbers[..] else {
-            return (Outcome::Failed(Failure::NotAnInteger), Change::None);
+            return failed(Failure::NotAnInteger);
         };
         let Some(entry) = entry else {
             return (Outcome::Int(if wanted == 1 { -1 } else { 0 }), Change::None);
         };
         let value = entry.value();
-        let Some((first, last)) = bits_within(value, (first, last), unit) else {
+        let Some((first, last)) = bits_within(value, (first, last), unit, clamped) else {
             return (Outcome::Int(-1), Change::None);
         };
         // Bytes without such a bit are passed over whole.
@@ -215,7 +221,7 @@ static BIT_POSITION: Procedure = Procedure {
             }
             let set = value[at / 8] & (0x80 >> (at % 8)) != 0;
             if set == (wanted == 1) {
-                return (length(at), Change::None);
+                return (count(at), Change::None);
             }
             at += 1;
         }
@@ -223,38 +229,15 @@ static BIT_POSITION: Procedure = Procedure {
         let behind = wanted == 0 && end_given == 0;
         let none = Outcome::Int(-1);
         (
-            if behind {
-                length(value.len() * 8)
-            } else {
-                none
-            },
+            if behind { count(value.len() * 8) } else { none },
             Change::None,
         )
     },
 };
 
-/// What a procedure does that only reads.
-const READS: Footprint = Footprint {
-    writes: false,
-    answers_value: false,
-    uses: true,
-    looks_up: true,
-    given: Given::NOTHING,
-    stores: 0,
-};
-
 /// What a procedure does that makes a string at least so long.
 const fn writes(stores: usize) -> Footprint {
-    Footprint {
-        writes: true,
-        looks_up: false,
-        stores,
-        ..READS
-    }
-}
-
-fn length(of: usize) -> Outcome {
-    Outcome::Int(i64::try_from(of).unwrap_or(i64::MAX))
+    Footprint { stores, ..WRITES }
 }
 
 /// Where the bytes of a `SET_RANGE` end.
@@ -272,10 +255,16 @@ fn place_of_bit(offset: i64) -> (usize, u8) {
 /// The places that a range names in a string of so many, the last one included. Negative places
 /// count from the end. `None`: it names none.
 fn within(length: usize, (first, last): (i64, i64)) -> Option<(usize, usize)> {
-    let length = i64::try_from(length).unwrap_or(i64::MAX);
     if first < 0 && last < 0 && first > last {
         return None;
     }
+    clamped(length, (first, last))
+}
+
+/// The same if a range whose ends are both before the string names its first place, as `BITPOS` has
+/// it.
+fn clamped(length: usize, (first, last): (i64, i64)) -> Option<(usize, usize)> {
+    let length = i64::try_from(length).unwrap_or(i64::MAX);
     let counted = |at: i64| {
         if at < 0 { (length + at).max(0) } else { at }
     };
@@ -284,13 +273,17 @@ fn within(length: usize, (first, last): (i64, i64)) -> Option<(usize, usize)> {
     (range.0 <= range.1).then_some(range)
 }
 
-/// The same for bits. `unit` says whether the range is in bytes (0) or in bits.
-fn bits_within(value: &[u8], range: (i64, i64), unit: i64) -> Option<(usize, usize)> {
+/// Which places a range names in a string of so many.
+type Places = fn(usize, (i64, i64)) -> Option<(usize, usize)>;
+
+/// The same for bits. `unit` says whether the range is in bytes (0) or in bits, and `of` which
+/// places it names.
+fn bits_within(value: &[u8], range: (i64, i64), unit: i64, of: Places) -> Option<(usize, usize)> {
     if unit == 0 {
-        let (first, last) = within(value.len(), range)?;
+        let (first, last) = of(value.len(), range)?;
         Some((first * 8, last * 8 + 7))
     } else {
-        within(value.len() * 8, range)
+        of(value.len() * 8, range)
     }
 }
 
@@ -303,13 +296,13 @@ fn overwrite(
 ) -> (Outcome, Change) {
     let before = entry.map_or(&[][..], Entry::value);
     if least.max(before.len()) > cx.value_bytes_max {
-        return (Outcome::Failed(Failure::TooLarge), Change::None);
+        return failed(Failure::TooLarge);
     }
     let mut value = Vec::with_capacity(least.max(before.len()));
     value.extend_from_slice(before);
     value.resize(least.max(before.len()), 0);
     let outcome = write(&mut value);
-    (outcome, Change::Put(Bytes::from(value), kept(entry, cx)))
+    (outcome, Change::put(Bytes::from(value), kept(entry, cx)))
 }
 
 const BIT_OFFSET: &str = "ERR bit offset is not an integer or out of range";
@@ -409,7 +402,9 @@ mod tests {
         let words: Vec<&str> = words.split(' ').collect();
         let (outcome, change) = ask(&words, value).unwrap();
         let after = match change {
-            Change::Put(after, 0) => Some(after.to_vec()),
+            Change::Put {
+                value, deadline: 0, ..
+            } => Some(value.to_vec()),
             Change::None => None,
             other => panic!("{other:?}"),
         };
@@ -490,6 +485,7 @@ mod tests {
             ("BITPOS k 1", b"\x00\x00\x00", -1),
             ("BITPOS k 0", b"\xff\xff", 16),
             ("BITPOS k 0 0 -1", b"\xff\xff", -1),
+            ("BITPOS k 1 -1 -2", b"v", 1),
             ("BITPOS k 0 5", b"\xff\xff", -1),
         ] {
             assert_eq!(of(asked, Some(value)).0, Outcome::Int(answer), "{asked}");

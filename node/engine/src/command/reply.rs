@@ -1,6 +1,7 @@
 //! What a caller is answered: an outcome, in the shape that its command gives it.
 
 use super::error::{ErrorText, NOT_A_FLOAT, NOT_AN_INTEGER};
+use super::{Fields, Part};
 use crate::op::{Encoding, Failure, Outcome, Value};
 
 /// A reply, for RESP's encoder and for scripts.
@@ -18,6 +19,10 @@ pub enum Reply {
     Nil,
     /// Several replies in order.
     Array(Vec<Self>),
+    /// The same, two and two: each pair is an array in RESP3, and in RESP2 all stand in one.
+    Pairs(Vec<Self>),
+    /// What a hash has: a map in RESP3 if fields and values are answered.
+    Fields(Fields),
     /// A reply that is in RESP already.
     Encoded(Value),
 }
@@ -40,10 +45,26 @@ pub enum Shape {
     Flag,
     /// Milliseconds become seconds, rounded (TTL, EXPIRETIME).
     Seconds,
-    /// 1 is `string`, 0 is `none` (TYPE).
+    /// What a key holds by the number of its encoding; `none`, if it is absent (TYPE).
     Type,
     /// A number that may be infinite (INCRBYFLOAT): another text on overflow.
     Float,
+    /// As it is, with the texts of hashes if it failed.
+    Hash,
+    /// The same for a number that may be infinite (HINCRBYFLOAT).
+    HashFloat,
+    /// `OK`, whatever number it is (HMSET).
+    Done,
+    /// A part of a hash.
+    Fields(Part),
+    /// The first of several (HRANDFIELD).
+    First,
+    /// Several; none if the key is absent.
+    List,
+    /// The same, two and two.
+    Pairs,
+    /// A page of a scan, and where the next one begins.
+    Page,
     /// What Redis calls the encoding of this number (OBJECT ENCODING).
     Encoding,
     /// 1 if the key exists, else nil (OBJECT REFCOUNT).
@@ -77,8 +98,24 @@ impl Shape {
             (Outcome::Int(ms), Self::Seconds) if ms >= 0 => {
                 Reply::Int(ms / 1000 + i64::from(ms % 1000 >= 500))
             }
-            (Outcome::Int(0), Self::Type) => Reply::Status("none"),
-            (Outcome::Int(_), Self::Type) => Reply::Status("string"),
+            (Outcome::Nil, Self::Type) => Reply::Status("none"),
+            (Outcome::Int(number), Self::Type) => Reply::Status(Encoding::kind(number).name()),
+            (Outcome::Int(_), Self::Done) => Reply::OK,
+            (Outcome::Nil, Self::Fields(part)) => Reply::Fields(Fields::new(None, part)),
+            (Outcome::Bulk(value), Self::Fields(part)) => {
+                Reply::Fields(Fields::new(Some(value), part))
+            }
+            (Outcome::Nil, Self::List | Self::Pairs) => Reply::Array(Vec::new()),
+            (Outcome::Many(mut all), Self::First) if !all.is_empty() => {
+                Self::Plain.reply(all.swap_remove(0))
+            }
+            (Outcome::Many(all), Self::Pairs) => Reply::Pairs(plain(all)),
+            (Outcome::Many(all), _) => Reply::Array(plain(all)),
+            (Outcome::Keys { next, keys }, Self::Page) => {
+                let bulk = |bytes: &[u8]| Reply::Bulk(Value::from(bytes));
+                let items = keys.iter().map(|key| bulk(key)).collect();
+                Reply::Array(vec![bulk(next.to_string().as_bytes()), Reply::Array(items)])
+            }
             (Outcome::Int(number), Self::Encoding) => {
                 Reply::Bulk(Encoding::name(number).as_bytes().into())
             }
@@ -92,9 +129,14 @@ impl Shape {
             (Outcome::Int(number), _) => Reply::Int(number),
             (Outcome::Bulk(reply), Self::Encoded) => Reply::Encoded(reply),
             (Outcome::Bulk(value), _) => Reply::Bulk(value),
-            // Operations that clients name by a key have no such outcome.
-            (Outcome::Keys { .. } | Outcome::Many(_), _) => Reply::error("ERR unexpected outcome"),
+            // Other operations that clients name by a key have no such outcome.
+            (Outcome::Keys { .. }, _) => Reply::error("ERR unexpected outcome"),
         }
+    }
+
+    /// Whether failures are worded for fields of a hash.
+    const fn is_of_hash(self) -> bool {
+        matches!(self, Self::Hash | Self::HashFloat | Self::Done)
     }
 
     /// The text of a failure. `TRYAGAIN` and `CLUSTERDOWN` say that the operation did not happen.
@@ -102,9 +144,18 @@ impl Shape {
     #[must_use]
     pub const fn failure(self, why: Failure) -> &'static str {
         match why {
+            Failure::NotAnInteger if self.is_of_hash() => "ERR hash value is not an integer",
+            Failure::NotAFloat if self.is_of_hash() => "ERR hash value is not a float",
+            Failure::TooLarge if self.is_of_hash() => {
+                "ERR the hash is too large: at most 1 MiB of fields and values; nothing was \
+                 changed; spread the fields over several keys"
+            }
+            Failure::WrongType => {
+                "WRONGTYPE Operation against a key holding the wrong kind of value"
+            }
             Failure::NotAnInteger => NOT_AN_INTEGER,
             Failure::NotAFloat => NOT_A_FLOAT,
-            Failure::Overflow if matches!(self, Self::Float) => {
+            Failure::Overflow if matches!(self, Self::Float | Self::HashFloat) => {
                 "ERR increment would produce NaN or Infinity"
             }
             Failure::Overflow => "ERR increment or decrement would overflow",
@@ -141,6 +192,12 @@ impl Shape {
     }
 }
 
+/// Outcomes of the parts of an operation.
+fn plain(all: Vec<Outcome>) -> Vec<Reply> {
+    let replies = all.into_iter().map(|one| Shape::Plain.reply(one));
+    replies.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,8 +220,9 @@ mod tests {
             (Shape::Seconds, Outcome::Int(-2), Reply::Int(-2)),
             (Shape::Seconds, Outcome::Int(1499), Reply::Int(1)),
             (Shape::Seconds, Outcome::Int(1500), Reply::Int(2)),
-            (Shape::Type, Outcome::Int(0), Reply::Status("none")),
+            (Shape::Type, Outcome::Nil, Reply::Status("none")),
             (Shape::Type, Outcome::Int(1), Reply::Status("string")),
+            (Shape::Type, Outcome::Int(4), Reply::Status("hash")),
             (Shape::Float, Outcome::Bulk(value(b"1.5")), bulk("1.5")),
             (Shape::Encoding, Outcome::Int(0), bulk("int")),
             (Shape::Encoding, Outcome::Nil, Reply::Nil),

@@ -2,6 +2,12 @@
 
 use super::*;
 
+/// The tag of a scan of keys that hold one kind of value.
+pub(super) const SCAN_OF_KIND: u8 = 4;
+
+/// The tag of an effect that puts a hash.
+pub(super) const HASH: u8 = 5;
+
 pub(super) fn put_at(out: &mut Out, at: PartitionRef) {
     out.bytes.put_u16_le(at.keyspace.0);
     out.bytes.put_u32_le(at.partition.0);
@@ -82,7 +88,10 @@ fn put_effect(out: &mut Out, effect: &Effect) {
             entry,
             deadline,
         } => {
-            out.bytes.put_u8(0);
+            out.bytes.put_u8(match entry.kind() {
+                Kind::String => 0,
+                Kind::Hash => HASH,
+            });
             out.bytes.put_u32_le(map.0);
             put_bytes(out, entry.key());
             put_stored(out, entry);
@@ -154,7 +163,8 @@ pub(super) fn put_outcome(out: &mut Out, outcome: &Outcome) {
                 Failure::Stale => 11,
                 Failure::CrossPartition => 12,
                 Failure::OldMembers => 13,
-                Failure::NoScripts => 14,
+                Failure::WrongType => 14,
+                Failure::NoScripts => 15,
             });
         }
     }
@@ -187,10 +197,20 @@ pub(super) fn put_work(out: &mut Out, work: &Work) {
             out.bytes.put_u32_le(op.map.0);
             match &op.action {
                 PartitionAction::Count => out.bytes.put_u8(0),
-                PartitionAction::Scan { cursor, count } => {
-                    out.bytes.put_u8(1);
+                PartitionAction::Scan {
+                    cursor,
+                    count,
+                    kind,
+                } => {
+                    out.bytes
+                        .put_u8(if kind.is_none() { 1 } else { SCAN_OF_KIND });
                     out.bytes.put_u64_le(*cursor);
                     out.bytes.put_u32_le(*count);
+                    match kind {
+                        None => {}
+                        Some(Kind::String) => out.bytes.put_u8(0),
+                        Some(Kind::Hash) => out.bytes.put_u8(1),
+                    }
                 }
                 PartitionAction::Clear => out.bytes.put_u8(2),
                 PartitionAction::Range(RangeQuery {

@@ -56,6 +56,8 @@ rare! {
     PULL => Pull { have },
     MAKE_MAP => MakeMap { ticket, keyspace, name },
     MAP_MADE => MapMade { ticket, made },
+    INTEREST => Interest { round, wanted },
+    INTERESTED => Interested { round },
 }
 
 fn lay_out<T: serde::Serialize>(out: &mut Out, kind: u8, fields: &T) {

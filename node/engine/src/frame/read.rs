@@ -215,9 +215,14 @@ impl<B: Buf> Reader<B> {
     fn effect_of(&mut self, kind: u8) -> Read<Effect> {
         let map = MapId(self.u32()?);
         Ok(match kind {
-            0 => {
+            0 | HASH => {
+                let of_kind = if kind == HASH {
+                    Kind::Hash
+                } else {
+                    Kind::String
+                };
                 // The deadline is set when it is applied.
-                let entry = self.pair(|key, value| Entry::new(key, value, 0, 0))?;
+                let entry = self.pair(|key, value| Entry::of_kind(of_kind, key, value))?;
                 Effect::Put {
                     map,
                     entry,
@@ -287,7 +292,8 @@ impl<B: Buf> Reader<B> {
                 11 => Failure::Stale,
                 12 => Failure::CrossPartition,
                 13 => Failure::OldMembers,
-                14 => Failure::NoScripts,
+                14 => Failure::WrongType,
+                15 => Failure::NoScripts,
                 _ => return Err(Malformed("unknown failure")),
             }),
             _ => return Err(Malformed("unknown outcome")),
@@ -379,9 +385,18 @@ impl<B: Buf> Reader<B> {
         );
         let action = match self.u8()? {
             0 => PartitionAction::Count,
-            1 => PartitionAction::Scan {
+            tag @ (1 | SCAN_OF_KIND) => PartitionAction::Scan {
                 cursor: self.u64()?,
                 count: self.u32()?,
+                kind: if tag == 1 {
+                    None
+                } else {
+                    Some(match self.u8()? {
+                        0 => Kind::String,
+                        1 => Kind::Hash,
+                        _ => return Err(Malformed("unknown kind of value")),
+                    })
+                },
             },
             2 => PartitionAction::Clear,
             3 => PartitionAction::Range(RangeQuery {

@@ -107,8 +107,13 @@ fn work() -> impl Strategy<Value = Work> {
                 values
             })
         ),
-        (any::<u64>(), any::<u32>())
-            .prop_map(|(cursor, count)| PartitionAction::Scan { cursor, count })
+        (any::<u64>(), any::<u32>(), prop::option::of(kind())).prop_map(|(cursor, count, kind)| {
+            PartitionAction::Scan {
+                cursor,
+                count,
+                kind,
+            }
+        })
     ];
     let watched =
         (any::<u32>(), bytes(), prop::option::of(any::<i64>())).prop_map(|(m, key, version)| {
@@ -171,16 +176,22 @@ fn work() -> impl Strategy<Value = Work> {
     ]
 }
 
+fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![Just(Kind::String), Just(Kind::Hash)]
+}
+
 fn logged() -> impl Strategy<Value = Logged> {
     let key = || bytes().prop_map(|b| Key::from(&*b));
     let one = prop_oneof![
-        (any::<u32>(), key(), bytes(), any::<u64>()).prop_map(|(m, key, v, deadline)| {
-            Effect::Put {
-                map: MapId(m),
-                entry: Entry::new(&key, &v, 0, 0),
-                deadline,
+        (any::<u32>(), key(), (kind(), bytes()), any::<u64>()).prop_map(
+            |(m, key, (kind, v), deadline)| {
+                Effect::Put {
+                    map: MapId(m),
+                    entry: Entry::of_kind(kind, &key, &v),
+                    deadline,
+                }
             }
-        }),
+        ),
         (any::<u32>(), key()).prop_map(|(m, key)| Effect::Delete { map: MapId(m), key }),
         (any::<u32>(), key(), any::<u64>()).prop_map(|(m, key, deadline)| Effect::Deadline {
             map: MapId(m),
@@ -397,6 +408,15 @@ fn frame() -> impl Strategy<Value = Frame> {
             session,
             equal
         }),
+        (bytes(), bytes(), any::<bool>()).prop_map(|(channel, message, sharded)| {
+            Frame::Publish(Publication {
+                channel,
+                message,
+                sharded,
+            })
+        }),
+        (n(), any::<bool>()).prop_map(|(round, wanted)| Frame::Interest { round, wanted }),
+        n().prop_map(|round| Frame::Interested { round }),
     ]
 }
 
@@ -427,7 +447,7 @@ proptest! {
 
     #[test]
     fn random_bytes_are_refused_without_a_panic(
-        kind in 0u8..32,
+        kind in 0u8..40,
         body in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         let mut bytes = vec![kind];

@@ -417,7 +417,7 @@ impl Course {
             Happens::Scanned(count) => {
                 let (mut found, mut cursor) = (Vec::new(), 0);
                 loop {
-                    let (next, keys) = scan::scan(store, MapId(2), cursor, count, 0);
+                    let (next, keys) = scan::scan(store, MapId(2), (cursor, count, None), 0);
                     found.extend(keys.into_iter().map(|key| (MapId(2), Key::from(&*key))));
                     cursor = next;
                     if cursor == 0 {

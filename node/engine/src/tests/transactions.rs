@@ -164,8 +164,9 @@ fn a_watched_key_of_a_lost_lineage_has_changed() {
     assert_eq!(outcome, many([Outcome::Ok]));
 }
 
-/// Regression: every process was killed, the cluster was founded anew and wrote as many times as the
-/// former one had. So a version that was seen in the former one was the version of another value.
+/// Regression: every process was killed, the cluster was founded anew and wrote as many times as
+/// the former one had. So a version that was seen in the former one was the version of another
+/// value.
 #[test]
 fn a_watched_key_of_a_former_cluster_has_changed() {
     let w = world(4);
@@ -241,6 +242,22 @@ fn too_much_for_one_record_changes_nothing() {
     w.settle(Duration::from_millis(200));
     assert_eq!(w.nodes[&1].shard.cx.memory.bytes, memory);
     w.check_copies();
+}
+
+/// Regression: the node that was asked allowed the value and the primary did not. The step with the
+/// value failed, and the other steps were executed.
+#[test]
+fn a_value_that_only_its_primary_refuses_fails_the_transaction_whole() {
+    let mut w = world(11);
+    let (a, b) = ("a", twin_of("a"));
+    let limits = &mut w.nodes.get_mut(&1).unwrap().shard.cx.limits;
+    limits.value_bytes_max = 1_000;
+    let steps = [(a, set("1")), (&*b, set(&"x".repeat(1_001)))];
+    assert_eq!(
+        w.transact(3, &[], steps),
+        Outcome::Failed(Failure::TooLarge)
+    );
+    assert_eq!((w.get(1, a), w.get(1, &b)), (Outcome::Nil, Outcome::Nil));
 }
 
 #[test]

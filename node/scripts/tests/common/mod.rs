@@ -185,8 +185,8 @@ impl Commands for Store {
     }
 }
 
-/// Lets the process end at a panic of the crate or of mlua, as a node does. mlua would give it to the
-/// script as an error otherwise, which the script can catch.
+/// Lets the process end at a panic of the crate or of mlua, as a node does. mlua would give it to
+/// the script as an error otherwise, which the script can catch.
 fn end_at_panics() {
     static SET: Once = Once::new();
     SET.call_once(|| {

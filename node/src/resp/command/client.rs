@@ -288,7 +288,7 @@ fn kind(word: &[u8]) -> Result<ClientKind, ErrorText> {
         ("normal", ClientKind::Normal),
         ("slave", ClientKind::Other),
         ("replica", ClientKind::Other),
-        ("pubsub", ClientKind::Other),
+        ("pubsub", ClientKind::Subscriber),
         ("master", ClientKind::Other),
     ];
     let found = kinds.into_iter().find(|(name, _)| is(word, name));

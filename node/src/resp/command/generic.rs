@@ -4,7 +4,7 @@ use super::table::{Description, NO_KEYS};
 use super::{All, Call, ErrorText, NOT_AN_INTEGER, Parsed, Request, SYNTAX, help, is, pattern_at};
 use bytes::Bytes;
 use doyen_engine::integer;
-use doyen_engine::op::RangeQuery;
+use doyen_engine::op::{Kind, RangeQuery};
 
 pub(super) const ROWS: &[Description] = &[
     Description {
@@ -66,7 +66,7 @@ pub(super) const ROWS: &[Description] = &[
 fn scan(c: Call<'_>) -> Parsed {
     let args = c.args;
     let cursor = cursor(args.get(1)).ok_or("ERR invalid cursor")?;
-    let (mut count, mut pattern, mut strings) = (10, None, true);
+    let (mut count, mut pattern, mut kind) = (10, None, None);
     let mut i = 2;
     while i < args.len() {
         let option = args.get(i);
@@ -82,7 +82,8 @@ fn scan(c: Call<'_>) -> Parsed {
         } else if is(option, "MATCH") {
             pattern = Some(pattern_at(args, i + 1)?);
         } else if is(option, "TYPE") {
-            strings = is(args.get(i + 1), "string");
+            let named = |kind: &Kind| is(args.get(i + 1), kind.name());
+            kind = Some([Kind::String, Kind::Hash].into_iter().find(named));
         } else {
             return Err(SYNTAX.into());
         }
@@ -92,7 +93,7 @@ fn scan(c: Call<'_>) -> Parsed {
         cursor,
         count,
         pattern,
-        strings,
+        kind,
     }))
 }
 

@@ -4,6 +4,7 @@
 use super::*;
 use crate::clock;
 use crate::resp::info::Needs;
+use crate::resp::pubsub::Kind;
 use crate::resp::settings;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
 
@@ -24,6 +25,11 @@ impl Session {
     ) {
         use command::ConnectionCommand as C;
         match asked {
+            C::Ping(text) if self.pings_as_subscriber() => self.answer(|e| {
+                e.array(2);
+                e.bulk(b"pong");
+                e.bulk(text.as_deref().unwrap_or_default());
+            }),
             C::Ping(None) => self.answer(|e| e.simple("PONG")),
             C::Ping(Some(text)) | C::Echo(text) => self.answer(|e| e.bulk(&text)),
             C::Hello {
@@ -68,6 +74,7 @@ impl Session {
                 self.map = MapId(0);
                 self.touches = true;
                 self.end_transaction();
+                self.leave_channels(context);
                 self.answer(|e| e.simple("RESET"));
             }
             C::Multi if self.is_queueing() => {
@@ -415,13 +422,6 @@ impl Session {
                 );
                 self.answer(|e| e.text(&text));
             }
-            ServerCommand::NoSubscribers(channels) => self.answer(|e| {
-                e.array(channels.len() * 2);
-                for channel in &channels {
-                    e.bulk(channel);
-                    e.integer(0);
-                }
-            }),
             ServerCommand::FunctionStats => self.answer(|e| {
                 e.map(2);
                 e.bulk(b"running_script");
@@ -445,7 +445,11 @@ impl Session {
         let keyspace = context
             .view()
             .and_then(|v| v.installed.keyspace(self.keyspace));
+        let common = context.door.common.clone();
+        let names = self.names(context, common.board());
+        let subscribed = Kind::ALL.map(|kind| names.len(kind) as u64);
         info::Facts {
+            subscribed,
             cluster_port: self.cluster_port,
             process_id: std::process::id(),
             run_id: cluster::node_id(me),

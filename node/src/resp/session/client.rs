@@ -22,9 +22,11 @@ pub struct Chosen {
 /// The kinds of connections that Redis knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientKind {
-    /// Every connection here is of this kind.
+    /// Every connection without subscriptions.
     Normal,
-    /// A replica, a master or a subscriber: there are none.
+    /// It has subscriptions.
+    Subscriber,
+    /// A replica or a master: there are none.
     Other,
 }
 
@@ -63,12 +65,19 @@ impl Session {
                 .is_none_or(|t| **t == *address.to_string().as_bytes())
         };
         chosen.ids.as_ref().is_none_or(|ids| ids.contains(&self.id))
-            && chosen.kind.is_none_or(|kind| kind == ClientKind::Normal)
+            && chosen.kind.is_none_or(|kind| kind == self.kind())
             && chosen
                 .age_s
                 .is_none_or(|least| now.since(self.began).as_secs() >= least)
             && is(&chosen.address, self.peer)
             && is(&chosen.local, self.local)
+    }
+
+    fn kind(&self) -> ClientKind {
+        match self.subscriptions() {
+            Some(_) => ClientKind::Subscriber,
+            None => ClientKind::Normal,
+        }
     }
 
     /// The client's line of `CLIENT LIST`. `active_at`: when it last did something.
@@ -80,6 +89,7 @@ impl Session {
             now.since(active_at).as_secs(),
         );
         let (waiting, output) = (self.slots.len(), self.out.len());
+        let [sub, psub, ssub] = self.subscriptions().unwrap_or_default();
         let (held, db) = (self.charged, databases::index(self.map));
         let command = table::COMMANDS
             .all()
@@ -96,12 +106,13 @@ impl Session {
             (true, _) => "c",
             _ if multi >= 0 => "x",
             (_, true) => "b",
+            _ if self.kind() == ClientKind::Subscriber => "P",
             _ if !self.touches => "T",
             _ => "N",
         };
         let mut line = format!(
             "id={id} addr={peer} laddr={local} fd=-1 name={name} age={age} idle={idle} \
-             flags={flags} db={db} sub=0 psub=0 ssub=0 multi={multi} watch={watch} qbuf=0 qbuf-free=0 \
+             flags={flags} db={db} sub={sub} psub={psub} ssub={ssub} multi={multi} watch={watch} qbuf=0 qbuf-free=0 \
              argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll={waiting} omem={held} \
              tot-mem={held} events=r cmd={command} user=default redir=-1 resp={version}"
         );

@@ -4,6 +4,7 @@ use super::script;
 use super::transaction::{COMMAND_OVERHEAD, Prepared, Watching};
 use super::*;
 use crate::resp::scripts;
+use doyen_engine::Publication;
 use doyen_engine::command::Join;
 use doyen_engine::op::{ScriptCall, Value, Watched, Work};
 
@@ -42,6 +43,8 @@ pub(super) struct Running {
     parts: Vec<Part>,
     /// So many parts decide the reply. The others only store the texts of scripts.
     needed: usize,
+    /// Messages that leave once all parts are executed.
+    pub(super) messages: Vec<Publication>,
     /// How many parts have no outcome yet.
     waits: usize,
     /// Bytes that only this reply holds.
@@ -99,6 +102,7 @@ impl Running {
             then,
             outcomes: Vec::new(),
             parts: Vec::new(),
+            messages: Vec::new(),
             waits: 0,
             held: 0,
         }
@@ -398,10 +402,17 @@ impl Session {
         if running.has_found() || running.is_prepared() {
             return true;
         }
+        let messages = std::mem::take(&mut running.messages);
+        let mut needed = running.parts.iter().take(running.needed);
+        let executed = needed.all(|part| part.came == Came::Executed);
         if let Some(watching) = running.watched() {
             let kept = &mut self.transacting.get_or_insert_default().watching;
             kept.keyspace = watching.keyspace;
             kept.keys.extend(watching.keys);
+        }
+        if executed && !messages.is_empty() {
+            self.publish_next(messages);
+            return true;
         }
         false
     }

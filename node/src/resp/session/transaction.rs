@@ -15,9 +15,11 @@
 
 use super::running::{Answer, Running, Then};
 use super::script::{NO_SCRIPT, call_of, digest_of};
+use super::subscribing::publication;
 use super::*;
-use crate::resp::command::ScriptCommand;
+use crate::resp::command::{PubSubCommand, ScriptCommand};
 use crate::resp::scripts;
+use doyen_engine::Publication;
 use doyen_engine::command::Join;
 use doyen_engine::op::{Step, TRANSACTION_STEPS_MAX, Transaction, Watched, Work};
 use doyen_placement::level::TRANSACTIONS;
@@ -73,7 +75,7 @@ impl Queue {
             let count = match queued {
                 Queued::One(_) => 1,
                 Queued::Many(_, count) => *count,
-                Queued::Other(..) | Queued::Wrong(_) => 0,
+                Queued::Other(..) | Queued::Publish(_) | Queued::Wrong(_) => 0,
             };
             for (at, step) in steps.by_ref().take(count) {
                 let wrong = match &step {
@@ -148,6 +150,8 @@ enum Queued {
     Many(Join, usize),
     /// A command that touches no key, by its place in the table.
     Other(Request, u16),
+    /// A message, which leaves once the transaction is executed.
+    Publish(Publication),
     /// Its options are wrong.
     Wrong(ErrorText),
 }
@@ -354,6 +358,12 @@ impl Session {
                 queue.steps.push(Step::Script(Box::new(call)));
                 Queued::One(Shape::Encoded)
             }
+            Ok(Request::PubSub(PubSubCommand::Publish { sharded })) => {
+                match publication(args, sharded) {
+                    Ok(message) => Queued::Publish(message),
+                    Err(why) => Queued::Wrong(why),
+                }
+            }
             Ok(request) if is_queued(&request) => {
                 if let Request::Connection(ConnectionCommand::Select(index)) = request
                     && let Some(map) = databases::map(index).filter(|_| !cluster_port)
@@ -507,10 +517,17 @@ impl Session {
                 return (0, 0);
             }
         };
-        let answers = self.run_others(connection, context, queue.commands);
+        let (answers, messages) = self.run_others(connection, context, queue.commands);
         *running = Running::new(Then::Answer(answers));
+        if parts.is_empty() {
+            // No command touches a key.
+            messages.into_iter().for_each(|m| context.publish(m));
+        } else {
+            running.messages = messages;
+        }
         let mut steps: Vec<Option<Step>> = queue.steps.into_iter().map(Some).collect();
-        let (mut weight, mut expected) = (0, 0);
+        let mut weight = running.messages.iter().map(Publication::bytes).sum();
+        let mut expected = 0;
         let mut watched = Some(watching.keys);
         for places in parts {
             let transaction = Transaction {
@@ -536,16 +553,17 @@ impl Session {
         (weight, expected)
     }
 
-    /// Executes the commands that touch no key, in order, and says how each command is answered.
+    /// Executes the commands that touch no key, in order, and says how each command is answered,
+    /// and which messages are to be published.
     fn run_others(
         &mut self,
         connection: &Rc<Connection>,
         context: &mut Context,
         commands: Vec<Queued>,
-    ) -> Vec<Answer> {
+    ) -> (Vec<Answer>, Vec<Publication>) {
         let exec = self.command;
         self.transacting.get_or_insert_default().captured = Some(BytesMut::new());
-        let mut answers = Vec::with_capacity(commands.len());
+        let (mut answers, mut messages) = (Vec::with_capacity(commands.len()), Vec::new());
         for queued in commands {
             answers.push(match queued {
                 Queued::One(shape) => Answer::One(shape),
@@ -553,6 +571,12 @@ impl Session {
                 Queued::Other(request, number) => {
                     self.command = number;
                     self.run(connection, context, Args::none(), request);
+                    Answer::Encoded(self.take_captured())
+                }
+                Queued::Publish(message) => {
+                    let count = self.subscribers_of(context, &message);
+                    messages.push(message);
+                    self.answer(|e| e.integer(count));
                     Answer::Encoded(self.take_captured())
                 }
                 Queued::Wrong(why) => {
@@ -563,7 +587,7 @@ impl Session {
         }
         self.command = exec;
         self.transacting = None;
-        answers
+        (answers, messages)
     }
 
     fn take_captured(&mut self) -> Bytes {

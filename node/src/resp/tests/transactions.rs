@@ -287,6 +287,30 @@ async fn databases_of_a_transaction_are_those_that_it_selected() {
     node.stop().await;
 }
 
+/// A part for each partition would answer the same, so `WATCH` shows that there is one part.
+#[tokio::test]
+async fn a_tag_keeps_keys_together_in_every_database() {
+    let node = Node::start(None, 10);
+    let mut client = node.client().await;
+    for database in [0, 1, 7, 15] {
+        ask(&mut client, &format!("SELECT {database}")).await;
+        ask(&mut client, "WATCH {t}0").await;
+        let lines: Vec<String> = (0..20).map(|n| format!("INCRBY {{t}}{n} {n}")).collect();
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let expected: Vec<Reply> = (0..20).map(Reply::Int).collect();
+        let reply = transact(&mut client, &lines).await;
+        assert_eq!(reply, Reply::Array(expected), "database {database}");
+        assert_eq!(ask(&mut client, "DBSIZE").await, Reply::Int(20));
+    }
+    // Also across databases.
+    ask(&mut client, "WATCH {t}0").await;
+    let lines = ["SELECT 1", "INCR {t}1", "SELECT 7", "INCR {t}2"];
+    let expected = vec![simple("OK"), Reply::Int(2), simple("OK"), Reply::Int(3)];
+    let reply = transact(&mut client, &lines).await;
+    assert_eq!(reply, Reply::Array(expected));
+    node.stop().await;
+}
+
 #[tokio::test]
 async fn a_transaction_that_is_too_large_is_refused_and_holds_nothing_afterwards() {
     let node = Node::start(None, 10);

@@ -73,6 +73,7 @@ impl Fixed {
             default_ttl_ms: None,
             eviction: Eviction::None,
             ordered: false,
+            tags: doyen_placement::Tags::default(),
             partitions: Vec::new(),
             reshaping: Reshaping::default(),
         };

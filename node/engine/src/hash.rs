@@ -1,0 +1,341 @@
+//! Hashes: fields with their values, in one run of bytes.
+//!
+//! ```text
+//!   field value field value ...        each: its length, 7 bits a byte, and its bytes
+//! ```
+//!
+//! A hash is one value, so it is logged, copied, moved, expired and evicted as strings are. A
+//! change copies it whole, which is why it has a limit ([`BYTES_MAX`]). Lists of fields, and fields
+//! with the values to give them, travel in the same form.
+
+use super::entry::Entry;
+use super::op::{Encoding, Value};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most bytes of a hash. It is copied whole by each change, which takes a millisecond at most.
+pub(super) const BYTES_MAX: usize = 1 << 20;
+
+/// Redis keeps a hash packed up to so many fields, and fields and values of so many bytes.
+const PACKED_FIELDS: usize = 512;
+const PACKED_BYTES: usize = 64;
+
+/// What the lengths of a field and its value take at most.
+const LENGTHS: usize = 10;
+
+/// Appends a run of bytes.
+pub(crate) fn put(out: &mut Vec<u8>, item: &[u8]) {
+    let mut left = item.len();
+    while left >= 0x80 {
+        out.push(left as u8 | 0x80);
+        left >>= 7;
+    }
+    out.push(left as u8);
+    out.extend_from_slice(item);
+}
+
+/// Runs of bytes in one.
+pub(crate) fn packed<'a>(items: impl Iterator<Item = &'a [u8]>) -> Bytes {
+    let mut out = Vec::new();
+    items.for_each(|item| put(&mut out, item));
+    out.into()
+}
+
+/// Runs of bytes that were put one after the other. What a peer sent wrong ends them early.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Items<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Iterator for Items<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (mut length, mut shift) = (0_usize, 0);
+        loop {
+            let (byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            length |= usize::from(byte & 0x7F) << shift;
+            if byte & 0x80 == 0 {
+                break;
+            }
+            shift += 7;
+            if shift > 28 {
+                self.0 = &[];
+                return None;
+            }
+        }
+        let (item, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(item)
+    }
+}
+
+/// Fields with their values.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hash<'a>(Items<'a>);
+
+impl<'a> Hash<'a> {
+    /// What an entry holds. An absent one is empty.
+    pub(crate) fn of(entry: Option<&'a Entry>) -> Self {
+        Self::in_bytes(entry.map_or(&[], Entry::value))
+    }
+
+    /// What these bytes hold.
+    pub(crate) const fn in_bytes(bytes: &'a [u8]) -> Self {
+        Self(Items(bytes))
+    }
+
+    /// How many bytes it takes.
+    pub(crate) const fn bytes(self) -> usize {
+        self.0.0.len()
+    }
+
+    /// How many fields it has.
+    pub(crate) fn len(self) -> usize {
+        self.count()
+    }
+
+    /// The value of a field.
+    pub(crate) fn get(mut self, field: &[u8]) -> Option<&'a [u8]> {
+        self.find_map(|(name, value)| (name == field).then_some(value))
+    }
+
+    /// The same with these fields, and how many of them are new. If a field is given twice, the
+    /// later value counts.
+    pub(crate) fn with(self, given: Hash<'_>) -> (Vec<u8>, usize) {
+        if given.has_at_most(1)
+            && let Some((field, value)) = { given }.next()
+        {
+            return self.with_one(field, value);
+        }
+        let mut out = Vec::with_capacity(self.bytes() + given.bytes());
+        let mut added = 0;
+        // Each value, and whether it was put.
+        let mut values: BTreeMap<&[u8], (&[u8], bool)> = given
+            .map(|(field, value)| (field, (value, false)))
+            .collect();
+        for (field, value) in self {
+            put(&mut out, field);
+            let given = values.get_mut(field).map(|(value, is_put)| {
+                *is_put = true;
+                *value
+            });
+            put(&mut out, given.unwrap_or(value));
+        }
+        for (field, _) in given {
+            if let Some((value, is_put)) = values.get_mut(field)
+                && !std::mem::replace(is_put, true)
+            {
+                added += 1;
+                put(&mut out, field);
+                put(&mut out, value);
+            }
+        }
+        (out, added)
+    }
+
+    /// The same with this field. What stands before and behind its value is copied in one go.
+    pub(crate) fn with_one(self, field: &[u8], value: &[u8]) -> (Vec<u8>, usize) {
+        let all = self.0.0;
+        let mut out = Vec::with_capacity(all.len() + field.len() + value.len() + LENGTHS);
+        let (mut items, mut whole) = (self.0, 0);
+        while let Some(name) = items.next() {
+            let begin = all.len() - items.0.len();
+            if items.next().is_none() {
+                break;
+            }
+            whole = all.len() - items.0.len();
+            if name == field {
+                out.extend_from_slice(&all[..begin]);
+                put(&mut out, value);
+                out.extend_from_slice(&all[whole..]);
+                return (out, 0);
+            }
+        }
+        out.extend_from_slice(&all[..whole]);
+        put(&mut out, field);
+        put(&mut out, value);
+        (out, 1)
+    }
+
+    /// The same without these fields, and how many there were.
+    pub(crate) fn without(self, fields: Items<'_>) -> (Vec<u8>, usize) {
+        let fields: BTreeSet<&[u8]> = fields.collect();
+        let mut out = Vec::with_capacity(self.bytes());
+        let mut removed = 0;
+        for (field, value) in self {
+            if fields.contains(field) {
+                removed += 1;
+            } else {
+                put(&mut out, field);
+                put(&mut out, value);
+            }
+        }
+        (out, removed)
+    }
+
+    fn has_at_most(self, most: usize) -> bool {
+        self.take(most + 1).count() <= most
+    }
+}
+
+impl<'a> Iterator for Hash<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<(&'a [u8], &'a [u8])> {
+        Some((self.0.next()?, self.0.next()?))
+    }
+}
+
+/// How Redis would store a hash.
+pub(super) fn encoding(value: &[u8]) -> Encoding {
+    let hash = Hash::in_bytes(value);
+    let small = |item: &[u8]| item.len() <= PACKED_BYTES;
+    let packed = hash.has_at_most(PACKED_FIELDS)
+        && hash
+            .into_iter()
+            .all(|(field, value)| small(field) && small(value));
+    if packed {
+        Encoding::Packed
+    } else {
+        Encoding::Table
+    }
+}
+
+/// Which part of a hash is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Fields and values.
+    Whole,
+    /// Fields.
+    Fields,
+    /// Values.
+    Values,
+}
+
+/// A hash as a reply, shared with the store that it came from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fields {
+    /// `None`: the key is absent.
+    value: Option<Value>,
+    part: Part,
+}
+
+impl Fields {
+    pub(crate) const fn new(value: Option<Value>, part: Part) -> Self {
+        Self { value, part }
+    }
+
+    /// Whether each field is followed by its value.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.part == Part::Whole
+    }
+
+    /// What is answered, in order. In a whole hash each field is followed by its value.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        let (skip, step) = match self.part {
+            Part::Whole => (0, 1),
+            Part::Fields => (0, 2),
+            Part::Values => (1, 2),
+        };
+        Items(self.value.as_deref().unwrap_or_default())
+            .skip(skip)
+            .step_by(step)
+    }
+
+    /// About how many bytes it takes by itself.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.value.as_deref().map_or(0, <[u8]>::len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+    fn pairs(most: usize) -> impl Strategy<Value = Pairs> {
+        let field = prop::collection::vec(0_u8..4, 0..3);
+        let value = prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..4),
+            prop::collection::vec(any::<u8>(), 126..130),
+        ];
+        // A single field is set in another way than several.
+        prop_oneof![
+            prop::collection::vec((field.clone(), value.clone()), 1),
+            prop::collection::vec((field, value), 0..most),
+        ]
+    }
+
+    fn bytes_of(pairs: &Pairs) -> Bytes {
+        packed(pairs.iter().flat_map(|(f, v)| [&f[..], &v[..]]))
+    }
+
+    fn map_of(bytes: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let pairs: Vec<_> = Hash::in_bytes(bytes)
+            .map(|(f, v)| (f.to_vec(), v.to_vec()))
+            .collect();
+        let map: BTreeMap<_, _> = pairs.iter().cloned().collect();
+        assert_eq!(map.len(), pairs.len(), "no field stands twice");
+        map
+    }
+
+    proptest! {
+        #[test]
+        fn a_hash_is_changed_as_a_map_is(
+            changes in prop::collection::vec((pairs(20), any::<bool>()), 0..8)
+        ) {
+            let (mut hash, mut map) = (Vec::new(), BTreeMap::new());
+            for (pairs, deletes) in changes {
+                let before = map.len();
+                let given = bytes_of(&pairs);
+                let view = Hash::in_bytes(&hash);
+                if deletes {
+                    let fields = packed(pairs.iter().map(|(f, _)| &f[..]));
+                    let (after, removed) = view.without(Items(&fields));
+                    pairs.iter().for_each(|(f, _)| _ = map.remove(f));
+                    prop_assert_eq!(removed, before - map.len());
+                    hash = after;
+                } else {
+                    let (after, added) = view.with(Hash::in_bytes(&given));
+                    map.extend(pairs);
+                    prop_assert_eq!(added, map.len() - before);
+                    hash = after;
+                }
+                prop_assert_eq!(map_of(&hash), map.clone());
+                let hash = Hash::in_bytes(&hash);
+                prop_assert_eq!(hash.len(), map.len());
+                for (field, value) in &map {
+                    prop_assert_eq!(hash.get(field), Some(&value[..]));
+                }
+                prop_assert_eq!(hash.get(b"never"), None);
+            }
+        }
+
+        #[test]
+        fn any_bytes_come_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(Items(&bytes).count() <= bytes.len());
+            let (after, _) = Hash::in_bytes(&bytes).with(Hash::in_bytes(&bytes));
+            prop_assert!(Items(&after).count() <= 2 * bytes.len());
+        }
+    }
+
+    #[test]
+    fn a_large_hash_is_a_table_as_in_redis() {
+        let of = |count: usize, bytes: usize| {
+            let value = vec![b'x'; bytes];
+            let names: Vec<String> = (0..count).map(|n| n.to_string()).collect();
+            encoding(&packed(
+                names.iter().flat_map(|name| [name.as_bytes(), &value]),
+            ))
+        };
+        assert_eq!(of(512, 64), Encoding::Packed);
+        assert_eq!(of(513, 64), Encoding::Table);
+        assert_eq!(of(1, 65), Encoding::Table);
+    }
+}

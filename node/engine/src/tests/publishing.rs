@@ -1,0 +1,154 @@
+//! Messages of publishers reach the threads that have subscribers, and no others.
+
+use super::*;
+
+/// A member with two threads, and two with one.
+fn world(seed: u64) -> World {
+    let mut w = World::of_threads(seed, 3, |n| if n == 1 { 2 } else { 1 }, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
+    w
+}
+
+const ALL: [u64; 4] = [1, 1001, 2, 3];
+
+fn message(text: &str) -> Publication {
+    Publication {
+        channel: Bytes::from_static(b"news"),
+        message: Bytes::copy_from_slice(text.as_bytes()),
+        sharded: false,
+    }
+}
+
+impl World {
+    fn want(&mut self, n: u64, wanted: bool) {
+        let now = self.now;
+        let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
+        shard.want_published(now, wanted);
+        self.drain(n);
+    }
+
+    fn publish(&mut self, n: u64, text: &str) {
+        let now = self.now;
+        let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
+        shard.publish(now, message(text));
+        self.drain(n);
+    }
+
+    fn is_heard(&self, n: u64) -> bool {
+        self.nodes[&n].shard.is_heard(self.now)
+    }
+
+    /// What has come to a thread.
+    fn published(&mut self, n: u64) -> Vec<String> {
+        let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
+        let all = std::iter::from_fn(|| shard.poll_published());
+        all.map(|p| String::from_utf8(p.message.to_vec()).unwrap())
+            .collect()
+    }
+}
+
+#[test]
+fn a_message_reaches_every_thread_that_wants_messages_once_and_in_order() {
+    let mut w = world(1);
+    ALL.into_iter()
+        .filter(|n| *n != 2)
+        .for_each(|n| w.want(n, true));
+    w.settle(Duration::from_millis(20));
+    for n in ALL {
+        w.publish(n, &format!("{n} a"));
+        w.publish(n, &format!("{n} b"));
+    }
+    w.settle(Duration::from_millis(20));
+    for n in ALL {
+        let got = w.published(n);
+        let of = |publisher: u64| {
+            let from = format!("{publisher} ");
+            got.iter()
+                .filter(move |m| m.starts_with(&from))
+                .collect::<Vec<_>>()
+        };
+        for publisher in ALL {
+            let both = [format!("{publisher} a"), format!("{publisher} b")];
+            let expected = if n == 2 { &both[..0] } else { &both[..] };
+            assert!(of(publisher).into_iter().eq(expected), "at {n}: {got:?}");
+        }
+        assert_eq!(w.nodes[&n].shard.stats().published, got.len() as u64);
+    }
+    w.want(3, false);
+    w.settle(Duration::from_millis(20));
+    w.publish(1, "late");
+    w.settle(Duration::from_millis(20));
+    assert!(w.published(3).is_empty() && w.published(1001) == ["late"]);
+}
+
+#[test]
+fn a_thread_knows_when_all_peers_know_that_it_wants_messages() {
+    let mut w = world(2);
+    w.want(3, true);
+    assert!(!w.is_heard(3), "no peer has answered");
+    w.settle(Duration::from_millis(20));
+    assert!(w.is_heard(3));
+    w.publish(1001, "now");
+    w.settle(Duration::from_millis(20));
+    assert_eq!(w.published(3), ["now"]);
+    // A peer that is gone, or says nothing for long, is not waited for.
+    w.want(2, true);
+    [1, 1001, 3].into_iter().for_each(|n| w.disconnect(2, n));
+    assert!(w.is_heard(2));
+    let until = w.nodes[&3].shard.heard_until();
+    w.want(3, false);
+    w.want(3, true);
+    assert!(!w.is_heard(3));
+    let shard = &w.nodes[&3].shard;
+    assert!(shard.heard_until() >= until && shard.is_heard(shard.heard_until()));
+}
+
+#[test]
+fn a_new_connection_learns_what_is_wanted_and_an_older_version_gets_nothing() {
+    let mut w = world(3);
+    w.want(3, true);
+    w.settle(Duration::from_millis(20));
+    w.disconnect(1, 3);
+    w.publish(1, "lost");
+    w.connect(1, 3);
+    w.settle(Duration::from_millis(20));
+    w.publish(1, "again");
+    w.settle(Duration::from_millis(20));
+    assert_eq!(w.published(3), ["again"]);
+    w.disconnect(1, 3);
+    w.speaks.insert(1, LEVELS.0);
+    w.connect(1, 3);
+    w.settle(Duration::from_millis(20));
+    w.publish(1, "unknown there");
+    w.settle(Duration::from_millis(20));
+    assert!(w.published(3).is_empty());
+    assert_eq!(w.nodes[&3].shard.stats().malformed, 0);
+}
+
+#[test]
+fn messages_for_a_congested_peer_wait_and_are_dropped_beyond_a_limit() {
+    let mut w = world(4);
+    w.want(3, true);
+    w.settle(Duration::from_millis(20));
+    let now = w.now;
+    let congest = |w: &mut World, congested| {
+        let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
+        shard.congested(now, id(3), congested);
+    };
+    congest(&mut w, true);
+    let long = "x".repeat(1 << 20);
+    (0..20).for_each(|i| w.publish(1, &format!("{i} {long}")));
+    w.settle(Duration::from_millis(20));
+    assert!(w.published(3).is_empty());
+    congest(&mut w, false);
+    w.drain(1);
+    w.settle(Duration::from_millis(100));
+    let got = w.published(3);
+    let dropped = w.nodes[&1].shard.stats().published_dropped;
+    assert!(dropped > 0 && got.len() as u64 + dropped == 20, "{dropped}");
+    let places = (0..).zip(&got);
+    places.for_each(|(i, m)| assert!(m.starts_with(&format!("{i} ")), "the first ones, in order"));
+    w.publish(1, "after");
+    w.settle(Duration::from_millis(20));
+    assert_eq!(w.published(3), ["after"]);
+}

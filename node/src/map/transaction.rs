@@ -1,0 +1,440 @@
+//! Several operations on keys of one partition: all of them at once, or none.
+
+use super::{Database, Map, encode_key, encode_value, expiry};
+use crate::data::DataHandle;
+use crate::error::{ReadError, WriteError};
+use bytes::Bytes;
+use doyen_engine::codec;
+use doyen_engine::op::{self, Action, Condition, Expiry, Outcome, Step, Value, Watched};
+use doyen_placement::{KeyspaceId, MapId};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::borrow::Borrow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+/// A value as it was at one moment, from [`Map::get_versioned`] or [`Database::get_versioned`]. A
+/// transaction can watch it.
+#[derive(Debug, Clone)]
+pub struct Versioned<T> {
+    value: Option<T>,
+    keyspace: KeyspaceId,
+    seen: Watched,
+}
+
+impl<T> Versioned<T> {
+    /// The value; `None` if the key had none.
+    #[must_use]
+    pub const fn value(&self) -> Option<&T> {
+        self.value.as_ref()
+    }
+
+    /// The value itself.
+    #[must_use]
+    pub fn into_value(self) -> Option<T> {
+        self.value
+    }
+}
+
+/// An answer that a transaction will give: [`Answers::of`] exchanges it.
+pub struct Pending<T> {
+    /// The place of its operation in the transaction.
+    at: usize,
+    read: fn(&Outcome) -> Result<T, ReadError>,
+}
+
+impl<T> Clone for Pending<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Pending<T> {}
+
+impl<T> fmt::Debug for Pending<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pending").field(&self.at).finish()
+    }
+}
+
+/// The answers of a transaction that was executed.
+#[derive(Debug, Clone)]
+pub struct Answers(Vec<Outcome>);
+
+impl Answers {
+    /// The answer of one operation.
+    ///
+    /// # Errors
+    /// The stored bytes are not a value of this type, or the operation belongs to another
+    /// transaction.
+    pub fn of<T>(&self, pending: Pending<T>) -> Result<T, ReadError> {
+        match self.0.get(pending.at) {
+            Some(outcome) => (pending.read)(outcome),
+            None => Err(ReadError::Unexpected(
+                "the answer belongs to another transaction".into(),
+            )),
+        }
+    }
+}
+
+/// Operations on keys of a [`Map`], from [`Map::transaction`]. Nothing happens before
+/// [`commit`](Self::commit).
+#[must_use = "nothing happens before `commit`"]
+pub struct Transaction<K, V> {
+    draft: Draft,
+    kinds: PhantomData<fn(K) -> V>,
+}
+
+impl<K, V> fmt::Debug for Transaction<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.draft.fmt_as("Transaction", f)
+    }
+}
+
+impl<K: Serialize, V: Serialize + DeserializeOwned> Transaction<K, V> {
+    /// Executes nothing if the key was written since this was read, has expired or was removed.
+    pub fn watch<T>(&mut self, seen: &Versioned<T>) {
+        self.draft.watch(seen);
+    }
+
+    /// The value of a key.
+    pub fn get<Q>(&mut self, key: &Q) -> Pending<Option<V>>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        self.draft
+            .add(encode_key(key), Ok(Action::Get), decoded::<V>)
+    }
+
+    /// Whether the key has a value.
+    pub fn contains<Q>(&mut self, key: &Q) -> Pending<bool>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        self.draft.add(encode_key(key), Ok(Action::Exists), flag)
+    }
+
+    /// Writes a value.
+    pub fn insert<Q>(&mut self, key: &Q, value: &V)
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        self.set(key, value, Expiry::None);
+    }
+
+    /// Writes a value that expires after `ttl` (at once, if `ttl` is below a millisecond).
+    pub fn insert_with<Q>(&mut self, key: &Q, value: &V, ttl: Duration)
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        self.set(key, value, expiry(ttl));
+    }
+
+    /// Removes a key. The answer says whether it had a value.
+    pub fn remove<Q>(&mut self, key: &Q) -> Pending<bool>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        self.draft.add(encode_key(key), Ok(Action::Delete), flag)
+    }
+
+    /// Executes all operations, in their order and with no other operation in between. When this
+    /// returns, every copy in sync has what was written.
+    ///
+    /// # Errors
+    /// [`WriteError::Changed`]: a watched key has changed. [`WriteError::CrossPartition`]: see
+    /// [`Map::transaction`]. [`WriteError::OldMembers`]: the cluster is being upgraded.
+    /// [`WriteError::TooLarge`]: all keys, values and answers together are above the limit of one
+    /// value, or there are more than 10,000 operations. For the others see [`Map::insert`].
+    /// [`WriteError::Unknown`]: all of it may have happened. With every other error nothing did.
+    pub async fn commit(self) -> Result<Answers, WriteError> {
+        self.draft.commit().await
+    }
+
+    fn set<Q: Serialize + ?Sized>(&mut self, key: &Q, value: &V, expiry: Expiry) {
+        let action = encode_value(value).map(|value| Action::Set {
+            value,
+            condition: Condition::Always,
+            expiry,
+            get: false,
+        });
+        self.draft.add(encode_key(key), action, |_| Ok(()));
+    }
+}
+
+/// Operations on keys of a [`Database`], from [`Database::transaction`]. Nothing happens before
+/// [`commit`](Self::commit).
+#[must_use = "nothing happens before `commit`"]
+pub struct DatabaseTransaction {
+    draft: Draft,
+}
+
+impl fmt::Debug for DatabaseTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.draft.fmt_as("DatabaseTransaction", f)
+    }
+}
+
+impl DatabaseTransaction {
+    /// As [`Transaction::watch`].
+    pub fn watch<T>(&mut self, seen: &Versioned<T>) {
+        self.draft.watch(seen);
+    }
+
+    /// The value of a key.
+    pub fn get(&mut self, key: impl Into<Bytes>) -> Pending<Option<Value>> {
+        self.draft.add(Ok(key.into()), Ok(Action::Get), raw)
+    }
+
+    /// Writes like a Redis client's SET.
+    pub fn set(&mut self, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+        let action = Ok(Action::set(value.into()));
+        self.draft.add(Ok(key.into()), action, |_| Ok(()));
+    }
+
+    /// Removes a key. The answer says whether it had a value.
+    pub fn remove(&mut self, key: impl Into<Bytes>) -> Pending<bool> {
+        self.draft.add(Ok(key.into()), Ok(Action::Delete), flag)
+    }
+
+    /// Executes all operations, in their order and with no other operation in between. When this
+    /// returns, every copy in sync has what was written.
+    ///
+    /// # Errors
+    /// As for [`Transaction::commit`].
+    pub async fn commit(self) -> Result<Answers, WriteError> {
+        self.draft.commit().await
+    }
+}
+
+impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
+    /// The value of a key, for a transaction that must not overwrite what was written since.
+    ///
+    /// # Errors
+    /// As for [`Map::get`]. [`ReadError::OldMembers`]: the cluster is being upgraded.
+    pub async fn get_versioned<Q>(&self, key: &Q) -> Result<Versioned<V>, ReadError>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        let key = codec::encode(key, codec::BYTES_MAX).map_err(ReadError::Key)?;
+        let place = (self.entry.keyspace, self.entry.id, key.into());
+        versioned(&self.data, place, decoded::<V>).await
+    }
+
+    /// Several operations on this map that are executed at once: all of them, or none.
+    ///
+    /// All keys, watched ones included, must be in one partition. The keys of a map are spread one
+    /// by one, so they have this in common with no other key, unless the keyspace has one partition
+    /// only. Use a transaction of a map to change one key by what it holds, and
+    /// [`Database::transaction`] for several keys.
+    ///
+    /// ```no_run
+    /// # use doyen::{Map, WriteError};
+    /// # use std::time::Duration;
+    /// /// Extends a session, unless it has ended.
+    /// async fn extend(sessions: &Map<u64, String>, id: u64) -> anyhow::Result<bool> {
+    ///     loop {
+    ///         let seen = sessions.get_versioned(&id).await?;
+    ///         let Some(session) = seen.value() else {
+    ///             return Ok(false);
+    ///         };
+    ///         let mut transaction = sessions.transaction();
+    ///         transaction.watch(&seen);
+    ///         transaction.insert_with(&id, session, Duration::from_secs(600));
+    ///         match transaction.commit().await {
+    ///             Err(WriteError::Changed) => {} // another writer was faster: read again
+    ///             done => return Ok(done.map(|_| true)?),
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub fn transaction(&self) -> Transaction<K, V> {
+        Transaction {
+            draft: Draft::new(self.data.clone(), self.entry.keyspace, self.entry.id),
+            kinds: PhantomData,
+        }
+    }
+}
+
+impl Database {
+    /// The value of a key, for a transaction that must not overwrite what was written since.
+    ///
+    /// # Errors
+    /// As for [`Database::get`]. [`ReadError::OldMembers`]: the cluster is being upgraded.
+    pub async fn get_versioned(
+        &self,
+        key: impl Into<Bytes>,
+    ) -> Result<Versioned<Value>, ReadError> {
+        versioned(&self.data, (self.keyspace, MapId(0), key.into()), raw).await
+    }
+
+    /// Several operations on this database that are executed at once: all of them, or none. It is
+    /// applied once at most, whatever fails meanwhile.
+    ///
+    /// All keys, watched ones included, must be in one partition. Give them the same `{tag}`, as in
+    /// `{ada}:balance` and `{ada}:log`: then they stay together for ever. In a keyspace of ranges
+    /// tags do not count, and neighbours are in one partition only until a split parts them.
+    ///
+    /// ```no_run
+    /// # use doyen::Database;
+    /// # async fn example(database: &Database) -> anyhow::Result<()> {
+    /// let mut transaction = database.transaction();
+    /// transaction.set("{ada}:state", "paid");
+    /// let was_open = transaction.remove("{ada}:open");
+    /// let answers = transaction.commit().await?;
+    /// println!("it was open: {}", answers.of(was_open)?);
+    /// # Ok(()) }
+    /// ```
+    pub fn transaction(&self) -> DatabaseTransaction {
+        DatabaseTransaction {
+            draft: Draft::new(self.data.clone(), self.keyspace, MapId(0)),
+        }
+    }
+}
+
+/// A transaction that is being written.
+struct Draft {
+    data: DataHandle,
+    map: MapId,
+    transaction: op::Transaction,
+    /// Why it cannot be committed.
+    failed: Option<WriteError>,
+}
+
+impl Draft {
+    const fn new(data: DataHandle, keyspace: KeyspaceId, map: MapId) -> Self {
+        Self {
+            data,
+            map,
+            transaction: op::Transaction {
+                keyspace,
+                watched: Vec::new(),
+                steps: Vec::new(),
+            },
+            failed: None,
+        }
+    }
+
+    fn fmt_as(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(name)
+            .field("watched", &self.transaction.watched.len())
+            .field("operations", &self.transaction.steps.len())
+            .finish_non_exhaustive()
+    }
+
+    fn watch<T>(&mut self, seen: &Versioned<T>) {
+        if seen.keyspace != self.transaction.keyspace {
+            self.failed.get_or_insert(WriteError::CrossPartition);
+        }
+        self.transaction.watched.push(seen.seen.clone());
+    }
+
+    fn add<T>(
+        &mut self,
+        key: Result<Bytes, WriteError>,
+        action: Result<Action, WriteError>,
+        read: fn(&Outcome) -> Result<T, ReadError>,
+    ) -> Pending<T> {
+        let at = self.transaction.steps.len();
+        match key.and_then(|key| Ok((key, action?))) {
+            Ok((key, action)) => self.transaction.steps.push(Step::Key {
+                map: self.map,
+                key,
+                action,
+            }),
+            Err(why) => {
+                self.failed.get_or_insert(why);
+            }
+        }
+        Pending { at, read }
+    }
+
+    async fn commit(mut self) -> Result<Answers, WriteError> {
+        if let Some(why) = self.failed {
+            return Err(why);
+        }
+        if self.transaction.steps.is_empty() {
+            // Without operations, only the watched keys are looked at.
+            let Some(Watched { map, key, .. }) = self.transaction.watched.first().cloned() else {
+                return Ok(Answers(Vec::new()));
+            };
+            let action = Action::Exists;
+            self.transaction.steps.push(Step::Key { map, key, action });
+        }
+        match self.data.execute_transaction(self.transaction).await {
+            // An operation that may fail by itself is not among them.
+            Outcome::Many(outcomes) => Ok(Answers(outcomes)),
+            Outcome::Nil => Err(WriteError::Changed),
+            Outcome::Failed(failure) => Err(failure.into()),
+            other => Err(WriteError::Unexpected(format!("{other:?}"))),
+        }
+    }
+}
+
+/// Reads a value and its version at one moment.
+async fn versioned<T>(
+    data: &DataHandle,
+    (keyspace, map, key): (KeyspaceId, MapId, Bytes),
+    read: fn(&Outcome) -> Result<Option<T>, ReadError>,
+) -> Result<Versioned<T>, ReadError> {
+    let step = |action| Step::Key {
+        map,
+        key: key.clone(),
+        action,
+    };
+    let both = op::Transaction {
+        keyspace,
+        watched: Vec::new(),
+        steps: vec![step(Action::Version), step(Action::Get)],
+    };
+    let outcomes = match data.execute_transaction(both).await {
+        Outcome::Many(outcomes) => outcomes,
+        Outcome::Failed(failure) => return Err(failure.into()),
+        other => return Err(unexpected(&other)),
+    };
+    let [version, value] = &outcomes[..] else {
+        return Err(unexpected(&Outcome::Many(outcomes)));
+    };
+    let version = match version {
+        Outcome::Int(version) => Some(*version),
+        Outcome::Nil => None,
+        other => return Err(unexpected(other)),
+    };
+    Ok(Versioned {
+        value: read(value)?,
+        keyspace,
+        seen: Watched { map, key, version },
+    })
+}
+
+fn decoded<V: DeserializeOwned>(outcome: &Outcome) -> Result<Option<V>, ReadError> {
+    raw(outcome)?
+        .map(|value| codec::decode(&value, codec::BYTES_MAX).map_err(ReadError::Value))
+        .transpose()
+}
+
+fn raw(outcome: &Outcome) -> Result<Option<Value>, ReadError> {
+    match outcome {
+        Outcome::Bulk(value) => Ok(Some(value.clone())),
+        Outcome::Nil => Ok(None),
+        other => Err(unexpected(other)),
+    }
+}
+
+fn flag(outcome: &Outcome) -> Result<bool, ReadError> {
+    match outcome {
+        Outcome::Int(n) => Ok(*n != 0),
+        other => Err(unexpected(other)),
+    }
+}
+
+fn unexpected(outcome: &Outcome) -> ReadError {
+    ReadError::Unexpected(format!("{outcome:?}"))
+}

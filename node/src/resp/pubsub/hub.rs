@@ -1,0 +1,542 @@
+//! The subscribers of one data thread, and the messages that are being handed out to them.
+//!
+//! Messages are handed out one after the other, so each subscriber gets them in the order in which
+//! they came. One message for many subscribers takes several passes.
+
+use super::{Board, Kind, Push, encode, following};
+use crate::resp::Context;
+use crate::resp::encode::Protocol;
+use crate::resp::session::Connection;
+use crate::resp::session::subscribing::Took;
+use crate::seldom::{A_MINUTE, Seldom};
+use bytes::Bytes;
+use doyen_engine::Publication;
+use doyen_engine::glob::Matching;
+use doyen_gossip::Time;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Most bytes of messages that wait for one subscriber. They are the limits that Redis has.
+pub(in crate::resp) const QUEUE_BYTES_MAX: usize = 32 << 20;
+/// Most bytes of messages that wait for one subscriber for longer than `SLOW_MAX`.
+pub(in crate::resp) const QUEUE_BYTES_SLOW: usize = 8 << 20;
+/// How long a subscriber may be that slow.
+const SLOW_MAX: Duration = Duration::from_secs(60);
+/// How often slow subscribers are looked at.
+const SLOW_INTERVAL: Duration = Duration::from_secs(1);
+/// The part of a thread's memory that messages for all subscribers take at most. Each is counted
+/// once, however many subscribers wait for it.
+const HELD_PART: usize = 8;
+/// The part of a thread's memory that subscriptions take at most.
+const NAMES_PART: usize = 16;
+/// What a subscription costs besides its name.
+const SUBSCRIPTION_OVERHEAD: usize = 256;
+/// How much is handed out in one round of a pass: subscribers that get a message.
+const WORK: usize = 4096;
+/// What the comparison of a name with a pattern costs, in such units, is a part of this.
+const COMPARE_PART: usize = 64;
+/// How long a thread without subscribers still takes messages: clients that subscribe for a moment,
+/// one after the other, cost the peers nothing.
+const WANTED_FOR: Duration = Duration::from_secs(10);
+
+/// Who subscribes at this thread.
+#[derive(Debug, Default)]
+pub(in crate::resp) struct Registry {
+    names: [BTreeMap<Bytes, Subscribers>; 3],
+    bytes: usize,
+}
+
+/// By number of the connection.
+type Subscribers = BTreeMap<u64, Subscriber>;
+
+#[derive(Debug)]
+struct Subscriber {
+    connection: Rc<Connection>,
+    /// It gets the messages from this one on.
+    from: u64,
+}
+
+impl Registry {
+    pub(super) fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
+        self.names[kind.at()].get(name).map_or(0, BTreeMap::len)
+    }
+
+    pub(super) fn len(&self, kind: Kind) -> usize {
+        self.names[kind.at()].len()
+    }
+
+    pub(super) fn walk(
+        &self,
+        kind: Kind,
+        after: Option<&Bytes>,
+        mut see: impl FnMut(&Bytes, usize) -> bool,
+    ) -> bool {
+        following(&self.names[kind.at()], after).all(|(name, all)| see(name, all.len()))
+    }
+
+    /// Adds a subscriber. Returns the name as it is kept.
+    fn add(&mut self, kind: Kind, name: &[u8], id: u64, subscriber: Subscriber) -> Bytes {
+        let names = &mut self.names[kind.at()];
+        let known = names.get_key_value(name).map(|(name, _)| name.clone());
+        let name = known.unwrap_or_else(|| Bytes::copy_from_slice(name));
+        let all = names.entry(name.clone()).or_default();
+        if all.insert(id, subscriber).is_none() {
+            self.bytes += name.len() + SUBSCRIPTION_OVERHEAD;
+        }
+        name
+    }
+
+    /// Removes a subscriber. Returns whether it was one.
+    fn remove(&mut self, kind: Kind, name: &Bytes, id: u64) -> bool {
+        let names = &mut self.names[kind.at()];
+        let Some(all) = names.get_mut(name) else {
+            return false;
+        };
+        let was = all.remove(&id).is_some();
+        if all.is_empty() {
+            names.remove(name);
+        }
+        if was {
+            self.bytes = self
+                .bytes
+                .saturating_sub(name.len() + SUBSCRIPTION_OVERHEAD);
+        }
+        was
+    }
+}
+
+/// What a thread knows of its subscribers.
+#[derive(Debug)]
+pub(in crate::resp) struct Hub {
+    registry: Registry,
+    /// Every connection with subscriptions.
+    clients: BTreeMap<u64, Rc<Connection>>,
+    /// When one was last expected, or the last one left.
+    empty_since: Time,
+    /// Subscriptions of connections that are gone, or were reset.
+    leaving: VecDeque<(u64, [BTreeSet<Bytes>; 3])>,
+    /// How many messages were taken from the shard.
+    taken: u64,
+    delivery: Option<Delivery>,
+    /// Bytes of the messages that wait in queues of sessions, and their limit.
+    held: Rc<Cell<usize>>,
+    held_max: usize,
+    names_max: usize,
+    /// Connections that wait until all peers know that this thread takes messages.
+    unheard: Vec<Rc<Connection>>,
+    unheard_until: Time,
+    /// Publishers that wait until fewer messages wait.
+    crowd: Vec<Rc<Connection>>,
+    /// Subscribers for which much has waited.
+    slow: BTreeMap<u64, Rc<Connection>>,
+    slow_at: Time,
+    /// Subscribers that were disconnected because they were too slow.
+    pub(in crate::resp) expelled: u64,
+    /// Lines of the log.
+    expelled_line: Seldom,
+    dropped_line: Seldom,
+    /// Messages that the shard had dropped at the last look.
+    dropped: u64,
+}
+
+/// A message that is being handed out.
+#[derive(Debug)]
+struct Delivery {
+    /// How many messages came before it.
+    number: u64,
+    publication: Publication,
+    place: Place,
+}
+
+/// How far it has come.
+#[derive(Debug)]
+enum Place {
+    /// At the subscribers of this pattern (`None`: of its channel). They got it up to the one with
+    /// this number.
+    At(Option<Bytes>, Option<u64>),
+    /// All subscribers of patterns up to this one have it.
+    After(Option<Bytes>),
+}
+
+/// What came of handing out.
+#[derive(Debug, Default)]
+struct Troubles {
+    slow: Vec<(u64, Rc<Connection>)>,
+    ended: Vec<Rc<Connection>>,
+}
+
+impl Hub {
+    pub(in crate::resp) fn new(memory_bytes_max: usize) -> Self {
+        Self {
+            registry: Registry::default(),
+            clients: BTreeMap::new(),
+            empty_since: Time::ZERO,
+            leaving: VecDeque::new(),
+            taken: 0,
+            delivery: None,
+            held: Rc::default(),
+            held_max: memory_bytes_max / HELD_PART,
+            names_max: memory_bytes_max / NAMES_PART,
+            unheard: Vec::new(),
+            unheard_until: Time::ZERO,
+            crowd: Vec::new(),
+            slow: BTreeMap::new(),
+            slow_at: Time::ZERO,
+            expelled: 0,
+            expelled_line: Seldom::new(A_MINUTE),
+            dropped_line: Seldom::new(A_MINUTE),
+            dropped: 0,
+        }
+    }
+
+    pub(in crate::resp) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Where bytes that wait are counted.
+    pub(in crate::resp) fn held(&self) -> &Rc<Cell<usize>> {
+        &self.held
+    }
+
+    /// Memory that messages and subscriptions take.
+    pub(in crate::resp) fn bytes(&self) -> usize {
+        self.held.get() + self.registry.bytes
+    }
+
+    /// Connections with subscriptions.
+    pub(in crate::resp) fn clients(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Whether there is room for so many subscriptions with names of so many bytes together.
+    pub(in crate::resp) fn has_room(&self, count: usize, bytes: usize) -> bool {
+        self.registry.bytes + bytes + count * SUBSCRIPTION_OVERHEAD <= self.names_max
+    }
+
+    /// A client subscribes. It gets the messages from this one on. Returns the name as it is kept.
+    pub(in crate::resp) fn subscribe(
+        &mut self,
+        board: &Board,
+        (kind, name): (Kind, &[u8]),
+        (id, connection): (u64, &Rc<Connection>),
+        from: u64,
+    ) -> Bytes {
+        let connection = connection.clone();
+        self.clients.entry(id).or_insert_with(|| connection.clone());
+        let name = self
+            .registry
+            .add(kind, name, id, Subscriber { connection, from });
+        board.count(kind, &name, true);
+        name
+    }
+
+    /// A client ends a subscription.
+    pub(in crate::resp) fn unsubscribe(
+        &mut self,
+        board: &Board,
+        (kind, name): (Kind, &Bytes),
+        id: u64,
+    ) {
+        if self.registry.remove(kind, name, id) {
+            board.count(kind, name, false);
+        }
+    }
+
+    /// A client has no subscriptions any more.
+    pub(in crate::resp) fn left(&mut self, now: Time, id: u64) {
+        self.clients.remove(&id);
+        self.slow.remove(&id);
+        if self.clients.is_empty() {
+            self.empty_since = now;
+        }
+    }
+
+    /// A client ends all subscriptions at once. They end in slices.
+    pub(in crate::resp) fn leave(
+        &mut self,
+        board: &Board,
+        now: Time,
+        id: u64,
+        names: [BTreeSet<Bytes>; 3],
+    ) {
+        self.left(now, id);
+        self.leaving.push_back((id, names));
+        self.finish_leaving(board, &mut WORK.clone());
+    }
+
+    /// Ends subscriptions of connections that left. Returns whether all have ended.
+    pub(in crate::resp) fn finish_leaving(&mut self, board: &Board, work: &mut usize) -> bool {
+        while let Some((id, names)) = self.leaving.front_mut() {
+            let id = *id;
+            let kinds = Kind::ALL.into_iter().zip(names.iter_mut());
+            let next = kinds
+                .filter_map(|(kind, names)| Some((kind, names.pop_first()?)))
+                .next();
+            let Some((kind, name)) = next else {
+                self.leaving.pop_front();
+                continue;
+            };
+            self.unsubscribe(board, (kind, &name), id);
+            *work = work.saturating_sub(1);
+            if *work == 0 {
+                return self.leaving.is_empty();
+            }
+        }
+        true
+    }
+
+    /// Whether there is something to hand out or to end at once.
+    fn is_busy(&self) -> bool {
+        self.delivery.is_some() || !self.leaving.is_empty()
+    }
+
+    /// When there is something to do, if nothing else happens before.
+    pub(in crate::resp) fn due(&self) -> Option<Time> {
+        if self.is_busy() {
+            // At once.
+            return Some(Time::ZERO);
+        }
+        (!self.unheard.is_empty()).then_some(self.unheard_until)
+    }
+
+    /// Hands a message out. True if all have it; false if the work did not suffice.
+    fn go_on(
+        &mut self,
+        delivery: &mut Delivery,
+        now: Time,
+        work: &mut usize,
+        troubles: &mut Troubles,
+    ) -> bool {
+        let publication = &delivery.publication;
+        loop {
+            match &mut delivery.place {
+                Place::At(pattern, after) => {
+                    let (kind, name) = match pattern {
+                        Some(pattern) => (Kind::Pattern, &*pattern),
+                        None if publication.sharded => (Kind::Shard, &publication.channel),
+                        None => (Kind::Channel, &publication.channel),
+                    };
+                    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+                    let all = self.registry.names[kind.at()].get(name);
+                    let mut pushes = [None, None];
+                    let subscribers = all
+                        .into_iter()
+                        .flat_map(|all| all.range((from, Bound::Unbounded)));
+                    for (id, subscriber) in subscribers {
+                        if *work == 0 {
+                            return false;
+                        }
+                        *work -= 1;
+                        *after = Some(*id);
+                        if subscriber.from > delivery.number {
+                            continue;
+                        }
+                        let connection = &subscriber.connection;
+                        let took = connection.take_push(now, |protocol| {
+                            let at = usize::from(protocol == Protocol::Resp3);
+                            let encoded = || {
+                                let bytes = encode(publication, pattern.as_deref(), protocol);
+                                Push::new(bytes, &self.held)
+                            };
+                            pushes[at].get_or_insert_with(encoded).clone()
+                        });
+                        match took {
+                            Took::Well => {}
+                            Took::Slow => troubles.slow.push((*id, connection.clone())),
+                            Took::TooMuch => troubles.ended.push(connection.clone()),
+                        }
+                    }
+                    if publication.sharded {
+                        return true;
+                    }
+                    delivery.place = Place::After(pattern.take());
+                }
+                Place::After(pattern) => {
+                    let next =
+                        following(&self.registry.names[Kind::Pattern.at()], pattern.as_ref())
+                            .next()
+                            .map(|(pattern, _)| pattern.clone());
+                    let Some(next) = next else {
+                        return true;
+                    };
+                    if *work == 0 {
+                        return false;
+                    }
+                    let (matches, cost) = compare(&next, &publication.channel);
+                    *work = work.saturating_sub(1 + cost / COMPARE_PART);
+                    delivery.place = if matches {
+                        Place::At(Some(next), None)
+                    } else {
+                        Place::After(Some(next))
+                    };
+                }
+            }
+        }
+    }
+
+    /// The subscriber for which most waits.
+    fn slowest(&self) -> Option<Rc<Connection>> {
+        let waits = |c: &Rc<Connection>| c.pushes_bytes();
+        let all = self.clients.values().map(|c| (waits(c), c));
+        let (bytes, connection) = all.max_by_key(|(bytes, _)| *bytes)?;
+        (bytes > 0).then(|| connection.clone())
+    }
+
+    /// Disconnects a subscriber that is too slow.
+    fn expel(&mut self, connection: &Connection, why: &str) {
+        let bytes = connection.drop_pushes();
+        connection.end();
+        self.expelled += 1;
+        if let Some(others) = self.expelled_line.happened(Instant::now()) {
+            let peer = connection.session.borrow().peer();
+            tracing::warn!(
+                "the subscriber {peer} was disconnected: {bytes} bytes of messages waited for it, \
+                 {why}; let it read faster, or subscribe to less{others}"
+            );
+        }
+    }
+}
+
+/// Whether the name matches the pattern, and how much work it was to find out.
+pub(in crate::resp) fn compare(pattern: &[u8], name: &[u8]) -> (bool, usize) {
+    let mut left = usize::MAX;
+    let matches = Matching::default().run(pattern, name, &mut left);
+    (matches.unwrap_or_default(), usize::MAX - left)
+}
+
+impl Context {
+    /// The number of the next message that comes to this thread.
+    pub(in crate::resp) fn next_published(&self) -> u64 {
+        self.door.hub.taken + self.shard().published_waiting().0 as u64
+    }
+
+    /// Whether all peers know that this thread has subscribers. If not, the connection is woken
+    /// when they do.
+    pub(in crate::resp) fn hears(&mut self, connection: &Rc<Connection>) -> bool {
+        if !self.shard().wants_published() {
+            self.want_published(true);
+        }
+        self.door.hub.empty_since = self.now();
+        let heard = self.is_heard();
+        if !heard {
+            self.door.hub.unheard.push(connection.clone());
+            self.door.hub.unheard_until = self.shard().heard_until();
+        }
+        heard
+    }
+
+    /// Whether a publisher may go on. If not, the connection is woken when it may.
+    pub(in crate::resp) fn may_publish(&mut self, connection: &Rc<Connection>) -> bool {
+        let may = !self.shard().has_much_published();
+        if !may {
+            self.door.hub.crowd.push(connection.clone());
+        }
+        may
+    }
+
+    /// Hands out messages. True if there are more.
+    pub(in crate::resp) fn hand_out(&mut self) -> bool {
+        let hub = &self.door.hub;
+        if !hub.is_busy() && hub.crowd.is_empty() && self.shard().published_waiting().0 == 0 {
+            return false;
+        }
+        let (mut work, now) = (WORK, self.now());
+        let mut troubles = Troubles::default();
+        let common = self.door.common.clone();
+        let left = self.door.hub.finish_leaving(common.board(), &mut work);
+        let more = loop {
+            let delivery = self.door.hub.delivery.take();
+            let next = delivery.or_else(|| {
+                let publication = self.poll_published()?;
+                let number = self.door.hub.taken;
+                self.door.hub.taken += 1;
+                Some(Delivery {
+                    number,
+                    publication,
+                    place: Place::At(None, None),
+                })
+            });
+            let Some(mut next) = next else {
+                break false;
+            };
+            let hub = &mut self.door.hub;
+            if !hub.go_on(&mut next, now, &mut work, &mut troubles) {
+                hub.delivery = Some(next);
+                break true;
+            }
+            // A message without subscribers is work, too.
+            work = work.saturating_sub(1);
+        };
+        let hub = &mut self.door.hub;
+        hub.slow.extend(troubles.slow);
+        for connection in troubles.ended {
+            hub.expel(&connection, "which is more than one may let wait");
+        }
+        while hub.held.get() > hub.held_max
+            && let Some(slowest) = hub.slowest()
+        {
+            hub.expel(
+                &slowest,
+                "and all subscribers together may let no more wait",
+            );
+        }
+        if !self.shard().has_much_published() {
+            for connection in self.door.hub.crowd.drain(..) {
+                connection.goes_on();
+            }
+        }
+        more || !left
+    }
+
+    /// Handles timers of subscribers.
+    pub(in crate::resp) fn look_at_subscribers(&mut self) {
+        let now = self.now();
+        if !self.door.hub.unheard.is_empty() && self.is_heard() {
+            for connection in self.door.hub.unheard.drain(..) {
+                connection.goes_on();
+            }
+        }
+        let wants = self.shard().wants_published();
+        let hub = &self.door.hub;
+        let needed = !hub.clients.is_empty() || !hub.unheard.is_empty();
+        if needed && !wants {
+            // This process became another member, whose peers know nothing yet.
+            self.want_published(true);
+            self.door.hub.unheard_until = self.shard().heard_until();
+        } else if wants && !needed {
+            let since = hub.empty_since;
+            if now >= since + WANTED_FOR {
+                self.want_published(false);
+            }
+        }
+        if now < self.door.hub.slow_at {
+            return;
+        }
+        let dropped = self.shard().stats().published_dropped;
+        let hub = &mut self.door.hub;
+        hub.slow_at = now + SLOW_INTERVAL;
+        if dropped > std::mem::replace(&mut hub.dropped, dropped)
+            && let Some(others) = hub.dropped_line.happened(Instant::now())
+        {
+            tracing::warn!(
+                "messages of publishers were dropped ({dropped} so far): a member, or a data thread, \
+                 takes them slower than they are published; publish less, or let fewer clients \
+                 subscribe to all of it{others}"
+            );
+        }
+        let mut ended = Vec::new();
+        hub.slow.retain(|_, connection| {
+            let since = connection.slow_since();
+            if since.is_some_and(|since| now.since(since) > SLOW_MAX) {
+                ended.push(connection.clone());
+            }
+            since.is_some()
+        });
+        for connection in ended {
+            hub.expel(&connection, "much of it for a minute");
+        }
+    }
+}

@@ -1,0 +1,749 @@
+//! What a client subscribes to, the messages that wait for it, and the commands about both.
+//!
+//! A command of this file that cannot be executed at once stays where it was parsed, and its
+//! connection takes nothing more until it is run again ([`Hold`]).
+
+use super::*;
+use crate::resp::command::PubSubCommand;
+use crate::resp::pubsub::hub::{QUEUE_BYTES_MAX, QUEUE_BYTES_SLOW, compare};
+use crate::resp::pubsub::{Kind, NAME_BYTES_MAX, Names, Push, confirm};
+use doyen_engine::Publication;
+use std::collections::BTreeSet;
+
+/// Most subscriptions of one client.
+const SUBSCRIPTIONS_MAX: usize = 1 << 16;
+/// Names of one command that are handled in one slice.
+const SLICE_NAMES: usize = 512;
+/// Messages are moved to the output up to this size. The rest waits where the messages of all
+/// subscribers are shared.
+const PUSH_OUTPUT: usize = 128 << 10;
+
+/// The state of a client that has subscriptions, or for which pushes wait, or whose command waits.
+#[derive(Debug, Default)]
+pub(in crate::resp) struct Subscribing {
+    names: [BTreeSet<Bytes>; 3],
+    hold: Hold,
+    /// Pushes that are not in the output yet.
+    queue: VecDeque<Rc<Push>>,
+    /// How much they count.
+    bytes: usize,
+    /// How many pushes were ever queued.
+    queued: u64,
+    /// Messages of a transaction that was executed, to be published next.
+    executed: Vec<Publication>,
+    /// Since when more than `QUEUE_BYTES_SLOW` wait.
+    slow_since: Option<Time>,
+}
+
+/// What the present command waits for. It is run again then.
+#[derive(Debug, Default)]
+enum Hold {
+    /// No command waits.
+    #[default]
+    No,
+    /// The answers to earlier commands.
+    Answers,
+    /// Until all peers know that this thread has subscribers, or until fewer messages wait at this
+    /// thread.
+    Woken,
+    /// It has waited, and is run again.
+    Ready,
+    /// Its next slice.
+    Slice(Progress),
+}
+
+/// How far a command has come that is executed in slices.
+#[derive(Debug)]
+enum Progress {
+    /// The next of its names.
+    Names(usize),
+    /// The patterns up to this one are compared; so many subscribers get the message.
+    Counting(Option<Bytes>, usize),
+    /// The channels up to this one are compared; these match.
+    Listing(Option<Bytes>, Vec<Bytes>),
+}
+
+/// What came of a message for a subscriber.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::resp) enum Took {
+    /// It has the message, or wants no more messages.
+    Well,
+    /// Much waits for it, since now.
+    Slow,
+    /// Too much waits for it.
+    TooMuch,
+}
+
+impl Subscribing {
+    /// How many subscriptions of these kinds count together.
+    fn count(&self, kind: Kind) -> usize {
+        let len = |kind: Kind| self.names[kind.at()].len();
+        match kind {
+            Kind::Shard => len(Kind::Shard),
+            Kind::Channel | Kind::Pattern => len(Kind::Channel) + len(Kind::Pattern),
+        }
+    }
+
+    fn is_subscriber(&self) -> bool {
+        self.names.iter().any(|names| !names.is_empty())
+    }
+
+    /// How many pushes left the queue.
+    fn moved(&self) -> u64 {
+        self.queued - self.queue.len() as u64
+    }
+
+    fn queue(&mut self, now: Time, push: Rc<Push>) -> Took {
+        let before = self.bytes;
+        self.bytes += push.bytes();
+        self.queue.push_back(push);
+        self.queued += 1;
+        if self.bytes > QUEUE_BYTES_MAX {
+            Took::TooMuch
+        } else if self.bytes > QUEUE_BYTES_SLOW && before <= QUEUE_BYTES_SLOW {
+            self.slow_since = Some(now);
+            Took::Slow
+        } else {
+            Took::Well
+        }
+    }
+
+    /// Moves pushes to the output while it is shorter than this: all, or those below this number.
+    fn move_to(&mut self, out: &mut Output, bytes: usize, below: u64) {
+        while self.moved() < below
+            && out.len() < bytes
+            && let Some(push) = self.queue.pop_front()
+        {
+            self.bytes = self.bytes.saturating_sub(push.bytes());
+            push.append_to(out);
+        }
+        if self.bytes <= QUEUE_BYTES_SLOW {
+            self.slow_since = None;
+        }
+        if self.queue.is_empty() {
+            self.queue.shrink_to(SLOTS_KEPT_MAX);
+        }
+    }
+}
+
+impl Connection {
+    /// A message for this client, which is encoded for the protocol that it speaks.
+    pub(in crate::resp) fn take_push(
+        &self,
+        now: Time,
+        encoded: impl FnOnce(Protocol) -> Rc<Push>,
+    ) -> Took {
+        let mut session = self.session.borrow_mut();
+        if session.closing || self.expelled.get() {
+            return Took::Well;
+        }
+        let protocol = session.protocol;
+        let Some(subscribing) = &mut session.subscribing else {
+            return Took::Well;
+        };
+        let took = subscribing.queue(now, encoded(protocol));
+        if took == Took::TooMuch {
+            // It gets no more.
+            self.expelled.set(true);
+        }
+        self.wake();
+        took
+    }
+
+    /// Bytes of messages that wait for this client.
+    pub(in crate::resp) fn pushes_bytes(&self) -> usize {
+        let session = self.session.borrow();
+        session.subscribing.as_ref().map_or(0, |s| s.bytes)
+    }
+
+    /// Drops the messages that wait for this client. Returns how many bytes they had.
+    pub(in crate::resp) fn drop_pushes(&self) -> usize {
+        let mut session = self.session.borrow_mut();
+        let Some(subscribing) = &mut session.subscribing else {
+            return 0;
+        };
+        subscribing.queue = VecDeque::new();
+        std::mem::take(&mut subscribing.bytes)
+    }
+
+    /// Since when much waits for this client.
+    pub(in crate::resp) fn slow_since(&self) -> Option<Time> {
+        self.session.borrow().subscribing.as_ref()?.slow_since
+    }
+
+    /// What its command waited for is over.
+    pub(in crate::resp) fn goes_on(&self) {
+        let mut session = self.session.borrow_mut();
+        if let Some(subscribing) = &mut session.subscribing
+            && matches!(subscribing.hold, Hold::Woken)
+        {
+            subscribing.hold = Hold::Ready;
+            self.wake();
+        }
+    }
+}
+
+impl Session {
+    /// Whether the present command is to be run again.
+    pub(super) fn is_held(&self) -> bool {
+        let held = |s: &Subscribing| !matches!(s.hold, Hold::No);
+        self.subscribing.as_deref().is_some_and(held)
+    }
+
+    /// Whether the present command waits for something.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.subscribing.as_ref().is_some_and(|s| match s.hold {
+            Hold::Answers => !self.is_settled(),
+            Hold::Woken => true,
+            Hold::No | Hold::Ready | Hold::Slice(_) => false,
+        })
+    }
+
+    /// Whether the replies to all earlier commands are in the output to stay.
+    fn is_settled(&self) -> bool {
+        self.slots.is_empty() && self.provisional.is_empty()
+    }
+
+    fn hold(&mut self, hold: Hold) {
+        self.subscribing.get_or_insert_default().hold = hold;
+    }
+
+    fn is_subscriber(&self) -> bool {
+        self.subscribing.as_ref().is_some_and(|s| s.is_subscriber())
+    }
+
+    /// Whether the client has subscriptions, and how many of each kind.
+    pub(super) fn subscriptions(&self) -> Option<[usize; 3]> {
+        let subscribing = self.subscribing.as_ref().filter(|s| s.is_subscriber())?;
+        Some(Kind::ALL.map(|kind| subscribing.names[kind.at()].len()))
+    }
+
+    /// A subscriber cannot tell messages and replies of RESP2 apart, so it may run few commands.
+    pub(super) fn refuses_for_subscriber(&self, spec: &table::Spec) -> Option<ErrorText> {
+        if self.protocol == Protocol::Resp3 || !self.is_subscriber() {
+            return None;
+        }
+        let allowed = matches!(
+            spec.name,
+            "subscribe"
+                | "unsubscribe"
+                | "psubscribe"
+                | "punsubscribe"
+                | "ssubscribe"
+                | "sunsubscribe"
+                | "ping"
+                | "quit"
+                | "reset"
+        );
+        let before = if spec.name == "exec" {
+            "EXECABORT Transaction discarded because of:"
+        } else {
+            "ERR"
+        };
+        (!allowed).then(|| {
+            format!(
+                "{before} Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT \
+                 / RESET are allowed in this context",
+                spec.name
+            )
+            .into()
+        })
+    }
+
+    /// `PING` of a subscriber that speaks RESP2 is answered as a message.
+    pub(super) fn pings_as_subscriber(&self) -> bool {
+        self.protocol == Protocol::Resp2 && self.is_subscriber()
+    }
+
+    /// Whether no push waits.
+    pub(super) fn has_no_pushes(&self) -> bool {
+        self.subscribing.as_ref().is_none_or(|s| s.queue.is_empty())
+    }
+
+    /// How many pushes came before the present command.
+    pub(super) fn pushes_before(&self) -> u64 {
+        self.subscribing.as_ref().map_or(0, |s| s.queued)
+    }
+
+    /// Moves the pushes to the output that came before the command of the next reply. True if that
+    /// reply may follow.
+    pub(super) fn move_pushes_before(&mut self, reply: u64) -> bool {
+        let Some(subscribing) = &mut self.subscribing else {
+            return true;
+        };
+        if !self.within_reply {
+            subscribing.move_to(&mut self.out, OUTPUT_BYTES_SOFT, reply);
+        }
+        subscribing.queue.is_empty() || subscribing.moved() >= reply
+    }
+
+    /// Moves pushes to the output while there is room.
+    pub(super) fn move_pushes(&mut self) {
+        if let Some(subscribing) = &mut self.subscribing
+            && !self.within_reply
+        {
+            subscribing.move_to(&mut self.out, PUSH_OUTPUT, u64::MAX);
+        }
+    }
+
+    /// How much of so much unwritten output is charged to the budget. Others hold most of what a
+    /// subscriber has not taken, too.
+    pub(super) fn charged_of(&self, unwritten: usize) -> usize {
+        if self.is_subscriber() {
+            unwritten.min(PUSH_OUTPUT)
+        } else {
+            unwritten
+        }
+    }
+
+    /// All subscriptions end.
+    pub(super) fn leave_channels(&mut self, context: &mut Context) {
+        let Some(subscribing) = self.subscribing.as_mut().filter(|s| s.is_subscriber()) else {
+            return;
+        };
+        let names = std::mem::take(&mut subscribing.names);
+        let (common, now) = (context.door.common.clone(), context.now());
+        context.door.hub.leave(common.board(), now, self.id, names);
+    }
+
+    pub(super) fn about_subscriptions(
+        &mut self,
+        connection: &Rc<Connection>,
+        context: &mut Context,
+        args: Args<'_>,
+        asked: PubSubCommand,
+    ) {
+        let hold = match &mut self.subscribing {
+            Some(subscribing) => std::mem::take(&mut subscribing.hold),
+            None => Hold::No,
+        };
+        match asked {
+            PubSubCommand::Subscribe(kind) => {
+                self.subscribe(connection, context, args, (kind, hold))
+            }
+            PubSubCommand::Unsubscribe(kind) => self.unsubscribe(context, args, (kind, hold)),
+            PubSubCommand::Publish { sharded } => {
+                self.publish(connection, context, args, (sharded, hold))
+            }
+            PubSubCommand::Channels(kind, pattern) => {
+                self.list_channels(context, (kind, &pattern), hold)
+            }
+            PubSubCommand::Subscribers(kind, names) => {
+                let common = context.door.common.clone();
+                let all = self.names(context, common.board());
+                self.answer(|e| {
+                    e.array(names.len() * 2);
+                    for name in &names {
+                        e.bulk(name);
+                        let count = all.subscribers(kind, name);
+                        e.integer(i64::try_from(count).unwrap_or(i64::MAX));
+                    }
+                });
+            }
+            PubSubCommand::Patterns => {
+                let count = self
+                    .names(context, context.door.common.board())
+                    .len(Kind::Pattern);
+                self.answer(|e| e.integer(i64::try_from(count).unwrap_or(i64::MAX)));
+            }
+        }
+        self.forget_subscribing();
+    }
+
+    /// Frees the state of a client that does not need it any more.
+    pub(super) fn forget_subscribing(&mut self) {
+        self.subscribing.take_if(|s| {
+            !s.is_subscriber()
+                && s.queue.is_empty()
+                && s.executed.is_empty()
+                && matches!(s.hold, Hold::No)
+        });
+    }
+
+    /// A transaction was executed, and publishes these messages.
+    pub(super) fn publish_next(&mut self, messages: Vec<Publication>) {
+        self.subscribing.get_or_insert_default().executed = messages;
+    }
+
+    /// Publishes the messages of a transaction that was executed.
+    pub(super) fn publish_executed(&mut self, context: &mut Context) {
+        if let Some(subscribing) = &mut self.subscribing {
+            let messages = std::mem::take(&mut subscribing.executed);
+            messages.into_iter().for_each(|m| context.publish(m));
+            self.forget_subscribing();
+        }
+    }
+
+    /// How many subscribers the channel of a message has, without those of patterns: a transaction
+    /// is not interrupted to compare many of them.
+    pub(super) fn subscribers_of(&self, context: &Context, message: &Publication) -> i64 {
+        let kind = if message.sharded {
+            Kind::Shard
+        } else {
+            Kind::Channel
+        };
+        let names = self.names(context, context.door.common.board());
+        i64::try_from(names.subscribers(kind, &message.channel)).unwrap_or(i64::MAX)
+    }
+
+    /// The names with subscribers that this client is told of.
+    pub(super) fn names<'a>(
+        &self,
+        context: &'a Context,
+        board: &'a crate::resp::pubsub::Board,
+    ) -> Names<'a> {
+        if self.cluster_port {
+            Names::Thread(context.door.hub.registry())
+        } else {
+            board.look()
+        }
+    }
+
+    /// `SUBSCRIBE`, `PSUBSCRIBE` or `SSUBSCRIBE`.
+    fn subscribe(
+        &mut self,
+        connection: &Rc<Connection>,
+        context: &mut Context,
+        args: Args<'_>,
+        (kind, hold): (Kind, Hold),
+    ) {
+        let at = match hold {
+            Hold::Slice(Progress::Names(at)) => at,
+            _ => 1,
+        };
+        if at == 1 {
+            if !self.is_settled() {
+                return self.hold(Hold::Answers);
+            }
+            if let Err(why) = self.may_subscribe(context, args, kind) {
+                return self.answer(|e| e.error(&why.0));
+            }
+            if !context.hears(connection) {
+                return self.hold(Hold::Woken);
+            }
+        }
+        let common = context.door.common.clone();
+        // This connection may have been reset while it had many subscriptions.
+        let mut work = SLICE_NAMES;
+        if !context.door.hub.finish_leaving(common.board(), &mut work) {
+            return self.hold(Hold::Slice(Progress::Names(at)));
+        }
+        let from = context.next_published();
+        let end = args.len().min(at + SLICE_NAMES);
+        let (id, protocol) = (self.id, self.protocol);
+        let mut bytes = BytesMut::new();
+        let mut encoder = Encoder::new(&mut bytes, protocol);
+        let subscribing = self.subscribing.get_or_insert_default();
+        for name in (at..end).map(|at| args.get(at)) {
+            if !subscribing.names[kind.at()].contains(name) {
+                let client = (id, connection);
+                let hub = &mut context.door.hub;
+                let name = hub.subscribe(common.board(), (kind, name), client, from);
+                subscribing.names[kind.at()].insert(name);
+            }
+            confirm(
+                &mut encoder,
+                (kind, true),
+                Some(name),
+                subscribing.count(kind),
+            );
+        }
+        self.queue_confirmations(context, bytes);
+        if end < args.len() {
+            self.hold(Hold::Slice(Progress::Names(end)));
+        }
+    }
+
+    /// Whether there is room for the subscriptions, as if all were new.
+    fn may_subscribe(
+        &self,
+        context: &Context,
+        args: Args<'_>,
+        kind: Kind,
+    ) -> Result<(), ErrorText> {
+        if args.iter_from(1).any(|name| name.len() > NAME_BYTES_MAX) {
+            let what = if kind == Kind::Pattern {
+                "pattern"
+            } else {
+                "channel's name"
+            };
+            return Err(
+                format!("ERR the {what} is too long: at most {NAME_BYTES_MAX} bytes").into(),
+            );
+        }
+        let present = self.subscriptions().map_or(0, |all| all.iter().sum());
+        let more = args.len() - 1;
+        if present + more > SUBSCRIPTIONS_MAX {
+            return Err(format!(
+                "ERR too many subscriptions: at most {SUBSCRIPTIONS_MAX} of one client; subscribe \
+                 to patterns, or with several connections"
+            )
+            .into());
+        }
+        let bytes = args.iter_from(1).map(<[u8]>::len).sum();
+        if !context.door.hub.has_room(more, bytes) {
+            return Err(
+                "ERR the subscriptions of all clients take too much memory: unsubscribe, or raise \
+                 --memory-max"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+
+    /// `UNSUBSCRIBE`, `PUNSUBSCRIBE` or `SUNSUBSCRIBE`.
+    fn unsubscribe(&mut self, context: &mut Context, args: Args<'_>, (kind, hold): (Kind, Hold)) {
+        let progress = match hold {
+            Hold::Slice(Progress::Names(at)) => Some(at),
+            _ => None,
+        };
+        if progress.is_none() && !self.is_settled() {
+            return self.hold(Hold::Answers);
+        }
+        let common = context.door.common.clone();
+        let (id, protocol) = (self.id, self.protocol);
+        let mut bytes = BytesMut::new();
+        let mut encoder = Encoder::new(&mut bytes, protocol);
+        let subscribing = self.subscribing.get_or_insert_default();
+        let before = subscribing.is_subscriber();
+        let at = progress.unwrap_or(1);
+        let end = args.len().min(at + SLICE_NAMES);
+        let hub = &mut context.door.hub;
+        let next = if args.len() > 1 {
+            for name in (at..end).map(|at| args.get(at)) {
+                if let Some(name) = subscribing.names[kind.at()].take(name) {
+                    hub.unsubscribe(common.board(), (kind, &name), id);
+                }
+                let left = subscribing.count(kind);
+                confirm(&mut encoder, (kind, false), Some(name), left);
+            }
+            (end < args.len()).then_some(end)
+        } else {
+            if progress.is_none() && subscribing.names[kind.at()].is_empty() {
+                confirm(&mut encoder, (kind, false), None, subscribing.count(kind));
+            }
+            for _ in 0..SLICE_NAMES {
+                let Some(name) = subscribing.names[kind.at()].pop_first() else {
+                    break;
+                };
+                hub.unsubscribe(common.board(), (kind, &name), id);
+                let left = subscribing.count(kind);
+                confirm(&mut encoder, (kind, false), Some(&name), left);
+            }
+            (!subscribing.names[kind.at()].is_empty()).then_some(at)
+        };
+        if before && !subscribing.is_subscriber() {
+            context.door.hub.left(context.now(), id);
+        }
+        self.queue_confirmations(context, bytes);
+        if let Some(at) = next {
+            self.hold(Hold::Slice(Progress::Names(at)));
+        }
+    }
+
+    /// Replies that come between messages. A client that wants no replies gets them all the same.
+    fn queue_confirmations(&mut self, context: &Context, bytes: BytesMut) {
+        let push = Push::new(bytes, context.door.hub.held());
+        // The next message finds out if too much waits.
+        let _ = self
+            .subscribing
+            .get_or_insert_default()
+            .queue(context.now(), push);
+        self.encode_ready();
+    }
+
+    /// `PUBLISH` or `SPUBLISH`.
+    fn publish(
+        &mut self,
+        connection: &Rc<Connection>,
+        context: &mut Context,
+        args: Args<'_>,
+        (sharded, hold): (bool, Hold),
+    ) {
+        let (channel, message) = (args.get(1), args.get(2));
+        let progress = match hold {
+            Hold::Slice(Progress::Counting(after, count)) => Some((after, count)),
+            _ => None,
+        };
+        if progress.is_none() {
+            if let Err(why) = checked(channel) {
+                return self.answer(|e| e.error(&why.0));
+            }
+            // A message about a write comes after the write.
+            if !self.slots.is_empty() {
+                return self.hold(Hold::Answers);
+            }
+            if !context.may_publish(connection) {
+                return self.hold(Hold::Woken);
+            }
+        }
+        let counted = {
+            let names = self.names(context, context.door.common.board());
+            count_receivers(&names, channel, sharded, progress, COMPARE_AT_ONCE)
+        };
+        let count = match counted {
+            Ok(count) => count,
+            Err(progress) => return self.hold(Hold::Slice(progress)),
+        };
+        context.publish(of(channel, message, sharded));
+        self.answer(|e| e.integer(i64::try_from(count).unwrap_or(i64::MAX)));
+    }
+
+    /// `PUBSUB CHANNELS` or `PUBSUB SHARDCHANNELS`.
+    fn list_channels(
+        &mut self,
+        context: &Context,
+        (kind, pattern): (Kind, &Option<Bytes>),
+        hold: Hold,
+    ) {
+        let (mut after, mut found) = match hold {
+            Hold::Slice(Progress::Listing(after, found)) => (after, found),
+            _ => (None, Vec::new()),
+        };
+        let mut work = COMPARE_AT_ONCE;
+        let before = after.take();
+        let whole = {
+            let names = self.names(context, context.door.common.board());
+            names.walk(kind, before.as_ref(), |name, _| {
+                let (matches, cost) = match pattern {
+                    Some(pattern) => compare(pattern, name),
+                    None => (true, 0),
+                };
+                if matches {
+                    found.push(name.clone());
+                }
+                after = Some(name.clone());
+                work = work.saturating_sub(NAME_WORK + cost);
+                work > 0
+            })
+        };
+        if !whole {
+            return self.hold(Hold::Slice(Progress::Listing(after, found)));
+        }
+        self.answer(|e| {
+            e.array(found.len());
+            found.iter().for_each(|name| e.bulk(name));
+        });
+    }
+}
+
+fn checked(channel: &[u8]) -> Result<(), ErrorText> {
+    if channel.len() > NAME_BYTES_MAX {
+        return Err(
+            format!("ERR the channel's name is too long: at most {NAME_BYTES_MAX} bytes").into(),
+        );
+    }
+    Ok(())
+}
+
+/// The message of a `PUBLISH` or `SPUBLISH`.
+pub(super) fn publication(args: Args<'_>, sharded: bool) -> Result<Publication, ErrorText> {
+    checked(args.get(1))?;
+    Ok(of(args.get(1), args.get(2), sharded))
+}
+
+// Copies: a slice would keep the whole read buffer.
+fn of(channel: &[u8], message: &[u8], sharded: bool) -> Publication {
+    Publication {
+        channel: Bytes::copy_from_slice(channel),
+        message: Bytes::copy_from_slice(message),
+        sharded,
+    }
+}
+
+/// What it costs to look at a name, in the units of comparisons.
+const NAME_WORK: usize = 16;
+
+/// How many subscribers get a message. The error is how far that has come if the work did not
+/// suffice.
+fn count_receivers(
+    names: &Names<'_>,
+    channel: &[u8],
+    sharded: bool,
+    progress: Option<(Option<Bytes>, usize)>,
+    mut work: usize,
+) -> Result<usize, Progress> {
+    if sharded {
+        return Ok(names.subscribers(Kind::Shard, channel));
+    }
+    let (before, mut count) =
+        progress.unwrap_or_else(|| (None, names.subscribers(Kind::Channel, channel)));
+    let mut after = None;
+    let whole = names.walk(Kind::Pattern, before.as_ref(), |pattern, subscribers| {
+        let (matches, cost) = compare(pattern, channel);
+        if matches {
+            count += subscribers;
+        }
+        work = work.saturating_sub(NAME_WORK + cost);
+        if work == 0 {
+            after = Some(pattern.clone());
+        }
+        work > 0
+    });
+    if whole {
+        Ok(count)
+    } else {
+        Err(Progress::Counting(after, count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    fn push(bytes: usize) -> Rc<Push> {
+        let held: Rc<Cell<usize>> = Rc::default();
+        Push::new(BytesMut::zeroed(bytes), &held)
+    }
+
+    #[test]
+    fn a_queue_says_once_that_it_is_long_and_ends_at_its_limit() {
+        let mut subscribing = Subscribing::default();
+        let (mut slow, mut count) = (0, 0);
+        let now = Time(7);
+        loop {
+            count += 1;
+            match subscribing.queue(now, push(1 << 20)) {
+                Took::Well => {}
+                Took::Slow => slow += 1,
+                Took::TooMuch => break,
+            }
+        }
+        assert_eq!((slow, count), (1, 32));
+        assert_eq!(subscribing.slow_since, Some(now));
+        let mut out = Output::default();
+        subscribing.move_to(&mut out, 20 << 20, u64::MAX);
+        assert!(subscribing.slow_since.is_some() && out.len() == 20 << 20);
+        subscribing.move_to(&mut out, usize::MAX, 25);
+        assert_eq!((subscribing.moved(), subscribing.slow_since), (25, None));
+    }
+
+    #[test]
+    fn patterns_are_counted_in_slices() {
+        let board = crate::resp::pubsub::Board::default();
+        let patterns = [&b"n*"[..], b"ne?s", b"x*", b"news"];
+        for pattern in patterns {
+            board.count(Kind::Pattern, &Bytes::from_static(pattern), true);
+        }
+        board.count(Kind::Channel, &Bytes::from_static(b"news"), true);
+        let names = board.look();
+        for work in [1, 20, 1000] {
+            let (mut progress, mut slices) = (None, 0);
+            let count = loop {
+                slices += 1;
+                match count_receivers(&names, b"news", false, progress, work) {
+                    Ok(count) => break count,
+                    Err(Progress::Counting(after, count)) => progress = Some((after, count)),
+                    Err(other) => panic!("{other:?}"),
+                }
+            };
+            assert_eq!(count, 4);
+            assert!((slices == 1) == (work == 1000), "{slices}");
+        }
+        assert_eq!(
+            count_receivers(&names, b"news", true, None, 1).ok(),
+            Some(0)
+        );
+    }
+}
