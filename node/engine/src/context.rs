@@ -69,7 +69,7 @@ impl Context {
             memory: Memory::new(now),
             rounds: Rounds::new(now),
             outbox: Outbox::default(),
-            scripts: Scripts::default(),
+            scripts: Scripts::new(rng_seed),
             limits,
         }
     }

@@ -163,13 +163,15 @@ impl Context {
             Work::Partition(op) => Some(op.keyspace == at.keyspace && op.partition == at.partition),
             Work::Transaction(transaction) if !transaction.is_sound(at.keyspace) => Some(false),
             Work::Script(call) if call.keyspace != at.keyspace => Some(false),
-            // A script without keys is where its text would be.
-            Work::Script(call) if call.keys.is_empty() => {
-                self.tables.belongs(at, call.map, &call.body)
-            }
             Work::Key(_) | Work::Transaction(_) | Work::Script(_) => {
+                let named = work.names_keys();
                 work.keys().try_fold(true, |all, (map, key)| {
-                    Some(self.belongs(at, map, key)? && all)
+                    let belongs = if named {
+                        self.belongs(at, map, key)?
+                    } else {
+                        self.tables.belongs(at, map, key)?
+                    };
+                    Some(belongs && all)
                 })
             }
         };

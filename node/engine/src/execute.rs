@@ -10,10 +10,11 @@ use super::eviction::{Made, Room};
 use super::forwarding::{Again, Asker, Call, Executed, Source};
 use super::frame::{Forwarded, Headroom};
 use super::log::{Log, Logged, RECORD_OVERHEAD};
-use super::op::{Failure, Outcome, PartitionAction, Work};
+use super::op::{Failure, Outcome, PartitionAction, ScriptCall, Work};
 use super::partition::{Held, Slot};
 use super::rows::Rows;
 use super::scan;
+use super::scripting::Spent;
 use super::store::{ENTRY_OVERHEAD, Effect, Key, Undo};
 use crate::mutant::{self, broken};
 use doyen_placement::{Eviction, MapId, MemberId};
@@ -486,13 +487,15 @@ impl Context {
             let before = held.bytes();
             let stores = (&mut held.store, &held.log);
             let mut rows = Rows::of(stores, cx, (teaches, policy == Eviction::Lru));
+            let tables = &self.tables;
+            let belongs = |map, key: &[u8]| tables.belongs(at, map, key) == Some(true);
+            let (scripts, mut spent) = (&mut self.scripts, Spent::default());
+            let mut run = |script: &ScriptCall, rows: &mut Rows<'_>| {
+                scripts.run(script, (rows, &mut spent), &cx, &belongs)
+            };
             let ran = match &call.work {
-                Work::Transaction(transaction) => rows.run(transaction),
-                Work::Script(script) => {
-                    let tables = &self.tables;
-                    let belongs = |map, key: &[u8]| tables.belongs(at, map, key) == Some(true);
-                    self.scripts.run(script, &mut rows, &cx, &belongs)
-                }
+                Work::Transaction(transaction) => rows.run(transaction, run),
+                Work::Script(script) => run(script, &mut rows),
                 Work::Key(op) => rows.run_one(op),
                 Work::Partition(_) => return Step::Park,
             };

@@ -8,7 +8,7 @@ use super::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
 use super::log::Logged;
 use super::op::{
     Action, Condition, Expiry, Failure, Kind, Operation, Outcome, PartitionAction,
-    PartitionOperation, RangeQuery, Step, Transaction, Watched, Work,
+    PartitionOperation, RangeQuery, ScriptCall, Step, Transaction, Watched, Work,
 };
 use super::publishing::Publication;
 use super::shard::Shard;
@@ -389,7 +389,16 @@ fn every() -> Vec<Frame> {
         reverse: true,
         values: true,
     };
-    let step = |key, action| Step {
+    let script = ScriptCall {
+        keyspace: KeyspaceId(0),
+        map: MAP,
+        body: bytes(b"return redis.call('GET', KEYS[1])"),
+        keys: vec![bytes(b"a")],
+        args: vec![bytes(b"1"), bytes(b"")],
+        read_only: true,
+        resp3: false,
+    };
+    let step = |key, action| Step::Key {
         map: MAP,
         key: bytes(key),
         action,
@@ -405,6 +414,7 @@ fn every() -> Vec<Frame> {
         steps: vec![
             step(b"a", Action::set(bytes(b"v"))),
             step(b"b", Action::Get),
+            Step::Script(Box::new(script.clone())),
         ],
     };
     let works = actions.map(|action| key("a", action)).into_iter().chain(
@@ -432,7 +442,7 @@ fn every() -> Vec<Frame> {
             })
         }),
     );
-    let works = works.chain([Work::Transaction(transaction)]);
+    let works = works.chain([Work::Transaction(transaction), Work::Script(script)]);
     frames.extend(works.zip(5..).map(|(work, n)| Frame::Forward {
         forwarded: forwarded(0, n),
         before: (n % 2 == 0).then_some(n + 1),
@@ -472,6 +482,10 @@ fn called(frame: &Frame) -> String {
             work: Work::Transaction(_),
             ..
         } => format!("{name}/Transaction"),
+        Frame::Forward {
+            work: Work::Script(_),
+            ..
+        } => format!("{name}/Script"),
         Frame::Reply { outcome, .. } => format!("{name}/{}", variant(format!("{outcome:?}"))),
         _ => name,
     }

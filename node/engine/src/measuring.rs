@@ -33,7 +33,10 @@ impl Held {
             Work::Partition(_) => self.meter.write(0),
             Work::Script(call) => self.meter.write(call.bytes()),
             Work::Transaction(transaction) => {
-                let stores = |step: &Step| step.action.footprint().stores + step.key.len();
+                let stores = |step: &Step| match step {
+                    Step::Key { key, action, .. } => action.footprint().stores + key.len(),
+                    Step::Script(call) => call.bytes(),
+                };
                 self.meter.write(transaction.steps.iter().map(stores).sum())
             }
         };

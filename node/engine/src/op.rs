@@ -146,6 +146,16 @@ impl Work {
             .chain(script.into_iter().flat_map(ScriptCall::keys))
     }
 
+    /// Whether it names a key. Otherwise it is where its text would be, which may be longer than a
+    /// key.
+    pub(super) fn names_keys(&self) -> bool {
+        match self {
+            Self::Key(_) | Self::Partition(_) => true,
+            Self::Transaction(transaction) => transaction.named().next().is_some(),
+            Self::Script(call) => !call.keys.is_empty(),
+        }
+    }
+
     /// Whether, on the same partition, this may change what `other` sees or does.
     pub fn concerns(&self, other: &Self) -> bool {
         match (self, other) {
@@ -192,28 +202,42 @@ impl Transaction {
     /// Whether it may be executed in this keyspace: it has operations, and not too many keys.
     pub(super) fn is_sound(&self, keyspace: KeyspaceId) -> bool {
         let most = self.steps.len().max(self.watched.len());
-        self.keyspace == keyspace && !self.steps.is_empty() && most <= TRANSACTION_STEPS_MAX
+        let here = |step: &Step| match step {
+            Step::Key { .. } => true,
+            Step::Script(call) => call.keyspace == keyspace,
+        };
+        self.keyspace == keyspace
+            && !self.steps.is_empty()
+            && most <= TRANSACTION_STEPS_MAX
+            && self.steps.iter().all(here)
     }
 
     /// Whether it may change something.
     #[must_use]
     pub fn is_write(&self) -> bool {
-        self.steps.iter().any(|step| step.action.is_write())
+        self.steps.iter().any(|step| match step {
+            Step::Key { action, .. } => action.is_write(),
+            Step::Script(call) => !call.read_only,
+        })
     }
 
     /// Whether its outcome may be as large as a stored value.
     #[must_use]
     pub fn answers_value(&self) -> bool {
-        self.steps
-            .iter()
-            .any(|step| step.action.footprint().answers_value)
+        self.steps.iter().any(|step| match step {
+            Step::Key { action, .. } => action.footprint().answers_value,
+            Step::Script(_) => true,
+        })
     }
 
     /// The values that its caller gives.
     #[must_use]
     pub fn given(&self) -> Given {
         self.steps.iter().fold(Given::NOTHING, |sum, step| {
-            let Given { bytes, largest } = step.action.footprint().given;
+            let Given { bytes, largest } = match step {
+                Step::Key { action, .. } => action.footprint().given,
+                Step::Script(call) => call.given(),
+            };
             Given {
                 bytes: sum.bytes + bytes,
                 largest: sum.largest.max(largest),
@@ -224,17 +248,30 @@ impl Transaction {
     /// Bytes of its keys and of the values that its caller gives.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.keys().map(|(_, key)| key.len()).sum::<usize>() + self.given().bytes
+        self.named().map(|(_, key)| key.len()).sum::<usize>() + self.given().bytes
     }
 
     /// The keys that it names, those of each operation first.
-    pub fn keys(&self) -> impl Iterator<Item = (MapId, &Bytes)> {
+    pub fn named(&self) -> impl Iterator<Item = (MapId, &Bytes)> + Clone {
         let steps = self.steps.iter().flat_map(Step::keys);
         let watched = self
             .watched
             .iter()
             .map(|watched| (watched.map, &watched.key));
         steps.chain(watched)
+    }
+
+    /// The keys that decide where it is executed: those that it names, or the text of its first
+    /// script if it names none.
+    pub fn keys(&self) -> impl Iterator<Item = (MapId, &Bytes)> {
+        let named = self.named();
+        let text = match self.steps.first() {
+            Some(Step::Script(call)) if named.clone().next().is_none() => {
+                Some((call.map, &call.body))
+            }
+            _ => None,
+        };
+        named.chain(text)
     }
 }
 
@@ -298,19 +335,30 @@ pub struct Watched {
 
 /// One operation of a transaction.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
-    /// The map.
-    pub map: MapId,
-    /// The key.
-    pub key: Bytes,
-    /// What to do.
-    pub action: Action,
+pub enum Step {
+    /// An operation on a key.
+    Key {
+        /// The map.
+        map: MapId,
+        /// The key.
+        key: Bytes,
+        /// What to do.
+        action: Action,
+    },
+    /// A script. One that is stopped changes nothing, and the others are executed.
+    Script(Box<ScriptCall>),
 }
 
 impl Step {
     /// The keys that it names.
-    pub fn keys(&self) -> impl Iterator<Item = (MapId, &Bytes)> {
-        self.action.keys((self.map, &self.key))
+    pub fn keys(&self) -> impl Iterator<Item = (MapId, &Bytes)> + Clone {
+        let (map, one, many): (_, _, &[Bytes]) = match self {
+            Self::Key { map, key, action } => (*map, Some((key, action)), &[]),
+            Self::Script(call) => (call.map, None, &call.keys),
+        };
+        let one = one.into_iter();
+        one.flat_map(move |(key, action)| action.keys((map, key)))
+            .chain(many.iter().map(move |key| (map, key)))
     }
 }
 
@@ -406,12 +454,12 @@ impl Action {
     pub(super) fn keys<'a>(
         &'a self,
         first: (MapId, &'a Bytes),
-    ) -> impl Iterator<Item = (MapId, &'a Bytes)> {
+    ) -> impl Iterator<Item = (MapId, &'a Bytes)> + Clone {
         std::iter::once(first).chain(self.others(first.0))
     }
 
     /// Its keys besides the first, which is in this map.
-    pub fn others(&self, map: MapId) -> impl Iterator<Item = (MapId, &Bytes)> {
+    pub fn others(&self, map: MapId) -> impl Iterator<Item = (MapId, &Bytes)> + Clone {
         let call = match self {
             Self::Call(call) => Some(call),
             _ => None,

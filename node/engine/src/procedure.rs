@@ -222,7 +222,7 @@ impl ProcedureCall {
     }
 
     /// Its keys besides the first, which is in this map.
-    pub(super) fn others(&self, map: MapId) -> impl Iterator<Item = (MapId, &Bytes)> {
+    pub(super) fn others(&self, map: MapId) -> impl Iterator<Item = (MapId, &Bytes)> + Clone {
         let (places, step, map) = match self.called {
             Called::One(_) => (0..0, 1, map),
             Called::Several(joint) => {

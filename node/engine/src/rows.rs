@@ -7,7 +7,7 @@
 use super::action::{self, Change, Context};
 use super::entry::Entry;
 use super::log::Log;
-use super::op::{Action, Failure, Kind, Operation, Outcome, Transaction};
+use super::op::{Action, Failure, Kind, Operation, Outcome, ScriptCall, Step, Transaction};
 use super::store::{Effect, Found, Key, Store, Undo};
 use crate::mutant::{self, broken};
 use bytes::Bytes;
@@ -26,11 +26,13 @@ pub(super) struct Rows<'a> {
     /// The changes in order. `None`: a later one replaced it.
     changes: Vec<Option<(Effect, Undo)>>,
     /// Where the latest change of each key and of each field is.
-    places: BTreeMap<(MapId, Key, Option<Key>), usize>,
+    places: BTreeMap<Changed, usize>,
     /// Whether it changed the deadline of a table besides its rows.
     redated: bool,
     /// Bytes of the changes.
     bytes: usize,
+    /// What was changed before the script that runs.
+    mark: Mark,
     /// What the operation read is certain once this sequence is committed.
     read_at: u64,
     /// How many keys it found overdue. Their deletion is among the changes.
@@ -40,6 +42,25 @@ pub(super) struct Rows<'a> {
     /// Whether keys that are used are kept from eviction.
     marks: bool,
 }
+
+/// The changes up to a moment.
+#[derive(Debug, Default)]
+#[cfg_attr(
+    not(feature = "scripts"),
+    allow(dead_code, reason = "only scripts take back")
+)]
+struct Mark {
+    /// How many changes there were. They are not replaced any more.
+    changes: usize,
+    bytes: usize,
+    expired: u64,
+    redated: bool,
+    /// Where the latest changes of keys and fields were that have changed since.
+    places: Vec<(Changed, usize)>,
+}
+
+/// What an effect changes: a key, or a field of it.
+type Changed = (MapId, Key, Option<Key>);
 
 /// What an operation did.
 #[derive(Debug)]
@@ -76,6 +97,7 @@ impl<'a> Rows<'a> {
             places: BTreeMap::new(),
             redated: false,
             bytes: 0,
+            mark: Mark::default(),
             read_at: 0,
             expired: 0,
             lookups: (0, 0),
@@ -83,11 +105,15 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Runs a transaction.
+    /// Runs a transaction. `script` runs a script of it.
     ///
     /// # Errors
     /// What it writes or answers is too large. Roll it back.
-    pub(super) fn run(&mut self, transaction: &Transaction) -> Result<Ran, Failure> {
+    pub(super) fn run(
+        &mut self,
+        transaction: &Transaction,
+        mut script: impl FnMut(&ScriptCall, &mut Self) -> Result<Ran, Failure>,
+    ) -> Result<Ran, Failure> {
         let most = self.cx.value_bytes_max;
         // Where it was asked, more may be allowed. One step alone must not fail for its size.
         if transaction.bytes() > most {
@@ -106,7 +132,10 @@ impl<'a> Rows<'a> {
         }
         let (mut outcomes, mut answered) = (Vec::with_capacity(transaction.steps.len()), 0);
         for step in &transaction.steps {
-            let outcome = self.step(step.map, &step.key, &step.action);
+            let outcome = match step {
+                Step::Key { map, key, action } => self.step(*map, key, action),
+                Step::Script(call) => script(call, self)?.outcome,
+            };
             answered += outcome.bytes();
             outcomes.push(outcome);
             if answered > self.cx.value_bytes_max || self.is_too_large() {
@@ -180,6 +209,39 @@ impl<'a> Rows<'a> {
         }
         self.places.clear();
         (self.bytes, self.expired) = (0, 0);
+        self.mark = Mark::default();
+    }
+
+    /// Changes from now on can be taken back without those before.
+    #[cfg_attr(
+        not(feature = "scripts"),
+        allow(dead_code, reason = "only scripts take back")
+    )]
+    pub(super) fn set_mark(&mut self) {
+        self.mark = Mark {
+            changes: self.changes.len(),
+            bytes: self.bytes,
+            expired: self.expired,
+            redated: self.redated,
+            places: Vec::new(),
+        };
+    }
+
+    /// Takes the changes back that were made since the mark was set.
+    #[cfg_attr(
+        not(feature = "scripts"),
+        allow(dead_code, reason = "only scripts take back")
+    )]
+    pub(super) fn take_back_to_mark(&mut self) {
+        let mark = std::mem::take(&mut self.mark);
+        for (effect, undo) in self.changes.drain(mark.changes..).rev().flatten() {
+            self.store.undo(&effect, undo);
+        }
+        self.places.retain(|_, at| *at < mark.changes);
+        // The earliest of each counts.
+        self.places.extend(mark.places.into_iter().rev());
+        (self.bytes, self.expired) = (mark.bytes, mark.expired);
+        self.redated = mark.redated;
     }
 
     /// Gives a key what another one holds, which has this entry, and its deadline.
@@ -301,6 +363,7 @@ impl<'a> Rows<'a> {
                 self.take_back_key(map, &key);
             }
         }
+        let former = former.filter(|at| *at >= self.mark.changes);
         if let Some(at) = former {
             self.take_back_one(at);
         }
@@ -308,13 +371,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Applies an effect, in the place of one that was taken back.
-    fn push(
-        &mut self,
-        seq: u64,
-        place: (MapId, Key, Option<Key>),
-        effect: Effect,
-        former: Option<usize>,
-    ) {
+    fn push(&mut self, seq: u64, place: Changed, effect: Effect, former: Option<usize>) {
         self.bytes += effect.bytes();
         let undo = self.store.apply(seq, &effect);
         let at = former.unwrap_or_else(|| {
@@ -322,7 +379,16 @@ impl<'a> Rows<'a> {
             self.changes.len() - 1
         });
         self.changes[at] = Some((effect, undo));
-        self.places.insert(place, at);
+        if let Some(was) = self.places.insert(place.clone(), at) {
+            self.note(place, was);
+        }
+    }
+
+    /// The latest change of this was there. If that was before the mark, it may be again.
+    fn note(&mut self, place: Changed, was: usize) {
+        if was < self.mark.changes {
+            self.mark.places.push((place, was));
+        }
     }
 
     /// Whether it changed rows of this key.
@@ -334,16 +400,20 @@ impl<'a> Rows<'a> {
 
     /// Takes all changes of a key and its rows back.
     fn take_back_key(&mut self, map: MapId, key: &Key) {
-        let is_own = |(of, at, _): &(MapId, Key, Option<Key>)| (of, at) == (&map, key);
+        let is_own = |(of, at, _): &Changed| (of, at) == (&map, key);
         let own = self.places.range((map, key.clone(), None)..);
         let own: Vec<_> = own
             .map(|(place, _)| place)
             .take_while(|place| is_own(place))
             .cloned()
             .collect();
-        own.iter().for_each(|place| _ = self.places.remove(place));
-        // A table may have been dated more than once.
-        for at in (0..self.changes.len()).rev() {
+        for place in own {
+            if let Some(was) = self.places.remove(&place) {
+                self.note(place, was);
+            }
+        }
+        // A table may have been dated more than once. What was changed before the mark stays.
+        for at in (self.mark.changes..self.changes.len()).rev() {
             let of_key = self.changes[at]
                 .as_ref()
                 .and_then(|(effect, _)| effect.place())

@@ -6,25 +6,42 @@ use super::action::Context;
 use super::op::{Failure, ScriptCall};
 use super::rows::{Ran, Rows};
 use doyen_placement::MapId;
+use std::time::Duration;
 
 /// The interpreter of a shard. A build without the feature `scripts` has none.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Scripts {
     #[cfg(feature = "scripts")]
     interpreter: doyen_scripts::Interpreter,
+    #[cfg(feature = "scripts")]
+    seed: u64,
+}
+
+/// What the scripts of one operation have used.
+#[derive(Debug, Default)]
+pub(super) struct Spent {
+    #[cfg(feature = "scripts")]
+    instructions: u64,
+    #[cfg(feature = "scripts")]
+    time: Duration,
 }
 
 #[cfg(not(feature = "scripts"))]
 impl Scripts {
+    /// There are no scripts that could use random numbers.
+    pub(super) const fn new(_: u64) -> Self {
+        Self {}
+    }
+
     /// There are no scripts whose time could be bounded.
-    pub(super) fn set_clock(&mut self, _: fn() -> std::time::Duration) {}
+    pub(super) fn set_clock(&mut self, _: fn() -> Duration) {}
 
     /// # Errors
     /// This build runs no scripts.
     pub(super) fn run(
         &mut self,
         _: &ScriptCall,
-        _: &mut Rows<'_>,
+        _: (&mut Rows<'_>, &mut Spent),
         _: &Context,
         _: &dyn Fn(MapId, &[u8]) -> bool,
     ) -> Result<Ran, Failure> {
@@ -38,20 +55,51 @@ mod running {
     use crate::command::{Arguments, COMMANDS, Reply as Answer, Request};
     use crate::op::{Outcome, Value};
     use bytes::Bytes;
-    use doyen_scripts::{Commands, Failure as Failed, Limits, Protocol, Reply, Script, errors};
-    use std::time::Duration;
+    use doyen_scripts::{
+        Commands, Failure as Failed, Interpreter, Limits, Protocol, Reply, Script, Used, errors,
+    };
 
-    /// Instructions of one run: about five milliseconds, while others wait.
+    /// Instructions of all scripts of one operation: about five milliseconds, while others wait.
     const INSTRUCTIONS_MAX: u64 = 500_000;
-    /// Time of one run, if the shard has a clock: some instructions take long.
+    /// Time of all scripts of one operation, if the shard has a clock: some instructions take long.
     const TIME_MAX: Duration = Duration::from_millis(20);
     /// Memory of one run.
     const MEMORY_BYTES_MAX: usize = 16 << 20;
+    const TOGETHER: &str = "ERR the scripts of the transaction ran too long together: this one \
+        changed nothing; send fewer in one transaction";
+
+    /// Commands on connections, the server and the cluster, and those of Redis that no script calls.
+    /// With each, its arity.
+    #[rustfmt::skip]
+    const NOT_CALLED: &[(&str, i64)] = &[
+        ("acl", -2), ("asking", 1), ("auth", -2), ("bgrewriteaof", 1), ("bgsave", -1),
+        ("blmove", 6), ("blpop", -3), ("brpop", -3), ("brpoplpush", 4), ("bzpopmax", -3),
+        ("bzpopmin", -3), ("client", -2), ("cluster", -2), ("command", -1), ("config", -2),
+        ("dbsize", 1), ("debug", -2), ("discard", 1), ("eval", -3), ("eval_ro", -3),
+        ("evalsha", -3), ("evalsha_ro", -3), ("exec", 1), ("failover", -1), ("fcall", -3),
+        ("fcall_ro", -3), ("flushall", -1), ("flushdb", -1), ("function", -2), ("hello", -1),
+        ("info", -1), ("keys", 2), ("lastsave", 1), ("latency", -2), ("lolwut", -1),
+        ("module", -2), ("monitor", 1), ("multi", 1), ("psubscribe", -2), ("psync", -3),
+        ("publish", 3), ("pubsub", -2), ("punsubscribe", -1), ("quit", -1), ("readonly", 1),
+        ("readwrite", 1), ("replicaof", 3), ("reset", 1), ("role", 1), ("save", 1), ("scan", -2),
+        ("scanrange", -3), ("script", -2), ("select", 2), ("shutdown", -1), ("slaveof", 3),
+        ("slowlog", -2), ("spublish", 3), ("ssubscribe", -2), ("subscribe", -2),
+        ("sunsubscribe", -1), ("sync", 1), ("unsubscribe", -1), ("unwatch", 1), ("wait", 3),
+        ("watch", -2),
+    ];
 
     impl Scripts {
+        /// An interpreter whose random numbers begin with this seed.
+        pub(in super::super) fn new(seed: u64) -> Self {
+            let mut interpreter = Interpreter::new();
+            interpreter.seed(seed);
+            Self { interpreter, seed }
+        }
+
         /// Bounds the time of scripts by this clock.
         pub(in super::super) fn set_clock(&mut self, clock: fn() -> Duration) {
-            self.interpreter = doyen_scripts::Interpreter::with_clock(clock);
+            self.interpreter = Interpreter::with_clock(clock);
+            self.interpreter.seed(self.seed);
         }
 
         /// Runs a script. `belongs` says whether a key is in the script's partition. The outcome
@@ -62,13 +110,13 @@ mod running {
         pub(in super::super) fn run(
             &mut self,
             call: &ScriptCall,
-            rows: &mut Rows<'_>,
+            (rows, spent): (&mut Rows<'_>, &mut Spent),
             cx: &Context,
             belongs: &dyn Fn(MapId, &[u8]) -> bool,
         ) -> Result<Ran, Failure> {
             let reply = match Script::parse(call.body.clone()) {
                 Err(text) => Reply::Error(text),
-                Ok(script) => self.reply(call, &script, rows, cx, belongs),
+                Ok(script) => self.reply(call, &script, (rows, spent), cx, belongs),
             };
             if rows.is_too_large() {
                 return Err(Failure::TooLarge);
@@ -89,7 +137,7 @@ mod running {
             &mut self,
             call: &ScriptCall,
             script: &Script,
-            rows: &mut Rows<'_>,
+            (rows, spent): (&mut Rows<'_>, &mut Spent),
             cx: &Context,
             belongs: &dyn Fn(MapId, &[u8]) -> bool,
         ) -> Reply {
@@ -100,6 +148,7 @@ mod running {
             if call.read_only && flags.declared && !flags.no_writes {
                 return Reply::Error(errors::NOT_READ_ONLY.to_owned());
             }
+            rows.set_mark();
             let mut caller = Caller {
                 rows,
                 cx,
@@ -108,18 +157,27 @@ mod running {
                 belongs,
             };
             let limits = Limits {
-                instructions: INSTRUCTIONS_MAX,
+                instructions: INSTRUCTIONS_MAX.saturating_sub(spent.instructions),
                 memory_bytes: MEMORY_BYTES_MAX,
                 reply_bytes: cx.value_bytes_max,
-                time: TIME_MAX,
+                time: TIME_MAX.saturating_sub(spent.time),
             };
             let ran = self
                 .interpreter
                 .run(script, &call.keys, &call.args, &mut caller, &limits);
+            let Used { instructions, time } = self.interpreter.used();
+            let others = spent.instructions > 0;
+            spent.instructions += instructions;
+            spent.time += time;
+            let exhausted = spent.instructions >= INSTRUCTIONS_MAX;
             match ran {
                 Ok(reply) => reply,
+                Err(Failed::Stopped(_)) if others && exhausted => {
+                    rows.take_back_to_mark();
+                    Reply::Error(TOGETHER.to_owned())
+                }
                 Err(failed @ Failed::Stopped(_)) => {
-                    rows.take_back();
+                    rows.take_back_to_mark();
                     failed.into()
                 }
                 // What it changed before stays, as in Redis.
@@ -213,14 +271,20 @@ mod running {
                 (b"PING", 1) => Ok(Reply::Status("PONG".to_owned())),
                 (b"PING" | b"ECHO", 2) => Ok(Reply::Bulk(args[1].clone())),
                 (b"TIME" | b"PING" | b"ECHO", _) => Err(errors::WRONG_ARITY),
-                (
-                    b"EVAL" | b"EVALSHA" | b"EVAL_RO" | b"EVALSHA_RO" | b"MULTI" | b"EXEC"
-                    | b"WATCH" | b"SUBSCRIBE" | b"PSUBSCRIBE" | b"SSUBSCRIBE" | b"SCRIPT" | b"AUTH",
-                    _,
-                ) => Err(errors::NOT_ALLOWED),
-                _ => return None,
+                _ => return not_called(&name, args.len()).map(Err),
             })
         }
+    }
+
+    /// What is wrong with a command that exists, but not for scripts. Its name is in capitals.
+    fn not_called(name: &[u8], args: usize) -> Option<&'static str> {
+        let called = |(known, _): &&(&str, i64)| known.as_bytes().eq_ignore_ascii_case(name);
+        let (_, arity) = NOT_CALLED.iter().find(called)?;
+        let least = usize::try_from(arity.unsigned_abs()).unwrap_or(usize::MAX);
+        if args < least || (*arity > 0 && args > least) {
+            return Some(errors::WRONG_ARITY);
+        }
+        Some(errors::NOT_ALLOWED)
     }
 
     fn converted(answer: Answer, protocol: Protocol) -> Reply {

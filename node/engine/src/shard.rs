@@ -169,7 +169,7 @@ impl Shard {
         let long = |(_, key): (MapId, &Bytes)| key.len() > key_bytes_max;
         if !transaction.is_sound(transaction.keyspace)
             || transaction.bytes() > value_bytes_max
-            || transaction.keys().any(long)
+            || transaction.named().any(long)
         {
             return Err(Failure::TooLarge);
         }

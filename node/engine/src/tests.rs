@@ -1782,7 +1782,7 @@ fn transaction<'a>(
             .collect(),
         steps: steps
             .into_iter()
-            .map(|(key, action)| Step {
+            .map(|(key, action)| Step::Key {
                 map: MapId(0),
                 key: bytes(key),
                 action,

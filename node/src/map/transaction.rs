@@ -344,7 +344,7 @@ impl Draft {
     ) -> Pending<T> {
         let at = self.transaction.steps.len();
         match key.and_then(|key| Ok((key, action?))) {
-            Ok((key, action)) => self.transaction.steps.push(Step {
+            Ok((key, action)) => self.transaction.steps.push(Step::Key {
                 map: self.map,
                 key,
                 action,
@@ -366,7 +366,7 @@ impl Draft {
                 return Ok(Answers(Vec::new()));
             };
             let action = Action::Exists;
-            self.transaction.steps.push(Step { map, key, action });
+            self.transaction.steps.push(Step::Key { map, key, action });
         }
         match self.data.execute_transaction(self.transaction).await {
             // An operation that may fail by itself is not among them.
@@ -384,7 +384,7 @@ async fn versioned<T>(
     (keyspace, map, key): (KeyspaceId, MapId, Bytes),
     read: fn(&Outcome) -> Result<Option<T>, ReadError>,
 ) -> Result<Versioned<T>, ReadError> {
-    let step = |action| Step {
+    let step = |action| Step::Key {
         map,
         key: key.clone(),
         action,

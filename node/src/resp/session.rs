@@ -559,6 +559,7 @@ impl Connection {
             && let State::Running(running) = &mut entry.state
         {
             Session::run_found(running, self, context, (slot, patience));
+            session.execute_found(at, self, context, (slot, patience));
         }
         if session.encode_ready() {
             self.wake();

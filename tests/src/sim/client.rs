@@ -223,6 +223,13 @@ fn of_field(call: Option<&Call>, outcome: &Outcome) -> Outcome {
 const APPENDS: &[u8] = b"return {redis.call('APPEND', KEYS[1], ARGV[1]), \
     redis.call('APPEND', KEYS[2], ARGV[1])}";
 
+/// Appends to one key of a pair, in a transaction that appends to the other one.
+const APPENDS_ONE: &[u8] = b"return redis.call('APPEND', KEYS[1], ARGV[1])";
+
+/// Changes a pair, and is stopped: what it changed is taken back.
+const STOPPED: &[u8] = b"redis.call('APPEND', KEYS[1], ARGV[1]) redis.call('DEL', KEYS[2]) \
+    return string.rep('x', 1e9)";
+
 /// The twin of a key of a pair: it has the same tag, and follows in the order of bytes.
 fn twin_of(key: &str) -> String {
     format!("{key}~")
@@ -300,24 +307,37 @@ fn work(map: MapId, key: &str, call: &Call, version: Option<i64>) -> Work {
         });
     }
     let twin = twin_of(key);
-    if let Call::Append(tail) = call
-        && tail.len() % 2 == 0
-    {
-        return Work::Script(ScriptCall {
-            keyspace,
-            map,
-            body: Bytes::from_static(APPENDS),
-            keys: vec![bytes(key), bytes(&twin)],
-            args: vec![Bytes::copy_from_slice(tail)],
-            read_only: false,
-            resp3: false,
-        });
-    }
-    let step = |key: &str, action| Step {
+    let step = |key: &str, action| Step::Key {
         map,
         key: bytes(key),
         action,
     };
+    if let Call::Append(tail) = call
+        && tail.len() % 2 == 0
+    {
+        let script = |body, keys| ScriptCall {
+            keyspace,
+            map,
+            body: Bytes::from_static(body),
+            keys,
+            args: vec![Bytes::copy_from_slice(tail)],
+            read_only: false,
+            resp3: false,
+        };
+        if tail.len() % 4 == 0 {
+            let scripted = |body, keys| Step::Script(Box::new(script(body, keys)));
+            return Work::Transaction(Transaction {
+                keyspace,
+                watched: Vec::new(),
+                steps: vec![
+                    scripted(APPENDS_ONE, vec![bytes(key)]),
+                    step(&twin, action(key, call)),
+                    scripted(STOPPED, vec![bytes(key), bytes(&twin)]),
+                ],
+            });
+        }
+        return Work::Script(script(APPENDS, vec![bytes(key), bytes(&twin)]));
+    }
     let (mut watched, action, mut steps) = (Vec::new(), action(key, call), Vec::new());
     let action = match action {
         Action::CompareAndSwap { value, .. } => {
@@ -723,6 +743,7 @@ impl World {
             .and_then(|entries| entries.get(index))
             .map(|entry| &entry.call);
         let swaps = matches!(call, Some(Call::CompareAndSwap { .. }));
+        let appends = matches!(call, Some(Call::Append(_)));
         if let Outcome::Bulk(reply) = outcome {
             self.histories.transactions.0 += 1;
             let reply = String::from_utf8_lossy(reply);
@@ -748,10 +769,21 @@ impl World {
         let [one, twin, rest @ ..] = &outcomes[..] else {
             return Err(format!("a transaction of two steps has {outcomes:?}"));
         };
+        // The first of two that append may be a script.
+        let scripted = match one {
+            Outcome::Bulk(reply) if appends => String::from_utf8_lossy(reply)
+                .strip_prefix(':')
+                .and_then(|length| length.trim_end().parse().ok())
+                .map(Outcome::Int),
+            _ => None,
+        };
+        let one = scripted.as_ref().unwrap_or(one);
         if one != twin {
             return Err(format!("a torn transaction: {one:?} and {twin:?}"));
         }
-        if let [version] = rest {
+        if let [version] = rest
+            && !appends
+        {
             let value = match one {
                 Outcome::Bulk(value) => Some(value.to_vec()),
                 _ => None,

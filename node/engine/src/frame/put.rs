@@ -250,15 +250,7 @@ pub(super) fn put_work(out: &mut Out, work: &Work) {
         }
         Work::Script(call) => {
             out.bytes.put_u8(3);
-            out.bytes.put_u16_le(call.keyspace.0);
-            out.bytes.put_u32_le(call.map.0);
-            put_large(out, &call.body);
-            for list in [&call.keys, &call.args] {
-                out.bytes.put_u32_le(list.len() as u32);
-                list.iter().for_each(|bytes| put_large(out, bytes));
-            }
-            out.bytes.put_u8(u8::from(call.read_only));
-            out.bytes.put_u8(u8::from(call.resp3));
+            put_script_call(out, call);
         }
         Work::Transaction(transaction) => {
             out.bytes.put_u8(2);
@@ -271,13 +263,34 @@ pub(super) fn put_work(out: &mut Out, work: &Work) {
                 out.bytes.put_i64_le(version.unwrap_or_default());
             }
             out.bytes.put_u32_le(transaction.steps.len() as u32);
-            for Step { map, key, action } in &transaction.steps {
-                out.bytes.put_u32_le(map.0);
-                put_bytes(out, key);
-                put_action(out, action);
+            for step in &transaction.steps {
+                match step {
+                    Step::Key { map, key, action } => {
+                        out.bytes.put_u8(0);
+                        out.bytes.put_u32_le(map.0);
+                        put_bytes(out, key);
+                        put_action(out, action);
+                    }
+                    Step::Script(call) => {
+                        out.bytes.put_u8(1);
+                        put_script_call(out, call);
+                    }
+                }
             }
         }
     }
+}
+
+fn put_script_call(out: &mut Out, call: &ScriptCall) {
+    out.bytes.put_u16_le(call.keyspace.0);
+    out.bytes.put_u32_le(call.map.0);
+    put_large(out, &call.body);
+    for list in [&call.keys, &call.args] {
+        out.bytes.put_u32_le(list.len() as u32);
+        list.iter().for_each(|bytes| put_large(out, bytes));
+    }
+    out.bytes.put_u8(u8::from(call.read_only));
+    out.bytes.put_u8(u8::from(call.resp3));
 }
 
 pub(super) fn put_action(out: &mut Out, action: &Action) {

@@ -380,10 +380,14 @@ impl<B: Buf> Reader<B> {
             });
         }
         for _ in 0..self.u32()? {
-            steps.push(Step {
-                map: MapId(self.u32()?),
-                key: self.bytes()?,
-                action: self.action()?,
+            steps.push(match self.u8()? {
+                0 => Step::Key {
+                    map: MapId(self.u32()?),
+                    key: self.bytes()?,
+                    action: self.action()?,
+                },
+                1 => Step::Script(Box::new(self.script_call()?)),
+                _ => return Err(Malformed("unknown step")),
             });
         }
         Ok(Transaction {

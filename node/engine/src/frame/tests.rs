@@ -128,12 +128,29 @@ fn work() -> impl Strategy<Value = Work> {
                 version,
             }
         });
-    let step = (any::<u32>(), bytes(), action()).prop_map(|(m, key, action)| Step {
-        map: MapId(m),
-        key,
-        action,
-    });
     let words = || prop::collection::vec(bytes(), 0..3);
+    let script = || {
+        let flags = any::<(bool, bool)>();
+        (any::<u16>(), any::<u32>(), bytes(), words(), words(), flags).prop_map(
+            |(k, m, body, keys, args, (read_only, resp3))| ScriptCall {
+                keyspace: KeyspaceId(k),
+                map: MapId(m),
+                body,
+                keys,
+                args,
+                read_only,
+                resp3,
+            },
+        )
+    };
+    let step = prop_oneof![
+        (any::<u32>(), bytes(), action()).prop_map(|(m, key, action)| Step::Key {
+            map: MapId(m),
+            key,
+            action,
+        }),
+        script().prop_map(|call| Step::Script(Box::new(call))),
+    ];
     let watched = prop::collection::vec(watched, 0..3);
     let steps = prop::collection::vec(step, 0..3);
     prop_oneof![
@@ -153,25 +170,7 @@ fn work() -> impl Strategy<Value = Work> {
                 action
             }
         )),
-        (
-            any::<u16>(),
-            any::<u32>(),
-            bytes(),
-            words(),
-            words(),
-            any::<(bool, bool)>()
-        )
-            .prop_map(|(k, m, body, keys, args, (read_only, resp3))| Work::Script(
-                ScriptCall {
-                    keyspace: KeyspaceId(k),
-                    map: MapId(m),
-                    body,
-                    keys,
-                    args,
-                    read_only,
-                    resp3
-                }
-            )),
+        script().prop_map(Work::Script),
         (any::<u16>(), watched, steps).prop_map(|(k, watched, steps)| Work::Transaction(
             Transaction {
                 keyspace: KeyspaceId(k),

@@ -160,7 +160,7 @@ fn a_transaction_renames_what_it_wrote() {
     ]
     .map(step)
     .into_iter()
-    .map(|(key, action)| Step {
+    .map(|(key, action)| Step::Key {
         map: MapId(0),
         key: key.into(),
         action,

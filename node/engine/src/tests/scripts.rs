@@ -1,7 +1,7 @@
 //! Scripts: what they change is one record of the log.
 
 use super::*;
-use crate::op::ScriptCall;
+use crate::op::{ScriptCall, Step};
 
 /// Node 1 leads, node 2 has the copies; node 3 only asks.
 fn world(seed: u64) -> World {
@@ -183,6 +183,18 @@ fn a_script_knows_the_time_and_simple_commands_without_keys() {
             "ERR This Redis command is not allowed from script",
         ),
         (
+            "'wait', 1, 0",
+            "ERR This Redis command is not allowed from script",
+        ),
+        (
+            "'WAIT'",
+            "ERR Wrong number of args calling Redis command from script",
+        ),
+        (
+            "'CLIENT', 'ID'",
+            "ERR This Redis command is not allowed from script",
+        ),
+        (
             "'INCRBY', KEYS[1], 'x'",
             "ERR value is not an integer or out of range",
         ),
@@ -191,4 +203,150 @@ fn a_script_knows_the_time_and_simple_commands_without_keys() {
         let reply = w.run(1, script(&body, &["a"], &[]));
         assert!(reply.contains(error), "{command}: {reply}");
     }
+}
+
+impl World {
+    /// The outcomes of a transaction of these steps. A script's one is its reply in RESP.
+    fn together(&mut self, n: u64, steps: Vec<Step>) -> Vec<Outcome> {
+        let token = self.submit_work(
+            n,
+            Transaction {
+                steps,
+                ..transaction(&[], [])
+            },
+        );
+        match self.outcome(token) {
+            Outcome::Many(outcomes) => outcomes,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn step(key: &str, action: Action) -> Step {
+    let Transaction { mut steps, .. } = transaction(&[], [(key, action)]);
+    steps.remove(0)
+}
+
+fn scripted(body: &str, keys: &[&str]) -> Step {
+    Step::Script(Box::new(script(body, keys, &[])))
+}
+
+#[test]
+fn a_script_in_a_transaction_is_part_of_its_record() {
+    let mut w = world(7);
+    let (a, b) = ("a", twin_of("a"));
+    for n in 1..=3 {
+        let outcomes = w.together(
+            n,
+            vec![
+                step(a, set("7")),
+                scripted(
+                    "redis.call('INCR', KEYS[1]) return redis.call('SET', KEYS[2], 'x')",
+                    &[a, &b],
+                ),
+                // Without keys, it is where the others are.
+                scripted("return 5", &[]),
+                step(a, Action::IncrBy(1)),
+            ],
+        );
+        let expected = [
+            Outcome::Ok,
+            text("+OK\r\n"),
+            text(":5\r\n"),
+            Outcome::Int(9),
+        ];
+        assert_eq!(outcomes, expected, "at {n}");
+    }
+    let versions = [a, &b].map(|key| w.ask(1, key, Action::Version));
+    assert_eq!(versions[0], versions[1], "one record has all changes");
+    assert_eq!(
+        w.together(2, vec![scripted("return 5", &[])]),
+        [text(":5\r\n")]
+    );
+    let long = format!("return 5 --{}", "x".repeat(70_000));
+    assert_eq!(w.together(3, vec![scripted(&long, &[])]), [text(":5\r\n")]);
+    w.settle(Duration::from_millis(200));
+    w.check_copies();
+    let token = w.submit_work(
+        3,
+        Transaction {
+            steps: vec![
+                step(&key_of(0), Action::Get),
+                scripted("return 1", &[&key_of(0), &key_of(1)]),
+            ],
+            ..transaction(&[], [])
+        },
+    );
+    assert_eq!(w.outcome(token), Outcome::Failed(Failure::CrossPartition));
+}
+
+#[test]
+fn a_script_that_is_stopped_in_a_transaction_takes_back_its_own_changes_only() {
+    let mut w = world(8);
+    let (a, b, c) = ("{t}a", "{t}b", "{t}c");
+    w.set(1, b, "old");
+    let endless = "redis.call('APPEND', KEYS[1], '-lost') redis.call('DEL', KEYS[1])
+        redis.call('SET', KEYS[1], 'lost', 'EX', 5) redis.call('APPEND', KEYS[2], '-lost')
+        redis.call('DEL', KEYS[2]) redis.call('SET', KEYS[3], 'lost')
+        while true do end";
+    let raises = "redis.call('APPEND', KEYS[1], '-kept') error('no further')";
+    let outcomes = w.together(
+        3,
+        vec![
+            step(a, set("first")),
+            scripted(raises, &[a]),
+            scripted(endless, &[a, b, c]),
+            step(
+                a,
+                Action::Append {
+                    value: Bytes::from_static(b"-last"),
+                },
+            ),
+            step(b, Action::Get),
+        ],
+    );
+    let replies: Vec<_> = outcomes[1..3]
+        .iter()
+        .map(|outcome| match outcome {
+            Outcome::Bulk(reply) => String::from_utf8_lossy(reply).into_owned(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(replies[0].contains("no further"), "{replies:?}");
+    assert!(replies[1].starts_with("-ERR the script"), "{replies:?}");
+    assert_eq!(outcomes[3..], [Outcome::Int(15), text("old")]);
+    assert_eq!(w.get(1, a), text("first-kept-last"));
+    assert_eq!(w.ask(1, a, Action::PTtl), Outcome::Int(-1));
+    w.settle(Duration::from_millis(200));
+    w.check_copies();
+    let keys = w.nodes[&1].shard.stats().keys;
+    assert_eq!(keys, 2, "the third key was never there");
+}
+
+#[test]
+fn the_scripts_of_a_transaction_have_the_limits_of_one() {
+    let mut w = world(9);
+    let a = key_of(0);
+    let long = "for i = 1, 50000 do local x = i * 2 end return redis.call('INCR', KEYS[1])";
+    let outcomes = w.together(1, (0..20).map(|_| scripted(long, &[&a])).collect());
+    let done = (1..20)
+        .take_while(|n| outcomes[n - 1] == text(&format!(":{n}\r\n")))
+        .count();
+    assert!((2..10).contains(&done), "{outcomes:?}");
+    for outcome in &outcomes[done..] {
+        let Outcome::Bulk(reply) = outcome else {
+            panic!("{outcome:?}");
+        };
+        let reply = String::from_utf8_lossy(reply);
+        assert!(
+            reply.starts_with("-ERR the scripts of the transaction ran too long"),
+            "{reply}"
+        );
+    }
+    assert_eq!(w.get(1, &a), text(&done.to_string()));
+    // The next operation has all of it again.
+    assert_eq!(
+        w.run(1, script(long, &[&a], &[])),
+        format!(":{}\r\n", done + 1)
+    );
 }

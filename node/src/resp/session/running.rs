@@ -1,7 +1,7 @@
 //! Operations in several parts whose outcomes make one reply: transactions, watched keys, scripts.
 
 use super::script;
-use super::transaction::{COMMAND_OVERHEAD, Watching};
+use super::transaction::{COMMAND_OVERHEAD, Prepared, Watching};
 use super::*;
 use crate::resp::scripts;
 use doyen_engine::Publication;
@@ -41,6 +41,8 @@ pub(super) struct Running {
     /// The outcome of each step.
     outcomes: Vec<Outcome>,
     parts: Vec<Part>,
+    /// So many parts decide the reply. The others only store the texts of scripts.
+    needed: usize,
     /// Messages that leave once all parts are executed.
     pub(super) messages: Vec<Publication>,
     /// How many parts have no outcome yet.
@@ -52,8 +54,12 @@ pub(super) struct Running {
 /// What the outcomes are for.
 #[derive(Debug)]
 pub(super) enum Then {
-    /// The first is the reply of a script. The others only store its text.
+    /// The first is the reply of a script. Another part stores its text.
     Script,
+    /// The texts of scripts that a transaction needs, by its `EXEC`.
+    Prepare(Box<Prepared>),
+    /// It was refused.
+    Refused(ErrorText),
     /// The text of the script of this digest, which is to be run then.
     Find(scripts::Digest, Box<ScriptCall>),
     /// The script of this digest was stored.
@@ -88,6 +94,11 @@ impl Running {
     /// Nothing is asked yet.
     pub(super) const fn new(then: Then) -> Self {
         Self {
+            needed: if matches!(then, Then::Script) {
+                1
+            } else {
+                usize::MAX
+            },
             then,
             outcomes: Vec::new(),
             parts: Vec::new(),
@@ -118,6 +129,38 @@ impl Running {
         Some((digest, call, body))
     }
 
+    /// Why it was refused.
+    pub(super) const fn refused(&self) -> Option<&ErrorText> {
+        match &self.then {
+            Then::Refused(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// The parts that are submitted from now on do not decide the reply.
+    pub(super) const fn needs_no_more(&mut self) {
+        self.needed = self.parts.len();
+    }
+
+    /// Whether the texts of a transaction's scripts are here.
+    pub(super) fn is_prepared(&self) -> bool {
+        self.waits == 0
+            && matches!(self.then, Then::Prepare(_))
+            && self.parts.iter().all(|part| part.came == Came::Executed)
+    }
+
+    /// Takes the transaction whose scripts were looked up, with what was found.
+    pub(super) fn take_prepared(&mut self) -> Option<(Box<Prepared>, Vec<Outcome>)> {
+        if !self.is_prepared() {
+            return None;
+        }
+        let refused = Then::Refused(Shape::Plain.failure(Failure::Unavailable).into());
+        match std::mem::replace(&mut self.then, refused) {
+            Then::Prepare(prepared) => Some((prepared, std::mem::take(&mut self.outcomes))),
+            _ => None,
+        }
+    }
+
     /// How many outcomes are missing.
     pub(super) const fn waits(&self) -> usize {
         self.waits
@@ -136,6 +179,7 @@ impl Running {
 
     /// Takes the outcome of a part. `copied` are the bytes that only this reply holds.
     pub(super) fn take(&mut self, part: u32, token: u64, outcome: Outcome, copied: usize) {
+        let decides = (part as usize) < self.needed;
         let Some(part) = self
             .parts
             .get_mut(part as usize)
@@ -155,7 +199,7 @@ impl Running {
                 }
                 Came::Executed
             }
-            Outcome::Nil if matches!(self.then, Then::Answer(_)) => Came::Changed,
+            Outcome::Nil if decides && matches!(self.then, Then::Answer(_)) => Came::Changed,
             outcome => {
                 for at in &part.steps {
                     if let Some(place) = self.outcomes.get_mut(*at) {
@@ -197,17 +241,16 @@ impl Running {
             return encoder.nil_array();
         }
         // Whether its text could be stored is nothing to a script that ran.
-        let needed = match &self.then {
-            Then::Script => 1,
-            _ => self.parts.len(),
-        };
-        if !self.parts.iter().take(needed).all(executed) {
+        if !self.parts.iter().take(self.needed).all(executed) {
             return self.encode_failure(encoder);
         }
         let answers = match &self.then {
             Then::Answer(answers) => answers,
             Then::Watch(..) => return encoder.simple("OK"),
             Then::Find(..) => return encoder.error(script::NO_SCRIPT),
+            Then::Refused(why) => return encoder.error(&why.0),
+            // The transaction is taken before this is encoded.
+            Then::Prepare(_) => return encoder.error(Shape::Plain.failure(Failure::Unavailable)),
             Then::Stored(digest) => return encoder.bulk(digest.as_bytes()),
             Then::Script => {
                 let mut outcomes = std::mem::take(&mut self.outcomes).into_iter();
@@ -238,7 +281,8 @@ impl Running {
 
     /// Appends what failed. If parts were executed, it says which commands have steps in them.
     fn encode_failure(&self, encoder: &mut Encoder<'_>) {
-        let failures = self.parts.iter().filter_map(|part| match part.came {
+        let parts = || self.parts.iter().take(self.needed);
+        let failures = parts().filter_map(|part| match part.came {
             Came::Failed(why) => Some(why),
             _ => None,
         });
@@ -254,8 +298,7 @@ impl Running {
             other => Shape::Plain.failure(other),
         };
         let mut executed = vec![false; self.outcomes.len()];
-        let parts = self.parts.iter();
-        for part in parts.filter(|part| part.came == Came::Executed) {
+        for part in parts().filter(|part| part.came == Came::Executed) {
             for step in &part.steps {
                 if let Some(done) = executed.get_mut(*step) {
                     *done = true;
@@ -356,11 +399,12 @@ impl Session {
         else {
             return false;
         };
-        if running.has_found() {
+        if running.has_found() || running.is_prepared() {
             return true;
         }
         let messages = std::mem::take(&mut running.messages);
-        let executed = running.parts.iter().all(|p| p.came == Came::Executed);
+        let mut needed = running.parts.iter().take(running.needed);
+        let executed = needed.all(|part| part.came == Came::Executed);
         if let Some(watching) = running.watched() {
             let kept = &mut self.transacting.get_or_insert_default().watching;
             kept.keyspace = watching.keyspace;

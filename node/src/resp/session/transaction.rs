@@ -10,16 +10,21 @@
 //!   MULTI ─> Queue ── EXEC ─> parts, one a partition ─> Running ── the last outcome ─> reply
 //!   WATCH ─────────────────────────────────────────────> Running ── the last outcome ─> Watching
 //! ```
+//!
+//! If `EXEC` runs scripts by digests that this thread does not know, it looks their texts up first.
 
 use super::running::{Answer, Running, Then};
+use super::script::{NO_SCRIPT, call_of, digest_of};
 use super::subscribing::publication;
 use super::*;
-use crate::resp::command::PubSubCommand;
+use crate::resp::command::{PubSubCommand, ScriptCommand};
+use crate::resp::scripts;
 use doyen_engine::Publication;
 use doyen_engine::command::Join;
-use doyen_engine::op::{Step, TRANSACTION_STEPS_MAX, Transaction, Watched};
+use doyen_engine::op::{Step, TRANSACTION_STEPS_MAX, Transaction, Watched, Work};
 use doyen_placement::level::TRANSACTIONS;
-use std::collections::BTreeMap;
+use doyen_scripts::sha1_hex;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most commands of a transaction.
 const COMMANDS_MAX: usize = 100_000;
@@ -52,6 +57,58 @@ impl Transacting {
     }
 }
 
+impl Queue {
+    /// The text of the script that is this step.
+    fn bring(&mut self, at: usize, body: &Bytes) {
+        self.digests.remove(&at);
+        if let Some(Step::Script(call)) = self.steps.get_mut(at) {
+            call.body = body.clone();
+        }
+    }
+
+    /// Answers the scripts at once that have no text, or whose text does not compile. Returns what
+    /// stores the texts that came with the others.
+    fn check_scripts(&mut self, context: &mut Context) -> Vec<Work> {
+        let (mut stores, mut checked) = (Vec::new(), BTreeMap::new());
+        let mut steps = std::mem::take(&mut self.steps).into_iter().enumerate();
+        for queued in &mut self.commands {
+            let count = match queued {
+                Queued::One(_) => 1,
+                Queued::Many(_, count) => *count,
+                Queued::Other(..) | Queued::Publish(_) | Queued::Wrong(_) => 0,
+            };
+            for (at, step) in steps.by_ref().take(count) {
+                let wrong = match &step {
+                    Step::Script(_) if self.digests.contains_key(&at) => Some(NO_SCRIPT.to_owned()),
+                    Step::Script(call) => {
+                        let known = checked.entry(call.body.clone()).or_insert_with(|| {
+                            let digest = sha1_hex(&call.body);
+                            let now = context.now();
+                            if context.door.scripts.get(&digest, now).is_some() {
+                                return None;
+                            }
+                            match Session::bring(context, &call.body) {
+                                Ok(store) => {
+                                    stores.push(store);
+                                    None
+                                }
+                                Err(why) => Some(why),
+                            }
+                        });
+                        known.clone()
+                    }
+                    Step::Key { .. } => None,
+                };
+                match wrong {
+                    Some(why) => *queued = Queued::Wrong(why.into()),
+                    None => self.steps.push(step),
+                }
+            }
+        }
+        stores
+    }
+}
+
 /// The keys that a client watches, all of one keyspace.
 #[derive(Debug, Default)]
 pub(super) struct Watching {
@@ -64,6 +121,8 @@ pub(super) struct Watching {
 struct Queue {
     commands: Vec<Queued>,
     steps: Vec<Step>,
+    /// The digests of the steps that are scripts and have no text yet.
+    digests: BTreeMap<usize, scripts::Digest>,
     /// A command was refused, so that `EXEC` executes none.
     refused: bool,
     /// The database that later commands use.
@@ -71,6 +130,15 @@ struct Queue {
     bytes: usize,
     /// What of that is charged to the budget.
     charged: usize,
+}
+
+/// A transaction that is to be executed once the texts of its scripts are here.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    queue: Queue,
+    watching: Watching,
+    /// The digests of the texts that were looked up, in that order.
+    missing: Vec<scripts::Digest>,
 }
 
 /// A command of a transaction.
@@ -154,6 +222,7 @@ impl Session {
         transacting.queue = Some(Queue {
             commands: Vec::new(),
             steps: Vec::new(),
+            digests: BTreeMap::new(),
             refused: false,
             map,
             bytes: 0,
@@ -180,7 +249,14 @@ impl Session {
                 Err(why) => return self.refuse_queued(Some(&why)),
                 Ok(()) => {
                     let parsed = command::parse(spec, args, context.unix_ms());
-                    if let Err(why) = self.push_queued(spec, args, parsed) {
+                    let admitted = match &parsed {
+                        Ok(Request::Script(ScriptCommand::Run { keys, .. })) => {
+                            self.admits_keys(context, args, *keys)
+                        }
+                        _ => Ok(()),
+                    };
+                    let queued = admitted.and_then(|()| self.push_queued(spec, args, parsed));
+                    if let Err(why) = queued {
                         return self.refuse_queued(Some(&why));
                     }
                 }
@@ -231,6 +307,7 @@ impl Session {
             parsed => parsed,
         };
         let (budget, cluster_port) = (self.budget.clone(), self.cluster_port);
+        let (keyspace, resp3) = (self.keyspace, self.protocol == Protocol::Resp3);
         let Some(queue) = self
             .transacting
             .as_mut()
@@ -257,7 +334,7 @@ impl Session {
         // The arguments are copied: a slice of them would hold all of the input around it.
         let queued = match parsed {
             Ok(Request::Data(data::Request::One { key, action, shape })) => {
-                queue.steps.push(Step {
+                queue.steps.push(Step::Key {
                     map: queue.map,
                     key: Bytes::copy_from_slice(&key),
                     action: touched(action).detached(),
@@ -267,13 +344,27 @@ impl Session {
             Ok(Request::Data(data::Request::Many(many))) => {
                 let before = queue.steps.len();
                 for at in (1..args.len()).step_by(many.step()) {
-                    queue.steps.push(Step {
+                    queue.steps.push(Step::Key {
                         map: queue.map,
                         key: Bytes::copy_from_slice(args.get(at)),
                         action: touched(many.action(&args, at)).detached(),
                     });
                 }
                 Queued::Many(many.join(), queue.steps.len() - before)
+            }
+            Ok(Request::Script(ScriptCommand::Run {
+                by_digest,
+                keys,
+                read_only,
+            })) => {
+                let mut call = call_of((keyspace, queue.map), args, keys, (read_only, resp3));
+                if by_digest {
+                    call.body = Bytes::new();
+                    let digest = digest_of(args.get(1));
+                    queue.digests.insert(queue.steps.len(), digest);
+                }
+                queue.steps.push(Step::Script(Box::new(call)));
+                Queued::One(Shape::Encoded)
             }
             Ok(Request::PubSub(PubSubCommand::Publish { sharded })) => {
                 match publication(args, sharded) {
@@ -321,39 +412,127 @@ impl Session {
         if queue.refused {
             return self.answer(|e| e.error(ABORTED));
         }
+        if !watching.keys.is_empty() && watching.keyspace != self.keyspace {
+            return self.answer(|e| e.error(OTHER_KEYSPACE));
+        }
+        let now = context.now();
+        for (at, digest) in queue.digests.clone() {
+            if let Some(body) = context.door.scripts.get(&digest, now) {
+                queue.bring(at, body);
+            }
+        }
+        let missing: BTreeSet<_> = queue.digests.values().cloned().collect();
+        let prepared = Prepared {
+            queue,
+            watching,
+            missing: missing.into_iter().collect(),
+        };
+        let slot = (self.next(), self.patience(context));
+        if !prepared.missing.is_empty() {
+            let weight = prepared.queue.bytes;
+            let find = |digest: &scripts::Digest| scripts::about(digest, Action::Get);
+            let finds: Vec<_> = prepared.missing.iter().map(find).collect();
+            let mut running = Running::new(Then::Prepare(Box::new(prepared)));
+            for find in finds {
+                running.submit(connection, context, slot, find);
+            }
+            return self.expect(State::Running(Box::new(running)), weight, 0);
+        }
+        let mut running = Running::new(Then::Answer(Vec::new()));
+        let (weight, expected) =
+            self.execute_prepared(&mut running, (connection, slot), context, prepared);
+        if let Some(why) = running.refused() {
+            return self.refuse(why);
+        }
+        if running.waits() == 0 {
+            return self.answer(|e| running.encode(e));
+        }
+        self.expect(State::Running(Box::new(running)), weight, expected);
+    }
+
+    /// The texts of a transaction's scripts were looked up: it is executed.
+    pub(super) fn execute_found(
+        &mut self,
+        at: usize,
+        connection: &Rc<Connection>,
+        context: &mut Context,
+        slot: (u64, Patience),
+    ) {
+        let Some(State::Running(running)) = self.slots.get_mut(at).map(|slot| &mut slot.state)
+        else {
+            return;
+        };
+        let Some((mut prepared, found)) = running.take_prepared() else {
+            return;
+        };
+        let now = context.now();
+        for (digest, outcome) in prepared.missing.iter().zip(found) {
+            let Outcome::Bulk(body) = outcome else {
+                continue;
+            };
+            let body = Bytes::copy_from_slice(&body);
+            let queue = &mut prepared.queue;
+            for (at, own) in queue.digests.clone() {
+                if own == *digest {
+                    queue.bring(at, &body);
+                }
+            }
+            context.door.scripts.saw(digest.clone(), body, now);
+        }
+        let command = std::mem::replace(&mut self.command, self.slots[at].command);
+        let mut running = Running::new(Then::Answer(Vec::new()));
+        let (_, expected) =
+            self.execute_prepared(&mut running, (connection, slot), context, *prepared);
+        self.command = command;
+        let slot = &mut self.slots[at];
+        slot.state = State::Running(Box::new(running));
+        slot.weight += expected;
+        self.pending_bytes += expected;
+        promise(&self.budget, &mut slot.expected, expected);
+        charge(&self.budget, &mut self.charged, &mut slot.charged, |c| {
+            c + expected
+        });
+    }
+
+    /// Executes a transaction whose scripts have their texts, but for those that are not stored.
+    /// Returns the weight of what is asked, and that of the answers which come from elsewhere.
+    fn execute_prepared(
+        &mut self,
+        running: &mut Running,
+        (connection, slot): (&Rc<Connection>, (u64, Patience)),
+        context: &mut Context,
+        prepared: Prepared,
+    ) -> (usize, usize) {
+        let Prepared {
+            mut queue,
+            watching,
+            ..
+        } = prepared;
+        let stores = queue.check_scripts(context);
         if !watching.keys.is_empty() && queue.steps.is_empty() {
             // Whether a watched key has changed must be asked all the same.
             let Watched { map, key, .. } = watching.keys[0].clone();
-            queue.steps.push(Step {
+            queue.steps.push(Step::Key {
                 map,
                 key,
                 action: Action::Exists,
             });
         }
-        if !watching.keys.is_empty() && watching.keyspace != self.keyspace {
-            return self.answer(|e| e.error(OTHER_KEYSPACE));
-        }
         let parts = match self.parts_of(context, &queue.steps, &watching.keys) {
             Ok(parts) => parts,
-            Err(why) => return self.refuse(&why),
+            Err(why) => {
+                *running = Running::new(Then::Refused(why));
+                return (0, 0);
+            }
         };
+        let (answers, messages) = self.run_others(connection, context, queue.commands);
+        *running = Running::new(Then::Answer(answers));
         if parts.is_empty() {
             // No command touches a key.
-            let (answers, messages) = self.run_others(connection, context, queue.commands);
             messages.into_iter().for_each(|m| context.publish(m));
-            return self.answer(|e| {
-                e.array(answers.len());
-                for answer in &answers {
-                    if let Answer::Encoded(reply) = answer {
-                        e.encoded(reply);
-                    }
-                }
-            });
+        } else {
+            running.messages = messages;
         }
-        let (answers, messages) = self.run_others(connection, context, queue.commands);
-        let mut running = Running::new(Then::Answer(answers));
-        running.messages = messages;
-        let (slot, patience) = (self.next(), self.patience(context));
         let mut steps: Vec<Option<Step>> = queue.steps.into_iter().map(Some).collect();
         let mut weight = running.messages.iter().map(Publication::bytes).sum();
         let mut expected = 0;
@@ -369,12 +548,17 @@ impl Session {
             };
             weight += transaction.bytes();
             let answers_value = transaction.answers_value();
-            let asked = (connection, (slot, patience));
+            let asked = (connection, slot);
             if running.submit_steps(asked, context, transaction, places) && answers_value {
                 expected += self.expected;
             }
         }
-        self.expect(State::Running(Box::new(running)), weight, expected);
+        running.needs_no_more();
+        for store in stores {
+            weight += store.bytes();
+            running.submit(connection, context, slot, store);
+        }
+        (weight, expected)
     }
 
     /// Executes the commands that touch no key, in order, and says how each command is answered,
@@ -436,10 +620,15 @@ impl Session {
         };
         let mut parts: Vec<Vec<usize>> = Vec::new();
         let mut places: BTreeMap<Option<PartitionId>, usize> = BTreeMap::new();
+        let mut anywhere = Vec::new();
         for (at, step) in steps.iter().enumerate() {
-            let partition = keyspace.partition_of(step.map, &step.key);
-            let is_other = |(map, key): (_, &Bytes)| keyspace.partition_of(map, key) != partition;
-            if step.keys().any(is_other) {
+            let mut keys = step.keys();
+            let Some((map, key)) = keys.next() else {
+                anywhere.push(at);
+                continue;
+            };
+            let partition = keyspace.partition_of(map, key);
+            if keys.any(|(map, key)| keyspace.partition_of(map, key) != partition) {
                 return Err(Shape::Plain.failure(Failure::CrossPartition).into());
             }
             let place = *places.entry(partition).or_insert_with(|| {
@@ -447,6 +636,21 @@ impl Session {
                 parts.len() - 1
             });
             parts[place].push(at);
+        }
+        // Scripts without keys are executed with the first command that has one.
+        if !anywhere.is_empty() {
+            match (parts.first_mut(), watched.first()) {
+                (Some(part), _) => {
+                    part.extend(anywhere);
+                    part.sort_unstable();
+                }
+                (None, first) => {
+                    if let Some(Watched { map, key, .. }) = first {
+                        places.insert(keyspace.partition_of(*map, key), 0);
+                    }
+                    parts.push(anywhere);
+                }
+            }
         }
         let crossed = |watched: &Watched| {
             let partition = keyspace.partition_of(watched.map, &watched.key);

@@ -267,7 +267,17 @@ async fn a_transaction_publishes_when_it_is_executed() {
     writer.asks(bare, "+OK +QUEUED +QUEUED *2 :1 :0").await;
     let watched = "WATCH key:1\r\nMULTI\r\nPUBLISH changed b\r\nEXEC";
     writer.asks(watched, "+OK +OK +QUEUED *1 :1").await;
-    for text in ["a", "b"] {
+    // The text of a script is looked up first, or stored as well.
+    let by_digest = format!("EVALSHA {} 0", "0".repeat(40));
+    for (more, text, after) in [("PING", "c", "+PONG :1"), ("SET a 1", "d", "+OK :1")] {
+        let lines = format!("MULTI\r\n{by_digest}\r\n{more}\r\nPUBLISH changed {text}\r\nEXEC");
+        writer.asks(&lines, "+OK +QUEUED +QUEUED +QUEUED *3").await;
+        assert!(writer.line().await.starts_with("-NOSCRIPT "));
+        writer.reads(after).await;
+    }
+    let stored = "MULTI\r\nEVAL return{} 0\r\nPUBLISH changed e\r\nEXEC";
+    writer.asks(stored, "+OK +QUEUED +QUEUED *2 *0 :1").await;
+    for text in ["a", "b", "c", "d", "e"] {
         subscriber.reads(&message('*', "changed", text)).await;
     }
     subscriber.is_at_end("*2 $4 pong $3 end").await;

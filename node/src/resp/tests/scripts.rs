@@ -106,6 +106,22 @@ async fn mistakes_get_the_texts_of_redis() {
             "ERR wrong number of arguments for 'eval' command",
         ),
         (
+            &["EVALSHA", "abc", "x"],
+            "NOSCRIPT No matching script. Please use EVAL.",
+        ),
+        (
+            &["EVALSHA_RO", "abc", "-1"],
+            "NOSCRIPT No matching script. Please use EVAL.",
+        ),
+        (
+            &["EVALSHA", DIGEST, "x"],
+            "ERR value is not an integer or out of range",
+        ),
+        (
+            &["EVALSHA", DIGEST, "1"],
+            "ERR Number of keys can't be greater than number of args",
+        ),
+        (
             &["SCRIPT", "KILL"],
             "NOTBUSY No scripts in execution right now.",
         ),
@@ -126,7 +142,152 @@ async fn mistakes_get_the_texts_of_redis() {
                 "{reply:?}"
             );
         }
+        let digest = doyen_scripts::sha1_hex(body);
+        let exists = client.command(&["SCRIPT", "EXISTS", &digest]).await;
+        assert_eq!(exists.unwrap(), Reply::Array(vec![Reply::Int(0)]), "{body}");
     }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_script_calls_no_command_on_connections_or_the_server() {
+    let node = Node::start(None, 10);
+    let mut client = node.client().await;
+    for spec in crate::resp::command::table::COMMANDS.all() {
+        let name = spec.name;
+        if name.contains('|')
+            || doyen_engine::command::COMMANDS
+                .named(name.as_bytes())
+                .is_some()
+        {
+            continue;
+        }
+        let body = "return redis.pcall(unpack(ARGV)).err or 'called'";
+        let args = usize::try_from(spec.arity.unsigned_abs()).unwrap();
+        let count = args.to_string();
+        let mut command = vec!["EVAL", body, "0", name];
+        command.resize(3 + args, "1");
+        let reply = client.command(&command).await.unwrap();
+        let Reply::Bulk(text) = &reply else {
+            panic!("{name}: {reply:?}");
+        };
+        let allowed = ["echo", "ping", "time"].contains(&name);
+        let refused = text.starts_with(b"ERR This Redis command is not allowed from script");
+        assert_ne!(allowed, refused, "{name} with {count}: {reply:?}");
+    }
+    node.stop().await;
+}
+
+/// What an `EXEC` answers after these commands.
+async fn transact(client: &mut Client, commands: &[&[&str]]) -> Reply {
+    client.command(&["MULTI"]).await.unwrap();
+    for command in commands {
+        let queued = client.command(command).await.unwrap();
+        assert_eq!(queued, Reply::Simple("QUEUED".to_owned()), "{command:?}");
+    }
+    client.command(&["EXEC"]).await.unwrap()
+}
+
+#[tokio::test]
+async fn scripts_run_in_transactions() {
+    let node = Node::start(None, 10);
+    let digest = doyen_scripts::sha1_hex(INCREMENT);
+    let other = "return redis.call('GET', KEYS[1])";
+    let other_digest = doyen_scripts::sha1_hex(other);
+    for at in [node.resp, node.cluster] {
+        let mut client = Client::connect(at).await.unwrap();
+        client.command(&["FLUSHALL"]).await.unwrap();
+        client.command(&["SCRIPT", "FLUSH"]).await.unwrap();
+        // A text that comes in a transaction is known by its digest afterwards.
+        let reply = transact(
+            &mut client,
+            &[
+                &["SET", "{t}n", "1"],
+                &["EVAL", INCREMENT, "1", "{t}n", "5"],
+                &["PING"],
+                &["EVALSHA", &other_digest, "1", "{t}n"],
+                &["EVAL", "return {1, 'x'}", "0"],
+                &["EVALSHA", "abc", "0"],
+                &["EVAL", "retrun 1", "0"],
+                &["EVAL", "return 1", "x"],
+                &["MGET", "{t}n", "{t}m"],
+            ],
+        )
+        .await;
+        let Reply::Array(replies) = reply else {
+            panic!("{reply:?}");
+        };
+        let no_script = "NOSCRIPT No matching script. Please use EVAL.";
+        assert_eq!(replies[0], Reply::Simple("OK".to_owned()));
+        assert_eq!(replies[1], Reply::Int(6));
+        assert_eq!(replies[2], Reply::Simple("PONG".to_owned()));
+        assert_eq!(error(&replies[3]), no_script);
+        assert_eq!(replies[4], Reply::Array(vec![Reply::Int(1), bulk("x")]));
+        assert_eq!(error(&replies[5]), no_script);
+        assert!(error(&replies[6]).starts_with("ERR Error compiling script"));
+        assert!(error(&replies[7]).starts_with("ERR value is not an integer"));
+        assert_eq!(replies[8], Reply::Array(vec![bulk("6"), Reply::Nil]));
+        assert_eq!(replies.len(), 9);
+        let exists = ["SCRIPT", "EXISTS", &digest, &other_digest];
+        let exists = client.command(&exists).await.unwrap();
+        assert_eq!(exists, Reply::Array(vec![Reply::Int(1), Reply::Int(0)]));
+        let info = client.command(&["INFO", "memory"]).await.unwrap();
+        let Reply::Bulk(info) = info else {
+            panic!("{info:?}");
+        };
+        let info = String::from_utf8(info).unwrap();
+        // The other one is that of `return {1, 'x'}`.
+        assert!(info.contains("number_of_cached_scripts:2\r\n"), "{info}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_script_that_another_node_stored_runs_in_a_transaction() {
+    let node = Node::start(None, 10);
+    let (mut client, mut other) = (node.client().await, node.client().await);
+    let digest = doyen_scripts::sha1_hex(INCREMENT);
+    client
+        .command(&["SCRIPT", "LOAD", INCREMENT])
+        .await
+        .unwrap();
+    // What a thread saw lately is forgotten here, but the script stays stored.
+    tokio::time::sleep(crate::resp::scripts::BELIEVED_FOR).await;
+    let by_digest: &[&str] = &["EVALSHA", &digest, "1", "{t}n", "5"];
+    let reply = transact(&mut other, &[by_digest, &["ECHO", "x"], by_digest]).await;
+    let expected = vec![Reply::Int(5), bulk("x"), Reply::Int(10)];
+    assert_eq!(reply, Reply::Array(expected.clone()));
+    // What is sent behind EXEC waits for it, though the text is looked up first.
+    tokio::time::sleep(crate::resp::scripts::BELIEVED_FOR).await;
+    let commands = ["MULTI", "EVALSHA", "EXEC", "GET"].map(|name| match name {
+        "EVALSHA" => by_digest.iter().map(|word| (*word).to_owned()).collect(),
+        "GET" => vec!["GET".to_owned(), "{t}n".to_owned()],
+        name => vec![name.to_owned()],
+    });
+    let replies = other.pipeline(&commands).await.unwrap();
+    assert_eq!(replies[2], Reply::Array(vec![Reply::Int(15)]));
+    assert_eq!(replies[3], bulk("15"));
+    // Watched keys count for it.
+    client.command(&["WATCH", "{t}n"]).await.unwrap();
+    other.command(&["SET", "{t}n", "0"]).await.unwrap();
+    tokio::time::sleep(crate::resp::scripts::BELIEVED_FOR).await;
+    let reply = transact(&mut client, &[by_digest]).await;
+    assert_eq!(reply, Reply::Nil);
+    // Keys of several partitions are refused for one script, and make several parts otherwise.
+    let apart = ["EVAL", "return 1", "2", "a", "b"];
+    let reply = transact(&mut client, &[&apart]).await;
+    assert!(error(&reply).starts_with("CROSSSLOT"), "{reply:?}");
+    let reply = transact(
+        &mut client,
+        &[
+            &["EVAL", INCREMENT, "1", "a", "1"],
+            &["EVAL", INCREMENT, "1", "b", "2"],
+            &["EVAL", "return 3", "0"],
+        ],
+    )
+    .await;
+    let expected = (1..=3).map(Reply::Int).collect();
+    assert_eq!(reply, Reply::Array(expected));
     node.stop().await;
 }
 
