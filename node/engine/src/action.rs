@@ -255,7 +255,7 @@ fn redated(entry: &Entry, to: Deadline) -> Change {
     }
 }
 
-fn set(
+pub(super) fn set(
     entry: Option<&Entry>,
     value: &Bytes,
     condition: Condition,
