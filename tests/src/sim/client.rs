@@ -185,9 +185,15 @@ fn field_action(name: &str, call: &Call) -> Action {
         Call::Delete => vec!["HDEL", key_of(name), name],
         _ => vec!["HGET", key_of(name), name],
     };
+    let words: Vec<&[u8]> = words.into_iter().map(str::as_bytes).collect();
+    asked(&words)
+}
+
+/// What a Redis client asks for with these words.
+fn asked(words: &[&[u8]]) -> Action {
     let words: Vec<Bytes> = words
-        .into_iter()
-        .map(|word| Bytes::copy_from_slice(word.as_bytes()))
+        .iter()
+        .map(|word| Bytes::copy_from_slice(word))
         .collect();
     let args: &dyn Arguments = &words.as_slice();
     let request = COMMANDS.find(args).and_then(|spec| spec.request(args, 0));
@@ -250,6 +256,10 @@ fn action(key: &str, call: &Call) -> Action {
         Call::Persist => Action::Persist,
         Call::Delete => Action::Delete,
         Call::GetDel => Action::GetDel,
+        Call::CompareAndSwap {
+            expected: Some(expected),
+            value,
+        } if value.len() % 2 == 0 => asked(&[b"SET", key.as_bytes(), value, b"IFEQ", expected]),
         Call::CompareAndSwap { expected, value } => Action::CompareAndSwap {
             expected: expected.as_ref().map(|e| Bytes::copy_from_slice(e)),
             value: Bytes::copy_from_slice(value),
@@ -296,6 +306,40 @@ fn work(map: MapId, key: &str, call: &Call, version: Option<i64>) -> Work {
         key: bytes(key),
         action,
     };
+    match call {
+        // Both keys are absent, or none is.
+        Call::CompareAndSwap {
+            expected: None,
+            value,
+        } if value.len() % 2 == 0 => {
+            let (key, twin) = (key.as_bytes(), twin.as_bytes());
+            return Work::Key(Operation {
+                keyspace,
+                map,
+                key: Bytes::copy_from_slice(key),
+                action: asked(&[b"MSETNX", key, value, twin, value]),
+            });
+        }
+        // The new value comes from a third key.
+        Call::GetSet(value) if value.len() % 2 == 0 => {
+            let spare = twin_of(&twin);
+            let copied = [key, &twin].map(str::as_bytes);
+            let renamed = asked(&[b"RENAME", spare.as_bytes(), key.as_bytes()]);
+            let copied = asked(&[b"COPY", copied[0], copied[1], b"REPLACE"]);
+            return Work::Transaction(Transaction {
+                keyspace,
+                watched: Vec::new(),
+                steps: vec![
+                    step(key, Action::Get),
+                    step(&twin, Action::Get),
+                    step(&spare, action(key, &Call::Set(value.clone()))),
+                    step(&spare, renamed),
+                    step(key, copied),
+                ],
+            });
+        }
+        _ => {}
+    }
     let (mut watched, action, mut steps) = (Vec::new(), action(key, call), Vec::new());
     let action = match action {
         Action::CompareAndSwap { value, .. } => {
@@ -604,7 +648,13 @@ impl World {
             }
             outcome => outcome,
         };
+        let entries = self.histories.keys.get(&key);
+        let call = entries.and_then(|e| e.get(index)).map(|entry| &entry.call);
+        let swaps = matches!(call, Some(Call::CompareAndSwap { .. }));
         let answer = match outcome {
+            // `SET` with a condition answers so.
+            Outcome::Ok if swaps => Some(Answer::Int(1)),
+            Outcome::Nil if swaps => Some(Answer::Int(0)),
             Outcome::Ok => Some(Answer::Ok),
             Outcome::Nil => Some(Answer::Nil),
             Outcome::Int(n) => Some(Answer::Int(*n)),
