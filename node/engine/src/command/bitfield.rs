@@ -104,6 +104,8 @@ struct Part {
     number: i64,
 }
 
+/// Most parts of one command: together they take about a millisecond, while others wait.
+const PARTS_MAX: usize = 10_000;
 /// The bytes of a part on its way.
 const PART_BYTES: usize = 20;
 
@@ -238,7 +240,8 @@ impl Part {
 
 /// The parts of a call.
 fn parts(inputs: &Inputs) -> impl Iterator<Item = Part> + '_ {
-    inputs.bytes[0].chunks(PART_BYTES).filter_map(Part::get)
+    let parts = inputs.bytes[0].chunks(PART_BYTES).take(PARTS_MAX);
+    parts.filter_map(Part::get)
 }
 
 /// How long a call makes its string at least. 0: it only reads.
@@ -291,6 +294,9 @@ fn bit_field(c: Call<'_>, read_only: bool) -> Parsed {
         }
         .put(&mut list);
         i += if does == Does::Get { 3 } else { 4 };
+    }
+    if list.len() > PARTS_MAX * PART_BYTES {
+        return Err(format!("ERR too many operations in one command: at most {PARTS_MAX}").into());
     }
     if writes && read_only {
         return Err("ERR BITFIELD_RO only supports the GET subcommand".into());
