@@ -94,6 +94,7 @@ def commands():
         MODULE SLOWLOG LATENCY ACL PUBSUB SCRIPT FUNCTION MEMORY OBJECT TOUCH LOLWUT DEBUG MULTI
         EXEC DISCARD WATCH HSET HSETNX HMSET HGET HMGET HGETALL HKEYS HVALS HLEN HSTRLEN HEXISTS
         HDEL HINCRBY HINCRBYFLOAT HRANDFIELD HSCAN EVAL EVALSHA EVAL_RO EVALSHA_RO
+        BITFIELD BITFIELD_RO
     """.split()
     for name in names:
         for n in range(6):
@@ -225,6 +226,47 @@ def commands():
         "DEL a a b nosuch", "UNLINK s s", "EXISTS n n nosuch")
     add("MSET", "MSET a", "MSET a 1 b 2", "EXISTS a b a", "TYPE a", "DBSIZE", "KEYS *",
         "KEYS nosuch*", "KEYS [ab]", "KEYS ?", "KEYS \\\\a", "KEYS ''")
+    # Several keys of one partition.
+    fresh = ["DEL {t}s {t}h {t}d {t}new", "SET {t}s text", "HSET {t}h a 1",
+        "SET {t}d dated EXAT 33000000000"]
+    for line in [
+        "RENAME {t}s {t}new", "RENAME {t}s {t}h", "RENAME {t}h {t}s", "RENAME {t}d {t}s",
+        "RENAME {t}s {t}d", "RENAME {t}s {t}s", "RENAME {t}none {t}s", "RENAME {t}none {t}none",
+        "RENAME {t}s", "RENAME {t}s {t}h x", "RENAMENX {t}s {t}new", "RENAMENX {t}s {t}h",
+        "RENAMENX {t}s {t}s", "RENAMENX {t}none {t}s", "RENAMENX {t}none {t}none",
+        "RENAMENX {t}d {t}new", "COPY {t}s {t}new", "COPY {t}h {t}new", "COPY {t}d {t}new",
+        "COPY {t}s {t}h", "COPY {t}s {t}h REPLACE", "COPY {t}d {t}s replace", "COPY {t}s {t}s",
+        "COPY {t}s {t}s REPLACE", "COPY {t}none {t}s", "COPY {t}none {t}s REPLACE",
+        "COPY {t}s {t}new FOO", "COPY {t}s {t}new DB", "COPY {t}s {t}new DB x",
+        "COPY {t}s {t}new DB -1", "COPY {t}s {t}new DB 99", "COPY {t}s {t}new DB 0",
+        "COPY {t}s {t}new DB 0 REPLACE", "COPY {t}s {t}s DB 0", "COPY {t}s",
+        "MSETNX {t}new 1 {t}new2 2", "MSETNX {t}new 1 {t}s 2", "MSETNX {t}new 1 {t}h 2",
+        "MSETNX {t}new 1 {t}new 2", "MSETNX {t}new", "MSETNX {t}new 1 {t}new2", "MSETNX",
+    ]:
+        add(*fresh, line, "MGET {t}s {t}d {t}new {t}new2", "TYPE {t}s", "TYPE {t}h", "TYPE {t}d",
+            "TYPE {t}new", "HGETALL {t}h", "EXPIRETIME {t}s", "EXPIRETIME {t}d",
+            "EXPIRETIME {t}new", "DEL {t}new2")
+    # Integers of any width.
+    for key in ["s", "nosuch", "ttl", "h"]:
+        for line in [
+            "GET u8 0", "GET i8 #1", "GET i64 3", "GET u63 1", "GET u1 100 GET i5 7", "",
+            "SET u8 0 65", "SET i4 #3 -8 GET i4 #3", "SET u4 2 -1", "SET i8 0 200", "SET i64 1 -2",
+            "INCRBY u8 0 300", "INCRBY i3 100 -5", "INCRBY u2 0 1 INCRBY u2 0 1 INCRBY u2 0 3",
+            "OVERFLOW SAT INCRBY u8 0 300 INCRBY i8 8 -300", "OVERFLOW sat SET u4 0 -1 GET u4 0",
+            "OVERFLOW FAIL INCRBY u8 0 300", "OVERFLOW FAIL SET i8 100 200 GET i8 100",
+            "OVERFLOW FAIL INCRBY u2 0 3 OVERFLOW WRAP INCRBY u2 0 3", "OVERFLOW SAT",
+            "INCRBY i64 0 9223372036854775807 INCRBY i64 0 9223372036854775807",
+            "OVERFLOW SAT INCRBY i64 0 9223372036854775807 INCRBY i64 0 9223372036854775807",
+            "OVERFLOW SAT INCRBY u63 0 -9223372036854775808 INCRBY u63 0 9223372036854775807",
+            "GET u64 0", "GET i65 0", "GET u0 0", "GET x8 0", "GET U8 0", "GET u8", "GET u8 -1",
+            "GET u8 #x", "GET u8 4294967296", "SET u8 0", "SET u8 0 x", "FOO", "OVERFLOW",
+            "OVERFLOW x SET u8 0 1", "GET u8 0 FOO",
+        ]:
+            add("SETUP", "DEL h", "HSET h a 1", f"BITFIELD {key} {line}".strip(),
+                f"BITFIELD_RO {key} {line}".strip(), f"TYPE {key}",
+                f"GET {key}", f"STRLEN {key}")
+    add("FLUSHALL", "RANDOMKEY", "SET only 1", "RANDOMKEY", "EXPIREAT only 1", "RANDOMKEY",
+        "RANDOMKEY x")
     # Scans, with one key at most, because the order differs.
     add("FLUSHALL", "DBSIZE", "KEYS *", "SCAN 0", "SET one 1", "SCAN 0 COUNT 1000",
         "SCAN 0 MATCH o* COUNT 1000", "SCAN 0 COUNT 1000 MATCH x*")
@@ -378,6 +420,9 @@ def random_command(rng):
         f"DEL {key}", f"UNLINK {key} {other}", f"GETDEL {key}", f"PERSIST {key}",
         f"EXPIREAT {key} 33000000000", f"EXPIREAT {key} 33000000001 GT", f"EXPIREAT {key} 1",
         f"GETEX {key} EXAT 33000000002", f"GETEX {key} PERSIST", f"SETEX {key} 1000 {value}",
+        f"RENAME {key} {other}", f"RENAMENX {key} {other}", f"COPY {key} {other}",
+        f"COPY {key} {other} REPLACE", f"MSETNX {key} {value} {other} 2",
+        f"BITFIELD {key} INCRBY u8 #1 200 OVERFLOW SAT SET i5 3 -100 GET u16 0",
         *random_hash_commands(rng, key, value),
     ])
 

@@ -44,9 +44,15 @@ use std::process::ExitCode;
 
 /// What a Redis client asks of one key with these words.
 pub(crate) fn action_of(words: &[&str]) -> Action {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    action_of_bytes(&words)
+}
+
+/// The same if they are no text.
+pub(crate) fn action_of_bytes(words: &[&[u8]]) -> Action {
     let words: Vec<Bytes> = words
         .iter()
-        .map(|word| Bytes::copy_from_slice(word.as_bytes()))
+        .map(|word| Bytes::copy_from_slice(word))
         .collect();
     let args: &dyn Arguments = &words.as_slice();
     let request = COMMANDS.find(args).and_then(|spec| spec.request(args, 0));

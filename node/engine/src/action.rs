@@ -361,7 +361,7 @@ fn redated(entry: &Entry, to: Deadline) -> Change {
     }
 }
 
-fn set(
+pub(super) fn set(
     entry: Option<&Entry>,
     value: &Bytes,
     condition: Condition,

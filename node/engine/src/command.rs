@@ -42,7 +42,9 @@
 //! assert_eq!(why.0, "ERR wrong number of arguments for 'get' command");
 //! ```
 
+mod bitfield;
 mod call;
+mod conditional;
 mod error;
 mod hash;
 mod key;
@@ -222,6 +224,8 @@ pub fn container<R>(call: Call<'_>) -> Result<R, ErrorText> {
 
 /// The commands on data, a slice for each family. Tables that have more commands begin with them.
 pub const FAMILIES: &[&[Description<Parse>]] = &[
+    bitfield::ROWS,
+    conditional::ROWS,
     hash::ROWS,
     key::ROWS,
     range::ROWS,
@@ -230,7 +234,12 @@ pub const FAMILIES: &[&[Description<Parse>]] = &[
 ];
 
 /// The procedures that commands call, a slice for each family.
-pub(crate) static PROCEDURES: &[&[&Procedure]] = &[range::PROCEDURES, hash::PROCEDURES];
+pub(crate) static PROCEDURES: &[&[&Procedure]] = &[
+    range::PROCEDURES,
+    hash::PROCEDURES,
+    bitfield::PROCEDURES,
+    conditional::PROCEDURES,
+];
 
 /// The operations on several keys that commands call.
 pub(crate) static JOINTS: &[&[&Joint]] = &[several::JOINTS];

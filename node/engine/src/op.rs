@@ -810,6 +810,28 @@ pub enum Expiry {
     At(i64),
 }
 
+impl Expiry {
+    /// The same as inputs of a procedure.
+    pub(crate) const fn numbers(self) -> [i64; 2] {
+        match self {
+            Self::None => [0, 0],
+            Self::Keep => [1, 0],
+            Self::In(ms) => [2, ms],
+            Self::At(ms) => [3, ms],
+        }
+    }
+
+    /// The one that has these numbers. Others are none.
+    pub(crate) const fn of_numbers([unit, ms]: [i64; 2]) -> Self {
+        match unit {
+            1 => Self::Keep,
+            2 => Self::In(ms),
+            3 => Self::At(ms),
+            _ => Self::None,
+        }
+    }
+}
+
 /// An operation on a whole partition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PartitionOperation {

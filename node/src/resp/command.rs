@@ -99,6 +99,8 @@ pub enum All {
         /// The pattern.
         pattern: Bytes,
     },
+    /// Some key.
+    Random,
     /// List some keys.
     Scan {
         /// The cursor at which to continue.

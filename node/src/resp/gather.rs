@@ -121,6 +121,8 @@ struct Scan {
     /// What the keys hold; `Some(None)`: what no key holds.
     kind: Option<Option<Kind>>,
     keys: Vec<Bytes>,
+    /// Whether one key is the answer.
+    one: bool,
     /// The partition and the cursor at which it begins.
     begins: (u64, u64),
     /// Answers that the scan waits for at once, at most. The window grows with each answer that was
@@ -270,11 +272,27 @@ impl Gather {
                     pattern,
                     kind,
                     keys,
+                    one: false,
                     begins,
                     window: 1,
                     asked,
                 };
                 (Answer::Scan(Box::new(scan)), cursor)
+            }
+            // See `at_random`, too.
+            All::Random => {
+                let scan = Scan {
+                    count: 1,
+                    left: 1,
+                    pattern: None,
+                    kind: None,
+                    keys: Vec::new(),
+                    one: true,
+                    begins: (0, 0),
+                    window: 1,
+                    asked: VecDeque::new(),
+                };
+                (Answer::Scan(Box::new(scan)), 0)
             }
             All::Range(wanted) => (
                 Answer::Range {
@@ -294,11 +312,26 @@ impl Gather {
         }
     }
 
+    /// Begins in this partition, at a place of these bits, and once more at the beginning if there
+    /// is no key from there on.
+    pub(super) fn at_random(mut self, partition: PartitionId, place: u32) -> Self {
+        self.begins = (u64::from(partition.0), u64::from(place));
+        self.maps_left.push_back(self.map);
+        if let Answer::Scan(scan) = &mut self.answer {
+            scan.begins = self.begins;
+        }
+        self
+    }
+
     /// Which partitions it has to find out, if it does not know which to ask.
     pub(super) fn wants(&mut self) -> Option<Wanted<'_>> {
         if self.begins_next_map() {
             self.map = self.maps_left.pop_front()?;
             self.lost = true;
+            self.begins = (0, 0);
+            if let Answer::Scan(scan) = &mut self.answer {
+                scan.begins = (0, 0);
+            }
         }
         let lost = self.lost && self.waiting.is_empty();
         if !lost && !self.lists_further() || self.failure.is_some() {
@@ -329,6 +362,8 @@ impl Gather {
     /// Whether all of one map is done and another map follows.
     fn begins_next_map(&self) -> bool {
         let over = self.next.is_empty() && self.waiting.is_empty() && !self.lost;
+        let satisfied = matches!(&self.answer, Answer::Scan(scan) if scan.left == 0);
+        let over = over && !satisfied && !self.lists_further();
         over && !self.maps_left.is_empty() && self.failure.is_none()
     }
 
@@ -821,6 +856,13 @@ impl Gather {
             }
             Answer::Written | Answer::Cleared => {
                 encoder.simple("OK");
+                0
+            }
+            Answer::Scan(scan) if scan.one => {
+                match scan.keys.first() {
+                    Some(key) => encoder.bulk(key),
+                    None => encoder.nil(),
+                }
                 0
             }
             found => {

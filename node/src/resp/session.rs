@@ -1635,8 +1635,15 @@ impl Session {
             let why = advice::range_text(&why);
             return self.answer(|e| e.error(&format!("ERR SCANRANGE: {why}")));
         }
+        let partitions = &keyspace.partitions;
+        let partition = partitions.get(rand::random_range(0..partitions.len().max(1)));
+        let partition = partition.map_or(PartitionId(0), |partition| partition.id);
         let keyspace = keyspace.id;
         let gather = match all {
+            All::Random => {
+                let gather = Gather::of_sweep(all, keyspace, &[self.map], self.cluster_port);
+                gather.at_random(partition, rand::random())
+            }
             All::Clear { databases: true } => {
                 Gather::of_sweep(all, keyspace, &databases::all(), self.cluster_port)
             }

@@ -25,6 +25,7 @@ mod hashes;
 mod looks;
 mod pubsub;
 mod scripts;
+mod several;
 mod strangers;
 mod sweeps;
 mod threads;

@@ -5,8 +5,8 @@ use super::mix::{Mix, Placed};
 use super::process::{ControlInput, DataInput, Leaving, ProcessId, ThreadId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
-use crate::action_of;
 use crate::linear::{Answer, Call, Entry};
+use crate::{action_of, action_of_bytes};
 use bytes::Bytes;
 use doyen_engine::op::{
     Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, ScriptCall, Step,
@@ -279,6 +279,12 @@ fn action(key: &str, call: &Call) -> Action {
         Call::Persist => Action::Persist,
         Call::Delete => Action::Delete,
         Call::GetDel => Action::GetDel,
+        Call::CompareAndSwap {
+            expected: Some(expected),
+            value,
+        } if value.len() % 2 == 0 => {
+            action_of_bytes(&[b"SET", key.as_bytes(), value, b"IFEQ", expected])
+        }
         Call::CompareAndSwap { expected, value } => Action::CompareAndSwap {
             expected: expected.as_ref().map(|e| Bytes::copy_from_slice(e)),
             value: Bytes::copy_from_slice(value),
@@ -312,6 +318,40 @@ fn work(map: MapId, key: &str, call: &Call, version: Option<i64>) -> Work {
         key: bytes(key),
         action,
     };
+    match call {
+        // Both keys are absent, or none is.
+        Call::CompareAndSwap {
+            expected: None,
+            value,
+        } if value.len() % 2 == 0 => {
+            let (key, twin) = (key.as_bytes(), twin.as_bytes());
+            return Work::Key(Operation {
+                keyspace,
+                map,
+                key: Bytes::copy_from_slice(key),
+                action: action_of_bytes(&[b"MSETNX", key, value, twin, value]),
+            });
+        }
+        // The new value comes from a third key.
+        Call::GetSet(value) if value.len() % 2 == 0 => {
+            let spare = twin_of(&twin);
+            let copied = [key, &twin].map(str::as_bytes);
+            let renamed = action_of_bytes(&[b"RENAME", spare.as_bytes(), key.as_bytes()]);
+            let copied = action_of_bytes(&[b"COPY", copied[0], copied[1], b"REPLACE"]);
+            return Work::Transaction(Transaction {
+                keyspace,
+                watched: Vec::new(),
+                steps: vec![
+                    step(key, Action::Get),
+                    step(&twin, Action::Get),
+                    step(&spare, action(key, &Call::Set(value.clone()))),
+                    step(&spare, renamed),
+                    step(key, copied),
+                ],
+            });
+        }
+        _ => {}
+    }
     if let Call::Append(tail) = call
         && tail.len() % 2 == 0
     {
@@ -652,7 +692,13 @@ impl World {
             }
             outcome => outcome,
         };
+        let entries = self.histories.keys.get(&key);
+        let call = entries.and_then(|e| e.get(index)).map(|entry| &entry.call);
+        let swaps = matches!(call, Some(Call::CompareAndSwap { .. }));
         let answer = match outcome {
+            // `SET` with a condition answers so.
+            Outcome::Ok if swaps => Some(Answer::Int(1)),
+            Outcome::Nil if swaps => Some(Answer::Int(0)),
             Outcome::Ok => Some(Answer::Ok),
             Outcome::Nil => Some(Answer::Nil),
             Outcome::Int(n) => Some(Answer::Int(*n)),

@@ -305,10 +305,10 @@ fn overwrite(
     (outcome, Change::put(Bytes::from(value), kept(entry, cx)))
 }
 
-const BIT_OFFSET: &str = "ERR bit offset is not an integer or out of range";
+pub(super) const BIT_OFFSET: &str = "ERR bit offset is not an integer or out of range";
 const BIT: &str = "ERR bit is not an integer or out of range";
 /// Redis's limit: the bits of 512 MB.
-const BITS_MAX: i64 = 512 << 23;
+pub(super) const BITS_MAX: i64 = 512 << 23;
 
 fn get_range(c: Call<'_>) -> Parsed {
     let range = [c.number(2)?, c.number(3)?];
@@ -372,7 +372,7 @@ fn bit_position(c: Call<'_>) -> Parsed {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     const CX: Context = Context {
@@ -398,8 +398,16 @@ mod tests {
         Ok(crate::action::apply(&action, entry.as_ref(), &CX))
     }
 
+    /// What a command answers, and how it changes its key.
+    pub(in super::super) fn answer_of(
+        line: &str,
+        value: Option<&[u8]>,
+    ) -> Result<(Outcome, Change), ErrorText> {
+        ask(&line.split(' ').collect::<Vec<_>>(), value)
+    }
+
     /// What a command answers, and the value that it leaves.
-    fn of(words: &str, value: Option<&[u8]>) -> (Outcome, Option<Vec<u8>>) {
+    pub(in super::super) fn of(words: &str, value: Option<&[u8]>) -> (Outcome, Option<Vec<u8>>) {
         let words: Vec<&str> = words.split(' ').collect();
         let (outcome, change) = ask(&words, value).unwrap();
         let after = match change {

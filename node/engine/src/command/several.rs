@@ -163,7 +163,7 @@ static SET_ALL: Joint = Joint {
                 &Action::Set {
                     value: value.clone(),
                     condition: Condition::Always,
-                    expiry: expiry_of(unit, ms),
+                    expiry: Expiry::of_numbers([unit, ms]),
                     get: false,
                 },
             );
@@ -181,25 +181,6 @@ fn given(inputs: &Inputs) -> Given {
     Given {
         bytes: sizes.clone().sum(),
         largest: sizes.max().unwrap_or(0),
-    }
-}
-
-/// A deadline as numbers.
-fn numbers_of(expiry: Expiry) -> [i64; 2] {
-    match expiry {
-        Expiry::None => [0, 0],
-        Expiry::Keep => [1, 0],
-        Expiry::In(ms) => [2, ms],
-        Expiry::At(ms) => [3, ms],
-    }
-}
-
-fn expiry_of(unit: i64, ms: i64) -> Expiry {
-    match unit {
-        1 => Expiry::Keep,
-        2 => Expiry::In(ms),
-        3 => Expiry::At(ms),
-        _ => Expiry::None,
     }
 }
 
@@ -283,7 +264,7 @@ fn set_all(c: Call<'_>, first: usize, count: usize, how: (i64, Expiry)) -> Parse
         return Err(format!("ERR too many keys in one command: at most {KEYS_MAX}").into());
     }
     let (condition, expiry) = how;
-    let [unit, ms] = numbers_of(expiry);
+    let [unit, ms] = expiry.numbers();
     let runs = (first + 1..first + 2 * count).map(|at| c.args.bytes(at));
     let action = Action::call(&SET_ALL, &[condition, unit, ms], runs.collect());
     c.of_key(first, action, Shape::Together)

@@ -1,6 +1,7 @@
 //! Commands on strings.
 
 use super::call::Unit;
+use super::conditional::Comparison;
 use super::{
     ALL_KEYS, Call, Description, Many, NOT_A_FLOAT, ONE_KEY, Parse, Parsed, Request, SYNTAX, Shape,
     is,
@@ -208,17 +209,25 @@ fn incrbyfloat(c: Call<'_>) -> Parsed {
 fn set(c: Call<'_>) -> Parsed {
     let args = c.args;
     let (mut condition, mut given, mut keep, mut get) = (Condition::Always, None, false, false);
+    let mut compared = None;
     let mut i = 3;
     while i < args.len() {
         let arg = args.get(i);
-        if is(arg, "NX") && condition != Condition::IfPresent {
+        if is(arg, "NX") && condition != Condition::IfPresent && compared.is_none() {
             condition = Condition::IfAbsent;
-        } else if is(arg, "XX") && condition != Condition::IfAbsent {
+        } else if is(arg, "XX") && condition != Condition::IfAbsent && compared.is_none() {
             condition = Condition::IfPresent;
         } else if is(arg, "GET") {
             get = true;
         } else if is(arg, "KEEPTTL") && given.is_none() {
             keep = true;
+        } else if let Some(comparison) = Comparison::of_option(arg)
+            && condition == Condition::Always
+            && compared.is_none()
+            && i + 1 < args.len()
+        {
+            i += 1;
+            compared = Some((comparison, i));
         } else if let Some(unit) =
             Unit::of_option(arg).filter(|unit| unit.is_alike(given) && !keep && i + 1 < args.len())
         {
@@ -235,7 +244,10 @@ fn set(c: Call<'_>) -> Parsed {
         None if keep => Expiry::Keep,
         None => Expiry::None,
     };
-    c.one(c.set(2, condition, expiry, get))
+    match compared {
+        Some((comparison, other)) => c.one(comparison.set(c, other, expiry, get)?),
+        None => c.one(c.set(2, condition, expiry, get)),
+    }
 }
 
 fn getex(c: Call<'_>) -> Parsed {

@@ -273,6 +273,21 @@ impl<B: Buf> Reader<B> {
                 let count = self.u32()?;
                 let mut outcomes = Vec::new();
                 for _ in 0..count {
+                    outcomes.push(self.part_of_outcome()?);
+                }
+                Ok(Outcome::Many(outcomes))
+            }
+            kind => self.outcome_of(kind),
+        }
+    }
+
+    /// The outcome of a step, which may be a list, too: a list within lists is refused.
+    fn part_of_outcome(&mut self) -> Read<Outcome> {
+        match self.u8()? {
+            OUTCOMES => {
+                let count = self.u32()?;
+                let mut outcomes = Vec::new();
+                for _ in 0..count {
                     let kind = self.u8()?;
                     outcomes.push(self.outcome_of(kind)?);
                 }

@@ -157,6 +157,9 @@ fn a_transaction_renames_what_it_wrote() {
         "GET {a}2",
         "GET {a}1",
         "COPY {a}2 {a}1",
+        "HSET {a}h f 1",
+        "HMGET {a}h f none",
+        "BITFIELD {a}2 GET u8 0",
     ]
     .map(step)
     .into_iter()
@@ -173,7 +176,16 @@ fn a_transaction_renames_what_it_wrote() {
     };
     let token = w.submit_work(2, transaction);
 
-    let outcomes = vec![Outcome::Ok, Outcome::Ok, text("v"), Outcome::Nil, DONE];
+    let outcomes = vec![
+        Outcome::Ok,
+        Outcome::Ok,
+        text("v"),
+        Outcome::Nil,
+        DONE,
+        DONE,
+        Outcome::Many(vec![text("1"), Outcome::Nil]),
+        Outcome::Many(vec![Outcome::Int(118)]),
+    ];
     assert_eq!(w.outcome(token), Outcome::Many(outcomes));
     assert_eq!(w.get(3, "{a}1"), text("v"));
     assert_eq!(w.get(3, "{a}2"), text("v"));

@@ -32,6 +32,16 @@ pub(super) const ROWS: &[Description] = &[
         parse: help,
     },
     Description {
+        name: "randomkey",
+        since: "1.0.0",
+        arity: 1,
+        flags: &["readonly"],
+        keys: NO_KEYS,
+        group: "generic",
+        summary: "Return a random key from the keyspace",
+        parse: |_| Ok(Request::All(All::Random)),
+    },
+    Description {
         name: "scan",
         since: "2.8.0",
         arity: -2,
