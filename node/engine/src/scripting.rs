@@ -80,7 +80,7 @@ mod running {
         ("fcall_ro", -3), ("flushall", -1), ("flushdb", -1), ("function", -2), ("hello", -1),
         ("info", -1), ("keys", 2), ("lastsave", 1), ("latency", -2), ("lolwut", -1),
         ("module", -2), ("monitor", 1), ("multi", 1), ("psubscribe", -2), ("psync", -3),
-        ("publish", 3), ("pubsub", -2), ("punsubscribe", -1), ("quit", -1), ("readonly", 1),
+        ("publish", 3), ("pubsub", -2), ("punsubscribe", -1), ("quit", -1), ("randomkey", 1), ("readonly", 1),
         ("readwrite", 1), ("replicaof", 3), ("reset", 1), ("role", 1), ("save", 1), ("scan", -2),
         ("scanrange", -3), ("script", -2), ("select", 2), ("shutdown", -1), ("slaveof", 3),
         ("slowlog", -2), ("spublish", 3), ("ssubscribe", -2), ("subscribe", -2),

@@ -378,17 +378,17 @@ fn work(map: MapId, key: &str, call: &Call, version: Option<i64>) -> Work {
         }
         return Work::Script(script(APPENDS, vec![bytes(key), bytes(&twin)]));
     }
-    let (mut watched, action, mut steps) = (Vec::new(), action(key, call), Vec::new());
-    let action = match action {
-        Action::CompareAndSwap { value, .. } => {
+    let (mut watched, mut steps) = (Vec::new(), Vec::new());
+    let action = match call {
+        Call::CompareAndSwap { value, .. } => {
             watched.push(Watched {
                 map,
                 key: bytes(key),
                 version,
             });
-            Action::set(value)
+            Action::set(Bytes::copy_from_slice(value))
         }
-        action => action,
+        call => action(key, call),
     };
     steps.extend([step(key, action.clone()), step(&twin, action)]);
     if *call == Call::Get {
