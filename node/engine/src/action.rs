@@ -235,7 +235,7 @@ pub(super) fn apply<'a>(
         },
         Action::Touch => (Outcome::Int(i64::from(entry.is_some())), Change::None),
         Action::Encoding => (
-            entry.map_or(Outcome::Nil, |e| Outcome::Int(encoding(e).number())),
+            entry.map_or(Outcome::Nil, |e| Outcome::Int(encoding(e, found).number())),
             Change::None,
         ),
         Action::Footprint => (
@@ -264,10 +264,10 @@ pub(super) fn version(entry: Option<&Entry>, cx: &Context) -> Option<i64> {
 const EMBEDDED_BYTES_MAX: usize = 44;
 
 /// How Redis would store this value if it had just been written whole.
-fn encoding(entry: &Entry) -> Encoding {
+fn encoding(entry: &Entry, found: Found<'_>) -> Encoding {
     let value = entry.value();
-    if entry.is_table() {
-        Encoding::Table
+    if let Some(table) = found.table {
+        hash::encoding_of_rows(table)
     } else if entry.kind() == Kind::Hash {
         hash::encoding(value)
     } else if value.len() > EMBEDDED_BYTES_MAX {
@@ -730,7 +730,8 @@ mod tests {
 
     #[test]
     fn encodings_are_those_of_redis() {
-        let of = |value: &str| Encoding::name(encoding(&entry(value, 0)).number());
+        let of =
+            |value: &str| Encoding::name(encoding(&entry(value, 0), Found::default()).number());
         for number in ["0", "-1", "9223372036854775807", "-9223372036854775808"] {
             assert_eq!(of(number), "int");
         }

@@ -195,12 +195,18 @@ impl<'a> Iterator for Hash<'a> {
 /// How Redis would store a hash.
 pub(super) fn encoding(value: &[u8]) -> Encoding {
     let hash = Hash::in_bytes(value);
+    encoding_of(hash.has_at_most(PACKED_FIELDS), hash)
+}
+
+/// The same of one that is a table here.
+pub(super) fn encoding_of_rows(table: &Table) -> Encoding {
+    let rows = table.rows_from(0).map(|row| (row.key(), row.value()));
+    encoding_of(table.len() <= PACKED_FIELDS, rows)
+}
+
+fn encoding_of<'a>(few: bool, mut fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Encoding {
     let small = |item: &[u8]| item.len() <= PACKED_BYTES;
-    let packed = hash.has_at_most(PACKED_FIELDS)
-        && hash
-            .into_iter()
-            .all(|(field, value)| small(field) && small(value));
-    if packed {
+    if few && fields.all(|(field, value)| small(field) && small(value)) {
         Encoding::Packed
     } else {
         Encoding::Table
