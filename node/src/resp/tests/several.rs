@@ -83,7 +83,12 @@ async fn keys_of_several_partitions_are_refused_with_a_hint_and_nothing_happens(
     assert_eq!(ask(&mut client, &format!("GET {other}")).await, Reply::Nil);
     // A cluster-aware client gets the text that it knows.
     let mut cluster = Client::connect(node.cluster).await.unwrap();
-    for line in ["RENAME a b", "MSETNX a 1 b 2", "MSETEX 2 a 1 b 2", "COPY a b"] {
+    for line in [
+        "RENAME a b",
+        "MSETNX a 1 b 2",
+        "MSETEX 2 a 1 b 2",
+        "COPY a b",
+    ] {
         let text = "CROSSSLOT Keys in request don't hash to the same slot";
         assert_eq!(ask(&mut cluster, line).await, Reply::Error(text.to_owned()));
     }
@@ -105,7 +110,10 @@ async fn a_key_is_copied_to_another_database_of_the_plain_port_only() {
     let text = "ERR Copying to another database is not allowed in cluster mode";
     let refused = Reply::Error(text.to_owned());
     assert_eq!(ask(&mut cluster, "COPY {t}a {t}b DB 3").await, refused);
-    assert_eq!(ask(&mut cluster, "COPY {t}a {t}c DB 0").await, Reply::Int(1));
+    assert_eq!(
+        ask(&mut cluster, "COPY {t}a {t}c DB 0").await,
+        Reply::Int(1)
+    );
     ask(&mut cluster, "MULTI").await;
     ask(&mut cluster, "COPY {t}a {t}b DB 3").await;
     assert_eq!(ask(&mut cluster, "EXEC").await, Reply::Array(vec![refused]));
