@@ -12,6 +12,9 @@ pub(super) const TABLE_MADE: u8 = 6;
 pub(super) const ROW: u8 = 7;
 pub(super) const ROW_DELETE: u8 = 8;
 
+/// A call has so many runs of bytes or more: their number follows.
+pub(super) const MANY_RUNS: u8 = u8::MAX;
+
 pub(super) fn put_at(out: &mut Out, at: PartitionRef) {
     out.bytes.put_u16_le(at.keyspace.0);
     out.bytes.put_u32_le(at.partition.0);
@@ -369,7 +372,13 @@ pub(super) fn put_action(out: &mut Out, action: &Action) {
             out.bytes.put_u8(call.inputs.numbers.len() as u8);
             let numbers = call.inputs.numbers.iter();
             numbers.for_each(|number| out.bytes.put_i64_le(*number));
-            out.bytes.put_u16_le(call.inputs.bytes.len() as u16);
+            match call.inputs.bytes.len() {
+                few if few < usize::from(MANY_RUNS) => out.bytes.put_u8(few as u8),
+                many => {
+                    out.bytes.put_u8(MANY_RUNS);
+                    out.bytes.put_u16_le(many as u16);
+                }
+            }
             let runs = call.inputs.bytes.iter();
             runs.for_each(|bytes| put_large(out, bytes));
         }

@@ -467,7 +467,16 @@ impl<B: Buf> Reader<B> {
         for _ in 0..self.u8()? {
             numbers.push(self.i64()?);
         }
-        for _ in 0..self.u16()? {
+        let count = match self.u8()? {
+            MANY_RUNS => match self.u16()? {
+                few if few < u16::from(MANY_RUNS) => {
+                    return Err(Malformed("a small number in the place of a large one"));
+                }
+                many => many,
+            },
+            few => few.into(),
+        };
+        for _ in 0..count {
             bytes.push(self.bytes()?);
         }
         ProcedureCall::new(called, &numbers, bytes)

@@ -104,6 +104,18 @@ fn several_keys_are_set_together_or_not_at_all() {
     assert_eq!(ttl(&mut w), -1);
     assert_eq!(w.said(1, "MSETEX 1 {a}2 z NX"), NOT_DONE);
     assert_eq!(w.said(1, "MSETEX 2 {a}4 z {a}5 z NX"), DONE);
+    // The runs of bytes of a call are few or many: 253 of 127 keys, 255 of 128 keys.
+    for count in [127, 128, 1_000] {
+        let keys: Vec<String> = (0..count)
+            .map(|n| format!(" {{a}}{count}:{n} {n}"))
+            .collect();
+        assert_eq!(w.said(2, &format!("MSETNX{}", keys.concat())), DONE);
+        let last = count - 1;
+        assert_eq!(
+            w.get(1, &format!("{{a}}{count}:{last}")),
+            text(&last.to_string())
+        );
+    }
 }
 
 #[test]
