@@ -225,7 +225,9 @@ async fn exchange(
 fn reason(e: &io::Error) -> String {
     match e.kind() {
         io::ErrorKind::ConnectionRefused => {
-            "no process listens there; is the node running, and is this its --http address?".into()
+            "no process listens there; is the node running, and is this its --http address? ask \
+             another node with --http ADDRESS"
+                .into()
         }
         io::ErrorKind::TimedOut => {
             "no answer came in time; is this the node's --http address?".into()

@@ -69,6 +69,21 @@ impl<'a> Call<'a> {
         integer(self.args.get(at)).ok_or_else(|| NOT_AN_INTEGER.into())
     }
 
+    /// The cursor at this place, as C, and so Redis, reads it: no text is 0, and a negative number
+    /// counts from the end.
+    ///
+    /// # Errors
+    /// It is no number.
+    pub fn cursor(self, at: usize) -> Result<u64, ErrorText> {
+        let text = std::str::from_utf8(self.args.get(at)).ok();
+        let cursor = text.and_then(|text| match text.strip_prefix('-') {
+            _ if text.is_empty() => Some(0),
+            Some(rest) if !rest.starts_with('+') => rest.parse().ok().map(u64::wrapping_neg),
+            _ => text.parse().ok(),
+        });
+        cursor.ok_or_else(|| "ERR invalid cursor".into())
+    }
+
     /// The subcommand does not take these arguments.
     ///
     /// # Errors

@@ -970,10 +970,7 @@ fn random(c: Call<'_>) -> Parsed {
 }
 
 fn scan(c: Call<'_>) -> Parsed {
-    let cursor = std::str::from_utf8(c.args.get(2)).ok();
-    let cursor: u64 = cursor
-        .and_then(|text| text.parse().ok())
-        .ok_or("ERR invalid cursor")?;
+    let cursor = c.cursor(2)?;
     let (mut wanted, mut pattern, mut values) = (10, Bytes::from_static(b"*"), true);
     let mut at = 3;
     while at < c.args.len() {

@@ -13,7 +13,15 @@ fn bytes() -> impl Strategy<Value = Bytes> {
     prop::collection::vec(any::<u8>(), 0..12).prop_map(Bytes::from)
 }
 
+/// The outcome of a transaction holds those of its steps, which may be lists.
 fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        8 => step_outcome(),
+        2 => prop::collection::vec(step_outcome(), 0..3).prop_map(Outcome::Many),
+    ]
+}
+
+fn step_outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![
         8 => one_outcome(),
         1 => prop::collection::vec(one_outcome(), 0..3).prop_map(Outcome::Many),

@@ -404,6 +404,30 @@ fn a_transaction_changes_large_hashes_whole_or_not_at_all() {
     w.check_copies();
 }
 
+/// Regression: the lists of such steps, within the list of the transaction, were refused by every
+/// other member, copies among them.
+#[test]
+fn steps_of_a_transaction_may_answer_lists() {
+    let mut w = World::new(19, 3, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
+    w.hash(3, "HSET h a 1 b 2");
+    let steps = |lines: [&str; 3]| lines.map(|line| ("h", of(line)));
+    let outcome = w.transact(
+        3,
+        &[],
+        steps([
+            "HMGET h a none",
+            "HEXPIRE h 100 FIELDS 1 a",
+            "HGETDEL h FIELDS 1 b",
+        ]),
+    );
+    let values = many([text("1"), Outcome::Nil]);
+    assert_eq!(outcome, many([values, ints(&[1]), many([text("2")])]));
+    w.settle(Duration::from_secs(1));
+    w.check_copies();
+    assert_eq!(w.all(2, "h"), ["a", "1"]);
+}
+
 #[test]
 fn a_watched_hash_has_another_version_after_each_change_of_a_field() {
     let mut w = World::new(12, 3, |_| vec![1, 2]);

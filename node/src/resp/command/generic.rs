@@ -75,7 +75,7 @@ pub(super) const ROWS: &[Description] = &[
 
 fn scan(c: Call<'_>) -> Parsed {
     let args = c.args;
-    let cursor = cursor(args.get(1)).ok_or("ERR invalid cursor")?;
+    let cursor = c.cursor(1)?;
     let (mut count, mut pattern, mut kind) = (10, None, None);
     let mut i = 2;
     while i < args.len() {
@@ -147,16 +147,6 @@ fn scan_range(c: Call<'_>) -> Parsed {
         i += 1;
     }
     Ok(Request::All(All::Range(query)))
-}
-
-/// A cursor as C, and so Redis, reads it: no text is 0, and a negative number counts from the end.
-fn cursor(text: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(text).ok()?;
-    match text.strip_prefix('-') {
-        _ if text.is_empty() => Some(0),
-        Some(rest) if !rest.starts_with('+') => rest.parse().ok().map(u64::wrapping_neg),
-        _ => text.parse().ok(),
-    }
 }
 
 fn wait(c: Call<'_>) -> Parsed {
