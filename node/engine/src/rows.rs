@@ -287,7 +287,9 @@ impl<'a> Rows<'a> {
             self.store.draw(map, order, key);
         }
         let found = self.store.entry(map, order, key);
-        self.read_at = self.read_at.max(super::execute::read_at(found, self.log));
+        // Its own changes need no waiting, and may be taken back.
+        let read_at = super::execute::read_at(found, self.log).min(self.log.last());
+        self.read_at = self.read_at.max(read_at);
         let found = found?.clone();
         if found.overdue(self.cx.clock) {
             self.expired += 1;

@@ -350,3 +350,65 @@ fn the_scripts_of_a_transaction_have_the_limits_of_one() {
         format!(":{}\r\n", done + 1)
     );
 }
+
+/// What a script does to a hash. A long value makes it a table.
+const CHANGES: [&str; 9] = [
+    "redis.call('HSET', KEYS[1], 'f', 'new', 'g', 'new')",
+    "redis.call('HSET', KEYS[1], 'long', string.rep('x', 100))",
+    "redis.call('HDEL', KEYS[1], 'f', 'long')",
+    "redis.call('HINCRBY', KEYS[1], 'n', 1) redis.call('HINCRBY', KEYS[1], 'n', 1)",
+    "redis.call('EXPIRE', KEYS[1], 1000)",
+    "redis.call('PERSIST', KEYS[1])",
+    "redis.call('DEL', KEYS[1])",
+    "redis.call('SET', KEYS[1], 'text') redis.call('DEL', KEYS[1])",
+    "redis.call('HSET', KEYS[1], 'f', '1') redis.call('EXPIRE', KEYS[1], 5)",
+];
+
+#[test]
+fn a_script_that_is_stopped_after_it_read_what_it_wrote_is_answered_at_once() {
+    let mut w = world(11);
+    let body = "redis.call('INCR', KEYS[1]) redis.call('INCR', KEYS[1]) while true do end";
+    for n in 1..=3 {
+        let reply = w.run(n, script(body, &["a"], &[]));
+        assert!(reply.starts_with("-ERR the script"), "at {n}: {reply}");
+        assert_eq!(w.ask(n, "a", Action::Exists), Outcome::Int(0));
+    }
+}
+
+#[test]
+fn a_script_that_is_stopped_leaves_hashes_as_they_were() {
+    let mut w = world(10);
+    for (n, first) in CHANGES.iter().enumerate() {
+        for (m, second) in CHANGES.iter().enumerate() {
+            for (k, third) in CHANGES.iter().enumerate().filter(|(k, _)| (n + k) % 3 == 0) {
+                let key = format!("h{n}{m}{k}");
+                let made = "redis.call('HSET', KEYS[1], 'f', 'old', 'n', 1, 'long', ARGV[1])";
+                let long = if k % 2 == 0 {
+                    "x".repeat(100)
+                } else {
+                    "x".to_owned()
+                };
+                w.run(1, script(made, &[&key], &[&long]));
+                let endless = format!("{second} {third} {second} while true do end");
+                let looks = || [Action::Version, Action::PTtl, Action::Exists];
+                let look = |key: &str| {
+                    let mut steps = vec![step(key, super::hashes::of(&format!("HGETALL {key}")))];
+                    steps.extend(looks().map(|action| step(key, action)));
+                    steps
+                };
+                let mut steps = vec![scripted(first, &[&key])];
+                steps.extend(look(&key));
+                steps.push(scripted(&endless, &[&key]));
+                steps.extend(look(&key));
+                let outcomes = w.together(1, steps);
+                let Outcome::Bulk(reply) = &outcomes[5] else {
+                    panic!("{outcomes:?}");
+                };
+                assert!(reply.starts_with(b"-ERR the script"), "{outcomes:?}");
+                assert_eq!(outcomes[1..5], outcomes[6..], "{first}; {endless}");
+            }
+        }
+    }
+    w.settle(Duration::from_millis(200));
+    w.check_copies();
+}

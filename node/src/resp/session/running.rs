@@ -45,10 +45,20 @@ pub(super) struct Running {
     needed: usize,
     /// Messages that leave once all parts are executed.
     pub(super) messages: Vec<Publication>,
+    /// What the connection had before the commands of a transaction that touch no key. It has that
+    /// again if a watched key has changed.
+    pub(super) before: Option<Before>,
     /// How many parts have no outcome yet.
     waits: usize,
     /// Bytes that only this reply holds.
     held: usize,
+}
+
+/// What commands of a transaction change of a connection.
+#[derive(Debug)]
+pub(super) struct Before {
+    pub(super) name: Bytes,
+    pub(super) map: MapId,
 }
 
 /// What the outcomes are for.
@@ -103,6 +113,7 @@ impl Running {
             outcomes: Vec::new(),
             parts: Vec::new(),
             messages: Vec::new(),
+            before: None,
             waits: 0,
             held: 0,
         }
@@ -405,10 +416,15 @@ impl Session {
         let messages = std::mem::take(&mut running.messages);
         let mut needed = running.parts.iter().take(running.needed);
         let executed = needed.all(|part| part.came == Came::Executed);
+        let changed = running.parts.iter().any(|part| part.came == Came::Changed);
+        let before = running.before.take().filter(|_| changed);
         if let Some(watching) = running.watched() {
             let kept = &mut self.transacting.get_or_insert_default().watching;
             kept.keyspace = watching.keyspace;
             kept.keys.extend(watching.keys);
+        }
+        if let Some(Before { name, map }) = before {
+            (self.name, self.map) = (name, map);
         }
         if executed && !messages.is_empty() {
             self.publish_next(messages);

@@ -13,7 +13,7 @@
 //!
 //! If `EXEC` runs scripts by digests that this thread does not know, it looks their texts up first.
 
-use super::running::{Answer, Running, Then};
+use super::running::{Answer, Before, Running, Then};
 use super::script::{NO_SCRIPT, call_of, digest_of};
 use super::subscribing::publication;
 use super::*;
@@ -525,8 +525,13 @@ impl Session {
                 return (0, 0);
             }
         };
+        let before = Before {
+            name: self.name.clone(),
+            map: self.map,
+        };
         let (answers, messages) = self.run_others(connection, context, queue.commands);
         *running = Running::new(Then::Answer(answers));
+        running.before = Some(before);
         if parts.is_empty() {
             // No command touches a key.
             messages.into_iter().for_each(|m| context.publish(m));

@@ -228,6 +228,26 @@ async fn a_watched_key_that_changed_makes_exec_execute_none() {
     node.stop().await;
 }
 
+/// Regression: the connection kept the database and the name of a transaction that was not executed.
+#[tokio::test]
+async fn a_connection_is_as_before_if_a_watched_key_has_changed() {
+    let node = Node::start(None, 10);
+    let (mut client, mut other) = (node.client().await, node.client().await);
+    ask(&mut client, "CLIENT SETNAME before").await;
+    ask(&mut client, "WATCH bal").await;
+    ask(&mut other, "SET bal 1").await;
+    let lines = ["SELECT 3", "CLIENT SETNAME after", "SET bal 3"];
+    assert_eq!(transact(&mut client, &lines).await, Reply::Nil);
+    assert_eq!(ask(&mut client, "CLIENT GETNAME").await, bulk("before"));
+    assert_eq!(ask(&mut client, "GET bal").await, bulk("1"));
+    // One that is executed changes both.
+    transact(&mut client, &lines).await;
+    assert_eq!(ask(&mut client, "CLIENT GETNAME").await, bulk("after"));
+    assert_eq!(ask(&mut other, "GET bal").await, bulk("1"));
+    assert_eq!(ask(&mut client, "GET bal").await, bulk("3"));
+    node.stop().await;
+}
+
 #[tokio::test]
 async fn keys_of_several_partitions_make_several_parts_or_none() {
     let node = Node::start(None, 10);
