@@ -170,12 +170,10 @@ impl Log {
     }
 
     /// Drops up to `count` entries of a log that is not needed any more. Returns whether any are
-    /// left. Maps that undoing would bring back go to the garbage.
+    /// left. Maps and tables that undoing would bring back go to the garbage.
     pub(super) fn shed(&mut self, count: usize, garbage: &mut Vec<Map>) -> bool {
         for record in self.records.drain(..count.min(self.records.len())) {
-            if let Undo::Map(map) = record.undo {
-                garbage.push(*map);
-            }
+            record.undo.recycle(garbage);
         }
         !self.records.is_empty()
     }
