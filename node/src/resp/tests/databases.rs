@@ -69,6 +69,13 @@ async fn each_database_has_keys_of_its_own() {
                 "{command}"
             );
         }
+        for command in ["LPUSH l 1", "zadd z 1 m", "XLEN s"] {
+            let Reply::Error(why) = ask(command).await else {
+                panic!("{command} is known")
+            };
+            assert!(why.starts_with("ERR unknown command '"), "{why}");
+            assert!(why.contains("only strings and hashes"), "{why}");
+        }
         let Reply::Bulk(line) = ask("CLIENT INFO").await else {
             panic!("no text")
         };
