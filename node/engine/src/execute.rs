@@ -368,6 +368,9 @@ impl Context {
                     versions_from: held.versions_from,
                 };
                 let (outcome, change) = action::apply(&op.action, found, &cx);
+                // A read must not answer what may still be undone, nor that a key is gone if its
+                // deletion may be undone.
+                let read_at = read_at(found.entry, &held.log);
                 let (written, known) = (change.written(), found.key.cloned());
                 if let Some((bytes, _)) = written {
                     if let Some(peer) = self.crowded_copy(held, op.key.len() + bytes) {
@@ -393,6 +396,9 @@ impl Context {
                         }
                     }
                 }
+                if change == action::Change::None {
+                    return Step::Done(outcome, read_at, false);
+                }
                 let teaches = held
                     .lead()
                     .is_some_and(super::replication::Primary::teaches);
@@ -400,10 +406,7 @@ impl Context {
                 let entry = held.store.entry(op.map, order, &op.key);
                 let effect = change.into_effect(op.map, &op.key, (entry, known, at, teaches));
                 let Some(effect) = effect else {
-                    // A read must not answer what may still be undone, nor that a key is gone if
-                    // its deletion may be undone.
-                    let seq = read_at(entry, &held.log);
-                    return Step::Done(outcome, seq, false);
+                    return Step::Done(outcome, read_at, false);
                 };
                 let seq = self.log(held, order, effect, Some(id), outcome.clone());
                 Step::Done(outcome, seq, true)

@@ -176,7 +176,8 @@ pub struct Operation {
     pub keyspace: KeyspaceId,
     /// The map.
     pub map: MapId,
-    /// The key, as the caller gave it: the first one, if the action is about several. A slice of the connection's read buffer: no allocation.
+    /// The key, as the caller gave it: the first one, if the action is about several. A slice of
+    /// the connection's read buffer: no allocation.
     pub key: Bytes,
     /// What to do.
     pub action: Action,

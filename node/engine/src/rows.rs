@@ -1,7 +1,8 @@
 //! The keys of a partition as one operation reads and changes them.
 //!
 //! A change is applied to the store at once, so that the operation reads what it wrote. All changes
-//! become one record of the log, with one effect for each key or field. Until then they can be rolled back:
+//! become one record of the log, with one effect for each key or field. Until then they can be
+//! rolled back:
 //! the operation is not executed at all if there is no room for what it wrote.
 
 use super::action::{self, Change, Context};
@@ -286,18 +287,19 @@ impl<'a> Rows<'a> {
         if !self.store.is_whole() {
             self.store.draw(map, order, key);
         }
-        let found = self.store.entry(map, order, key);
+        let held = self.store.found(map, order, key);
+        let found = held.entry;
         // Its own changes need no waiting, and may be taken back.
         let read_at = super::execute::read_at(found, self.log).min(self.log.last());
         self.read_at = self.read_at.max(read_at);
         let found = found?.clone();
+        let purged = self.store.purged(held, self.cx.clock);
         if found.overdue(self.cx.clock) {
             self.expired += 1;
             self.change((map, key), Some(&found), Change::Delete);
             return None;
         }
-        let held = self.store.found(map, order, key);
-        if let Some((change, count)) = self.store.purged(held, self.cx.clock) {
+        if let Some((change, count)) = purged {
             self.expired += count;
             let gone = change == Change::Delete;
             self.change((map, key), Some(&found), change);
@@ -346,18 +348,14 @@ impl<'a> Rows<'a> {
                     self.redated = true;
                     return self.push(seq, own, effect, None);
                 }
-                Some(Effect::Put { entry, .. }) if redates => {
-                    let deadline = match &effect {
-                        Effect::Deadline { deadline, .. } | Effect::Put { deadline, .. } => {
-                            *deadline
-                        }
-                        _ => 0,
-                    };
-                    effect = Effect::Put {
-                        map,
-                        entry: entry.copy(),
-                        deadline,
-                    };
+                Some(Effect::Put { entry, .. }) => {
+                    if let Effect::Deadline { deadline, .. } = effect {
+                        effect = Effect::Put {
+                            map,
+                            entry: entry.copy(),
+                            deadline,
+                        };
+                    }
                 }
                 _ => {}
             }

@@ -754,16 +754,9 @@ static SET_AND_DATE: Procedure = Procedure {
     }),
 };
 
-/// The time that the first two numbers of a procedure give: 0 keeps what is, 1 is never, 2 is so
-/// many milliseconds from now, 3 is a wall time in milliseconds.
+/// The time that the first two numbers of a procedure give.
 fn expiry_of(inputs: &Inputs) -> Expiry {
-    let ms = inputs.numbers[1];
-    match inputs.numbers[0] {
-        0 => Expiry::Keep,
-        1 => Expiry::None,
-        2 => Expiry::In(ms),
-        _ => Expiry::At(ms),
-    }
+    Expiry::of_numbers([inputs.numbers[0], inputs.numbers[1]])
 }
 
 /// Whether a field with this deadline gets another one. Without one, it counts as the latest.
@@ -1023,8 +1016,8 @@ fn fields(c: Call<'_>, at: usize, no_count: &'static str) -> Result<Bytes, Error
 /// The latest wall time at which a field may expire, in milliseconds, as in Redis.
 const LATEST_MS: i64 = (1 << 46) - 1;
 
-/// A time in this unit as `expiry_of` reads it.
-fn time_of(c: Call<'_>, unit: Unit, at: usize) -> Result<[i64; 2], ErrorText> {
+/// A time in this unit.
+fn time_of(c: Call<'_>, unit: Unit, at: usize) -> Result<Expiry, ErrorText> {
     let number = c.number(at)?;
     if number < 0 {
         return Err("ERR invalid expire time, must be >= 0".into());
@@ -1043,11 +1036,15 @@ fn time_of(c: Call<'_>, unit: Unit, at: usize) -> Result<[i64; 2], ErrorText> {
     let ms = number.checked_mul(factor);
     let ms = ms.filter(|ms| *ms <= LATEST_MS.saturating_sub(from));
     let ms = ms.ok_or_else(|| format!("ERR invalid expire time in '{}' command", c.name))?;
-    Ok([if relative { 2 } else { 3 }, ms])
+    Ok(if relative {
+        Expiry::In(ms)
+    } else {
+        Expiry::At(ms)
+    })
 }
 
 fn expire(c: Call<'_>, unit: Unit) -> Parsed {
-    let [kind, ms] = time_of(c, unit, 2)?;
+    let [kind, ms] = time_of(c, unit, 2)?.numbers();
     let conditions = [("NX", NX), ("XX", XX), ("GT", GT), ("LT", LT)];
     let mut conditions = conditions.into_iter();
     let condition = conditions.find(|(word, _)| is(c.args.get(3), word));
@@ -1065,17 +1062,17 @@ fn time(c: Call<'_>, wall: bool, unit: i64) -> Parsed {
 
 fn get_and_date(c: Call<'_>) -> Parsed {
     let option = c.args.get(2);
-    let (numbers, at) = match Unit::of_option(option) {
+    let (expiry, at) = match Unit::of_option(option) {
         Some(unit) => (time_of(c, unit, 3)?, 4),
-        None if is(option, "PERSIST") => ([1, 0], 3),
-        None => ([0, 0], 2),
+        None if is(option, "PERSIST") => (Expiry::None, 3),
+        None => (Expiry::Keep, 2),
     };
     let fields = fields(c, at, COUNT_ERROR)?;
-    c.one(Action::call(&GET_AND_DATE, &numbers, vec![fields]))
+    c.one(Action::call(&GET_AND_DATE, &expiry.numbers(), vec![fields]))
 }
 
 fn set_and_date(c: Call<'_>) -> Parsed {
-    let (mut condition, mut numbers, mut at) = (0, None, 2);
+    let (mut condition, mut expiry, mut at) = (0, None, 2);
     while at < c.args.len() {
         let option = c.args.get(at);
         if is(option, "FIELDS") {
@@ -1085,7 +1082,7 @@ fn set_and_date(c: Call<'_>) -> Parsed {
             if !given.is_multiple_of(2) || usize::try_from(count) != Ok(given / 2) {
                 return Err(wrong_arity(c.name));
             }
-            let [kind, ms] = numbers.unwrap_or([1, 0]);
+            let [kind, ms] = expiry.unwrap_or(Expiry::None).numbers();
             let numbers = [kind, ms, condition];
             return c.one(Action::call(&SET_AND_DATE, &numbers, vec![rest(c, at + 2)]));
         }
@@ -1103,14 +1100,14 @@ fn set_and_date(c: Call<'_>) -> Parsed {
             let option = String::from_utf8_lossy(option);
             return Err(format!("ERR unknown argument: {option}").into());
         }
-        if numbers.is_some() {
+        if expiry.is_some() {
             return Err(
                 "ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified".into(),
             );
         }
-        numbers = Some(match unit {
+        expiry = Some(match unit {
             Some(unit) => time_of(c, unit, at + 1)?,
-            None => [0, 0],
+            None => Expiry::Keep,
         });
         at += if unit.is_some() { 2 } else { 1 };
     }

@@ -258,7 +258,7 @@ fn set_all_with(c: Call<'_>) -> Parsed {
 /// Most keys of one command, as of one transaction.
 const KEYS_MAX: usize = crate::op::TRANSACTION_STEPS_MAX;
 
-/// Sets so many keys, of which the first is the argument at this place.
+/// Sets so many keys. The argument at this place is the first.
 fn set_all(c: Call<'_>, first: usize, count: usize, how: (i64, Expiry)) -> Parsed {
     if count > KEYS_MAX {
         return Err(format!("ERR too many keys in one command: at most {KEYS_MAX}").into());
