@@ -91,6 +91,11 @@ impl Tolerance {
 }
 
 impl Histories {
+    /// What was called, by the key and the place in its history.
+    fn called(&self, key: &str, index: usize) -> Option<&Call> {
+        Some(&self.keys.get(key)?.get(index)?.call)
+    }
+
     /// A moment: twice the time, so that another moment fits between any two.
     pub(crate) fn moment(&mut self, now: Nanos) -> u64 {
         self.moment = (self.moment + 2).max(2 * now);
@@ -687,13 +692,11 @@ impl World {
                 }
             }
             outcome if key.starts_with(HASH) => {
-                let call = self.histories.keys.get(&key).and_then(|all| all.get(index));
-                &of_field(call.map(|entry| &entry.call), outcome)
+                &of_field(self.histories.called(&key, index), outcome)
             }
             outcome => outcome,
         };
-        let entries = self.histories.keys.get(&key);
-        let call = entries.and_then(|e| e.get(index)).map(|entry| &entry.call);
+        let call = self.histories.called(&key, index);
         let swaps = matches!(call, Some(Call::CompareAndSwap { .. }));
         let answer = match outcome {
             // `SET` with a condition answers so.
@@ -782,12 +785,7 @@ impl World {
     /// # Errors
     /// Its keys differ.
     fn of_pair(&mut self, key: &str, index: usize, outcome: &Outcome) -> Result<Outcome, String> {
-        let call = self
-            .histories
-            .keys
-            .get(key)
-            .and_then(|entries| entries.get(index))
-            .map(|entry| &entry.call);
+        let call = self.histories.called(key, index);
         let swaps = matches!(call, Some(Call::CompareAndSwap { .. }));
         let appends = matches!(call, Some(Call::Append(_)));
         if let Outcome::Bulk(reply) = outcome {

@@ -166,6 +166,20 @@ impl<'a> Call<'a> {
         self.deadline(unit, at)
     }
 
+    /// What the options of a write say of its deadline: a unit with the place of its number, or
+    /// KEEPTTL. The number is looked at last: a syntax error comes first, as in Redis.
+    pub(super) fn expiry(
+        self,
+        given: Option<(Unit, usize)>,
+        keep: bool,
+    ) -> Result<Expiry, ErrorText> {
+        match given {
+            Some((unit, at)) => self.positive_deadline(unit, at),
+            None if keep => Ok(Expiry::Keep),
+            None => Ok(Expiry::None),
+        }
+    }
+
     fn invalid_expire_time(self) -> ErrorText {
         format!("ERR invalid expire time in '{}' command", self.name).into()
     }

@@ -247,11 +247,7 @@ fn set_all_with(c: Call<'_>) -> Parsed {
         }
         i += 1;
     }
-    let expiry = match given {
-        Some((unit, at)) => c.positive_deadline(unit, at)?,
-        None if keep => Expiry::Keep,
-        None => Expiry::None,
-    };
+    let expiry = c.expiry(given, keep)?;
     set_all(c, 2, count, (condition, expiry))
 }
 

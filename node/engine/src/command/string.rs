@@ -238,12 +238,7 @@ fn set(c: Call<'_>) -> Parsed {
         }
         i += 1;
     }
-    let expiry = match given {
-        // The number is looked at last: a syntax error comes first, as in Redis.
-        Some((unit, at)) => c.positive_deadline(unit, at)?,
-        None if keep => Expiry::Keep,
-        None => Expiry::None,
-    };
+    let expiry = c.expiry(given, keep)?;
     match compared {
         Some((comparison, other)) => c.one(comparison.set(c, other, expiry, get)?),
         None => c.one(c.set(2, condition, expiry, get)),

@@ -147,14 +147,7 @@ fn a_new_copy_gets_hashes_as_hashes() {
         w.set(1, &format!("s{n}"), "text");
         w.hash(1, &format!("HSET h{n} field {n} other x"));
     }
-    w.propose(|t| {
-        for p in 0..4 {
-            partition_mut(t, PartitionId(p)).replicas.push(Replica {
-                member: id(2),
-                state: ReplicaState::Learner,
-            });
-        }
-    });
+    begin_copies(&mut w);
     w.settle(Duration::from_secs(2));
     assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0);
     w.check_copies();
@@ -177,6 +170,18 @@ fn a_hash_that_would_be_too_large_stays_as_it_was() {
     let outcome = w.hash(2, &format!("HSET h g {large}"));
     assert_eq!(outcome, Outcome::Failed(Failure::TooLarge));
     assert_eq!(w.all(2, "h"), ["f", "1"]);
+}
+
+/// Node 2 begins to copy all partitions.
+fn begin_copies(w: &mut World) {
+    w.propose(|t| {
+        for p in 0..4 {
+            partition_mut(t, PartitionId(p)).replicas.push(Replica {
+                member: id(2),
+                state: ReplicaState::Learner,
+            });
+        }
+    });
 }
 
 /// The entry of a key at a member, and how many rows its table has.
@@ -305,14 +310,7 @@ fn a_new_copy_gets_large_hashes_while_they_change() {
         fill(&mut w, 1, &format!("h{n}"), 300);
     }
     w.ask(1, "h3", expire());
-    w.propose(|t| {
-        for p in 0..4 {
-            partition_mut(t, PartitionId(p)).replicas.push(Replica {
-                member: id(2),
-                state: ReplicaState::Learner,
-            });
-        }
-    });
+    begin_copies(&mut w);
     for n in 0..300 {
         let key = format!("h{}", n % 8);
         w.hash(1, &format!("HSET {key} field-{n} changed new-{n} {n}"));
@@ -523,14 +521,7 @@ fn a_deadline_of_a_field_holds_after_a_failover_and_on_a_new_copy() {
     w.settle(Duration::from_millis(50));
     w.hash(1, "HSET h a 1 b 2");
     w.hash(1, "HPEXPIRE h 60000 FIELDS 1 a");
-    w.propose(|t| {
-        for p in 0..4 {
-            partition_mut(t, PartitionId(p)).replicas.push(Replica {
-                member: id(2),
-                state: ReplicaState::Learner,
-            });
-        }
-    });
+    begin_copies(&mut w);
     w.settle(Duration::from_secs(2));
     assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0);
     w.kill(1);
