@@ -49,5 +49,8 @@ pub const TRANSACTIONS: u16 = 15;
 /// ([`Tags`](crate::Tags)). Tables of this level say the rule of each keyspace.
 pub const TAGS: u16 = 15;
 
+/// From this level on, subscribers are told of committed changes.
+pub const SUBSCRIBING: u16 = 15;
+
 /// Connections of this version carry messages of publishers.
 pub const PUBLISHING: u16 = 15;

@@ -1,5 +1,6 @@
 //! The effect of an action on a key: a pure function of the action, the entry and the clocks.
 
+use super::changes::Cause;
 use super::deadline;
 use super::entry::Entry;
 use super::extended::Extended;
@@ -146,7 +147,11 @@ impl Change {
                     _ => Effect::Many(effects.into()),
                 }
             }
-            Self::Delete => Effect::Delete { map, key: own() },
+            Self::Delete => Effect::Delete {
+                map,
+                key: own(),
+                cause: Cause::Command,
+            },
             Self::Deadline(deadline) => match found.filter(|_| teaches) {
                 // A copy, because the store changes its date and undo needs the former one.
                 Some(entry) => put(entry.copy(), deadline),

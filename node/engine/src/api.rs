@@ -135,6 +135,10 @@ pub struct Stats {
     pub memory_outside_bytes: u64,
     /// How often entries were moved to give back the memory between them.
     pub compactions: u64,
+    /// Changes that primaries here told subscribers.
+    pub changes_told: u64,
+    /// How often a subscription here was told that changes are missing.
+    pub changes_missed: u64,
     /// The limit of all these bytes.
     pub memory_bytes_max: u64,
     /// How much of that is taken, in thousandths. Of several threads, the fullest counts.

@@ -2,6 +2,7 @@
 //! nothing.
 
 use super::api::Malformed;
+use super::changes::Cause;
 use super::dedup::OpId;
 use super::entry::Entry;
 use super::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
@@ -65,6 +66,7 @@ impl Keys {
             &Effect::Delete {
                 map: MAP,
                 key: Key::from(key),
+                cause: Cause::Command,
             },
         );
     }

@@ -121,6 +121,11 @@ pub(super) fn fits(me: MemberId, from: MemberId, frame: &Frame) -> bool {
     match frame {
         Frame::Forward { .. } | Frame::ForwardSet { .. } => !to_client,
         Frame::Heard { .. } | Frame::Pull { .. } | Frame::MakeMap { .. } => of_client && !to_client,
+        Frame::Subscribe { .. }
+        | Frame::Unsubscribe { .. }
+        | Frame::Taken { .. }
+        | Frame::Reads { .. } => !to_client,
+        Frame::Subscribed { .. } | Frame::Changes { .. } => !of_client,
         Frame::View(_) | Frame::Reply { .. } | Frame::NotServing { .. } => !of_client,
         Frame::Tick { .. } | Frame::Table { .. } | Frame::MapMade { .. } => to_client && !of_client,
         _ => !to_client && !of_client,

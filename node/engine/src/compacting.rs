@@ -651,6 +651,7 @@ impl Context {
         usize::try_from(outside)
             .unwrap_or(usize::MAX)
             .saturating_add(self.memory.bytes)
+            .saturating_add(self.subscriptions.bytes())
     }
 }
 

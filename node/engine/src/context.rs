@@ -10,8 +10,10 @@ use super::outbox::Outbox;
 use super::partition::Slot;
 use super::peers::Peers;
 use super::publishing::Publishing;
+use super::readers::Read;
 use super::rounds::Rounds;
 use super::scripting::Scripts;
+use super::subscriptions::Subscriptions;
 use super::tables::Tables;
 use super::timers::Timers;
 use doyen_gossip::Time;
@@ -40,6 +42,8 @@ pub(super) struct Context {
     pub(super) peers: Peers,
     pub(super) pulling: Pulling,
     pub(super) publishing: Publishing,
+    pub(super) subscriptions: Subscriptions,
+    pub(super) read: Read,
     pub(super) callers: Callers,
     pub(super) copying: Copying,
     pub(super) memory: Memory,
@@ -64,6 +68,8 @@ impl Context {
             peers: Peers::new(limits.owed_bytes_max()),
             pulling: Pulling::default(),
             publishing: Publishing::default(),
+            subscriptions: Subscriptions::default(),
+            read: Read::default(),
             callers: Callers::default(),
             copying: Copying::new(now),
             memory: Memory::new(now),

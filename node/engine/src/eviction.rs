@@ -29,6 +29,7 @@
 //! make room, the next check treats the member as full, and evicts down to 88 %. It takes from each
 //! partition in proportion to its size.
 
+use super::changes::{By, Cause};
 use super::context::Context;
 use super::execute::needed;
 use super::forwarding::{Call, Source};
@@ -445,7 +446,9 @@ impl Context {
                     .gone
                     .push_front((held.at, map, key.clone()));
             }
-            self.log(held, order, Effect::Delete { map, key }, None, Outcome::Ok);
+            let cause = self.told_cause(Cause::Evicted);
+            let effect = Effect::Delete { map, key, cause };
+            self.log(held, order, effect, (None, By::UNKNOWN), Outcome::Ok);
             self.stats.evicted += 1;
             self.memory.evicting.own.relieve(bytes);
             for (id, _) in held.lead().into_iter().flat_map(|l| l.links.iter()) {

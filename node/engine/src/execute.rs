@@ -3,6 +3,7 @@
 
 use super::action;
 use super::api::{Request, Token};
+use super::changes::{By, Cause};
 use super::context::Context;
 use super::dedup::{Known, OpId};
 use super::entry::Entry;
@@ -17,6 +18,7 @@ use super::scan;
 use super::scripting::Spent;
 use super::store::{ENTRY_OVERHEAD, Effect, Key, Undo};
 use crate::mutant::{self, broken};
+use doyen_placement::level::SUBSCRIBING;
 use doyen_placement::{Eviction, MapId, MemberId};
 
 /// The result of executing a call.
@@ -255,7 +257,7 @@ impl Context {
             entry,
             deadline: action::fresh(default_ttl_ms, (clock, self.unix_ms())),
         };
-        let seq = self.log(held, order, effect, Some(id), Outcome::Ok);
+        let seq = self.log(held, order, effect, (Some(id), By::SET), Outcome::Ok);
         let until = self.now + self.limits.park;
         self.wait(
             slot,
@@ -340,7 +342,7 @@ impl Context {
                     if let Some(effect) =
                         change.into_effect(op.map, &op.key, (None, None, at, false))
                     {
-                        self.log(held, order, effect, None, Outcome::Ok);
+                        self.log(held, order, effect, (None, By::FIELD_EXPIRED), Outcome::Ok);
                         self.stats.expired += count;
                     }
                     found = held.store.found(op.map, order, &op.key);
@@ -408,7 +410,8 @@ impl Context {
                 let Some(effect) = effect else {
                     return Step::Done(outcome, read_at, false);
                 };
-                let seq = self.log(held, order, effect, Some(id), outcome.clone());
+                let op_by = (Some(id), op.action.by());
+                let seq = self.log(held, order, effect, op_by, outcome.clone());
                 Step::Done(outcome, seq, true)
             }
             Work::Key(_) | Work::Transaction(_) | Work::Script(_) => {
@@ -455,7 +458,7 @@ impl Context {
                         held,
                         0,
                         Effect::Clear { map: op.map },
-                        Some(id),
+                        (Some(id), By::UNKNOWN),
                         Outcome::Ok,
                     );
                     Step::Done(Outcome::Ok, seq, true)
@@ -553,7 +556,11 @@ impl Context {
                 } else {
                     (None, Outcome::Ok)
                 };
-                let seq = self.record(held, (effect, undo), op, outcome);
+                let by = match &call.work {
+                    Work::Key(op) => op.action.by(),
+                    _ => By::UNKNOWN,
+                };
+                let seq = self.record(held, (effect, undo), (op, by), outcome);
                 return Step::Done(ran.outcome, seq, write);
             }
             self.memory.recount(before, held.bytes());
@@ -614,10 +621,20 @@ impl Context {
         copies.fold(of((self.headroom(), 0)), Room::min)
     }
 
+    /// A member of the level before knows no causes.
+    pub(super) fn told_cause(&self, cause: Cause) -> Cause {
+        match self.tables.need_level(SUBSCRIBING) {
+            Ok(()) => cause,
+            Err(_) => Cause::Command,
+        }
+    }
+
     /// Deletes an overdue key, as a logged effect without an operation.
     pub(super) fn expire(&mut self, held: &mut Held, map: MapId, key: Key) {
         let order = held.store.order(&key);
-        self.log(held, order, Effect::Delete { map, key }, None, Outcome::Ok);
+        let cause = self.told_cause(Cause::Expired);
+        let effect = Effect::Delete { map, key, cause };
+        self.log(held, order, effect, (None, By::UNKNOWN), Outcome::Ok);
         self.stats.expired += 1;
     }
 
@@ -629,7 +646,8 @@ impl Context {
             return self.expire(held, map, key);
         }
         let effect = Effect::RowDelete { map, key, field };
-        self.log(held, order, effect, None, Outcome::Ok);
+        let op_by = (None, By::FIELD_EXPIRED);
+        self.log(held, order, effect, op_by, Outcome::Ok);
         self.stats.expired += 1;
     }
 
@@ -650,14 +668,14 @@ impl Context {
         held: &mut Held,
         order: u64,
         effect: Effect,
-        op: Option<OpId>,
+        op_by: (Option<OpId>, By),
         outcome: Outcome,
     ) -> u64 {
         let before = held.bytes();
         let seq = held.log.last() + 1;
         let undo = held.store.apply_at(order, seq, &effect);
         self.memory.recount(before, held.bytes());
-        self.record(held, (effect, undo), op, outcome)
+        self.record(held, (effect, undo), op_by, outcome)
     }
 
     /// Logs an effect that was applied here, and sends it to every copy that is up to date.
@@ -665,7 +683,7 @@ impl Context {
         &mut self,
         held: &mut Held,
         (effect, undo): (Effect, Undo),
-        op: Option<OpId>,
+        (op, by): (Option<OpId>, By),
         outcome: Outcome,
     ) -> u64 {
         let before = held.bytes();
@@ -681,6 +699,7 @@ impl Context {
                 outcome,
             },
             undo,
+            by,
         );
         self.memory.recount(before, held.bytes());
         self.replicate(held, seq);

@@ -2,6 +2,7 @@
 //! and undoes what a new primary does not have.
 
 use super::api::Lane;
+use super::changes::{By, Cause};
 use super::context::Context;
 use super::frame::{Ack, Frame, Head};
 use super::log::Logged;
@@ -176,7 +177,8 @@ impl Following<'_> {
         *self.fence = head.epoch;
         // Committed entries are dropped first: the new entries reuse their memory.
         self.commit(cx, head.committed);
-        self.log.trim(cx.tail_bytes(self.store.bytes()), u64::MAX);
+        let share = cx.tail_bytes(self.at, self.store.bytes());
+        self.log.trim(share, u64::MAX);
         let mut seq = head.first;
         for logged in entries {
             // Entries that are here already were sent again.
@@ -282,7 +284,11 @@ impl Following<'_> {
         let seq = self.log.last();
         for (map, key, field) in self.store.overdue(self.clock.advance(now), usize::MAX) {
             let effect = match field {
-                None => Effect::Delete { map, key },
+                None => Effect::Delete {
+                    map,
+                    key,
+                    cause: Cause::Expired,
+                },
                 Some(field) => Effect::RowDelete { map, key, field },
             };
             self.store.apply(seq, &effect);
@@ -316,6 +322,6 @@ impl Following<'_> {
         } else {
             self.store.apply(seq, &logged.effect)
         };
-        self.log.push(logged, undo);
+        self.log.push(logged, undo, By::UNKNOWN);
     }
 }

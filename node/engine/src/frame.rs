@@ -12,6 +12,7 @@ mod rare;
 mod read;
 
 use super::api::Malformed;
+use super::changes::{By, Cause, Change, Filter, Missing, Position, What};
 use super::dedup::{OpId, Remembered};
 use super::entry::Entry;
 use super::log::Logged;
@@ -220,6 +221,37 @@ pub(super) enum Frame {
     Interest { round: u64, wanted: bool },
     /// The receiver of `Interest` knows it.
     Interested { round: u64 },
+    /// Tell me the committed changes that this filter lets through, from where I am on.
+    Subscribe {
+        at: PartitionRef,
+        ticket: u64,
+        filter: Filter,
+        had: Vec<Position>,
+    },
+    /// Changes after `seq` follow. So much is missing before it.
+    Subscribed {
+        at: PartitionRef,
+        ticket: u64,
+        seq: u64,
+        missing: Missing,
+    },
+    /// These changes are all up to `last`.
+    Changes {
+        at: PartitionRef,
+        ticket: u64,
+        last: u64,
+        changes: Vec<Change>,
+    },
+    /// So many more bytes of changes were taken.
+    Taken {
+        at: PartitionRef,
+        ticket: u64,
+        bytes: u64,
+    },
+    /// Changes are not wanted any more.
+    Unsubscribe { at: PartitionRef, ticket: u64 },
+    /// Logs of these keyspaces are read: keep some of them for a while.
+    Reads { keyspaces: Vec<KeyspaceId> },
 }
 
 /// The beginning of every forwarded operation.
@@ -337,6 +369,13 @@ const LATER: u8 = 29;
 const PUBLISH: u8 = 30;
 const INTEREST: u8 = 31;
 const INTERESTED: u8 = 32;
+// From `level::SUBSCRIBING` on.
+const SUBSCRIBE: u8 = 33;
+const SUBSCRIBED: u8 = 34;
+const CHANGES: u8 = 35;
+const TAKEN: u8 = 36;
+const UNSUBSCRIBE: u8 = 37;
+const READS: u8 = 38;
 
 /// Takes one frame off the front if all of it is there, and returns how many bytes it had.
 pub(super) fn take(
@@ -634,6 +673,17 @@ impl Frame {
                 out.put_shared(body, || body.clone());
             }),
             Self::Publish(publication) => publish(out, publication),
+            Self::Changes {
+                at,
+                ticket,
+                last,
+                changes,
+            } => framed(out, CHANGES, |out| {
+                put_at(out, *at);
+                out.bytes.put_u64_le(*ticket);
+                out.bytes.put_u64_le(*last);
+                changes.iter().for_each(|change| put_change(out, change));
+            }),
             rare => rare::put(out, rare),
         }
     }
@@ -729,6 +779,12 @@ impl Frame {
                     body,
                 }
             }
+            CHANGES => Self::Changes {
+                at: r.at()?,
+                ticket: r.u64()?,
+                last: r.u64()?,
+                changes: r.all(Reader::change)?,
+            },
             PUBLISH => Self::Publish(Publication {
                 sharded: r.flag()?,
                 channel: r.bytes()?,

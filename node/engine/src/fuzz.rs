@@ -1,6 +1,7 @@
 //! Data frames as bytes, and two live shards that receive them: see `crate::fuzz`.
 
 use super::api::{Lane, Limits, Patience, Request};
+use super::changes::{By, Cause, Change, Filter, Keys, Missing, Position, What};
 use super::dedup::OpId;
 use super::entry::Entry;
 use super::extended::Extended;
@@ -105,6 +106,7 @@ fn every() -> Vec<Frame> {
         Effect::Delete {
             map: MAP,
             key: Key::from(&b"a"[..]),
+            cause: Cause::Command,
         },
         Effect::Deadline {
             map: MAP,
@@ -330,7 +332,73 @@ fn every() -> Vec<Frame> {
             wanted: true,
         },
         Frame::Interested { round: 1 },
+        Frame::Subscribed {
+            at: at(1),
+            ticket: 1,
+            seq: 5,
+            missing: Missing::entries(2),
+        },
+        Frame::Taken {
+            at: at(1),
+            ticket: 1,
+            bytes: 1_000,
+        },
+        Frame::Unsubscribe {
+            at: at(1),
+            ticket: 1,
+        },
+        Frame::Reads {
+            keyspaces: vec![KeyspaceId(0)],
+        },
     ];
+    frames.extend(
+        [
+            Keys::All,
+            Keys::Prefix(bytes(b"a")),
+            Keys::One(bytes(b"ab")),
+        ]
+        .map(|keys| Frame::Subscribe {
+            at: at(1),
+            ticket: 1,
+            filter: Filter {
+                keyspace: KeyspaceId(0),
+                map: Some(MAP),
+                keys,
+                values: true,
+                fields: true,
+            },
+            had: vec![Position {
+                partition: PartitionId(1),
+                lineage: Lineage(1),
+                seq: 4,
+            }],
+        }),
+    );
+    let changes = [
+        What::Put(Kind::String, None),
+        What::Put(Kind::String, Some(bytes(b"x"))),
+        What::Put(Kind::Hash, None),
+        What::Field(bytes(b"f"), None),
+        What::Field(bytes(b"f"), Some(bytes(b"x"))),
+        What::FieldRemoved(bytes(b"f")),
+        What::Deadline,
+        What::Removed(Cause::Expired),
+        What::Cleared,
+    ];
+    frames.push(Frame::Changes {
+        at: at(1),
+        ticket: 1,
+        last: 9,
+        changes: changes
+            .into_iter()
+            .map(|what| Change {
+                map: MAP,
+                key: bytes(b"a"),
+                what,
+                by: Some(By::SET),
+            })
+            .collect(),
+    });
     frames.extend([false, true].map(|sharded| {
         Frame::Publish(Publication {
             channel: bytes(b"news"),

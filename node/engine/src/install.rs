@@ -144,6 +144,8 @@ impl Shard {
                 self.cx.begin_sink(slot, from, opening);
             }
         }
+        self.follow_tables();
+        self.follow_up();
         self.cx.memory.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
         if let Some(view) = &self.cx.tables.view {
             self.cx

@@ -26,6 +26,7 @@ mod api;
 #[doc(hidden)]
 pub mod bench;
 mod callers;
+mod changes;
 mod clients;
 mod clock;
 mod compacting;
@@ -64,6 +65,7 @@ mod peers;
 mod procedure;
 mod published;
 mod publishing;
+mod readers;
 mod ready;
 mod receive;
 mod replication;
@@ -77,6 +79,7 @@ mod shaking;
 mod shard;
 mod slots;
 mod store;
+mod subscriptions;
 mod tables;
 mod tenure;
 #[cfg(test)]
@@ -86,6 +89,7 @@ mod timers;
 mod upkeep;
 
 pub use api::{Lane, Limits, Malformed, Patience, Request, Stats, Token};
+pub use changes::{By, Cause, Change, Filter, Keys, Told, What};
 pub use clients::PARK;
 pub use compacting::Outside;
 pub use extended::Extended;
@@ -99,3 +103,4 @@ pub use threads::Threads;
 pub use threads::thread_of;
 
 pub use shard::Shard;
+pub use subscriptions::SubscriptionId;

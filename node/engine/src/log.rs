@@ -6,6 +6,7 @@
 //! apply an entry at once. A copy that meets a new primary undoes the entries that the new primary
 //! lacks. A committed entry is never undone (I9).
 
+use super::changes::By;
 use super::dedup::OpId;
 use super::op::Outcome;
 use super::store::{Effect, Map, Undo};
@@ -50,6 +51,8 @@ struct Record {
     logged: Logged,
     /// What it replaced, until it is committed.
     undo: Undo,
+    /// What made it. Only its primary knows.
+    by: By,
     /// Bytes of all records up to this one since the log began. A difference of two tells how much
     /// lies between two sequences.
     end: u64,
@@ -129,15 +132,25 @@ impl Log {
         self.record(seq).map(|r| &r.logged)
     }
 
+    /// The same for readers, and what made it.
+    pub(super) fn told(&self, seq: u64) -> Option<(&Logged, By)> {
+        self.record(seq).map(|r| (&r.logged, r.by))
+    }
+
     /// Appends an entry that was applied. Returns its sequence.
-    pub(super) fn push(&mut self, logged: Logged, undo: Undo) -> u64 {
+    pub(super) fn push(&mut self, logged: Logged, undo: Undo, by: By) -> u64 {
         let seq = self.last() + 1;
         if logged.effect.deletes() {
             self.deleted = seq;
         }
         self.end += (logged.effect.bytes() + RECORD_OVERHEAD) as u64;
         let end = self.end;
-        self.records.push_back(Record { logged, undo, end });
+        self.records.push_back(Record {
+            logged,
+            undo,
+            by,
+            end,
+        });
         seq
     }
 

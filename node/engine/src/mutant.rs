@@ -55,6 +55,10 @@ doyen_placement::mutants! {
     EXECUTES_OVERTAKEN = ("executes-overtaken", "order"),
     /// Executes a transaction although a watched key has changed.
     IGNORES_WATCHED = ("ignores-watched", "transactions"),
+    /// A primary does not tell all changes that were committed together.
+    SKIPS_CHANGES = ("skips-changes", "subscribers"),
+    /// A subscriber is not told that changes are missing.
+    HIDES_GAPS = ("hides-gaps", "subscribers"),
     /// A copy undoes only one change of a record.
     UNDOES_ONE = ("undoes-one", "transactions"),
     /// Sends an operation again to a lineage that began empty.

@@ -1,6 +1,7 @@
 //! Operations on one key or one partition, and their outcomes. RESP, the library and forwarding all
 //! use them.
 
+use super::changes::By;
 use super::entry::Entry;
 use super::extended::Extended;
 use super::procedure::{Called, ProcedureCall};
@@ -449,6 +450,34 @@ impl Action {
     #[inline]
     pub(super) const fn is_joint(&self) -> bool {
         matches!(self, Self::Call(call) if call.is_joint())
+    }
+
+    /// What subscribers are told of it.
+    pub(super) const fn by(&self) -> By {
+        match self {
+            Self::Set { .. } | Self::CompareAndSwap { .. } => By::SET,
+            Self::Append { .. } => By::APPEND,
+            Self::IncrBy(_) => By::INCREASE,
+            Self::IncrByFloat(_) => By::INCREASE_FLOAT,
+            Self::GetEx {
+                expiry: Expiry::None,
+            }
+            | Self::Persist => By::PERSIST,
+            Self::GetEx { .. } | Self::Expire { .. } => By::EXPIRE,
+            Self::Call(call) => By::called(call.called),
+            Self::GetDel | Self::Delete => By::UNKNOWN,
+            Self::Get
+            | Self::Strlen
+            | Self::Exists
+            | Self::PTtl
+            | Self::PExpireTime
+            | Self::Touch
+            | Self::Peek
+            | Self::PeekLength
+            | Self::Encoding
+            | Self::Footprint
+            | Self::Version => By::UNKNOWN,
+        }
     }
 
     /// All of its keys. This is the first.

@@ -1,5 +1,6 @@
 //! One partition at a node: its assignment by the tables, its calls, and what the node holds of it.
 
+use super::changes::Position;
 use super::clock::Clock;
 use super::copying::Sink;
 use super::dedup::Dedup;
@@ -182,6 +183,8 @@ pub(super) struct Held {
     pub(super) clock: Clock,
     /// Measures the load here.
     pub(super) meter: Meter,
+    /// The former partitions from which it was made here, and where their logs ended.
+    pub(super) formers: Vec<Position>,
     pub(super) role: Role,
 }
 
@@ -199,6 +202,7 @@ impl Held {
             dedup: Dedup::default(),
             clock: Clock::new(now),
             meter: Meter::default(),
+            formers: Vec::new(),
             role: Role::Follower(Follower::default()),
         }
     }

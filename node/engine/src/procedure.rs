@@ -28,6 +28,8 @@ pub(crate) struct Procedure {
     pub(crate) name: &'static str,
     /// What its key must hold, if it exists.
     pub(crate) kind: Kind,
+    /// The name of the event that subscribers of Redis are told of its writes, if it has one.
+    pub(crate) event: Option<&'static str>,
     /// How many numbers and how many runs of bytes it takes.
     pub(crate) takes: (usize, usize),
     /// What it may do and cost.
@@ -73,6 +75,8 @@ pub(crate) struct Joint {
     pub(crate) number: u16,
     /// Its name, for people.
     pub(crate) name: &'static str,
+    /// The name of the event that subscribers of Redis are told of its writes.
+    pub(crate) event: &'static str,
     /// How many numbers it takes.
     pub(crate) numbers: usize,
     /// Which of so many runs of bytes are its further keys: each so many places after the one
@@ -120,6 +124,14 @@ impl Called {
         match self {
             Self::One(procedure) => procedure.number,
             Self::Several(joint) => joint.number,
+        }
+    }
+
+    /// The name of the event that subscribers of Redis are told of its writes.
+    pub(super) const fn event(self) -> Option<&'static str> {
+        match self {
+            Self::One(procedure) => procedure.event,
+            Self::Several(joint) => Some(joint.event),
         }
     }
 

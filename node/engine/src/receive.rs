@@ -37,7 +37,7 @@ impl Shard {
         self.cx.peers.connect((peer, version), ahead_max, now);
         if self.cx.me.is_client() {
             // Calls are sent once the member says that it is ready.
-            return;
+            return self.ask_anew(peer);
         }
         if peer.is_client() {
             return self.cx.greet(peer);
@@ -50,6 +50,7 @@ impl Shard {
         // Members send no copy here before they know that there is room.
         self.cx.tell_headroom();
         self.cx.tell_interest(peer);
+        self.ask_anew(peer);
         for slot in self.slots.iter_mut() {
             if let Some(mut leading) = slot.leading()
                 && leading.lead.links.contains_key(&peer)
@@ -73,6 +74,8 @@ impl Shard {
         }
         self.cx.peers.disconnect(peer);
         self.cx.publishing.disconnected(peer);
+        self.forget_readers(peer);
+        self.ask_anew(peer);
         self.admit(peer);
         self.cx.copying.early.retain(|_, (from, _)| *from != peer);
         self.cx.pull_again(peer);
@@ -316,6 +319,17 @@ impl Shard {
                 self.cx.told_of_publishing(peer, read);
                 return Ok(());
             }
+            Frame::Subscribe { .. }
+            | Frame::Unsubscribe { .. }
+            | Frame::Taken { .. }
+            | Frame::Reads { .. } => {
+                self.asked_by_subscriber(peer, read);
+                return Ok(());
+            }
+            Frame::Subscribed { .. } | Frame::Changes { .. } => {
+                self.cx.told_of_changes(peer, read);
+                return Ok(());
+            }
             Frame::Acks {
                 headroom,
                 arrived,
@@ -464,6 +478,12 @@ impl Shard {
             | Frame::MapMade { .. } => {}
             Frame::Heard { .. } | Frame::Pull { .. } | Frame::MakeMap { .. } => {}
             Frame::Publish(_) | Frame::Interest { .. } | Frame::Interested { .. } => {}
+            Frame::Subscribe { .. }
+            | Frame::Subscribed { .. }
+            | Frame::Changes { .. }
+            | Frame::Taken { .. }
+            | Frame::Unsubscribe { .. }
+            | Frame::Reads { .. } => {}
         }
         Ok(())
     }
@@ -493,6 +513,9 @@ impl Shard {
                     leading.stream(&mut self.cx, peer);
                 }
                 self.cx.notice(slot);
+            }
+            if let Some(mut leading) = slot.leading() {
+                leading.tell_readers_at(&mut self.cx, peer);
             }
         }
         self.cx.peers.answer_more(peer, 1);

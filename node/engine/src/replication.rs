@@ -19,6 +19,7 @@ use super::halving::Halving;
 use super::log::{Log, begin_anew};
 use super::partition::{Held, Slot};
 use super::peers::Wait;
+use super::readers::{KEPT_BYTES, Reader};
 use super::role::{Leading, Role};
 use super::rounds::UPKEEP;
 use super::store::Store;
@@ -26,7 +27,7 @@ use super::upkeep::EXPIRE_SLICE;
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
-use doyen_placement::{Epoch, Member, MemberId, MemberState};
+use doyen_placement::{Epoch, Member, MemberId, MemberState, PartitionRef};
 use litemap::LiteMap;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -68,6 +69,8 @@ pub(super) struct Primary {
     pub(super) halving: Option<Box<Halving>>,
     /// The earliest time to ask for a split.
     pub(super) halve_at: Option<Time>,
+    /// Subscribers that are told of committed changes.
+    pub(super) readers: Vec<Reader>,
     /// Bytes and keys that were reported to the control thread.
     pub(super) said: Option<(u64, u64)>,
 }
@@ -86,6 +89,7 @@ impl Primary {
             said_still: None,
             halving: None,
             halve_at: None,
+            readers: Vec::new(),
             // What an earlier primary reported of it is unknown.
             said: None,
         }
@@ -104,7 +108,10 @@ impl Primary {
                 && l.acked >= log.last()
                 && l.said_committed >= log.committed()
         };
-        self.open && self.halving.is_none() && self.links.values().all(complete)
+        self.open
+            && self.halving.is_none()
+            && self.links.values().all(complete)
+            && self.readers.iter().all(Reader::quiet)
     }
 }
 
@@ -215,12 +222,17 @@ impl Context {
     /// How much of a log is kept after every copy has it: its share of the node's tail, but little
     /// compared to the contents, because a copy that lags by much of them is as well served by a
     /// snapshot.
-    pub(super) fn tail_bytes(&self, stored: usize) -> usize {
+    pub(super) fn tail_bytes(&self, at: PartitionRef, stored: usize) -> usize {
         let share = self.limits.tail_bytes_max / self.memory.holding.max(TAIL_SHARES_MIN);
         let part = Some(stored / TAIL_PART)
             .filter(|part| *part >= TAIL_BYTES_WORTH)
             .unwrap_or_default();
-        share.min(part.max(self.limits.tail_bytes_least))
+        let kept = if self.reads(at.keyspace) {
+            KEPT_BYTES
+        } else {
+            0
+        };
+        share.min(part.max(self.limits.tail_bytes_least).max(kept))
     }
 
     /// A timer of the partition is due.
@@ -278,7 +290,7 @@ impl Context {
         self.note_drawing(slot);
         self.note_overdue(slot);
         let Some(held) = &mut slot.held else { return };
-        let share = self.tail_bytes(held.store.bytes());
+        let share = self.tail_bytes(held.at, held.store.bytes());
         let Held {
             role, log, store, ..
         } = &mut **held;
@@ -471,6 +483,7 @@ impl Leading<'_> {
         }
         self.teach_all(cx);
         self.advance(cx);
+        self.tell_places(cx);
     }
 
     /// Begins sending to a copy anew: after a reconnection, in a new epoch, or because the copy
@@ -709,7 +722,8 @@ impl Leading<'_> {
             cx.memory
                 .garbage
                 .collect(&mut cx.timers, |maps| self.log.commit(point, maps));
-            let share = cx.tail_bytes(self.store.bytes());
+            self.tell_readers(cx);
+            let share = cx.tail_bytes(self.at, self.store.bytes());
             trim(
                 Some(self.lead),
                 self.log,
@@ -725,6 +739,7 @@ impl Leading<'_> {
             cx.outbox.opened(self.at, self.lead.since);
             // Parked writes are executed later, not from within the present call.
             cx.timers.wake(self.at, cx.now);
+            self.tell_readers(cx);
         }
         if self.lead.serving || broken(&mutant::COMMITS_DEPOSED) {
             let committed = self.log.committed();

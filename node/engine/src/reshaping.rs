@@ -17,6 +17,7 @@
 //! caller asks the new partitions. The numbers of the new partitions are chosen so that at every
 //! member the same data thread has them: contents never pass from one thread to another.
 
+use super::changes::Position;
 use super::context::Context;
 use super::dedup::Dedup;
 use super::forwarding::{Call, note_order};
@@ -245,9 +246,14 @@ impl Shard {
             return;
         };
         let dedup = Dedup::of_all(former.iter().map(|(held, _)| &held.dedup));
-        let mut stores = Vec::new();
+        let (mut stores, mut formers) = (Vec::new(), Vec::new());
         for (held, behind_ms) in former {
             let cx = &mut self.cx;
+            formers.push(Position {
+                partition: held.at.partition,
+                lineage: held.lineage,
+                seq: held.log.last(),
+            });
             let Held { store, log, .. } = *held;
             let former = |maps: &mut _| store.into_former(behind_ms, maps);
             stores.push(cx.memory.garbage.collect(&mut cx.timers, former));
@@ -261,6 +267,7 @@ impl Shard {
             let mut held = Held::empty(at, partition.lineage, &self.cx.tables, self.cx.now);
             (held.was_in_sync, held.log, held.dedup, held.clock) =
                 (true, Log::after(last), dedup.clone(), clock);
+            held.formers.clone_from(&formers);
             let portion: Arc<dyn Portion> = Arc::new(Heir::new(table, at));
             held.store = held.store.draw_from(&stores, mine.len(), &portion);
             self.cx.memory.bytes += held.bytes();

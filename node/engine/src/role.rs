@@ -9,6 +9,7 @@
 //! A follower that no table assigns to this node is kept for a while, with its bond, in case a
 //! table gives it back.
 
+use super::changes::Position;
 use super::clock::Clock;
 use super::copying::Sink;
 use super::dedup::Dedup;
@@ -112,6 +113,7 @@ pub(super) struct Leading<'a> {
     pub(super) log: &'a mut Log,
     pub(super) store: &'a mut Store,
     pub(super) dedup: &'a Dedup,
+    pub(super) formers: &'a [Position],
     pub(super) lead: &'a mut Primary,
 }
 
@@ -127,6 +129,7 @@ impl Slot {
             log,
             store,
             dedup,
+            formers,
             ..
         } = self.held.as_deref_mut()?
         else {
@@ -144,6 +147,7 @@ impl Slot {
             log,
             store,
             dedup,
+            formers,
             lead,
         })
     }

@@ -6,6 +6,7 @@
 //! the operation is not executed at all if there is no room for what it wrote.
 
 use super::action::{self, Change, Context};
+use super::changes::Cause;
 use super::entry::Entry;
 use super::log::Log;
 use super::op::{Action, Failure, Kind, Operation, Outcome, ScriptCall, Step, Transaction};
@@ -296,7 +297,12 @@ impl<'a> Rows<'a> {
         let purged = self.store.purged(held, self.cx.clock);
         if found.overdue(self.cx.clock) {
             self.expired += 1;
-            self.change((map, key), Some(&found), Change::Delete);
+            let gone = Effect::Delete {
+                map,
+                key: Key::from(key),
+                cause: Cause::Expired,
+            };
+            self.apply(self.log.last() + 1, gone);
             return None;
         }
         if let Some((change, count)) = purged {

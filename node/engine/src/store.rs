@@ -10,6 +10,7 @@ mod fields;
 mod victims;
 
 use super::ahead::Ahead;
+use super::changes::Cause;
 use super::compacting::Surveyor;
 use super::deadline;
 use super::entry::ENTRY_WORK;
@@ -53,7 +54,7 @@ pub(super) enum Effect {
         deadline: u64,
     },
     /// The key is deleted.
-    Delete { map: MapId, key: Key },
+    Delete { map: MapId, key: Key, cause: Cause },
     /// The key has this deadline.
     Deadline { map: MapId, key: Key, deadline: u64 },
     /// A field of a table has the value and the deadline of this row.
@@ -107,7 +108,7 @@ impl Effect {
     pub(super) fn place(&self) -> Option<(MapId, &[u8])> {
         match self {
             Self::Put { map, entry, .. } => Some((*map, entry.key())),
-            Self::Delete { map, key }
+            Self::Delete { map, key, .. }
             | Self::Deadline { map, key, .. }
             | Self::Row { map, key, .. }
             | Self::RowDelete { map, key, .. } => Some((*map, key)),
@@ -748,7 +749,7 @@ impl Store {
                 let replaced = self.insert(*map, order, entry.clone());
                 self.undo_of(*map, replaced, Undo::Absent)
             }
-            Effect::Delete { map, key } => {
+            Effect::Delete { map, key, .. } => {
                 let replaced = self.remove(*map, order, key);
                 self.undo_of(*map, replaced, Undo::Nothing)
             }
@@ -840,7 +841,7 @@ impl Store {
                     self.set_aside(*map, replaced, u64::MAX);
                 }
             }
-            Effect::Delete { map, key } => {
+            Effect::Delete { map, key, .. } => {
                 if self
                     .entry(*map, order, key)
                     .is_some_and(|e| e.version() <= seq)

@@ -16,6 +16,7 @@ mod reshaping;
 #[cfg(feature = "scripts")]
 mod scripts;
 mod slices;
+mod subscribers;
 mod threads;
 mod transactions;
 

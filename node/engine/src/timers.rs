@@ -41,6 +41,8 @@ pub(super) enum Duty {
     Ack,
     /// Keys of former partitions are drawn.
     Draw,
+    /// Subscriptions ask primaries that did not answer.
+    Subscribe,
     /// Dropped contents are freed.
     Free,
 }
@@ -157,6 +159,7 @@ mod tests {
         Duty::Copy,
         Duty::Ack,
         Duty::Draw,
+        Duty::Subscribe,
         Duty::Free,
     ];
 

@@ -57,6 +57,7 @@ impl Shard {
         self.upkeep(now);
         self.retire_due(now);
         self.draw_due(now);
+        self.follow_up_due(now);
         self.expire_due(now);
         self.evict_due(now);
         self.compact_due(now);

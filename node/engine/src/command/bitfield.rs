@@ -40,6 +40,7 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[&BIT_FIELD];
 static BIT_FIELD: Procedure = Procedure {
     number: 43,
     name: "bit field",
+    event: Some("setbit"),
     kind: Kind::String,
     takes: (0, 1),
     footprint: |inputs| match end_of(inputs) {

@@ -48,6 +48,7 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[&SET_IF, &DELETE_IF, &DIGEST];
 static SET_IF: Procedure = Procedure {
     number: 44,
     name: "set if",
+    event: Some("set"),
     kind: Kind::String,
     takes: (4, 2),
     footprint: |inputs| {
@@ -83,6 +84,7 @@ static SET_IF: Procedure = Procedure {
 static DELETE_IF: Procedure = Procedure {
     number: 45,
     name: "delete if",
+    event: Some("del"),
     kind: Kind::String,
     takes: (1, 1),
     footprint: |inputs| Footprint {
@@ -102,6 +104,7 @@ static DELETE_IF: Procedure = Procedure {
 static DIGEST: Procedure = Procedure {
     number: 46,
     name: "digest",
+    event: None,
     kind: Kind::String,
     takes: (0, 0),
     // As large as a value that is in place of it.

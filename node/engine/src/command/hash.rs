@@ -335,6 +335,7 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[
 static GET: Procedure = Procedure {
     number: 7,
     name: "hash get",
+    event: None,
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: |_| VALUES,
@@ -345,6 +346,7 @@ static GET: Procedure = Procedure {
 static GET_SOME: Procedure = Procedure {
     number: 8,
     name: "hash get some",
+    event: None,
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: |_| VALUES,
@@ -360,6 +362,7 @@ static GET_SOME: Procedure = Procedure {
 static ALL: Procedure = Procedure {
     number: 9,
     name: "hash all",
+    event: None,
     kind: Kind::Hash,
     takes: (0, 0),
     footprint: |_| VALUES,
@@ -373,6 +376,7 @@ static ALL: Procedure = Procedure {
 static LENGTH: Procedure = Procedure {
     number: 10,
     name: "hash length",
+    event: None,
     kind: Kind::Hash,
     takes: (0, 0),
     footprint: |_| READS,
@@ -383,6 +387,7 @@ static LENGTH: Procedure = Procedure {
 static VALUE_LENGTH: Procedure = Procedure {
     number: 11,
     name: "hash value length",
+    event: None,
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: |_| READS,
@@ -396,6 +401,7 @@ static VALUE_LENGTH: Procedure = Procedure {
 static HAS: Procedure = Procedure {
     number: 12,
     name: "hash has",
+    event: None,
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: |_| READS,
@@ -409,6 +415,7 @@ static HAS: Procedure = Procedure {
 static SET: Procedure = Procedure {
     number: 13,
     name: "hash set",
+    event: Some("hset"),
     kind: Kind::Hash,
     takes: (1, 1),
     footprint: writes,
@@ -428,6 +435,7 @@ static SET: Procedure = Procedure {
 static DELETE: Procedure = Procedure {
     number: 14,
     name: "hash delete",
+    event: Some("hdel"),
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: writes,
@@ -438,6 +446,7 @@ static DELETE: Procedure = Procedure {
 static ADD: Procedure = Procedure {
     number: 15,
     name: "hash add",
+    event: Some("hincrby"),
     kind: Kind::Hash,
     takes: (1, 1),
     footprint: writes,
@@ -458,6 +467,7 @@ static ADD: Procedure = Procedure {
 static ADD_FLOAT: Procedure = Procedure {
     number: 16,
     name: "hash add float",
+    event: Some("hincrbyfloat"),
     kind: Kind::Hash,
     takes: (0, 2),
     footprint: writes,
@@ -485,6 +495,7 @@ static ADD_FLOAT: Procedure = Procedure {
 static RANDOM: Procedure = Procedure {
     number: 17,
     name: "hash random",
+    event: None,
     kind: Kind::Hash,
     takes: (3, 0),
     footprint: |_| VALUES,
@@ -553,6 +564,7 @@ static RANDOM: Procedure = Procedure {
 static SCAN: Procedure = Procedure {
     number: 18,
     name: "hash scan",
+    event: None,
     kind: Kind::Hash,
     takes: (3, 1),
     footprint: |_| VALUES,
@@ -592,6 +604,7 @@ static SCAN: Procedure = Procedure {
 static GET_AND_DELETE: Procedure = Procedure {
     number: 19,
     name: "hash get and delete",
+    event: Some("hdel"),
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: |inputs| Footprint {
@@ -620,6 +633,7 @@ static GET_AND_DELETE: Procedure = Procedure {
 static EXPIRE: Procedure = Procedure {
     number: 20,
     name: "hash expire",
+    event: Some("hexpire"),
     kind: Kind::Hash,
     takes: (3, 1),
     footprint: dates,
@@ -653,6 +667,7 @@ static EXPIRE: Procedure = Procedure {
 static TIME: Procedure = Procedure {
     number: 21,
     name: "hash time",
+    event: None,
     kind: Kind::Hash,
     takes: (2, 1),
     footprint: |_| READS,
@@ -680,6 +695,7 @@ static TIME: Procedure = Procedure {
 static PERSIST: Procedure = Procedure {
     number: 22,
     name: "hash persist",
+    event: Some("hpersist"),
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: dates,
@@ -702,6 +718,7 @@ static PERSIST: Procedure = Procedure {
 static GET_AND_DATE: Procedure = Procedure {
     number: 23,
     name: "hash get and date",
+    event: Some("hexpire"),
     kind: Kind::Hash,
     takes: (2, 1),
     footprint: |inputs| Footprint {
@@ -729,6 +746,7 @@ static GET_AND_DATE: Procedure = Procedure {
 static SET_AND_DATE: Procedure = Procedure {
     number: 24,
     name: "hash set and date",
+    event: Some("hset"),
     kind: Kind::Hash,
     takes: (3, 1),
     footprint: writes,

@@ -94,6 +94,7 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[
 static GET_RANGE: Procedure = Procedure {
     number: 1,
     name: "get range",
+    event: None,
     kind: Kind::String,
     takes: (2, 0),
     footprint: |_| Footprint {
@@ -112,6 +113,7 @@ static GET_RANGE: Procedure = Procedure {
 static SET_RANGE: Procedure = Procedure {
     number: 2,
     name: "set range",
+    event: Some("setrange"),
     kind: Kind::String,
     takes: (1, 1),
     footprint: |inputs| Footprint {
@@ -135,6 +137,7 @@ static SET_RANGE: Procedure = Procedure {
 static GET_BIT: Procedure = Procedure {
     number: 3,
     name: "get bit",
+    event: None,
     kind: Kind::String,
     takes: (1, 0),
     footprint: |_| READS,
@@ -150,6 +153,7 @@ static GET_BIT: Procedure = Procedure {
 static SET_BIT: Procedure = Procedure {
     number: 4,
     name: "set bit",
+    event: Some("setbit"),
     kind: Kind::String,
     takes: (2, 0),
     footprint: |inputs| writes(place_of_bit(inputs.numbers[0]).0 + 1),
@@ -172,6 +176,7 @@ static SET_BIT: Procedure = Procedure {
 static BIT_COUNT: Procedure = Procedure {
     number: 5,
     name: "bit count",
+    event: None,
     kind: Kind::String,
     takes: (3, 0),
     footprint: |_| READS,
@@ -197,6 +202,7 @@ static BIT_COUNT: Procedure = Procedure {
 static BIT_POSITION: Procedure = Procedure {
     number: 6,
     name: "bit position",
+    event: None,
     kind: Kind::String,
     takes: (5, 0),
     footprint: |_| READS,

@@ -72,6 +72,7 @@ pub(crate) static JOINTS: &[&Joint] = &[&RENAME, &COPY, &SET_ALL];
 static RENAME: Joint = Joint {
     number: 40,
     name: "rename",
+    event: "rename",
     numbers: 1,
     others: one_other,
     map: |_, map| map,
@@ -104,6 +105,7 @@ static RENAME: Joint = Joint {
 static COPY: Joint = Joint {
     number: 41,
     name: "copy",
+    event: "copy",
     numbers: 2,
     others: one_other,
     map: |inputs, map| u32::try_from(inputs.numbers[0]).map_or(map, MapId),
@@ -132,6 +134,7 @@ static COPY: Joint = Joint {
 static SET_ALL: Joint = Joint {
     number: 42,
     name: "set all",
+    event: "set",
     numbers: 3,
     others: |runs| (runs % 2 == 1).then_some((1..runs, 2)),
     map: |_, map| map,

@@ -11,6 +11,20 @@ pub(super) const HASH: u8 = 5;
 pub(super) const TABLE_MADE: u8 = 6;
 pub(super) const ROW: u8 = 7;
 pub(super) const ROW_DELETE: u8 = 8;
+/// The tags of deletions that no command caused.
+pub(super) const EXPIRED: u8 = 9;
+pub(super) const EVICTED: u8 = 10;
+
+// The tags of changes that subscribers are told of.
+pub(super) const STRING: u8 = 0;
+pub(super) const STRING_VALUE: u8 = 1;
+pub(super) const HASH_PUT: u8 = 2;
+pub(super) const FIELD: u8 = 3;
+pub(super) const FIELD_VALUE: u8 = 4;
+pub(super) const FIELD_GONE: u8 = 5;
+pub(super) const DATED: u8 = 6;
+pub(super) const REMOVED: u8 = 7;
+pub(super) const CLEARED: u8 = 8;
 
 /// A call has so many runs of bytes or more: their number follows.
 pub(super) const MANY_RUNS: u8 = u8::MAX;
@@ -105,8 +119,12 @@ fn put_effect(out: &mut Out, effect: &Effect) {
             put_stored(out, entry);
             out.bytes.put_u64_le(*deadline);
         }
-        Effect::Delete { map, key } => {
-            out.bytes.put_u8(1);
+        Effect::Delete { map, key, cause } => {
+            out.bytes.put_u8(match cause {
+                Cause::Command => 1,
+                Cause::Expired => EXPIRED,
+                Cause::Evicted => EVICTED,
+            });
             out.bytes.put_u32_le(map.0);
             put_bytes(out, key);
         }
@@ -139,6 +157,40 @@ fn put_effect(out: &mut Out, effect: &Effect) {
             out.bytes.put_u32_le(parts.len() as u32);
             parts.iter().for_each(|part| put_effect(out, part));
         }
+    }
+}
+
+pub(super) fn put_change(out: &mut Out, change: &Change) {
+    let kind = match &change.what {
+        What::Put(Kind::String, None) => STRING,
+        What::Put(Kind::String, Some(_)) => STRING_VALUE,
+        What::Put(Kind::Hash, _) => HASH_PUT,
+        What::Field(_, None) => FIELD,
+        What::Field(_, Some(_)) => FIELD_VALUE,
+        What::FieldRemoved(_) => FIELD_GONE,
+        What::Deadline => DATED,
+        What::Removed(_) => REMOVED,
+        What::Cleared => CLEARED,
+    };
+    out.bytes.put_u8(kind);
+    out.bytes.put_u16_le(change.by.unwrap_or(By::UNKNOWN).0);
+    out.bytes.put_u32_le(change.map.0);
+    put_bytes(out, &change.key);
+    match &change.what {
+        What::Put(Kind::String, Some(value)) => put_large(out, value),
+        What::Field(field, value) => {
+            put_bytes(out, field);
+            if let Some(value) = value {
+                put_large(out, value);
+            }
+        }
+        What::FieldRemoved(field) => put_bytes(out, field),
+        What::Removed(cause) => out.bytes.put_u8(match cause {
+            Cause::Command => 0,
+            Cause::Expired => 1,
+            Cause::Evicted => 2,
+        }),
+        What::Put(..) | What::Deadline | What::Cleared => {}
     }
 }
 

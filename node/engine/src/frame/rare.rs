@@ -58,6 +58,11 @@ rare! {
     MAP_MADE => MapMade { ticket, made },
     INTEREST => Interest { round, wanted },
     INTERESTED => Interested { round },
+    SUBSCRIBE => Subscribe { at, ticket, filter, had },
+    SUBSCRIBED => Subscribed { at, ticket, seq, missing },
+    TAKEN => Taken { at, ticket, bytes },
+    UNSUBSCRIBE => Unsubscribe { at, ticket },
+    READS => Reads { keyspaces },
 }
 
 fn lay_out<T: serde::Serialize>(out: &mut Out, kind: u8, fields: &T) {

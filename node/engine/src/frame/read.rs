@@ -249,9 +249,14 @@ impl<B: Buf> Reader<B> {
                 key: self.key()?,
                 field: self.key()?,
             },
-            1 => Effect::Delete {
+            1 | EXPIRED | EVICTED => Effect::Delete {
                 map,
                 key: self.key()?,
+                cause: match kind {
+                    EXPIRED => Cause::Expired,
+                    EVICTED => Cause::Evicted,
+                    _ => Cause::Command,
+                },
             },
             2 => Effect::Deadline {
                 map,
@@ -261,6 +266,31 @@ impl<B: Buf> Reader<B> {
             3 => Effect::Clear { map },
             _ => return Err(Malformed("unknown effect")),
         })
+    }
+
+    /// A change that a subscriber is told of.
+    pub(super) fn change(&mut self) -> Read<Change> {
+        let (kind, by) = (self.u8()?, By(self.u16()?));
+        let (map, key) = (MapId(self.u32()?), self.bytes()?);
+        let what = match kind {
+            STRING => What::Put(Kind::String, None),
+            STRING_VALUE => What::Put(Kind::String, Some(self.bytes()?)),
+            HASH_PUT => What::Put(Kind::Hash, None),
+            FIELD => What::Field(self.bytes()?, None),
+            FIELD_VALUE => What::Field(self.bytes()?, Some(self.bytes()?)),
+            FIELD_GONE => What::FieldRemoved(self.bytes()?),
+            DATED => What::Deadline,
+            REMOVED => What::Removed(match self.u8()? {
+                0 => Cause::Command,
+                1 => Cause::Expired,
+                2 => Cause::Evicted,
+                _ => return Err(Malformed("an unknown cause of a deletion")),
+            }),
+            CLEARED => What::Cleared,
+            _ => return Err(Malformed("an unknown change")),
+        };
+        let by = Some(by).filter(|by| *by != By::UNKNOWN);
+        Ok(Change { map, key, what, by })
     }
 
     pub(super) fn key(&mut self) -> Read<Key> {

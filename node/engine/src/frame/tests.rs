@@ -1,3 +1,4 @@
+use super::super::changes::Keys;
 use super::super::extended::Extended;
 use super::*;
 use proptest::prelude::*;
@@ -219,7 +220,11 @@ fn logged() -> impl Strategy<Value = Logged> {
             key,
             field
         }),
-        (any::<u32>(), key()).prop_map(|(m, key)| Effect::Delete { map: MapId(m), key }),
+        (any::<u32>(), key()).prop_map(|(m, key)| Effect::Delete {
+            map: MapId(m),
+            key,
+            cause: Cause::Command
+        }),
         (any::<u32>(), key(), any::<u64>()).prop_map(|(m, key, deadline)| Effect::Deadline {
             map: MapId(m),
             key,
@@ -444,6 +449,85 @@ fn frame() -> impl Strategy<Value = Frame> {
         }),
         (n(), any::<bool>()).prop_map(|(round, wanted)| Frame::Interest { round, wanted }),
         n().prop_map(|round| Frame::Interested { round }),
+        of_subscribers(),
+    ]
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let cause = prop::sample::select(vec![Cause::Command, Cause::Expired, Cause::Evicted]);
+    let what = prop_oneof![
+        prop::option::of(bytes()).prop_map(|value| What::Put(Kind::String, value)),
+        Just(What::Put(Kind::Hash, None)),
+        (bytes(), prop::option::of(bytes())).prop_map(|(field, value)| What::Field(field, value)),
+        bytes().prop_map(What::FieldRemoved),
+        Just(What::Deadline),
+        cause.prop_map(What::Removed),
+        Just(What::Cleared),
+    ];
+    (any::<u32>(), bytes(), what, prop::option::of(1..u16::MAX)).prop_map(|(map, key, what, by)| {
+        Change {
+            map: MapId(map),
+            key,
+            what,
+            by: by.map(By),
+        }
+    })
+}
+
+/// Frames between subscribers and primaries.
+fn of_subscribers() -> impl Strategy<Value = Frame> {
+    let n = any::<u64>;
+    let keys = prop_oneof![
+        Just(Keys::All),
+        bytes().prop_map(Keys::Prefix),
+        bytes().prop_map(Keys::One)
+    ];
+    let filter = (
+        any::<u16>(),
+        prop::option::of(any::<u32>()),
+        keys,
+        any::<[bool; 2]>(),
+    )
+        .prop_map(|(keyspace, map, keys, [values, fields])| Filter {
+            keyspace: KeyspaceId(keyspace),
+            map: map.map(MapId),
+            keys,
+            values,
+            fields,
+        });
+    let had = (any::<u32>(), any::<u32>(), n()).prop_map(|(partition, lineage, seq)| Position {
+        partition: PartitionId(partition),
+        lineage: Lineage(lineage),
+        seq,
+    });
+    let missing = prop_oneof![Just(Missing::UNKNOWN), n().prop_map(Missing::entries)];
+    prop_oneof![
+        (at(), n(), filter, prop::collection::vec(had, 0..3)).prop_map(
+            |(at, ticket, filter, had)| Frame::Subscribe {
+                at,
+                ticket,
+                filter,
+                had
+            }
+        ),
+        (at(), n(), n(), missing).prop_map(|(at, ticket, seq, missing)| Frame::Subscribed {
+            at,
+            ticket,
+            seq,
+            missing
+        }),
+        (at(), n(), n(), prop::collection::vec(change(), 0..4)).prop_map(
+            |(at, ticket, last, changes)| Frame::Changes {
+                at,
+                ticket,
+                last,
+                changes
+            }
+        ),
+        (at(), n(), n()).prop_map(|(at, ticket, bytes)| Frame::Taken { at, ticket, bytes }),
+        (at(), n()).prop_map(|(at, ticket)| Frame::Unsubscribe { at, ticket }),
+        prop::collection::vec(any::<u16>().prop_map(KeyspaceId), 0..3)
+            .prop_map(|keyspaces| Frame::Reads { keyspaces }),
     ]
 }
 

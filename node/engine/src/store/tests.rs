@@ -43,7 +43,7 @@ fn on_one_key() -> impl Strategy<Value = Effect> {
                 deadline,
             },
         ),
-        3 => (map.clone(), 0u8..12).prop_map(|(map, k)| Effect::Delete { map, key: key(k) }),
+        3 => (map.clone(), 0u8..12).prop_map(|(map, k)| Effect::Delete { map, key: key(k), cause: Cause::Command }),
         2 => (map.clone(), 0u8..12, deadlines()).prop_map(|(map, k, deadline)| Effect::Deadline {
             map,
             key: key(k),
@@ -101,7 +101,11 @@ fn made_real(model: &Model, seq: u64, effect: &Effect) -> Effect {
                 deadline,
             },
             (Effect::Row { .. } | Effect::RowDelete { .. }, Some((map, key))) if born.is_none() => {
-                Effect::Delete { map, key }
+                Effect::Delete {
+                    map,
+                    key,
+                    cause: Cause::Command,
+                }
             }
             (Effect::Row { map, key, row }, _) => Effect::Row {
                 map,
@@ -163,7 +167,7 @@ fn model_apply(model: &mut Model, seq: u64, effect: &Effect) {
                 drop_rows(model, map, &key);
             }
         }
-        Effect::Delete { map, key } => {
+        Effect::Delete { map, key, .. } => {
             drop_rows(model, map, &key);
             model.remove(&(map, key, None));
         }

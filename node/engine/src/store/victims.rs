@@ -273,6 +273,7 @@ mod tests {
                 &Effect::Delete {
                     map: victim.map,
                     key: victim.key.clone(),
+                    cause: crate::Cause::Command,
                 },
             );
             assert_eq!(before - store.bytes(), victim.bytes, "each was there, once");

@@ -6,7 +6,7 @@ use doyen_placement::division::Cut;
 use doyen_placement::planner::reshape::{self, WritesStopped};
 
 /// The next table, as if all primaries had reported that their partitions are still.
-fn reshaped(table: &Table, reshape: Reshape) -> Table {
+pub(super) fn reshaped(table: &Table, reshape: Reshape) -> Table {
     let begun = reshape::begin(table, KeyspaceId(0), reshape).unwrap();
     let still = |at: PartitionRef| {
         begun.keyspaces[0]

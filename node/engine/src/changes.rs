@@ -1,0 +1,302 @@
+//! Committed changes, as subscribers are told of them.
+//!
+//! ```text
+//!   subscriber                                   primary of each partition
+//!     Subscribe: this filter, I had up to .. ──>   a reader of its log (`readers`)
+//!     <── Subscribed: changes follow from here, so many are missing
+//!     <── Changes, in the order of the log, up to a window
+//!     Taken: so many bytes were taken ────────>    the window moves on
+//!   Reads ──────────────────> all members: keep some of the logs of these keyspaces
+//! ```
+//! A change is told once it is committed, so it is never taken back. A subscriber knows its place
+//! in the log of each partition. If another member leads, the subscriber names that place, and the
+//! new primary goes on there (`subscriptions`). If the log does not reach back so far, the
+//! subscriber is told that changes are missing. So a subscriber sees every change of a key in
+//! order, or is told that it did not.
+//!
+//! Copies drop log entries soon after they are committed. While someone reads a keyspace, its
+//! members keep a part of its logs ([`Context::reads`](super::context::Context::reads)).
+
+use super::op::Kind;
+use super::procedure::Called;
+use super::store::Effect;
+use bytes::Bytes;
+use doyen_placement::{KeyspaceId, Lineage, MapId, PartitionId};
+use serde::{Deserialize, Serialize};
+
+/// What a change takes besides its bytes.
+const OVERHEAD: usize = 64;
+
+/// Which changes a subscriber is told of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filter {
+    /// The keyspace.
+    pub keyspace: KeyspaceId,
+    /// One map of it, or all of them.
+    pub map: Option<MapId>,
+    /// The keys.
+    pub keys: Keys,
+    /// Whether the new values are told, too.
+    pub values: bool,
+    /// Whether each field of a hash is told. If not, a log entry is told once for each key.
+    pub fields: bool,
+}
+
+/// Which keys a subscriber is told of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Keys {
+    /// All keys.
+    All,
+    /// Keys that begin with these bytes.
+    Prefix(Bytes),
+    /// This key.
+    One(Bytes),
+}
+
+impl Keys {
+    fn holds(&self, key: &[u8]) -> bool {
+        match self {
+            Self::All => true,
+            Self::Prefix(prefix) => key.starts_with(prefix),
+            Self::One(one) => key == &**one,
+        }
+    }
+
+    /// The bytes that it names.
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::All => &[],
+            Self::Prefix(bytes) | Self::One(bytes) => bytes,
+        }
+    }
+}
+
+/// Its layout in frames.
+#[derive(Serialize, Deserialize)]
+struct SentKeys {
+    kind: u8,
+    bytes: Vec<u8>,
+}
+
+impl Serialize for Keys {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let kind = match self {
+            Self::All => 0,
+            Self::Prefix(_) => 1,
+            Self::One(_) => 2,
+        };
+        let bytes = self.bytes().to_vec();
+        SentKeys { kind, bytes }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Keys {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let SentKeys { kind, bytes } = SentKeys::deserialize(deserializer)?;
+        match (kind, bytes) {
+            (0, bytes) if bytes.is_empty() => Ok(Self::All),
+            (1, bytes) => Ok(Self::Prefix(bytes.into())),
+            (2, bytes) => Ok(Self::One(bytes.into())),
+            _ => Err(serde::de::Error::custom("unknown keys")),
+        }
+    }
+}
+
+/// One committed change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The map.
+    pub map: MapId,
+    /// The key. It is empty if the whole map was cleared.
+    pub key: Bytes,
+    /// What happened to it.
+    pub what: What,
+    /// What did it. `None`: only the change itself is known, because another primary executed it,
+    /// or it was one of several in a transaction or a script.
+    pub by: Option<By>,
+}
+
+/// What happened to a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// It holds a value of this kind. That of a string is told if values are asked for.
+    Put(Kind, Option<Bytes>),
+    /// A field of its hash has a value.
+    Field(Bytes, Option<Bytes>),
+    /// A field of its hash is gone.
+    FieldRemoved(Bytes),
+    /// It expires at another time, or does not expire any more.
+    Deadline,
+    /// It is gone.
+    Removed(Cause),
+    /// All keys of the map are gone.
+    Cleared,
+}
+
+/// Why a key is gone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Cause {
+    /// A command deleted it.
+    #[default]
+    Command,
+    /// It expired.
+    Expired,
+    /// It was evicted, because memory was short.
+    Evicted,
+}
+
+/// What made a change, as a number that primaries tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct By(pub(super) u16);
+
+/// From this number on, it is the number of a procedure.
+const PROCEDURES_FROM: u16 = 256;
+
+impl By {
+    /// Nothing is known of it.
+    pub(super) const UNKNOWN: Self = Self(0);
+    /// A field expired.
+    pub(super) const FIELD_EXPIRED: Self = Self(1);
+    pub(super) const SET: Self = Self(2);
+    pub(super) const APPEND: Self = Self(3);
+    pub(super) const INCREASE: Self = Self(4);
+    pub(super) const INCREASE_FLOAT: Self = Self(5);
+    pub(super) const PERSIST: Self = Self(6);
+    pub(super) const EXPIRE: Self = Self(7);
+
+    pub(super) const fn called(called: Called) -> Self {
+        Self(PROCEDURES_FROM + called.number())
+    }
+
+    /// The name of the event that Redis tells of it, if it is not that of the change itself.
+    #[must_use]
+    pub fn event(self) -> Option<&'static str> {
+        match self {
+            Self::FIELD_EXPIRED => Some("hexpired"),
+            Self::SET => Some("set"),
+            Self::APPEND => Some("append"),
+            Self::INCREASE => Some("incrby"),
+            Self::INCREASE_FLOAT => Some("incrbyfloat"),
+            Self::PERSIST => Some("persist"),
+            Self::EXPIRE => Some("expire"),
+            Self(number) => {
+                let number = number.checked_sub(PROCEDURES_FROM)?;
+                Called::of_number(number).and_then(Called::event)
+            }
+        }
+    }
+}
+
+impl Change {
+    /// Bytes that it takes, about.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let what = match &self.what {
+            What::Put(_, value) => value.as_ref().map_or(0, Bytes::len),
+            What::Field(field, value) => field.len() + value.as_ref().map_or(0, Bytes::len),
+            What::FieldRemoved(field) => field.len(),
+            What::Deadline | What::Removed(_) | What::Cleared => 0,
+        };
+        self.key.len() + what + OVERHEAD
+    }
+}
+
+/// What a subscriber is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// All changes from now on are told. It comes once.
+    Ready,
+    /// A change.
+    Change(Change),
+    /// Changes of some keys are missing: this many log entries at most, of any keys. `None`: nobody
+    /// knows how many.
+    Missed(Option<u64>),
+    /// The keyspace is gone. Nothing follows.
+    Ended,
+}
+
+/// The place of a subscriber in the log of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Position {
+    pub(super) partition: PartitionId,
+    pub(super) lineage: Lineage,
+    /// It had everything up to here.
+    pub(super) seq: u64,
+}
+
+/// How many log entries are missing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Missing(Option<u64>);
+
+impl Missing {
+    /// Nothing is missing.
+    pub(super) const NOTHING: Self = Self(Some(0));
+    /// It is not known how many are missing.
+    pub(super) const UNKNOWN: Self = Self(None);
+
+    pub(super) const fn entries(count: u64) -> Self {
+        Self(Some(count))
+    }
+
+    pub(super) fn told(self) -> Option<Told> {
+        (self != Self::NOTHING).then_some(Told::Missed(self.0))
+    }
+}
+
+/// Adds the changes of a log entry that a filter lets through.
+pub(super) fn changes(effect: &Effect, by: By, filter: &Filter, found: &mut Vec<Change>) {
+    let (by, before) = (Some(by).filter(|by| *by != By::UNKNOWN), found.len());
+    for change in effect
+        .parts()
+        .iter()
+        .filter_map(|part| change(part, by, filter))
+    {
+        let of_field = matches!(change.what, What::Field(..) | What::FieldRemoved(_));
+        let again = of_field
+            && found[before..]
+                .last()
+                .is_some_and(|last| (last.map, &last.key) == (change.map, &change.key));
+        if filter.fields || !again {
+            found.push(change);
+        }
+    }
+}
+
+fn change(effect: &Effect, by: Option<By>, filter: &Filter) -> Option<Change> {
+    let of_map = |map: &MapId| filter.map.is_none_or(|of| of == *map);
+    if let Effect::Clear { map } = effect {
+        return of_map(map).then(|| Change {
+            map: *map,
+            key: Bytes::new(),
+            what: What::Cleared,
+            by,
+        });
+    }
+    let (map, key) = effect.place()?;
+    if !of_map(&map) || !filter.keys.holds(key) {
+        return None;
+    }
+    let value = |of: &super::entry::Entry| {
+        filter
+            .values
+            .then(|| Bytes::from_owner(super::op::Value::of(of)))
+    };
+    let copy = Bytes::copy_from_slice;
+    let what = match effect {
+        Effect::Put { entry, .. } => match entry.kind() {
+            Kind::String => What::Put(Kind::String, value(entry)),
+            Kind::Hash => What::Put(Kind::Hash, None),
+        },
+        Effect::Row { row, .. } => What::Field(copy(row.key()), value(row)),
+        Effect::RowDelete { field, .. } => What::FieldRemoved(copy(field)),
+        Effect::Deadline { .. } => What::Deadline,
+        Effect::Delete { cause, .. } => What::Removed(*cause),
+        Effect::Clear { .. } | Effect::Many(_) => return None,
+    };
+    Some(Change {
+        map,
+        key: copy(key),
+        what,
+        by,
+    })
+}

@@ -1,0 +1,300 @@
+//! Readers of a partition's log at its primary: subscribers that are told of committed changes.
+
+use super::api::Lane;
+use super::changes::{Change, Filter, Missing, Position, changes};
+use super::context::Context;
+use super::frame::Frame;
+use super::role::Leading;
+use super::shard::Shard;
+use crate::mutant::{self, broken};
+use doyen_gossip::Time;
+use doyen_placement::{KeyspaceId, MemberId};
+use std::time::Duration;
+
+/// Bytes of changes that a reader is sent and has not taken.
+pub(super) const WINDOW: u64 = 64 << 10;
+/// About how many bytes of changes one frame has.
+const FRAME_BYTES: u64 = 32 << 10;
+/// Readers of one partition.
+const READERS_MAX: usize = 16_384;
+/// Former partitions that a place may name.
+const FORMERS_MAX: usize = 64;
+/// For how long members keep logs after they were told that someone reads them. They are told
+/// twice in this time or more often.
+pub(super) const KEPT: Duration = Duration::from_secs(6);
+/// Bytes of the log of a partition that are kept for its readers.
+pub(super) const KEPT_BYTES: usize = 64 << 10;
+
+/// A subscriber of changes of one partition.
+#[derive(Debug)]
+pub(super) struct Reader {
+    peer: MemberId,
+    /// Its number at the subscriber.
+    ticket: u64,
+    filter: Filter,
+    /// Where it wants to go on, until the primary is open.
+    had: Option<Vec<Position>>,
+    /// It was sent all changes up to here.
+    sent: u64,
+    /// It knows that.
+    told: u64,
+    /// Bytes of changes that it was sent and has not taken.
+    untaken: u64,
+}
+
+impl Reader {
+    /// Whether upkeep has nothing to tell it.
+    pub(super) const fn quiet(&self) -> bool {
+        self.had.is_none() && self.told == self.sent
+    }
+}
+
+impl Context {
+    /// Whether the logs of a keyspace are kept for readers.
+    pub(super) fn reads(&self, keyspace: KeyspaceId) -> bool {
+        !self.read.is_empty() && self.read.get(&keyspace).is_some_and(|t| *t >= self.now)
+    }
+
+    /// Sends a frame to a subscriber, which may be this thread.
+    fn tell_reader(&mut self, peer: MemberId, frame: Frame) {
+        if peer == self.me {
+            self.told_of_changes(peer, frame);
+        } else {
+            self.peers.send(peer, Lane::Calls, &frame);
+        }
+    }
+
+    /// The logs of these keyspaces are read.
+    pub(super) fn note_read(&mut self, keyspaces: &[KeyspaceId]) {
+        let (now, table) = (self.now, self.tables.view.as_ref());
+        self.read.retain(|_, until| *until >= now);
+        for keyspace in keyspaces {
+            if table.is_some_and(|view| view.installed.keyspace(*keyspace).is_some()) {
+                self.read.insert(*keyspace, now + KEPT);
+            }
+        }
+    }
+}
+
+impl Shard {
+    /// A frame of a subscriber.
+    pub(super) fn asked_by_subscriber(&mut self, peer: MemberId, frame: Frame) {
+        let cx = &mut self.cx;
+        let at = match &frame {
+            Frame::Reads { keyspaces } => return cx.note_read(keyspaces),
+            Frame::Subscribe { at, .. }
+            | Frame::Unsubscribe { at, .. }
+            | Frame::Taken { at, .. } => *at,
+            _ => return,
+        };
+        let Some(mut leading) = self.slots.get_mut(at).and_then(|slot| slot.leading()) else {
+            return;
+        };
+        match frame {
+            Frame::Subscribe {
+                ticket,
+                filter,
+                had,
+                ..
+            } => leading.subscribe(cx, peer, ticket, filter, had),
+            Frame::Unsubscribe { ticket, .. } => {
+                let readers = &mut leading.lead.readers;
+                readers.retain(|r| (r.peer, r.ticket) != (peer, ticket));
+            }
+            Frame::Taken { ticket, bytes, .. } => {
+                let of = |r: &Reader| (r.peer, r.ticket) == (peer, ticket);
+                if let Some(n) = leading.lead.readers.iter().position(of) {
+                    let reader = &mut leading.lead.readers[n];
+                    reader.untaken = reader.untaken.saturating_sub(bytes);
+                    leading.tell_reader(cx, n);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A subscriber is not connected any more.
+    pub(super) fn forget_readers(&mut self, peer: MemberId) {
+        let led = self.slots.iter_mut().filter_map(|slot| slot.leading());
+        led.for_each(|leading| leading.lead.readers.retain(|r| r.peer != peer));
+    }
+}
+
+impl Leading<'_> {
+    /// A peer subscribes. It had everything up to these places; none: it begins now.
+    fn subscribe(
+        &mut self,
+        cx: &mut Context,
+        peer: MemberId,
+        ticket: u64,
+        filter: Filter,
+        had: Vec<Position>,
+    ) {
+        let readers = &mut self.lead.readers;
+        readers.retain(|r| (r.peer, r.ticket) != (peer, ticket));
+        if readers.len() >= READERS_MAX
+            || had.len() > FORMERS_MAX
+            || filter.keyspace != self.at.keyspace
+            || filter.keys.bytes().len() > cx.limits.key_bytes_max
+        {
+            return;
+        }
+        readers.push(Reader {
+            peer,
+            ticket,
+            filter,
+            had: Some(had),
+            sent: 0,
+            told: 0,
+            untaken: 0,
+        });
+        let n = readers.len() - 1;
+        self.tell_reader(cx, n);
+    }
+
+    /// Tells all readers what is committed.
+    #[inline]
+    pub(super) fn tell_readers(&mut self, cx: &mut Context) {
+        for n in 0..self.lead.readers.len() {
+            self.tell_reader(cx, n);
+        }
+    }
+
+    /// The same for readers at this peer.
+    pub(super) fn tell_readers_at(&mut self, cx: &mut Context, peer: MemberId) {
+        for n in 0..self.lead.readers.len() {
+            if self.lead.readers[n].peer == peer {
+                self.tell_reader(cx, n);
+            }
+        }
+    }
+
+    /// Where a reader begins that had this, and what is missing.
+    fn begin(&self, had: &[Position]) -> (u64, Missing) {
+        let committed = self.log.committed();
+        if had.is_empty() {
+            return (committed, Missing::NOTHING);
+        }
+        if let [place] = had
+            && place.partition == self.at.partition
+        {
+            let same = place.lineage == self.lineage && place.seq <= self.log.last();
+            return if same {
+                (place.seq, Missing::NOTHING)
+            } else {
+                (committed, Missing::UNKNOWN)
+            };
+        }
+        // It had everything of the former partitions of this one.
+        let had_all = |former: &Position| {
+            had.iter().any(|had| {
+                (had.partition, had.lineage) == (former.partition, former.lineage)
+                    && had.seq >= former.seq
+            })
+        };
+        let first = self.formers.iter().map(|former| former.seq).max();
+        match first {
+            Some(first) if self.formers.iter().all(had_all) => (first, Missing::NOTHING),
+            _ => (committed, Missing::UNKNOWN),
+        }
+    }
+
+    /// Tells a reader what is committed, as much as its window allows.
+    fn tell_reader(&mut self, cx: &mut Context, n: usize) {
+        let (at, committed) = (self.at, self.log.committed());
+        let reader = &mut self.lead.readers[n];
+        let (peer, ticket) = (reader.peer, reader.ticket);
+        if let Some(had) = reader.had.take() {
+            if !self.lead.open {
+                reader.had = Some(had);
+                return;
+            }
+            let (seq, missing) = self.begin(&had);
+            let reader = &mut self.lead.readers[n];
+            (reader.sent, reader.told) = (seq, seq);
+            let begins = Frame::Subscribed {
+                at,
+                ticket,
+                seq,
+                missing,
+            };
+            cx.tell_reader(peer, begins);
+        }
+        loop {
+            let reader = &mut self.lead.readers[n];
+            if reader.sent >= committed || reader.untaken >= WINDOW {
+                return;
+            }
+            if peer != cx.me && cx.peers.hold_back(peer) {
+                return;
+            }
+            if reader.sent < self.log.base() {
+                let missing = Missing::entries(self.log.base() - reader.sent);
+                (reader.sent, reader.told) = (self.log.base(), self.log.base());
+                let missing = if broken(&mutant::HIDES_GAPS) {
+                    Missing::NOTHING
+                } else {
+                    missing
+                };
+                let begins = Frame::Subscribed {
+                    at,
+                    ticket,
+                    seq: reader.sent,
+                    missing,
+                };
+                cx.tell_reader(peer, begins);
+                continue;
+            }
+            let (mut found, mut bytes): (Vec<Change>, u64) = (Vec::new(), 0);
+            while reader.sent < committed && bytes < FRAME_BYTES {
+                reader.sent += 1;
+                if let Some((logged, by)) = self.log.told(reader.sent) {
+                    let before = found.len();
+                    changes(&logged.effect, by, &reader.filter, &mut found);
+                    let new = found[before..].iter();
+                    bytes += new.map(|change| change.bytes() as u64).sum::<u64>();
+                }
+                if broken(&mutant::SKIPS_CHANGES) && found.len() > 1 {
+                    found.remove(0);
+                }
+            }
+            if found.is_empty() {
+                continue;
+            }
+            reader.untaken += bytes;
+            reader.told = reader.sent;
+            cx.worked += bytes as usize;
+            cx.stats.changes_told += found.len() as u64;
+            let last = reader.sent;
+            let told = Frame::Changes {
+                at,
+                ticket,
+                last,
+                changes: found,
+            };
+            cx.tell_reader(peer, told);
+        }
+    }
+
+    /// Readers learn how far they are, even if nothing concerned them.
+    pub(super) fn tell_places(&mut self, cx: &mut Context) {
+        self.tell_readers(cx);
+        let at = self.at;
+        for reader in &mut self.lead.readers {
+            if !reader.quiet() && reader.had.is_none() {
+                reader.told = reader.sent;
+                let last = reader.sent;
+                let told = Frame::Changes {
+                    at,
+                    ticket: reader.ticket,
+                    last,
+                    changes: Vec::new(),
+                };
+                cx.tell_reader(reader.peer, told);
+            }
+        }
+    }
+}
+
+/// Until when the logs of each keyspace are kept for readers.
+pub(super) type Read = std::collections::BTreeMap<KeyspaceId, Time>;

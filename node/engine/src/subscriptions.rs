@@ -1,0 +1,536 @@
+//! Subscriptions of this thread: where each is in the log of each partition, and what was told.
+//!
+//! A subscription has a *place* in each partition of its keyspace, or in the one that has its key.
+//! It asks the primary for what comes after that place. It asks again if another member leads, the
+//! connection was lost, the primary's tenure changed, or no answer comes. What was told waits here
+//! until the shell takes it, and the primary sends no more than a window of what was not taken. So
+//! a shell that is slow is told that changes are missing, and costs no memory without bound.
+
+use super::api::Lane;
+use super::changes::{Filter, Keys, Missing, Position, Told};
+use super::context::Context;
+use super::frame::Frame;
+use super::op::Failure;
+use super::readers::{KEPT, WINDOW};
+use super::shard::Shard;
+use super::timers::Duty;
+use crate::mutant::{self, broken};
+use doyen_gossip::Time;
+use doyen_placement::level::SUBSCRIBING;
+use doyen_placement::{
+    Epoch, KeyspaceId, Lineage, MemberId, Partition, PartitionId, PartitionRef, Table,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// If no answer comes for so long, the primary is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+/// How often members are told that logs are read: three times while they keep them.
+const SAY_READS: Duration = Duration::from_secs(KEPT.as_secs() / 3);
+/// Subscriptions of one thread.
+const SUBSCRIPTIONS_MAX: usize = 4_096;
+/// Formers of a partition whose places are named.
+const FORMERS_MAX: usize = 64;
+
+/// The number of a subscription.
+pub type SubscriptionId = u64;
+
+/// The subscriptions of a thread.
+#[derive(Debug, Default)]
+pub(super) struct Subscriptions {
+    all: BTreeMap<SubscriptionId, Subscription>,
+    /// The last number that was given, to a subscription or to a question.
+    last: u64,
+    /// Which partition of which subscription was asked about.
+    tickets: BTreeMap<u64, (SubscriptionId, PartitionId)>,
+    /// Subscriptions with something that was told.
+    told: VecDeque<SubscriptionId>,
+    /// Bytes of what was told and not taken.
+    bytes: usize,
+    /// When members are told again that logs are read.
+    say_at: Time,
+}
+
+#[derive(Debug)]
+struct Subscription {
+    filter: Filter,
+    places: BTreeMap<PartitionId, Cursor>,
+    queue: VecDeque<(Option<u64>, Told)>,
+    /// Whether it is in `Subscriptions::told`.
+    queued: bool,
+    /// Every partition has answered.
+    ready: bool,
+    /// Its keyspace is gone.
+    ended: bool,
+}
+
+/// A place in the log of a partition.
+#[derive(Debug)]
+struct Cursor {
+    lineage: Lineage,
+    /// The tenure that was asked, and by which number.
+    asked: Option<(MemberId, Epoch, u64)>,
+    asked_at: Time,
+    answered: bool,
+    /// What it had. Empty: it begins with the answer.
+    had: Vec<Position>,
+    /// Changes before the answer are missing.
+    missed: bool,
+    /// Bytes that were taken, and the primary does not know it.
+    taken: u64,
+}
+
+impl Cursor {
+    fn new(lineage: Lineage, had: Vec<Position>, missed: bool) -> Self {
+        Self {
+            lineage,
+            asked: None,
+            asked_at: Time::ZERO,
+            answered: false,
+            had,
+            missed,
+            taken: 0,
+        }
+    }
+
+    fn ticket(&self) -> Option<u64> {
+        self.asked.map(|(.., ticket)| ticket)
+    }
+}
+
+impl Subscriptions {
+    /// Bytes of what was told and not taken.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    fn push(&mut self, id: SubscriptionId, ticket: Option<u64>, told: Told) {
+        let Some(subscription) = self.all.get_mut(&id) else {
+            return;
+        };
+        self.bytes += weight(&told);
+        subscription.queue.push_back((ticket, told));
+        if !std::mem::replace(&mut subscription.queued, true) {
+            self.told.push_back(id);
+        }
+    }
+
+    /// Notes if the last partition has answered.
+    fn settle(&mut self, id: SubscriptionId) {
+        if let Some(subscription) = self.all.get_mut(&id)
+            && !subscription.ready
+            && subscription.places.values().all(|c| c.answered)
+        {
+            subscription.ready = true;
+            self.push(id, None, Told::Ready);
+        }
+    }
+}
+
+fn weight(told: &Told) -> usize {
+    match told {
+        Told::Change(change) => change.bytes(),
+        Told::Ready | Told::Missed(_) | Told::Ended => 0,
+    }
+}
+
+/// The partitions of a table whose changes a filter may let through.
+fn partitions<'a>(table: &'a Table, filter: &Filter) -> Vec<&'a Partition> {
+    let Some(keyspace) = table.keyspace(filter.keyspace) else {
+        return Vec::new();
+    };
+    if let (Some(map), Keys::One(key)) = (filter.map, &filter.keys) {
+        let one = keyspace.partition_of(map, key);
+        return one
+            .and_then(|id| keyspace.partition(id))
+            .into_iter()
+            .map(|p| &**p)
+            .collect();
+    }
+    keyspace.partitions.iter().map(|p| &**p).collect()
+}
+
+impl Context {
+    /// A primary tells subscriptions of this thread.
+    pub(super) fn told_of_changes(&mut self, peer: MemberId, frame: Frame) {
+        let subscriptions = &mut self.subscriptions;
+        let ticket = match &frame {
+            Frame::Subscribed { ticket, .. } | Frame::Changes { ticket, .. } => *ticket,
+            _ => return,
+        };
+        let Some((id, partition)) = subscriptions.tickets.get(&ticket).copied() else {
+            // It was asked elsewhere meanwhile, or the subscription has ended.
+            return;
+        };
+        let Some(cursor) = subscriptions
+            .all
+            .get_mut(&id)
+            .and_then(|s| s.places.get_mut(&partition))
+        else {
+            return;
+        };
+        if cursor.asked.is_none_or(|(asked, ..)| asked != peer) {
+            return;
+        }
+        let lineage = cursor.lineage;
+        let place = |seq| {
+            vec![Position {
+                partition,
+                lineage,
+                seq,
+            }]
+        };
+        match frame {
+            Frame::Subscribed { seq, missing, .. } => {
+                cursor.answered = true;
+                cursor.had = place(seq);
+                let missing = match std::mem::take(&mut cursor.missed) {
+                    true => Missing::UNKNOWN,
+                    false => missing,
+                };
+                if let Some(missed) = missing.told() {
+                    self.stats.changes_missed += 1;
+                    subscriptions.push(id, None, missed);
+                }
+                subscriptions.settle(id);
+            }
+            Frame::Changes { last, changes, .. } => {
+                // Where it begins was said before.
+                if !cursor.answered {
+                    return;
+                }
+                cursor.had = place(last);
+                for change in changes {
+                    subscriptions.push(id, Some(ticket), Told::Change(change));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Shard {
+    /// Begins to follow the changes that a filter lets through. [`Shard::poll_subscription`] names
+    /// subscriptions that were told something.
+    ///
+    /// # Errors
+    /// There is no such keyspace, a member is too old, the key is too long, or there are too many.
+    pub fn subscribe(&mut self, now: Time, filter: Filter) -> Result<SubscriptionId, Failure> {
+        let cx = &mut self.cx;
+        cx.now = cx.now.max(now);
+        cx.tables.need_level(SUBSCRIBING)?;
+        let table = cx.tables.view.as_ref().map(|view| &view.installed);
+        if table.is_none_or(|table| table.keyspace(filter.keyspace).is_none()) {
+            return Err(Failure::NoPartition);
+        }
+        if filter.keys.bytes().len() > cx.limits.key_bytes_max {
+            return Err(Failure::TooLarge);
+        }
+        if cx.subscriptions.all.len() >= SUBSCRIPTIONS_MAX {
+            return Err(Failure::Overloaded);
+        }
+        let id = cx.subscriptions.number();
+        let subscription = Subscription {
+            filter,
+            places: BTreeMap::new(),
+            queue: VecDeque::new(),
+            queued: false,
+            ready: false,
+            ended: false,
+        };
+        cx.subscriptions.all.insert(id, subscription);
+        cx.subscriptions.say_at = Time::ZERO;
+        self.follow_tables();
+        self.follow_up();
+        Ok(id)
+    }
+
+    /// Ends a subscription. What was told and not taken is dropped.
+    pub fn unsubscribe(&mut self, now: Time, id: SubscriptionId) {
+        self.cx.now = self.cx.now.max(now);
+        let Some(gone) = self.cx.subscriptions.all.remove(&id) else {
+            return;
+        };
+        for (_, told) in &gone.queue {
+            self.cx.subscriptions.bytes -= weight(told);
+        }
+        for (partition, cursor) in gone.places {
+            self.leave(gone.filter.keyspace, partition, &cursor);
+        }
+    }
+
+    /// The next subscription that was told something. It comes again only if [`Shard::take_told`]
+    /// has returned `None` and something more was told, so take all, or come back to it.
+    pub fn poll_subscription(&mut self) -> Option<SubscriptionId> {
+        self.cx.subscriptions.told.pop_front()
+    }
+
+    /// The next thing that a subscription was told.
+    pub fn take_told(&mut self, now: Time, id: SubscriptionId) -> Option<Told> {
+        self.cx.now = self.cx.now.max(now);
+        let subscriptions = &mut self.cx.subscriptions;
+        let subscription = subscriptions.all.get_mut(&id)?;
+        let Some((ticket, told)) = subscription.queue.pop_front() else {
+            subscription.queued = false;
+            return None;
+        };
+        let bytes = weight(&told);
+        subscriptions.bytes -= bytes;
+        let keyspace = subscription.filter.keyspace;
+        if let Some(ticket) = ticket
+            && let Some((_, partition)) = subscriptions.tickets.get(&ticket).copied()
+            && let Some(cursor) = subscription.places.get_mut(&partition)
+            && let Some((primary, _, asked)) = cursor.asked
+            && asked == ticket
+        {
+            cursor.taken += bytes as u64;
+            if cursor.taken >= WINDOW / 2 {
+                let bytes = std::mem::take(&mut cursor.taken);
+                let at = PartitionRef {
+                    keyspace,
+                    partition,
+                };
+                self.ask_primary(primary, Frame::Taken { at, ticket, bytes });
+            }
+        }
+        Some(told)
+    }
+
+    /// How many subscriptions there are.
+    #[must_use]
+    pub fn subscriptions(&self) -> usize {
+        self.cx.subscriptions.all.len()
+    }
+
+    /// Sends a frame to the primary of a partition, which may be this thread.
+    fn ask_primary(&mut self, primary: MemberId, frame: Frame) {
+        if primary == self.cx.me {
+            self.asked_by_subscriber(primary, frame);
+        } else {
+            self.cx.peers.send(primary, Lane::Calls, &frame);
+        }
+    }
+
+    /// The primary need not tell this place any more.
+    fn leave(&mut self, keyspace: KeyspaceId, partition: PartitionId, cursor: &Cursor) {
+        if let Some((primary, _, ticket)) = cursor.asked {
+            self.cx.subscriptions.tickets.remove(&ticket);
+            let at = PartitionRef {
+                keyspace,
+                partition,
+            };
+            self.ask_primary(primary, Frame::Unsubscribe { at, ticket });
+        }
+    }
+
+    /// A table is installed: places of partitions that are gone go on in their heirs.
+    pub(super) fn follow_tables(&mut self) {
+        let Some(view) = self.cx.tables.view.clone() else {
+            return;
+        };
+        let table = &view.installed;
+        let ids: Vec<SubscriptionId> = self.cx.subscriptions.all.keys().copied().collect();
+        for id in ids {
+            self.follow_table(id, table);
+        }
+    }
+
+    fn follow_table(&mut self, id: SubscriptionId, table: &Table) {
+        let Some(subscription) = self.cx.subscriptions.all.get_mut(&id) else {
+            return;
+        };
+        let keyspace = subscription.filter.keyspace;
+        if table.keyspace(keyspace).is_none() {
+            if !std::mem::replace(&mut subscription.ended, true) {
+                let gone = std::mem::take(&mut subscription.places);
+                self.cx.subscriptions.push(id, None, Told::Ended);
+                for (partition, cursor) in gone {
+                    self.leave(keyspace, partition, &cursor);
+                }
+            }
+            return;
+        }
+        let now = partitions(table, &subscription.filter);
+        let names: BTreeSet<PartitionId> = now.iter().map(|p| p.id).collect();
+        let mut gone = BTreeMap::new();
+        subscription.places.retain(|partition, cursor| {
+            let stays = names.contains(partition);
+            if !stays {
+                let asked = cursor.asked.take();
+                let mut left = Cursor::new(cursor.lineage, std::mem::take(&mut cursor.had), false);
+                left.asked = asked;
+                gone.insert(*partition, left);
+            }
+            stays
+        });
+        // Until it is ready, nothing can be missing.
+        let ready = subscription.ready && !broken(&mutant::HIDES_GAPS);
+        for partition in now {
+            let Partition {
+                id,
+                lineage,
+                ref from,
+                ..
+            } = *partition;
+            match subscription.places.get_mut(&id) {
+                Some(cursor) if cursor.lineage == lineage => {}
+                Some(cursor) => {
+                    // What the former lineage held is lost.
+                    if let Some(ticket) = cursor.ticket() {
+                        self.cx.subscriptions.tickets.remove(&ticket);
+                    }
+                    *cursor = Cursor::new(lineage, Vec::new(), ready);
+                }
+                None => {
+                    let formers = from.iter().map(|from| gone.get(&from.partition));
+                    let had: Option<Vec<Vec<Position>>> =
+                        formers.map(|former| Some(former?.had.clone())).collect();
+                    let had = had.unwrap_or_default();
+                    let known = had.iter().all(|places| !places.is_empty());
+                    let had: Vec<Position> = if known { had.concat() } else { Vec::new() };
+                    let had = if had.len() > FORMERS_MAX {
+                        Vec::new()
+                    } else {
+                        had
+                    };
+                    let missed = ready && had.is_empty();
+                    let cursor = Cursor::new(lineage, had, missed);
+                    subscription.places.insert(id, cursor);
+                }
+            }
+        }
+        for (partition, cursor) in gone {
+            self.leave(keyspace, partition, &cursor);
+        }
+    }
+
+    /// Asks primaries that were not asked, or did not answer; and tells members that logs are read.
+    pub(super) fn follow_up(&mut self) {
+        if self.cx.subscriptions.all.is_empty() {
+            return self.cx.timers.cancel(Duty::Subscribe);
+        }
+        let now = self.cx.now;
+        self.say_reads();
+        self.cx
+            .timers
+            .set(Duty::Subscribe, self.cx.subscriptions.say_at);
+        let Some(view) = self.cx.tables.view.clone() else {
+            return;
+        };
+        let (mut asks, mut waits_for_any) = (Vec::new(), false);
+        let Context {
+            subscriptions,
+            tables,
+            peers,
+            me,
+            ..
+        } = &mut self.cx;
+        let Subscriptions {
+            all, tickets, last, ..
+        } = subscriptions;
+        for (id, subscription) in all {
+            let Some(keyspace) = view.installed.keyspace(subscription.filter.keyspace) else {
+                continue;
+            };
+            for (partition, cursor) in &mut subscription.places {
+                let Some(of_table) = keyspace.partition(*partition) else {
+                    continue;
+                };
+                let at = PartitionRef {
+                    keyspace: keyspace.id,
+                    partition: *partition,
+                };
+                let primary = tables.peer_of(of_table.primary(), at);
+                let same = cursor
+                    .asked
+                    .is_some_and(|(asked, since, _)| (asked, since) == (primary, of_table.since));
+                waits_for_any |= !(same && cursor.answered);
+                let waits = cursor.answered || now.since(cursor.asked_at) < ASK_AGAIN;
+                if same && waits {
+                    continue;
+                }
+                let version = peers.get(primary).map_or(0, |peer| peer.version);
+                if primary != *me && version < SUBSCRIBING {
+                    // It is asked once it is connected.
+                    continue;
+                }
+                if let Some(ticket) = cursor.ticket() {
+                    tickets.remove(&ticket);
+                    if same {
+                        asks.push((primary, Frame::Unsubscribe { at, ticket }));
+                    }
+                }
+                *last += 1;
+                let ticket = *last;
+                tickets.insert(ticket, (*id, *partition));
+                cursor.asked = Some((primary, of_table.since, ticket));
+                (cursor.asked_at, cursor.answered, cursor.taken) = (now, false, 0);
+                let subscribe = Frame::Subscribe {
+                    at,
+                    ticket,
+                    filter: subscription.filter.clone(),
+                    had: cursor.had.clone(),
+                };
+                asks.push((primary, subscribe));
+            }
+        }
+        if waits_for_any {
+            self.cx.timers.set(Duty::Subscribe, now + ASK_AGAIN);
+        }
+        for (primary, frame) in asks {
+            self.ask_primary(primary, frame);
+        }
+    }
+
+    /// Subscriptions ask again if it is time.
+    pub(super) fn follow_up_due(&mut self, now: Time) {
+        if self.cx.timers.take(Duty::Subscribe, now) {
+            self.follow_up();
+        }
+    }
+
+    /// A primary is connected, or not any more: it is asked anew.
+    pub(super) fn ask_anew(&mut self, peer: MemberId) {
+        let places = self
+            .cx
+            .subscriptions
+            .all
+            .values_mut()
+            .flat_map(|s| s.places.values_mut());
+        for cursor in places {
+            if cursor.asked.is_some_and(|(asked, ..)| asked == peer) {
+                (cursor.answered, cursor.asked_at) = (false, Time::ZERO);
+            }
+        }
+        if !self.cx.subscriptions.all.is_empty() {
+            self.cx.subscriptions.say_at = Time::ZERO;
+            self.cx.timers.set(Duty::Subscribe, self.cx.now);
+        }
+    }
+
+    /// Tells members which logs are read, if it is time.
+    fn say_reads(&mut self) {
+        let now = self.cx.now;
+        let cx = &mut self.cx;
+        if now < cx.subscriptions.say_at {
+            return;
+        }
+        cx.subscriptions.say_at = now + SAY_READS;
+        let read = cx.subscriptions.all.values().map(|s| s.filter.keyspace);
+        let keyspaces: BTreeSet<KeyspaceId> = read.collect();
+        let keyspaces: Vec<KeyspaceId> = keyspaces.into_iter().collect();
+        cx.note_read(&keyspaces);
+        let reads = Frame::Reads { keyspaces };
+        for peer in cx.peers.ids() {
+            let version = cx.peers.get(peer).map_or(0, |p| p.version);
+            if !peer.is_client() && version >= SUBSCRIBING {
+                cx.peers.send(peer, Lane::Calls, &reads);
+            }
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! Subscribers are told every committed change of a key in order, or that they were not.
+
+use super::*;
+use crate::{Cause, Change, Filter, Keys, SubscriptionId, Told, What};
+use doyen_placement::Reshape;
+use doyen_placement::division::Cut;
+
+fn all() -> Filter {
+    Filter {
+        keyspace: KeyspaceId(0),
+        map: Some(MapId(0)),
+        keys: Keys::All,
+        values: true,
+        fields: true,
+    }
+}
+
+impl World {
+    fn subscribe(&mut self, n: u64, filter: Filter) -> SubscriptionId {
+        let now = self.now;
+        let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
+        let id = shard.subscribe(now, filter).unwrap();
+        self.drain(n);
+        id
+    }
+
+    /// The same, once it is ready.
+    fn follow(&mut self, n: u64, filter: Filter) -> SubscriptionId {
+        let id = self.subscribe(n, filter);
+        self.settle(Duration::from_millis(30));
+        assert_eq!(self.told(n, id), [Told::Ready]);
+        id
+    }
+
+    /// What a subscription was told.
+    fn told(&mut self, n: u64, id: SubscriptionId) -> Vec<Told> {
+        let now = self.now;
+        let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
+        let told = std::iter::from_fn(|| shard.take_told(now, id)).collect();
+        self.drain(n);
+        told
+    }
+
+    /// The changes that a subscription was told, none of which may be missing.
+    fn changes(&mut self, n: u64, id: SubscriptionId) -> Vec<Change> {
+        let told = self.told(n, id).into_iter();
+        told.map(|told| match told {
+            Told::Change(change) => change,
+            other => panic!("{other:?}"),
+        })
+        .collect()
+    }
+
+    /// The values of a key that a subscription was told.
+    fn values(&mut self, n: u64, id: SubscriptionId) -> BTreeMap<String, Vec<String>> {
+        let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for change in self.changes(n, id) {
+            let key = String::from_utf8(change.key.to_vec()).unwrap();
+            if let What::Put(_, Some(value)) = change.what {
+                let value = String::from_utf8(value.to_vec()).unwrap();
+                values.entry(key).or_default().push(value);
+            }
+        }
+        values
+    }
+}
+
+fn whats(changes: Vec<Change>) -> Vec<What> {
+    changes.into_iter().map(|change| change.what).collect()
+}
+
+fn put(value: &'static str) -> What {
+    What::Put(op::Kind::String, Some(Bytes::from_static(value.as_bytes())))
+}
+
+#[test]
+fn primary_copy_stranger_thread_and_client_are_told_every_change_in_order() {
+    let mut w = World::of_threads(60, 3, |n| if n == 1 { 2 } else { 1 }, |_| vec![1, 2]);
+    let client = w.add_client(9);
+    w.settle(Duration::from_millis(50));
+    let nodes = [1, 1001, 2, 3, client];
+    let ids = nodes.map(|n| w.follow(n, all()));
+    let key = key_of(0);
+    for value in ["a", "b"] {
+        assert_eq!(w.set(3, &key, value), Outcome::Ok);
+    }
+    w.ask(3, &key, Action::Append { value: "c".into() });
+    w.ask(
+        3,
+        &key,
+        Action::Expire {
+            expiry: Expiry::In(40),
+            condition: super::op::ExpireCondition::Always,
+        },
+    );
+    w.settle(Duration::from_millis(1_200));
+    assert_eq!(w.set(3, &key, "d"), Outcome::Ok);
+    w.ask(2, &key, Action::Delete);
+    w.settle(Duration::from_millis(30));
+    let expected = [
+        put("a"),
+        put("b"),
+        put("bc"),
+        What::Deadline,
+        What::Removed(Cause::Expired),
+        put("d"),
+        What::Removed(Cause::Command),
+    ];
+    for (n, id) in nodes.into_iter().zip(ids) {
+        let changes = w.changes(n, id);
+        let events: Vec<_> = changes
+            .iter()
+            .map(|c| c.by.and_then(crate::By::event))
+            .collect();
+        let named = [Some("set"), Some("set"), Some("append"), Some("expire")];
+        assert_eq!(events[..4], named, "{n}");
+        assert_eq!(events[4..], [None, Some("set"), None], "{n}");
+        assert_eq!(whats(changes), expected, "{n}");
+    }
+    // Who has left is told nothing, and nothing is left of it.
+    w.nodes
+        .get_mut(&3)
+        .unwrap()
+        .shard
+        .unsubscribe(w.now, ids[3]);
+    w.drain(3);
+    w.set(1, &key, "e");
+    w.settle(Duration::from_millis(30));
+    assert!(w.told(3, ids[3]).is_empty());
+    assert_eq!(w.nodes[&3].shard.subscriptions(), 0);
+    assert_eq!(whats(w.changes(2, ids[2])), [put("e")]);
+}
+
+#[test]
+fn a_filter_lets_its_map_prefix_or_key_through_with_or_without_values() {
+    let mut w = World::new(61, 2, |_| vec![1, 2]);
+    let of = |keys, values| Filter {
+        keys,
+        values,
+        ..all()
+    };
+    let prefix = w.follow(2, of(Keys::Prefix("k1".into()), true));
+    let one = w.follow(2, of(Keys::One("k12".into()), false));
+    let other = w.follow(
+        2,
+        Filter {
+            map: Some(MapId(1)),
+            ..all()
+        },
+    );
+    for key in ["k1", "k12", "k2"] {
+        assert_eq!(w.set(1, key, "x"), Outcome::Ok);
+    }
+    w.settle(Duration::from_millis(30));
+    let mut keys: Vec<Bytes> = w.changes(2, prefix).into_iter().map(|c| c.key).collect();
+    keys.sort();
+    assert_eq!(keys, ["k1", "k12"]);
+    assert_eq!(
+        whats(w.changes(2, one)),
+        [What::Put(op::Kind::String, None)]
+    );
+    assert!(w.told(2, other).is_empty());
+    let gone = Filter {
+        keyspace: KeyspaceId(9),
+        ..all()
+    };
+    let now = w.now;
+    let shard = &mut w.nodes.get_mut(&2).unwrap().shard;
+    assert_eq!(shard.subscribe(now, gone), Err(Failure::NoPartition));
+    let long = of(Keys::One(Bytes::from(vec![0; 70 << 10])), true);
+    assert_eq!(shard.subscribe(now, long), Err(Failure::TooLarge));
+}
+
+#[test]
+fn a_subscriber_goes_on_at_the_next_primary_where_it_was() {
+    let mut w = World::new(62, 4, |_| vec![1, 2, 3]);
+    let client = w.add_client(3);
+    w.settle(Duration::from_millis(50));
+    let ids = [3, 4, client].map(|n| (n, w.follow(n, all())));
+    let mut expected: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for round in 0..2 {
+        for n in 0..60 {
+            let (key, value) = (format!("k{}", n % 20), format!("{round}.{n}"));
+            // Its messages are still on their way when it dies.
+            w.submit(4, &key, set(&value));
+            expected.entry(key).or_default().push(value);
+            if n % 7 == 0 {
+                w.pass(Duration::from_millis(1));
+            }
+        }
+        w.settle(Duration::from_millis(2));
+        w.kill(round + 1);
+        w.propose(|t| remove(t, round + 1));
+        w.settle(Duration::from_millis(1_500));
+        if round == 0 {
+            // A clean change of the primary loses nothing either.
+            w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 3)));
+            w.settle(Duration::from_millis(800));
+            w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 2)));
+            w.settle(Duration::from_millis(800));
+        }
+    }
+    for (n, id) in ids {
+        assert_eq!(w.values(n, id), expected, "{n}");
+    }
+}
+
+#[test]
+fn a_subscriber_follows_a_move_a_split_and_a_merge() {
+    let mut w = World::new(63, 3, |_| vec![1, 2]);
+    w.propose(|t| {
+        t.keyspaces[0].mode = Mode::Range;
+        t.keyspaces[0].division = Division::split_at(["k2", "k4", "k6"]).unwrap();
+    });
+    w.settle(Duration::from_millis(100));
+    let ids = [1, 2, 3].map(|n| (n, w.follow(n, all())));
+    let mut expected: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let write = |w: &mut World, value: &str, expected: &mut BTreeMap<String, Vec<String>>| {
+        for n in 0..80 {
+            let key = format!("k{n}");
+            assert_eq!(w.set(1 + n % 3, &key, value), Outcome::Ok);
+            expected.entry(key).or_default().push(value.into());
+        }
+    };
+    write(&mut w, "1", &mut expected);
+    let cut = Cut::Key {
+        map: MapId(0),
+        key: b"k15".as_slice().into(),
+    };
+    let split = Reshape::Split {
+        partition: PartitionId(0),
+        cut,
+    };
+    w.propose(|t| *t = super::reshaping::reshaped(t, split.clone()));
+    w.settle(Duration::from_millis(100));
+    write(&mut w, "2", &mut expected);
+    let parts: Vec<PartitionId> = w.tables[w.committed].keyspaces[0]
+        .partitions
+        .iter()
+        .filter(|p| !p.from.is_empty())
+        .map(|p| p.id)
+        .collect();
+    // The copies move to another member, which then leads.
+    w.propose(|t| {
+        for p in &parts {
+            partition_mut(t, *p).replicas.push(Replica {
+                member: id(3),
+                state: ReplicaState::Learner,
+            });
+        }
+    });
+    w.settle(Duration::from_millis(1_500));
+    write(&mut w, "3", &mut expected);
+    w.propose(|t| parts.iter().for_each(|p| promote(t, *p, 3)));
+    w.settle(Duration::from_millis(800));
+    write(&mut w, "4", &mut expected);
+    let merge = Reshape::Merge {
+        partitions: [parts[0], parts[1]],
+    };
+    w.propose(|t| *t = super::reshaping::reshaped(t, merge.clone()));
+    w.settle(Duration::from_millis(100));
+    write(&mut w, "5", &mut expected);
+    w.settle(Duration::from_millis(100));
+    for (n, id) in ids {
+        assert_eq!(w.values(n, id), expected, "{n}");
+    }
+}
+
+#[test]
+fn a_slow_subscriber_is_told_that_changes_are_missing_and_the_later_ones() {
+    let mut w = World::new(64, 2, |_| vec![1, 2]);
+    let id = w.follow(2, all());
+    let value = "v".repeat(4 << 10);
+    for _ in 0..100 {
+        assert_eq!(w.set(1, &key_of(0), &value), Outcome::Ok);
+    }
+    let held = w.nodes[&2].shard.cx.subscriptions.bytes();
+    assert!(held > 60 << 10 && held < 140 << 10, "{held}");
+    let mut told = Vec::new();
+    for _ in 0..40 {
+        told.extend(w.told(2, id));
+        w.settle(Duration::from_millis(5));
+    }
+    let missed: u64 = told
+        .iter()
+        .map(|told| match told {
+            Told::Missed(Some(count)) => *count,
+            Told::Missed(None) => panic!("the primary knows how many"),
+            _ => 0,
+        })
+        .sum();
+    let came = told.iter().filter(|t| matches!(t, Told::Change(_))).count() as u64;
+    assert!(missed > 20, "{missed}");
+    assert_eq!(came + missed, 100);
+    assert_eq!(w.set(1, &key_of(0), "last"), Outcome::Ok);
+    w.settle(Duration::from_millis(30));
+    assert_eq!(whats(w.changes(2, id)), [put("last")]);
+    assert_eq!(w.nodes[&2].shard.cx.subscriptions.bytes(), 0);
+}
+
+#[test]
+fn a_subscriber_of_a_partition_that_began_empty_is_told_that_changes_may_be_missing() {
+    let mut w = World::new(65, 3, |_| vec![1]);
+    let id = w.follow(3, all());
+    assert_eq!(w.set(3, &key_of(0), "a"), Outcome::Ok);
+    w.settle(Duration::from_millis(30));
+    assert_eq!(whats(w.changes(3, id)), [put("a")]);
+    w.kill(1);
+    w.propose(|t| (0..4).for_each(|p| lose(t, PartitionId(p), 2)));
+    w.settle(Duration::from_millis(2_000));
+    let told = w.told(3, id);
+    assert_eq!(told, vec![Told::Missed(None); 4]);
+    assert_eq!(w.set(3, &key_of(0), "b"), Outcome::Ok);
+    w.settle(Duration::from_millis(30));
+    assert_eq!(whats(w.changes(3, id)), [put("b")]);
+}
+
+#[test]
+fn a_lost_connection_loses_no_change() {
+    let mut w = World::new(66, 3, |_| vec![1, 2]);
+    let id = w.follow(3, all());
+    for n in 0..10 {
+        w.set(1, &key_of(0), &format!("{n}"));
+        w.disconnect(1, 3);
+        w.set(2, &key_of(0), &format!("{n}b"));
+        w.connect(1, 3);
+    }
+    w.settle(Duration::from_millis(600));
+    let expected: Vec<String> = (0..10)
+        .flat_map(|n| [format!("{n}"), format!("{n}b")])
+        .collect();
+    assert_eq!(w.values(3, id)[&key_of(0)], expected);
+}
+
+#[test]
+fn a_hash_tells_its_fields_one_by_one_or_once_for_each_command() {
+    let mut w = World::new(67, 2, |_| vec![1, 2]);
+    let key = key_of(0);
+    let fields: Vec<(String, String)> = (0..60)
+        .map(|n| (format!("field{n}"), "v".repeat(50)))
+        .collect();
+    let hset = |some: &[(String, String)]| {
+        let words: Vec<String> = some.iter().map(|(f, v)| format!("{f} {v}")).collect();
+        super::hashes::of(&format!("HSET {key} {}", words.join(" ")))
+    };
+    w.ask(1, &key, hset(&fields));
+    let each = w.follow(2, all());
+    let once = w.follow(
+        2,
+        Filter {
+            fields: false,
+            values: false,
+            ..all()
+        },
+    );
+    w.ask(1, &key, hset(&fields[..3]));
+    w.settle(Duration::from_millis(30));
+    let changes = w.changes(2, each);
+    assert_eq!(changes.len(), 3);
+    for (change, (field, value)) in changes.iter().zip(&fields) {
+        let (field, value) = (Bytes::from(field.clone()), Bytes::from(value.clone()));
+        assert_eq!(change.what, What::Field(field, Some(value)));
+        assert_eq!(change.by.and_then(crate::By::event), Some("hset"));
+    }
+    assert_eq!(w.changes(2, once).len(), 1);
+}
+
+#[test]
+fn a_stranger_cannot_fill_a_primary_with_readers_or_read_another_keyspace() {
+    let mut w = World::new(68, 2, |_| vec![1, 2]);
+    let at = PartitionRef {
+        keyspace: KeyspaceId(0),
+        partition: PartitionId(0),
+    };
+    let wrong = Filter {
+        keyspace: KeyspaceId(1),
+        ..all()
+    };
+    let long = Filter {
+        keys: Keys::Prefix(Bytes::from(vec![0; 70 << 10])),
+        ..all()
+    };
+    let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
+    for (ticket, filter) in [(1, wrong), (2, long), (3, all()), (3, all())] {
+        let frame = Frame::Subscribe {
+            at,
+            ticket,
+            filter,
+            had: Vec::new(),
+        };
+        shard.asked_by_subscriber(id(2), frame);
+    }
+    let readers = |w: &World| {
+        let slot = w.nodes[&1].shard.slots.get(at).unwrap();
+        slot.held.as_ref().unwrap().lead().unwrap().readers.len()
+    };
+    assert_eq!(readers(&w), 1);
+    // Answers to nothing, and more taken than was sent, change nothing.
+    let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
+    shard.asked_by_subscriber(
+        id(2),
+        Frame::Taken {
+            at,
+            ticket: 3,
+            bytes: u64::MAX,
+        },
+    );
+    shard.asked_by_subscriber(
+        id(2),
+        Frame::Reads {
+            keyspaces: (0..u16::MAX).map(KeyspaceId).collect(),
+        },
+    );
+    assert_eq!(shard.cx.read.len(), 1);
+    w.disconnect(1, 2);
+    assert_eq!(readers(&w), 0);
+}
