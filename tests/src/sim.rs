@@ -36,6 +36,7 @@ mod process;
 mod schedule;
 mod shrink;
 mod story;
+mod subscriber;
 mod trace;
 mod world;
 
@@ -102,6 +103,10 @@ pub struct Report {
     pub overtaken: [u64; 2],
     /// Batches of bytes between data threads of a process.
     pub handed_over: u64,
+    /// Changes that subscribers were told.
+    pub told: u64,
+    /// How often a subscriber was told that changes are missing.
+    pub missed: u64,
     /// Operations whose outcome is unknown.
     pub unknown: u64,
     /// Operations that were refused; nothing happened.
@@ -154,6 +159,8 @@ impl Report {
         self.set_at_once += other.set_at_once;
         (0..2).for_each(|i| self.overtaken[i] += other.overtaken[i]);
         self.handed_over += other.handed_over;
+        self.told += other.told;
+        self.missed += other.missed;
         self.judged += other.judged;
         self.undecided += other.undecided;
         self.compared += other.compared;
@@ -313,6 +320,7 @@ pub fn summary(total: &Report) -> String {
          short way; {} overtaken and asked again, {} overtaken and refused; {} batches between \
          threads of a process), {} refused ({} for memory), {} unknown; {} transactions, {} not \
          executed because their key had changed\n\
+         subscribers: told {} changes, and {} times that some are missing\n\
          keys: {} expired, {} evicted; {} judged, {} undecided; \
          {} copies compared; peers congested {} times\n\
          healed within {:.2} s at worst; faults: {}",
@@ -339,6 +347,8 @@ pub fn summary(total: &Report) -> String {
         total.unknown,
         total.transactions,
         total.transactions_in_vain,
+        total.told,
+        total.missed,
         total.expired,
         total.evicted,
         total.judged,

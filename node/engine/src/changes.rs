@@ -105,6 +105,8 @@ impl<'de> Deserialize<'de> for Keys {
 /// One committed change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
+    /// Its place in the log of its partition. All changes of a log entry have the same.
+    pub position: Position,
     /// The map.
     pub map: MapId,
     /// The key. It is empty if the whole map was cleared.
@@ -215,13 +217,15 @@ pub enum Told {
     Ended,
 }
 
-/// The place of a subscriber in the log of a partition.
+/// A place in the log of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Position {
-    pub(super) partition: PartitionId,
-    pub(super) lineage: Lineage,
-    /// It had everything up to here.
-    pub(super) seq: u64,
+pub struct Position {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Its lineage: another one begins with another log.
+    pub lineage: Lineage,
+    /// The number of the log entry.
+    pub seq: u64,
 }
 
 /// How many log entries are missing.
@@ -244,12 +248,17 @@ impl Missing {
 }
 
 /// Adds the changes of a log entry that a filter lets through.
-pub(super) fn changes(effect: &Effect, by: By, filter: &Filter, found: &mut Vec<Change>) {
+pub(super) fn changes(
+    (effect, by): (&Effect, By),
+    position: Position,
+    filter: &Filter,
+    found: &mut Vec<Change>,
+) {
     let (by, before) = (Some(by).filter(|by| *by != By::UNKNOWN), found.len());
     for change in effect
         .parts()
         .iter()
-        .filter_map(|part| change(part, by, filter))
+        .filter_map(|part| change(part, (position, by), filter))
     {
         let of_field = matches!(change.what, What::Field(..) | What::FieldRemoved(_));
         let again = of_field
@@ -262,10 +271,15 @@ pub(super) fn changes(effect: &Effect, by: By, filter: &Filter, found: &mut Vec<
     }
 }
 
-fn change(effect: &Effect, by: Option<By>, filter: &Filter) -> Option<Change> {
+fn change(
+    effect: &Effect,
+    (position, by): (Position, Option<By>),
+    filter: &Filter,
+) -> Option<Change> {
     let of_map = |map: &MapId| filter.map.is_none_or(|of| of == *map);
     if let Effect::Clear { map } = effect {
         return of_map(map).then(|| Change {
+            position,
             map: *map,
             key: Bytes::new(),
             what: What::Cleared,
@@ -294,6 +308,7 @@ fn change(effect: &Effect, by: Option<By>, filter: &Filter) -> Option<Change> {
         Effect::Clear { .. } | Effect::Many(_) => return None,
     };
     Some(Change {
+        position,
         map,
         key: copy(key),
         what,

@@ -779,12 +779,16 @@ impl Frame {
                     body,
                 }
             }
-            CHANGES => Self::Changes {
-                at: r.at()?,
-                ticket: r.u64()?,
-                last: r.u64()?,
-                changes: r.all(Reader::change)?,
-            },
+            CHANGES => {
+                let (at, ticket, last) = (r.at()?, r.u64()?, r.u64()?);
+                let changes = r.all(|r| r.change(at.partition))?;
+                Self::Changes {
+                    at,
+                    ticket,
+                    last,
+                    changes,
+                }
+            }
             PUBLISH => Self::Publish(Publication {
                 sharded: r.flag()?,
                 channel: r.bytes()?,

@@ -392,6 +392,11 @@ fn every() -> Vec<Frame> {
         changes: changes
             .into_iter()
             .map(|what| Change {
+                position: Position {
+                    partition: PartitionId(1),
+                    lineage: Lineage(0),
+                    seq: 9,
+                },
                 map: MAP,
                 key: bytes(b"a"),
                 what,

@@ -1,6 +1,7 @@
 //! Shows the log of each partition to the oracle of the simulation. Production code does not use
 //! this.
 
+use super::changes::{By, Change, Filter, Keys, Position, changes};
 use super::op::Outcome;
 use super::shard::Shard;
 use super::store::Effect;
@@ -92,6 +93,31 @@ impl Shard {
             .map(|op| (op.origin, op.n))
             .hash(&mut digest);
         Some((logged.epoch, digest.finish()))
+    }
+
+    /// The changes of an entry that is still kept, as subscribers are told of them.
+    #[must_use]
+    pub fn inspect_changes(&self, at: PartitionRef, seq: u64) -> Vec<Change> {
+        let mut found = Vec::new();
+        let filter = Filter {
+            keyspace: at.keyspace,
+            map: None,
+            keys: Keys::All,
+            values: true,
+            fields: true,
+        };
+        if let Some(held) = self.slots.get(at).and_then(|slot| slot.held.as_ref())
+            && let Some(logged) = held.log.entry(seq)
+        {
+            let position = Position {
+                partition: at.partition,
+                lineage: held.lineage,
+                seq,
+            };
+            let told = (&logged.effect, By::UNKNOWN);
+            changes(told, position, &filter, &mut found);
+        }
+        found
     }
 
     /// The contents of a partition, one line an entry, to show where two copies differ.

@@ -201,7 +201,7 @@ impl Leading<'_> {
 
     /// Tells a reader what is committed, as much as its window allows.
     fn tell_reader(&mut self, cx: &mut Context, n: usize) {
-        let (at, committed) = (self.at, self.log.committed());
+        let (at, lineage, committed) = (self.at, self.lineage, self.log.committed());
         let reader = &mut self.lead.readers[n];
         let (peer, ticket) = (reader.peer, reader.ticket);
         if let Some(had) = reader.had.take() {
@@ -250,7 +250,13 @@ impl Leading<'_> {
                 reader.sent += 1;
                 if let Some((logged, by)) = self.log.told(reader.sent) {
                     let before = found.len();
-                    changes(&logged.effect, by, &reader.filter, &mut found);
+                    let position = Position {
+                        partition: at.partition,
+                        lineage,
+                        seq: reader.sent,
+                    };
+                    let told = (&logged.effect, by);
+                    changes(told, position, &reader.filter, &mut found);
                     let new = found[before..].iter();
                     bytes += new.map(|change| change.bytes() as u64).sum::<u64>();
                 }

@@ -205,7 +205,8 @@ impl Context {
                     return;
                 }
                 cursor.had = place(last);
-                for change in changes {
+                for mut change in changes {
+                    change.position.lineage = lineage;
                     subscriptions.push(id, Some(ticket), Told::Change(change));
                 }
             }

@@ -152,6 +152,7 @@ impl World {
     fn fresh_shard(&mut self, (p, t): ThreadId, now: Time) {
         let (limits, seed) = (self.limits(), self.rng.random());
         let me = self.processes[p].me;
+        self.end_subscriber((p, t));
         let id = self.processes[p].thread_id(t);
         let thread = &mut self.processes[p].threads[t];
         self.caught_up += thread.shard.stats().caught_up;
@@ -342,6 +343,7 @@ impl World {
         }
         self.ask_overtaken((p, t), now);
         self.note_evicted((p, t));
+        self.follow((p, t), now);
         if self.mix.dawdles && self.rng.random_bool(0.05) {
             // Clients have their answers, but peers have nothing yet. What happens now happens in
             // between.

@@ -434,6 +434,7 @@ impl World {
             trace: self.trace.digest(),
             ..Report::default()
         };
+        (report.told, report.missed) = self.judge_subscribers(self.schedule.now())?;
         self.oracle.report(&mut report);
         report.congested = self.network.congested;
         let running: Vec<&Process> = self

@@ -4,15 +4,18 @@
 
 use super::process::{Process, ThreadId};
 use super::schedule::Nanos;
-use doyen_engine::{Asked, Inspection, Shard};
+use doyen_engine::{Asked, Change, Inspection, Shard};
 use doyen_placement::{ClusterId, Epoch, Lineage, MemberId, Partition, PartitionRef, Table};
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// What is known of one partition's log, from what all nodes showed.
 #[derive(Debug, Default)]
 struct Truth {
     entries: BTreeMap<(u64, Epoch), u64>,
     committed: BTreeMap<u64, (Epoch, u64)>,
+    /// A digest of the changes of each of these.
+    told: BTreeMap<u64, u64>,
     /// The youngest tenure that acknowledged anything: its epoch, its member, and how far it
     /// acknowledged.
     tenure: Option<(Epoch, MemberId)>,
@@ -45,17 +48,40 @@ struct Shown {
     partitions: Vec<Inspection>,
 }
 
+/// A log: that of a lineage of a partition, in one cluster.
+pub(crate) type LogId = (Option<ClusterId>, PartitionRef, Lineage);
+
 /// All logs.
 #[derive(Debug, Default)]
 pub(crate) struct Logs {
-    truths: BTreeMap<(Option<ClusterId>, PartitionRef, Lineage), Truth>,
+    truths: BTreeMap<LogId, Truth>,
     seen: BTreeMap<(Option<ClusterId>, MemberId, PartitionRef, Lineage), Seen>,
     shown: BTreeMap<ThreadId, Shown>,
     /// Contents that were compared.
     pub(crate) compared: u64,
 }
 
+/// A digest of changes that are told.
+pub(crate) fn digest(changes: &[Change]) -> u64 {
+    let mut digest = DefaultHasher::new();
+    for Change { map, key, what, .. } in changes {
+        (map, key, format!("{what:?}")).hash(&mut digest);
+    }
+    digest.finish()
+}
+
 impl Logs {
+    /// An entry between two others that is known to be committed.
+    pub(crate) fn committed_between(&self, log: LogId, from: u64, to: u64) -> Option<u64> {
+        let committed = &self.truths.get(&log)?.committed;
+        committed.range(from + 1..to).next().map(|(seq, _)| *seq)
+    }
+
+    /// The digest of the changes of an entry, if it is known.
+    pub(crate) fn told_digest(&self, log: LogId, seq: u64) -> Option<u64> {
+        self.truths.get(&log)?.told.get(&seq).copied()
+    }
+
     /// A data thread has given all answers that it could. `may_answer` says whether lease and view
     /// allowed that. `newest` is the last table that was seen to be committed.
     pub(crate) fn look(
@@ -230,6 +256,8 @@ fn entries(shard: &Shard, now: &Inspection, from: u64, truth: &mut Truth) -> Res
             now.at
         );
         if seq <= now.committed {
+            let changes = || self::digest(&shard.inspect_changes(now.at, seq));
+            truth.told.entry(seq).or_insert_with(changes);
             let known = *truth.committed.entry(seq).or_insert((epoch, digest));
             hold!(
                 known == (epoch, digest),

@@ -68,6 +68,8 @@ pub struct Mix {
     pub range_bytes_max: usize,
     /// The least that is kept of it for a partition.
     pub tail_bytes_least: usize,
+    /// Whether data threads follow changes.
+    pub subscribes: bool,
     /// Small enough that hashes of a few fields become tables.
     pub hash_bytes_max: usize,
     /// The most chunks in flight.
@@ -152,6 +154,8 @@ impl Mix {
         let small = later.random_bool(0.12);
         let mut forms = ChaCha8Rng::seed_from_u64(seed);
         forms.set_stream(17);
+        let mut followers = ChaCha8Rng::seed_from_u64(seed);
+        followers.set_stream(18);
         let mut policies = ChaCha8Rng::seed_from_u64(seed);
         policies.set_stream(8);
         let policy = [
@@ -258,6 +262,7 @@ impl Mix {
                 .min(memory_bytes_max / 4),
             // So little is stored here that a share of it would be nothing.
             tail_bytes_least: [0, 4 << 10][rng.random_range(0..2)],
+            subscribes: followers.random_bool(0.4),
             hash_bytes_max: [0, 0, 40, 2 << 10][forms.random_range(0..4)],
             range_bytes_max: [600, 4_000, 64 << 20][last.random_range(0..3)],
             chunks_in_flight: rng.random_range(1..=8),

@@ -8,6 +8,7 @@
 use super::client::ClientId;
 use super::network::ConnectionId;
 use super::schedule::Nanos;
+use super::subscriber::Subscriber;
 use bytes::BytesMut;
 use doyen::data::siblings::Siblings;
 use doyen_engine::op::{Operation, Outcome, Work};
@@ -120,6 +121,8 @@ pub(crate) struct DataThread {
     /// Reads that were executed at once in this pass. They may be answered if the pass may answer.
     pub(crate) read: Vec<((ClientId, u64), u64, Operation, Outcome)>,
     pub(crate) next_token: Token,
+    /// It follows the changes of a keyspace.
+    pub(crate) subscriber: Option<Subscriber>,
     /// Clock, lease and generation when its pass began.
     pub(crate) checked: (Time, Time, u64),
 }
@@ -223,6 +226,7 @@ impl DataThread {
             tokens: BTreeMap::new(),
             read: Vec::new(),
             next_token: 1,
+            subscriber: None,
             checked: (Time::ZERO, Time::ZERO, 0),
         }
     }

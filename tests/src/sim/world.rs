@@ -57,6 +57,10 @@ pub(crate) struct World {
     pub(crate) slots: Vec<Slot>,
     /// Which program a slot has next.
     pub(crate) programs: ChaCha8Rng,
+    /// Which data threads follow changes, and when.
+    pub(crate) followers: ChaCha8Rng,
+    /// What subscribers were told that are gone: changes, and how often some were missing.
+    pub(crate) told: (u64, u64),
     pub(crate) processes: Vec<Process>,
     /// The process that has an id now, and the slot that each id ever had.
     pub(crate) directory: BTreeMap<MemberId, ProcessId>,
@@ -138,6 +142,8 @@ impl World {
         }
         let mut programs = ChaCha8Rng::seed_from_u64(case.seed);
         programs.set_stream(12);
+        let mut followers = ChaCha8Rng::seed_from_u64(case.seed);
+        followers.set_stream(19);
         let slots = (0..mix.slots())
             .map(|_| Slot {
                 process: None,
@@ -170,6 +176,8 @@ impl World {
             began_at: 0,
             slots,
             programs,
+            followers,
+            told: (0, 0),
             processes: Vec::new(),
             directory: BTreeMap::new(),
             slot_of: BTreeMap::new(),
@@ -525,6 +533,9 @@ impl World {
     pub(crate) fn end_process(&mut self, p: ProcessId) {
         let slot = self.processes[p].slot;
         self.processes[p].gone = true;
+        for t in 0..self.processes[p].threads.len() {
+            self.end_subscriber((p, t));
+        }
         let threads = &mut self.processes[p].threads;
         threads.iter_mut().for_each(|thread| thread.inbox.clear());
         let links: Vec<ConnectionId> = threads

@@ -173,6 +173,7 @@ pub(super) fn put_change(out: &mut Out, change: &Change) {
         What::Cleared => CLEARED,
     };
     out.bytes.put_u8(kind);
+    out.bytes.put_u64_le(change.position.seq);
     out.bytes.put_u16_le(change.by.unwrap_or(By::UNKNOWN).0);
     out.bytes.put_u32_le(change.map.0);
     put_bytes(out, &change.key);

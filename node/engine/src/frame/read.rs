@@ -268,9 +268,9 @@ impl<B: Buf> Reader<B> {
         })
     }
 
-    /// A change that a subscriber is told of.
-    pub(super) fn change(&mut self) -> Read<Change> {
-        let (kind, by) = (self.u8()?, By(self.u16()?));
+    /// A change of a partition that a subscriber is told of. The subscriber knows the lineage.
+    pub(super) fn change(&mut self, partition: PartitionId) -> Read<Change> {
+        let (kind, seq, by) = (self.u8()?, self.u64()?, By(self.u16()?));
         let (map, key) = (MapId(self.u32()?), self.bytes()?);
         let what = match kind {
             STRING => What::Put(Kind::String, None),
@@ -290,7 +290,18 @@ impl<B: Buf> Reader<B> {
             _ => return Err(Malformed("an unknown change")),
         };
         let by = Some(by).filter(|by| *by != By::UNKNOWN);
-        Ok(Change { map, key, what, by })
+        let position = Position {
+            partition,
+            lineage: Lineage(0),
+            seq,
+        };
+        Ok(Change {
+            position,
+            map,
+            key,
+            what,
+            by,
+        })
     }
 
     pub(super) fn key(&mut self) -> Read<Key> {

@@ -464,13 +464,17 @@ fn change() -> impl Strategy<Value = Change> {
         cause.prop_map(What::Removed),
         Just(What::Cleared),
     ];
-    (any::<u32>(), bytes(), what, prop::option::of(1..u16::MAX)).prop_map(|(map, key, what, by)| {
-        Change {
-            map: MapId(map),
-            key,
-            what,
-            by: by.map(By),
-        }
+    let by = prop::option::of(1..u16::MAX);
+    (any::<u64>(), any::<u32>(), bytes(), what, by).prop_map(|(seq, map, key, what, by)| Change {
+        position: Position {
+            partition: PartitionId(0),
+            lineage: Lineage(0),
+            seq,
+        },
+        map: MapId(map),
+        key,
+        what,
+        by: by.map(By),
     })
 }
 
@@ -517,11 +521,15 @@ fn of_subscribers() -> impl Strategy<Value = Frame> {
             missing
         }),
         (at(), n(), n(), prop::collection::vec(change(), 0..4)).prop_map(
-            |(at, ticket, last, changes)| Frame::Changes {
-                at,
-                ticket,
-                last,
-                changes
+            |(at, ticket, last, mut changes)| {
+                let of = |change: &mut Change| change.position.partition = at.partition;
+                changes.iter_mut().for_each(of);
+                Frame::Changes {
+                    at,
+                    ticket,
+                    last,
+                    changes,
+                }
             }
         ),
         (at(), n(), n()).prop_map(|(at, ticket, bytes)| Frame::Taken { at, ticket, bytes }),

@@ -1,0 +1,206 @@
+//! Subscribers: data threads that follow all changes. Each is told every committed log entry of a
+//! partition in order, with its very changes, or that some are missing.
+
+use super::logs::{LogId, Logs, digest};
+use super::process::ThreadId;
+use super::schedule::Nanos;
+use super::world::World;
+use doyen_engine::{Change, Filter, Keys, SubscriptionId, Told};
+use doyen_gossip::Time;
+use doyen_placement::{ClusterId, KeyspaceId, Lineage, PartitionId, PartitionRef};
+use rand::Rng;
+use std::collections::BTreeMap;
+
+/// The subscription of a data thread.
+#[derive(Debug)]
+pub(crate) struct Subscriber {
+    id: SubscriptionId,
+    cluster: Option<ClusterId>,
+    keyspace: KeyspaceId,
+    ready: bool,
+    /// It takes what it was told only now and then.
+    slow: bool,
+    /// The last log entry that it was told of each partition, with what it was told of it.
+    last: BTreeMap<(PartitionId, Lineage), (u64, Vec<Change>)>,
+    /// Changes that it was told, and how often changes were missing.
+    counts: (u64, u64),
+}
+
+impl Subscriber {
+    fn log(&self, partition: PartitionId, lineage: Lineage) -> LogId {
+        let at = PartitionRef {
+            keyspace: self.keyspace,
+            partition,
+        };
+        (self.cluster, at, lineage)
+    }
+
+    /// Judges what it was told.
+    fn told(&mut self, told: Told, logs: &Logs) -> Result<(), String> {
+        match told {
+            Told::Ready => {
+                hold!(!self.ready, "subscribers: one is ready twice");
+                self.ready = true;
+            }
+            Told::Missed(_) => {
+                self.counts.1 += 1;
+                self.last.clear();
+            }
+            Told::Ended => return Err("subscribers: no keyspace is dropped here".into()),
+            Told::Change(change) => {
+                self.counts.0 += 1;
+                return self.changed(change, logs);
+            }
+        }
+        Ok(())
+    }
+
+    fn changed(&mut self, change: Change, logs: &Logs) -> Result<(), String> {
+        let (partition, lineage) = (change.position.partition, change.position.lineage);
+        let (log, seq) = (self.log(partition, lineage), change.position.seq);
+        let Some((last, changes)) = self.last.get_mut(&(partition, lineage)) else {
+            self.last.insert((partition, lineage), (seq, vec![change]));
+            return Ok(());
+        };
+        if *last == seq {
+            changes.push(change);
+            return Ok(());
+        }
+        hold!(
+            *last < seq,
+            "subscribers: entry {seq} of {} is told after entry {last}",
+            log.1
+        );
+        same(logs, log, *last, changes)?;
+        let between = logs.committed_between(log, *last, seq);
+        hold!(
+            between.is_none(),
+            "subscribers: of {}, entries {last} and {seq} are told, and {between:?} is not",
+            log.1
+        );
+        (*last, *changes) = (seq, vec![change]);
+        Ok(())
+    }
+
+    /// All is at rest: it was told everything.
+    fn judge(&self, logs: &Logs) -> Result<(), String> {
+        hold!(self.ready, "subscribers: one is not ready at the end");
+        for ((partition, lineage), (last, changes)) in &self.last {
+            let log = self.log(*partition, *lineage);
+            same(logs, log, *last, changes)?;
+            let later = logs.committed_between(log, *last, u64::MAX);
+            hold!(
+                later.is_none(),
+                "subscribers: of {}, entry {last} was told last, and {later:?} was not",
+                log.1
+            );
+        }
+        Ok(())
+    }
+}
+
+/// What was told of an entry is what is in it.
+fn same(logs: &Logs, log: LogId, seq: u64, changes: &[Change]) -> Result<(), String> {
+    let known = logs.told_digest(log, seq);
+    hold!(
+        known.is_none_or(|known| known == digest(changes)),
+        "subscribers: entry {seq} of {} is told with other changes: {changes:?}",
+        log.1
+    );
+    Ok(())
+}
+
+impl World {
+    /// A data thread follows changes, if it is one of those that do, and takes what it was told.
+    pub(crate) fn follow(&mut self, (p, t): ThreadId, now: Time) {
+        if !self.mix.subscribes {
+            return;
+        }
+        if self.processes[p].threads[t].subscriber.is_none() {
+            self.subscribe((p, t), now);
+        }
+        let lazy = self.followers.random_bool(0.98) && !self.stop_clients;
+        self.take_told((p, t), now, lazy);
+    }
+
+    /// A data thread begins to follow changes now and then, so that some begin late.
+    fn subscribe(&mut self, (p, t): ThreadId, now: Time) {
+        let view = self.processes[p].view.as_ref();
+        let Some(keyspace) = view.and_then(|v| v.installed.keyspaces.first()) else {
+            return;
+        };
+        let keyspace = keyspace.id;
+        if self.stop_clients || !self.followers.random_bool(0.05) {
+            return;
+        }
+        let filter = Filter {
+            keyspace,
+            map: None,
+            keys: Keys::All,
+            values: true,
+            fields: true,
+        };
+        let thread = &mut self.processes[p].threads[t];
+        // Before the cluster has the level, this is refused.
+        let Ok(id) = thread.shard.subscribe(now, filter) else {
+            return;
+        };
+        thread.subscriber = Some(Subscriber {
+            id,
+            cluster: thread.shard.inspect_cluster(),
+            keyspace,
+            ready: false,
+            slow: self.followers.random_bool(0.2),
+            last: BTreeMap::new(),
+            counts: (0, 0),
+        });
+    }
+
+    fn take_told(&mut self, (p, t): ThreadId, now: Time, lazy: bool) {
+        let thread = &mut self.processes[p].threads[t];
+        let Some(mut subscriber) = thread.subscriber.take() else {
+            return;
+        };
+        let mut failed = None;
+        if !(subscriber.slow && lazy) {
+            while let Some(told) = thread.shard.take_told(now, subscriber.id) {
+                if let Err(what) = subscriber.told(told, &self.oracle.logs) {
+                    failed = failed.or(Some(what));
+                }
+            }
+        }
+        thread.subscriber = Some(subscriber);
+        if let Some(what) = failed {
+            self.broken(format!("{what} (at p{p}.{t})"));
+        }
+    }
+
+    /// At the end, every subscriber was told everything. Returns how many changes all were told,
+    /// and how often some were missing.
+    pub(crate) fn judge_subscribers(&mut self, at: Nanos) -> Result<(u64, u64), String> {
+        let mut counts = self.told;
+        let running: Vec<usize> = self.slots.iter().filter_map(|s| s.process).collect();
+        for p in running {
+            let now = self.processes[p].clock(at);
+            for t in 0..self.processes[p].threads.len() {
+                self.take_told((p, t), now, false);
+                if let Some(subscriber) = &self.processes[p].threads[t].subscriber {
+                    subscriber
+                        .judge(&self.oracle.logs)
+                        .map_err(|what| format!("{what} (at p{p}.{t})"))?;
+                    counts.0 += subscriber.counts.0;
+                    counts.1 += subscriber.counts.1;
+                }
+            }
+        }
+        Ok(counts)
+    }
+
+    /// A shard is replaced, with its subscription.
+    pub(crate) fn end_subscriber(&mut self, (p, t): ThreadId) {
+        if let Some(gone) = self.processes[p].threads[t].subscriber.take() {
+            self.told.0 += gone.counts.0;
+            self.told.1 += gone.counts.1;
+        }
+    }
+}
