@@ -15,6 +15,7 @@ mod process;
 mod reactor;
 #[doc(hidden)]
 pub mod siblings;
+mod streams;
 mod thread_waker;
 mod turns;
 mod waiters;
@@ -30,8 +31,8 @@ use crate::control::Upcall;
 use crate::control::shared::Shared;
 use crate::net::endpoint;
 use crate::net::identity::Identity;
-use doyen_engine::Limits;
-use doyen_engine::op::{Operation, Outcome, PartitionOperation, Transaction, Work};
+use doyen_engine::op::{Failure, Operation, Outcome, PartitionOperation, Transaction, Work};
+use doyen_engine::{Filter, Keys, Limits};
 use doyen_placement::{MapEntry, MemberId, PartitionId, THREADS_MAX, Table};
 pub use passes::Longest;
 pub(crate) use process::ITSELF_BYTES;
@@ -39,6 +40,7 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+pub(crate) use streams::{Next, Stream};
 use tokio::sync::{mpsc, oneshot};
 
 /// The stack of a data thread. The deepest calls of a script take up to 2 MB. Memory that is never
@@ -218,6 +220,10 @@ enum Message {
     Refusals(oneshot::Sender<Vec<(SocketAddr, endpoint::Failure)>>),
     /// For a client: the seeds from now on.
     Seeds(Vec<SocketAddr>),
+    /// A caller subscribes to changes.
+    Subscribe(Box<streams::Asked>),
+    /// A subscriber has room again, or is gone.
+    Room,
     /// From the door of another thread.
     Door(door::Message),
     /// From a test: panic, as a broken invariant does.
@@ -252,6 +258,18 @@ impl DataHandle {
             self.0.shared.partition_of(transaction.keyspace, map, key)
         });
         Asked::new(inbox, Work::Transaction(transaction))
+    }
+
+    /// Subscribes to changes. Returns once all changes from then on are told.
+    pub(crate) fn subscribe(
+        &self,
+        filter: Filter,
+    ) -> impl Future<Output = Result<Stream, Failure>> + Send + use<> {
+        let inbox = self.inbox_of(|| match (filter.map, &filter.keys) {
+            (Some(map), Keys::One(key)) => self.0.shared.partition_of(filter.keyspace, map, key),
+            _ => None,
+        });
+        streams::subscribe(inbox, filter)
     }
 
     /// The table that this node acts on; `None` before there is one.

@@ -91,7 +91,8 @@ pub mod testkit;
 pub use admin::keyspace::{KeyspaceMode, KeyspaceOptions};
 pub use admin::{Admin, AdminError, InvalidField, Refusal, ReportError};
 pub use client::{Client, ClientBuilder};
-pub use doyen_engine::op::Value;
+pub use doyen_engine::op::{Kind, Value};
+pub use doyen_engine::{By, Cause, Change, Position, What};
 pub use doyen_gossip::agreement::{Event, Severity, Stage};
 pub use doyen_placement::{
     Addresses, Assignment, Eviction, MemberId, MoveRate, OnLoss, Rule, Scheduler, Schedulers,
@@ -99,7 +100,8 @@ pub use doyen_placement::{
 };
 pub use error::{ClientError, ConnectError, NodeError, ReadError, StartError, WriteError};
 pub use map::{
-    Answers, Database, DatabaseTransaction, Map, Pending, RangeScan, SHARDS_MAX, ShardedCounter,
+    Answers, Changes, Database, DatabaseChange, DatabaseChanges, DatabaseTransaction, Map,
+    MapChange, Pending, RangeScan, SHARDS_MAX, ShardedCounter, Subscribe, SubscribeDatabase,
     Transaction, Versioned,
 };
 pub use node::{Builder, Departure, Node, start};

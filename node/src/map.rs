@@ -1,9 +1,13 @@
 //! A typed map of the cluster, for programs that embed a node or connect as clients.
 
+mod changes;
 mod counter;
 mod range;
 mod transaction;
 
+pub use changes::{
+    Changes, DatabaseChange, DatabaseChanges, MapChange, Subscribe, SubscribeDatabase,
+};
 pub use counter::{SHARDS_MAX, ShardedCounter};
 pub use range::RangeScan;
 pub use transaction::{Answers, DatabaseTransaction, Pending, Transaction, Versioned};
@@ -198,6 +202,34 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         }
     }
 
+    /// Follows the changes of this map from now on, each as soon as it is committed. Changes of a
+    /// key come in their order, and none is left out without being told
+    /// ([`MapChange::Missed`]). Narrow it to one key with [`Subscribe::key`].
+    ///
+    /// ```no_run
+    /// # async fn example(node: &doyen::Node) -> Result<(), Box<dyn std::error::Error>> {
+    /// use doyen::MapChange;
+    ///
+    /// let prices = node.map::<String, u64>("prices").await?;
+    /// let mut changes = prices.subscribe().await?;
+    /// while let Some(change) = changes.next().await {
+    ///     match change? {
+    ///         MapChange::Put { key, value } => println!("{key} costs {value}"),
+    ///         MapChange::Removed { key, cause } => println!("{key} is gone: {cause:?}"),
+    ///         MapChange::Missed { .. } => println!("read the prices anew"),
+    ///         _ => {}
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// When it is awaited: no node serves some of the keys for 5 s, the key cannot be encoded, or
+    /// some member runs an older version.
+    pub fn subscribe(&self) -> Subscribe<K, V> {
+        Subscribe::new(&self.entry, self.data.clone())
+    }
+
     async fn set<Q: Serialize + ?Sized>(
         &self,
         key: &Q,
@@ -337,6 +369,17 @@ impl Database {
             Outcome::Failed(failure) => Err(failure.into()),
             other => Err(WriteError::Unexpected(format!("{other:?}"))),
         }
+    }
+
+    /// Follows the changes that anyone makes here, each as soon as it is committed. Changes of a
+    /// key come in their order, and none is left out without being told
+    /// ([`DatabaseChange::Missed`]). Narrow it with [`SubscribeDatabase::prefix`] or
+    /// [`SubscribeDatabase::key`].
+    ///
+    /// # Errors
+    /// When it is awaited: as for [`Map::subscribe`].
+    pub fn subscribe(&self) -> SubscribeDatabase {
+        SubscribeDatabase::new(self.keyspace, self.data.clone())
     }
 
     /// A number that many callers add to at once, stored in `shards` keys. `shards` is from 1 to

@@ -9,6 +9,7 @@ use super::context::Context;
 use super::door::Door;
 use super::inbox::Inbox;
 use super::siblings::Siblings;
+use super::streams::{self, Streams};
 use crate::clock;
 use crate::control::Upcall;
 use crate::control::shared::{Local, Shared};
@@ -63,6 +64,8 @@ pub(super) struct Core<D: Door> {
     /// The other data threads of this process.
     siblings: Siblings,
     inbox: Arc<Inbox>,
+    /// Subscriptions of callers on other threads.
+    streams: Streams,
     wakers: Vec<Waker>,
     clients_max: usize,
     /// Maps that clients asked for, and the coordinator's answers.
@@ -116,6 +119,7 @@ impl<D: Door> Core<D> {
             links,
             siblings: options.siblings,
             inbox,
+            streams: Streams::default(),
             wakers: Vec::new(),
             clients_max: options.clients_max,
             making: Vec::new(),
@@ -156,6 +160,7 @@ impl<D: Door> Core<D> {
             self.links.reset(me);
             self.siblings.restart(local.me);
             context.restart(me);
+            self.streams.restart();
         }
         context.view.clone_from(&local.view);
         context.door.view_changed(context.view.as_ref());
@@ -166,6 +171,7 @@ impl<D: Door> Core<D> {
         // Not earlier: a process that is no member yet has no table for clients.
         self.links.set_clients_max(Some(self.clients_max));
         context.shard.install(context.now, view);
+        self.streams.resume(&mut context.shard, context.now);
         context.redo();
     }
 
@@ -235,8 +241,9 @@ impl<D: Door> Core<D> {
                 break;
             }
         }
-        self.inbox
-            .answer(&mut self.context.answers, &mut self.wakers);
+        let context = &mut self.context;
+        self.streams.pump(&mut context.shard, context.now);
+        self.inbox.answer(&mut context.answers, &mut self.wakers);
         more
     }
 
@@ -364,6 +371,18 @@ impl<D: Door> Core<D> {
         });
     }
 
+    /// A caller subscribes to changes.
+    pub(super) fn subscribe(&mut self, asked: streams::Asked) {
+        let context = &mut self.context;
+        self.streams.begin(&mut context.shard, context.now, asked);
+    }
+
+    /// Subscribers have room again, or are gone.
+    pub(super) fn look_at_streams(&mut self) {
+        let context = &mut self.context;
+        self.streams.sweep(&mut context.shard, context.now);
+    }
+
     /// For a client: a call waits for a map.
     pub(super) fn want_map(
         &mut self,
@@ -463,6 +482,9 @@ impl<D: Door> Core<D> {
             context.shard.tick(now);
         }
         context.give_up_redo();
+        if self.streams.due().is_some_and(|due| due <= now) {
+            self.streams.sweep(&mut context.shard, now);
+        }
         D::tick(context);
         if now >= self.alive_at {
             self.alive_at = now + ALIVE_INTERVAL;
@@ -539,6 +561,7 @@ impl<D: Door> Core<D> {
             due = due.min(context.now + WAITING_INTERVAL);
         }
         due = context.door.due().map_or(due, |at| due.min(at));
+        due = self.streams.due().map_or(due, |at| due.min(at));
         context
             .shard
             .poll_timeout()

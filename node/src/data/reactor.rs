@@ -252,6 +252,8 @@ impl<S: Sockets> Reactor<S> {
                 } => self.core.want_map(keyspace, name, answer),
                 Message::Refusals(answer) => waking::answer(answer, self.core.links().refusals()),
                 Message::Seeds(addresses) => self.core.links().set_seeds(&addresses),
+                Message::Subscribe(asked) => self.core.subscribe(*asked),
+                Message::Room => self.core.look_at_streams(),
                 Message::Door(message) => self.sockets.receive(&mut self.core.context, message),
                 #[cfg(test)]
                 Message::Panic => panic!("a test ends this data thread"),

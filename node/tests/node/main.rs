@@ -2,6 +2,7 @@
 
 #[cfg(feature = "http")]
 mod administration;
+mod changes;
 mod client;
 mod embedded;
 mod embedding;

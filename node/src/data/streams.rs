@@ -1,0 +1,304 @@
+//! Subscriptions of callers on other threads: each is a queue that the data thread fills.
+//!
+//! ```text
+//!   Shard ── take_told ──> Streams ── push ──> Stream ── next ──> the caller
+//!     ^                                          │ falls below a half
+//!     └──────── goes on <── Message::Room <──────┘
+//! ```
+//! A queue has a limit. While it is full, nothing more is taken from the shard, so the primaries
+//! send nothing more, and at last the subscriber is told that changes are missing.
+
+use super::inbox::Inbox;
+use super::{Message, waking};
+use doyen_engine::op::Failure;
+use doyen_engine::{Filter, Shard, SubscriptionId, Told};
+use doyen_gossip::Time;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Limits of a queue: how many things it holds, and their bytes.
+const QUEUE_MAX: usize = 1_024;
+const QUEUE_BYTES_MAX: usize = 512 << 10;
+/// What a thing takes at least.
+const THING_BYTES: usize = 64;
+/// For so long, a caller waits until its subscription is ready.
+const READY_MAX: Duration = Duration::from_secs(5);
+
+/// The queue of one subscription.
+#[derive(Debug, Default)]
+struct Queue {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    told: VecDeque<Told>,
+    bytes: usize,
+    waker: Option<Waker>,
+    /// The data thread waits for room.
+    full: bool,
+    /// The caller is gone.
+    closed: bool,
+    /// Nothing follows.
+    ended: bool,
+}
+
+impl State {
+    fn room(&self) -> bool {
+        self.told.len() < QUEUE_MAX && self.bytes < QUEUE_BYTES_MAX
+    }
+}
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic while the lock was held left a whole state: each change is one step.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the caller after a change.
+    fn changed(mut state: MutexGuard<'_, State>) {
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waking::wake(waker);
+        }
+    }
+
+    fn end(&self) {
+        let mut state = self.state();
+        state.ended = true;
+        Self::changed(state);
+    }
+}
+
+fn weight(told: &Told) -> usize {
+    match told {
+        Told::Change(change) => change.bytes(),
+        Told::Ready | Told::Missed(_) | Told::Ended => THING_BYTES,
+    }
+}
+
+/// The caller's end of a subscription. Dropping it ends the subscription.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    queue: Arc<Queue>,
+    inbox: Arc<Inbox>,
+}
+
+impl Stream {
+    /// The next thing that the subscription was told. `None`: nothing follows.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Told>> {
+        let mut state = self.queue.state();
+        let Some(told) = state.told.pop_front() else {
+            if state.ended {
+                return Poll::Ready(None);
+            }
+            state.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
+        state.bytes -= weight(&told);
+        let (half, bytes_half) = (QUEUE_MAX / 2, QUEUE_BYTES_MAX / 2);
+        let resumes = state.full && state.told.len() < half && state.bytes < bytes_half;
+        state.full &= !resumes;
+        drop(state);
+        if resumes {
+            self.inbox.tell(Message::Room);
+        }
+        Poll::Ready(Some(told))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.queue.state().closed = true;
+        self.inbox.tell(Message::Room);
+    }
+}
+
+/// A request for a subscription: its filter, its queue, and the answer once it is ready.
+#[derive(Debug)]
+pub(super) struct Asked {
+    filter: Filter,
+    queue: Arc<Queue>,
+    answer: oneshot::Sender<Result<(), Failure>>,
+}
+
+/// Asks a data thread for a subscription. It is returned once it is ready.
+///
+/// # Errors
+/// See [`Shard::subscribe`]. Some partition may have no primary for 5 s, or the thread has ended.
+pub(super) async fn subscribe(inbox: Arc<Inbox>, filter: Filter) -> Result<Stream, Failure> {
+    let queue = Arc::<Queue>::default();
+    let (answer, answered) = oneshot::channel();
+    // If the caller gives up before the answer, this ends the subscription.
+    let stream = Stream {
+        queue: queue.clone(),
+        inbox: inbox.clone(),
+    };
+    inbox.tell(Message::Subscribe(Box::new(Asked {
+        filter,
+        queue,
+        answer,
+    })));
+    match answered.await {
+        Ok(Ok(())) => Ok(stream),
+        Ok(Err(failure)) => Err(failure),
+        Err(_) => Err(Failure::Stopped),
+    }
+}
+
+/// The subscriptions of callers, at their data thread.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    all: Vec<Followed>,
+}
+
+#[derive(Debug)]
+struct Followed {
+    filter: Filter,
+    /// `None`: this process became another member, and it is not yet subscribed again.
+    id: Option<SubscriptionId>,
+    queue: Arc<Queue>,
+    /// The caller that waits until it is ready.
+    answer: Option<oneshot::Sender<Result<(), Failure>>>,
+    until: Time,
+    /// The shard has something for it.
+    told: bool,
+}
+
+impl Followed {
+    fn refuse(&mut self, failure: Failure) {
+        if let Some(answer) = self.answer.take() {
+            waking::answer(answer, Err(failure));
+        }
+        self.queue.end();
+    }
+}
+
+impl Streams {
+    /// A caller asks for a subscription.
+    pub(super) fn begin(&mut self, shard: &mut Shard, now: Time, asked: Asked) {
+        let Asked {
+            filter,
+            queue,
+            answer,
+        } = asked;
+        match shard.subscribe(now, filter.clone()) {
+            Ok(id) => self.all.push(Followed {
+                filter,
+                id: Some(id),
+                queue,
+                answer: Some(answer),
+                until: now + READY_MAX,
+                told: false,
+            }),
+            Err(failure) => waking::answer(answer, Err(failure)),
+        }
+    }
+
+    /// This process became another member: the former shard is gone, with its subscriptions.
+    pub(super) fn restart(&mut self) {
+        for followed in &mut self.all {
+            (followed.id, followed.told) = (None, false);
+        }
+    }
+
+    /// Subscribes again what a former shard had.
+    pub(super) fn resume(&mut self, shard: &mut Shard, now: Time) {
+        for followed in self.all.iter_mut().filter(|f| f.id.is_none()) {
+            followed.id = shard.subscribe(now, followed.filter.clone()).ok();
+        }
+    }
+
+    /// Ends subscriptions whose callers are gone, or that were not ready in time.
+    pub(super) fn sweep(&mut self, shard: &mut Shard, now: Time) {
+        self.all.retain_mut(|followed| {
+            let late = followed.answer.is_some() && now >= followed.until;
+            if late {
+                followed.refuse(Failure::Unavailable);
+            }
+            let state = followed.queue.state();
+            let stays = !state.closed && !state.ended && !late;
+            drop(state);
+            if let Some(id) = followed.id.filter(|_| !stays) {
+                shard.unsubscribe(now, id);
+            }
+            stays
+        });
+    }
+
+    /// Gives callers what the shard was told, as far as they have room.
+    pub(super) fn pump(&mut self, shard: &mut Shard, now: Time) {
+        while let Some(id) = shard.poll_subscription() {
+            if let Some(followed) = self.all.iter_mut().find(|f| f.id == Some(id)) {
+                followed.told = true;
+            }
+        }
+        for followed in self.all.iter_mut().filter(|f| f.told) {
+            let Some(id) = followed.id else { continue };
+            let mut state = followed.queue.state();
+            let (mut any, mut ready) = (false, None);
+            loop {
+                if !state.room() {
+                    state.full = true;
+                    break;
+                }
+                let Some(told) = shard.take_told(now, id) else {
+                    followed.told = false;
+                    break;
+                };
+                let told = match told {
+                    Told::Ready if followed.answer.is_some() => {
+                        ready = followed.answer.take();
+                        continue;
+                    }
+                    // What happened while this process was no member is missing.
+                    Told::Ready => Told::Missed(None),
+                    told => told,
+                };
+                state.ended |= told == Told::Ended;
+                state.bytes += weight(&told);
+                state.told.push_back(told);
+                any = true;
+            }
+            if any {
+                Queue::changed(state);
+            } else {
+                drop(state);
+            }
+            // Not before: it wakes foreign code.
+            if let Some(answer) = ready {
+                waking::answer(answer, Ok(()));
+            }
+        }
+    }
+
+    /// When something is due besides.
+    pub(super) fn due(&self) -> Option<Time> {
+        let waits = self.all.iter().filter(|f| f.answer.is_some());
+        waits.map(|f| f.until).min()
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        self.all
+            .iter_mut()
+            .for_each(|followed| followed.refuse(Failure::Stopped));
+    }
+}
+
+/// Whatever is next of a stream.
+pub(crate) struct Next<'a>(pub(crate) &'a mut Stream);
+
+impl Future for Next<'_> {
+    type Output = Option<Told>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Told>> {
+        self.0.poll_next(cx)
+    }
+}

@@ -1,0 +1,290 @@
+//! Changes of keys, told as they are committed.
+//!
+//! A subscriber is told every change of a key, in the order in which they were committed: over
+//! failovers, moves, splits and merges. If it cannot be told all, it is told that: then it reads
+//! anew what matters to it. Changes of different keys come in no particular order.
+
+use crate::data::{DataHandle, Next, Stream};
+use crate::error::ReadError;
+use bytes::Bytes;
+use doyen_engine::codec::{self, CodecError};
+use doyen_engine::{Cause, Change, Filter, Keys, Told, What};
+use doyen_placement::{KeyspaceId, MapEntry, MapId};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::borrow::Borrow;
+use std::fmt;
+use std::future::IntoFuture;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// A subscription that is about to begin: from [`Map::subscribe`](crate::Map::subscribe). Await it.
+#[must_use = "it begins when it is awaited"]
+pub struct Subscribe<K, V> {
+    filter: Filter,
+    data: DataHandle,
+    wrong: Option<CodecError>,
+    kinds: PhantomData<fn(K) -> V>,
+}
+
+impl<K, V> fmt::Debug for Subscribe<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscribe")
+            .field("filter", &self.filter)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K, V> Subscribe<K, V> {
+    pub(crate) const fn new(entry: &MapEntry, data: DataHandle) -> Self {
+        Self {
+            filter: filter(entry.keyspace, entry.id),
+            data,
+            wrong: None,
+            kinds: PhantomData,
+        }
+    }
+
+    /// Only changes of this key.
+    pub fn key<Q>(mut self, key: &Q) -> Self
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        match codec::encode(key, codec::BYTES_MAX) {
+            Ok(key) => self.filter.keys = Keys::One(key.into()),
+            Err(wrong) => self.wrong = Some(wrong),
+        }
+        self
+    }
+}
+
+impl<K: 'static, V: 'static> IntoFuture for Subscribe<K, V> {
+    type Output = Result<Changes<K, V>, ReadError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self {
+            filter,
+            data,
+            wrong,
+            ..
+        } = self;
+        Box::pin(async move {
+            if let Some(wrong) = wrong {
+                return Err(ReadError::Key(wrong));
+            }
+            let stream = data.subscribe(filter).await?;
+            Ok(Changes {
+                stream,
+                kinds: PhantomData,
+            })
+        })
+    }
+}
+
+/// The changes of a map, or of one key of it. Dropping it ends the subscription.
+pub struct Changes<K, V> {
+    stream: Stream,
+    kinds: PhantomData<fn(K) -> V>,
+}
+
+impl<K, V> fmt::Debug for Changes<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Changes").finish_non_exhaustive()
+    }
+}
+
+/// What happened to a key of a map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MapChange<K, V> {
+    /// It has this value.
+    Put {
+        /// The key.
+        key: K,
+        /// The value.
+        value: V,
+    },
+    /// It expires at another time, or does not expire any more.
+    Deadline {
+        /// The key.
+        key: K,
+    },
+    /// It is gone.
+    Removed {
+        /// The key.
+        key: K,
+        /// Why.
+        cause: Cause,
+    },
+    /// All keys of the map are gone.
+    Cleared,
+    /// Changes were not told: of any keys, and at most this many. `None`: it is not known how many.
+    /// Read anew what matters. It comes if this subscriber was too slow, a partition lost its
+    /// data, or this process was no member for a while.
+    Missed {
+        /// How many, if that is known.
+        changes: Option<u64>,
+    },
+}
+
+fn change<K, V>(told: Told) -> Option<Result<MapChange<K, V>, ReadError>>
+where
+    K: DeserializeOwned,
+    V: DeserializeOwned,
+{
+    match told {
+        Told::Change(change) => Some(typed(change)),
+        Told::Missed(changes) => Some(Ok(MapChange::Missed { changes })),
+        Told::Ready | Told::Ended => None,
+    }
+}
+
+impl<K: DeserializeOwned, V: DeserializeOwned> futures_util::Stream for Changes<K, V> {
+    type Item = Result<MapChange<K, V>, ReadError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.stream.poll_next(cx).map(|told| told.and_then(change))
+    }
+}
+
+impl<K: DeserializeOwned, V: DeserializeOwned> Changes<K, V> {
+    /// The next change. `None`: the keyspace was dropped, or this node or client was shut down.
+    ///
+    /// Dropping the future loses no change, so this may stand in a `select!`.
+    ///
+    /// # Errors
+    /// The key or the value is not of this type, or the key holds a value of another kind. The next
+    /// call goes on after that change.
+    pub async fn next(&mut self) -> Option<Result<MapChange<K, V>, ReadError>> {
+        Next(&mut self.stream).await.and_then(change)
+    }
+}
+
+fn typed<K, V>(change: Change) -> Result<MapChange<K, V>, ReadError>
+where
+    K: DeserializeOwned,
+    V: DeserializeOwned,
+{
+    if change.what == What::Cleared {
+        return Ok(MapChange::Cleared);
+    }
+    let key = codec::decode(&change.key, codec::BYTES_MAX).map_err(ReadError::Key)?;
+    Ok(match change.what {
+        What::Put(_, Some(value)) => {
+            let value = codec::decode(&value, codec::BYTES_MAX).map_err(ReadError::Value)?;
+            MapChange::Put { key, value }
+        }
+        What::Deadline => MapChange::Deadline { key },
+        What::Removed(cause) => MapChange::Removed { key, cause },
+        What::Cleared => MapChange::Cleared,
+        What::Put(_, None) | What::Field(..) | What::FieldRemoved(_) => {
+            return Err(ReadError::WrongType);
+        }
+    })
+}
+
+/// A subscription that is about to begin: from
+/// [`Database::subscribe`](crate::Database::subscribe). Await it.
+#[derive(Debug)]
+#[must_use = "it begins when it is awaited"]
+pub struct SubscribeDatabase {
+    filter: Filter,
+    data: DataHandle,
+}
+
+impl SubscribeDatabase {
+    pub(crate) const fn new(keyspace: KeyspaceId, data: DataHandle) -> Self {
+        Self {
+            filter: filter(keyspace, MapId(0)),
+            data,
+        }
+    }
+
+    /// Only changes of this key.
+    pub fn key(mut self, key: impl Into<Bytes>) -> Self {
+        self.filter.keys = Keys::One(key.into());
+        self
+    }
+
+    /// Only changes of keys that begin with this.
+    pub fn prefix(mut self, prefix: impl Into<Bytes>) -> Self {
+        self.filter.keys = Keys::Prefix(prefix.into());
+        self
+    }
+
+    /// Without the new values, which then do not travel.
+    pub const fn without_values(mut self) -> Self {
+        self.filter.values = false;
+        self
+    }
+}
+
+impl IntoFuture for SubscribeDatabase {
+    type Output = Result<DatabaseChanges, ReadError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let stream = self.data.subscribe(self.filter).await?;
+            Ok(DatabaseChanges { stream })
+        })
+    }
+}
+
+/// The changes of a database. Dropping it ends the subscription.
+#[derive(Debug)]
+pub struct DatabaseChanges {
+    stream: Stream,
+}
+
+/// What a subscriber of a database is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DatabaseChange {
+    /// A change.
+    Change(Change),
+    /// Changes were not told, as for [`MapChange::Missed`].
+    Missed {
+        /// How many, if that is known.
+        changes: Option<u64>,
+    },
+}
+
+impl DatabaseChanges {
+    /// The next change. `None`: the keyspace was dropped, or this node or client was shut down.
+    ///
+    /// Dropping the future loses no change, so this may stand in a `select!`.
+    pub async fn next(&mut self) -> Option<DatabaseChange> {
+        Next(&mut self.stream).await.and_then(database_change)
+    }
+}
+
+fn database_change(told: Told) -> Option<DatabaseChange> {
+    match told {
+        Told::Change(change) => Some(DatabaseChange::Change(change)),
+        Told::Missed(changes) => Some(DatabaseChange::Missed { changes }),
+        Told::Ready | Told::Ended => None,
+    }
+}
+
+impl futures_util::Stream for DatabaseChanges {
+    type Item = DatabaseChange;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let told = self.stream.poll_next(cx);
+        told.map(|told| told.and_then(database_change))
+    }
+}
+
+const fn filter(keyspace: KeyspaceId, map: MapId) -> Filter {
+    Filter {
+        keyspace,
+        map: Some(map),
+        keys: Keys::All,
+        values: true,
+        fields: true,
+    }
+}

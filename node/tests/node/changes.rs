@@ -1,0 +1,195 @@
+//! Subscribers of maps are told every change in order, over a failover and at clients, too.
+
+use crate::embedded::{node_with, safe};
+use doyen::{
+    Cause, Changes, Client, DatabaseChange, Map, MapChange, Node, ReadError, Subscribe, What,
+};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const SECRET: &str = "the secret of the tests";
+
+async fn node(name: &str, seeds: &[&Node]) -> Node {
+    node_with(name, seeds, |builder| builder.secret(SECRET)).await
+}
+
+async fn client(seeds: &[&Node]) -> Client {
+    let seeds = seeds.iter().map(|n| n.addresses().data.to_string());
+    let builder = Client::builder().seeds(seeds).secret(SECRET);
+    builder.connect().await.expect("it connects")
+}
+
+async fn begin(subscribe: Subscribe<u64, String>) -> Changes<u64, String> {
+    subscribe.await.expect("it begins")
+}
+
+/// The next change, which comes soon.
+async fn next(changes: &mut Changes<u64, String>) -> MapChange<u64, String> {
+    let next = tokio::time::timeout(Duration::from_secs(20), changes.next());
+    let next = next.await.expect("a change in time");
+    next.expect("it goes on").expect("a change")
+}
+
+fn put(key: u64, value: &str) -> MapChange<u64, String> {
+    let value = value.to_owned();
+    MapChange::Put { key, value }
+}
+
+#[tokio::test]
+async fn nodes_and_clients_are_told_what_anyone_does_to_a_map() {
+    let one = node("one", &[]).await;
+    let two = node("two", &[&one]).await;
+    safe(&one, 2).await;
+    let client = client(&[&two]).await;
+    let map: Map<u64, String> = one.map("words").await.expect("a map");
+    let other: Map<u64, String> = one.map("others").await.expect("a map");
+    let there: Map<u64, String> = two.map("words").await.expect("a map");
+    let outside: Map<u64, String> = client.map("words").await.expect("a map");
+    let mut followers = vec![
+        begin(map.subscribe()).await,
+        begin(there.subscribe()).await,
+        begin(outside.subscribe()).await,
+        begin(outside.subscribe().key(&7)).await,
+    ];
+    other
+        .insert(&7, &"elsewhere".into())
+        .await
+        .expect("written");
+    outside.insert(&7, &"a".into()).await.expect("written");
+    there.insert(&7, &"b".into()).await.expect("written");
+    map.remove(&7).await.expect("removed");
+    let short = Duration::from_millis(20);
+    map.insert_with(&7, &"c".into(), short)
+        .await
+        .expect("written");
+    for changes in &mut followers {
+        assert_eq!(next(changes).await, put(7, "a"));
+        assert_eq!(next(changes).await, put(7, "b"));
+        let (key, cause) = (7, Cause::Command);
+        assert_eq!(next(changes).await, MapChange::Removed { key, cause });
+        assert_eq!(next(changes).await, put(7, "c"));
+        let cause = Cause::Expired;
+        assert_eq!(next(changes).await, MapChange::Removed { key, cause });
+    }
+    // Who follows one key hears nothing of others.
+    map.insert(&8, &"x".into()).await.expect("written");
+    map.insert(&7, &"y".into()).await.expect("written");
+    assert_eq!(next(&mut followers[3]).await, put(7, "y"));
+    drop(followers);
+    client.close().await;
+    two.kill().await;
+    one.kill().await;
+}
+
+#[tokio::test]
+async fn a_subscriber_that_does_not_look_loses_the_oldest_and_is_told_so() {
+    let one = node("one", &[]).await;
+    let map: Map<u64, String> = one.map("words").await.expect("a map");
+    let mut changes = begin(map.subscribe()).await;
+    let long = "x".repeat(10_000);
+    let mut writes = Vec::new();
+    for n in 0..2_000_u64 {
+        let (map, value) = (map.clone(), format!("{n} {long}"));
+        writes.push(tokio::spawn(async move { map.insert(&1, &value).await }));
+    }
+    for write in writes {
+        write.await.expect("it ends").expect("written");
+    }
+    map.insert(&1, &"last".into()).await.expect("written");
+    let (mut told, mut missed) = (0, 0);
+    loop {
+        match next(&mut changes).await {
+            MapChange::Put { value, .. } if value == "last" => break,
+            MapChange::Put { .. } => told += 1,
+            MapChange::Missed { changes: Some(n) } => missed += n,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(missed > 0, "2,000 changes of 10 kB have no room");
+    assert_eq!(told + missed, 2_000);
+    one.kill().await;
+}
+
+#[tokio::test]
+async fn a_failover_loses_no_change_and_a_stop_ends_the_subscription() {
+    let one = node("one", &[]).await;
+    let two = node("two", &[&one]).await;
+    let three = node("three", &[&one]).await;
+    safe(&one, 3).await;
+    let map: Map<u64, String> = three.map("words").await.expect("a map");
+    let mut changes = begin(map.subscribe()).await;
+    let writer = {
+        let map = map.clone();
+        tokio::spawn(async move {
+            for round in 0..40 {
+                for key in 0..25 {
+                    let value = round.to_string();
+                    map.insert(&key, &value).await.expect("written");
+                }
+            }
+        })
+    };
+    // The coordinator ends without notice, amid writes.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    one.kill().await;
+    writer.await.expect("it ends");
+    let mut seen: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    while seen.values().map(Vec::len).sum::<usize>() < 40 * 25 {
+        match next(&mut changes).await {
+            MapChange::Put { key, value } => seen.entry(key).or_default().push(value),
+            other => panic!("{other:?}"),
+        }
+    }
+    let expected: Vec<String> = (0..40).map(|round| round.to_string()).collect();
+    for key in 0..25 {
+        assert_eq!(seen[&key], expected);
+    }
+    three.kill().await;
+    assert!(changes.next().await.is_none());
+    two.kill().await;
+}
+
+#[tokio::test]
+async fn a_database_tells_what_redis_clients_do() {
+    let one = node("one", &[]).await;
+    let database = one.database();
+    let mut changes = database.subscribe().prefix("user:").await.expect("begun");
+    let mut quiet = database.subscribe().key("user:1").without_values();
+    quiet = quiet.prefix("user:");
+    let mut quiet = quiet.await.expect("begun");
+    database.set("session:1", "x").await.expect("written");
+    database.set("user:1", "ada").await.expect("written");
+    database.remove("user:1").await.expect("removed");
+    for (changes, value) in [(&mut changes, Some("ada".into())), (&mut quiet, None)] {
+        let mut whats = Vec::new();
+        for _ in 0..2 {
+            match changes.next().await {
+                Some(DatabaseChange::Change(change)) => {
+                    assert_eq!(change.key, "user:1");
+                    whats.push(change.what);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let expected = [
+            What::Put(doyen::Kind::String, value),
+            What::Removed(Cause::Command),
+        ];
+        assert_eq!(whats, expected);
+    }
+    // Bytes that are no value of the map's type are an error, and the next change comes.
+    let words: Map<String, u64> = one.map("words").await.expect("a map");
+    let numbers: Map<String, String> = one.map("words").await.expect("a map");
+    let mut changes = words.subscribe().await.expect("begun");
+    numbers
+        .insert("a", &"\u{1f600}\u{1f600}".into())
+        .await
+        .expect("written");
+    words.insert("a", &1).await.expect("written");
+    let first = changes.next().await.expect("it goes on");
+    assert!(matches!(first, Err(ReadError::Value(_))), "{first:?}");
+    let second = changes.next().await.expect("it goes on").expect("a change");
+    let (key, value) = ("a".to_owned(), 1);
+    assert_eq!(second, MapChange::Put { key, value });
+    one.kill().await;
+}
