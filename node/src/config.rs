@@ -34,6 +34,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, fs};
+pub use value::KeyEvents;
 use value::{Address, Size, Toggle};
 
 /// Below this range, a busy machine looks dead. Above it, failover takes too long.
@@ -175,6 +176,8 @@ pub struct Config {
     pub resp_auth_timeout: Option<Duration>,
     /// How long RESP clients may be idle; `None`: for ever.
     pub resp_idle_timeout: Option<Duration>,
+    /// Which messages about keys RESP clients may subscribe to.
+    pub key_events: KeyEvents,
     /// Whether transactions of RESP clients with keys in several partitions are refused.
     pub strict_transactions: bool,
     /// The memory that the node may hold: entries, log tails, snapshots, buffers, and what the
@@ -505,6 +508,7 @@ impl Options {
             resp_auth_timeout: Some(self.resp_auth_timeout.map_or(AUTH_TIMEOUT_DEFAULT, |s| s.0))
                 .filter(|t| !t.is_zero()),
             resp_idle_timeout: self.resp_idle_timeout.map(|s| s.0).filter(|t| !t.is_zero()),
+            key_events: self.notify_keyspace_events.unwrap_or_default(),
             strict_transactions: self.strict_transactions.unwrap_or(false),
             memory_bytes_max,
             memory,

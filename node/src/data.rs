@@ -32,7 +32,7 @@ use crate::control::shared::Shared;
 use crate::net::endpoint;
 use crate::net::identity::Identity;
 use doyen_engine::op::{Failure, Operation, Outcome, PartitionOperation, Transaction, Work};
-use doyen_engine::{Filter, Keys, Limits};
+use doyen_engine::{Filter, Keys, Limits, Maps};
 use doyen_placement::{MapEntry, MemberId, PartitionId, THREADS_MAX, Table};
 pub use passes::Longest;
 pub(crate) use process::ITSELF_BYTES;
@@ -265,8 +265,10 @@ impl DataHandle {
         &self,
         filter: Filter,
     ) -> impl Future<Output = Result<Stream, Failure>> + Send + use<> {
-        let inbox = self.inbox_of(|| match (filter.map, &filter.keys) {
-            (Some(map), Keys::One(key)) => self.0.shared.partition_of(filter.keyspace, map, key),
+        let inbox = self.inbox_of(|| match (filter.maps, &filter.keys) {
+            (Maps::One(map), Keys::One(key)) => {
+                self.0.shared.partition_of(filter.keyspace, map, key)
+            }
             _ => None,
         });
         streams::subscribe(inbox, filter)

@@ -23,6 +23,7 @@ pub mod frame;
 mod gather;
 pub(crate) mod guard;
 pub mod info;
+mod notices;
 mod output;
 mod pubsub;
 pub(crate) mod ready;

@@ -32,14 +32,35 @@ const OVERHEAD: usize = 64;
 pub struct Filter {
     /// The keyspace.
     pub keyspace: KeyspaceId,
-    /// One map of it, or all of them.
-    pub map: Option<MapId>,
+    /// The maps of it.
+    pub maps: Maps,
     /// The keys.
     pub keys: Keys,
     /// Whether the new values are told, too.
     pub values: bool,
     /// Whether each field of a hash is told. If not, a log entry is told once for each key.
     pub fields: bool,
+}
+
+/// Which maps a subscriber is told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Maps {
+    /// All maps.
+    All,
+    /// This map.
+    One(MapId),
+    /// The numbered databases of Redis clients.
+    Databases,
+}
+
+impl Maps {
+    fn holds(self, map: MapId) -> bool {
+        match self {
+            Self::All => true,
+            Self::One(one) => one == map,
+            Self::Databases => map.is_database(),
+        }
+    }
 }
 
 /// Which keys a subscriber is told of.
@@ -165,9 +186,16 @@ impl By {
     pub(super) const INCREASE_FLOAT: Self = Self(5);
     pub(super) const PERSIST: Self = Self(6);
     pub(super) const EXPIRE: Self = Self(7);
+    pub(super) const SET_FOR: Self = Self(8);
 
     pub(super) const fn called(called: Called) -> Self {
         Self(PROCEDURES_FROM + called.number())
+    }
+
+    /// Whether it gives its key a deadline besides.
+    #[must_use]
+    pub fn expires(self) -> bool {
+        self == Self::SET_FOR
     }
 
     /// The name of the event that Redis tells of it, if it is not that of the change itself.
@@ -175,7 +203,7 @@ impl By {
     pub fn event(self) -> Option<&'static str> {
         match self {
             Self::FIELD_EXPIRED => Some("hexpired"),
-            Self::SET => Some("set"),
+            Self::SET | Self::SET_FOR => Some("set"),
             Self::APPEND => Some("append"),
             Self::INCREASE => Some("incrby"),
             Self::INCREASE_FLOAT => Some("incrbyfloat"),
@@ -276,9 +304,8 @@ fn change(
     (position, by): (Position, Option<By>),
     filter: &Filter,
 ) -> Option<Change> {
-    let of_map = |map: &MapId| filter.map.is_none_or(|of| of == *map);
     if let Effect::Clear { map } = effect {
-        return of_map(map).then(|| Change {
+        return filter.maps.holds(*map).then(|| Change {
             position,
             map: *map,
             key: Bytes::new(),
@@ -287,7 +314,7 @@ fn change(
         });
     }
     let (map, key) = effect.place()?;
-    if !of_map(&map) || !filter.keys.holds(key) {
+    if !filter.maps.holds(map) || !filter.keys.holds(key) {
         return None;
     }
     let value = |of: &super::entry::Entry| {

@@ -1,7 +1,7 @@
 //! Data frames as bytes, and two live shards that receive them: see `crate::fuzz`.
 
 use super::api::{Lane, Limits, Patience, Request};
-use super::changes::{By, Cause, Change, Filter, Keys, Missing, Position, What};
+use super::changes::{By, Cause, Change, Filter, Keys, Maps, Missing, Position, What};
 use super::dedup::OpId;
 use super::entry::Entry;
 use super::extended::Extended;
@@ -362,7 +362,7 @@ fn every() -> Vec<Frame> {
             ticket: 1,
             filter: Filter {
                 keyspace: KeyspaceId(0),
-                map: Some(MAP),
+                maps: Maps::One(MAP),
                 keys,
                 values: true,
                 fields: true,

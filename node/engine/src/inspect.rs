@@ -1,7 +1,7 @@
 //! Shows the log of each partition to the oracle of the simulation. Production code does not use
 //! this.
 
-use super::changes::{By, Change, Filter, Keys, Position, changes};
+use super::changes::{By, Change, Filter, Keys, Maps, Position, changes};
 use super::op::Outcome;
 use super::shard::Shard;
 use super::store::Effect;
@@ -101,7 +101,7 @@ impl Shard {
         let mut found = Vec::new();
         let filter = Filter {
             keyspace: at.keyspace,
-            map: None,
+            maps: Maps::All,
             keys: Keys::All,
             values: true,
             fields: true,

@@ -89,7 +89,7 @@ mod timers;
 mod upkeep;
 
 pub use api::{Lane, Limits, Malformed, Patience, Request, Stats, Token};
-pub use changes::{By, Cause, Change, Filter, Keys, Position, Told, What};
+pub use changes::{By, Cause, Change, Filter, Keys, Maps, Position, Told, What};
 pub use clients::PARK;
 pub use compacting::Outside;
 pub use extended::Extended;

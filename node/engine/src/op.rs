@@ -455,6 +455,10 @@ impl Action {
     /// What subscribers are told of it.
     pub(super) const fn by(&self) -> By {
         match self {
+            Self::Set {
+                expiry: Expiry::In(_) | Expiry::At(_),
+                ..
+            } => By::SET_FOR,
             Self::Set { .. } | Self::CompareAndSwap { .. } => By::SET,
             Self::Append { .. } => By::APPEND,
             Self::IncrBy(_) => By::INCREASE,

@@ -188,6 +188,12 @@ impl Shard {
         }
     }
 
+    /// Gives the subscribers of this thread a message, and no others.
+    pub fn notify(&mut self, publication: Publication) {
+        self.cx.worked += publication.bytes();
+        self.cx.arrive(publication);
+    }
+
     /// The next message for the subscribers of this thread.
     pub fn poll_published(&mut self) -> Option<Publication> {
         let publishing = &mut self.cx.publishing;

@@ -7,7 +7,7 @@
 //! a shell that is slow is told that changes are missing, and costs no memory without bound.
 
 use super::api::Lane;
-use super::changes::{Filter, Keys, Missing, Position, Told};
+use super::changes::{Filter, Keys, Maps, Missing, Position, Told};
 use super::context::Context;
 use super::frame::Frame;
 use super::op::Failure;
@@ -144,7 +144,7 @@ fn partitions<'a>(table: &'a Table, filter: &Filter) -> Vec<&'a Partition> {
     let Some(keyspace) = table.keyspace(filter.keyspace) else {
         return Vec::new();
     };
-    if let (Some(map), Keys::One(key)) = (filter.map, &filter.keys) {
+    if let (Maps::One(map), Keys::One(key)) = (filter.maps, &filter.keys) {
         let one = keyspace.partition_of(map, key);
         return one
             .and_then(|id| keyspace.partition(id))

@@ -1,6 +1,6 @@
 //! The options of a node, as they are given: by flag, by a variable `DOYEN_*`, or in a TOML file.
 
-use super::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span, Toggle};
+use super::value::{AssignmentName, EvictionPolicy, KeyEvents, LossPolicy, Size, Span, Toggle};
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -144,6 +144,11 @@ options! {
     /// [default: 0s]
     #[arg(long, env = "DOYEN_RESP_IDLE_TIMEOUT", value_name = "DURATION")]
     resp_idle_timeout: Span,
+    /// Messages about keys that RESP clients may subscribe to, as Redis writes them, for example KEA
+    /// for all or Ex for expired keys; a client may change it for this node (CONFIG SET) [default:
+    /// none]
+    #[arg(long, env = "DOYEN_NOTIFY_KEYSPACE_EVENTS", value_name = "EVENTS")]
+    notify_keyspace_events: KeyEvents,
     /// Refuse transactions of RESP clients (MULTI) whose keys are in several partitions. Otherwise
     /// each partition's part is executed by itself, whole or not at all
     #[arg(

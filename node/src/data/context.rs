@@ -12,7 +12,9 @@ use crate::clock;
 use crate::net::links::LinkHandler;
 use bytes::BytesMut;
 use doyen_engine::op::{Failure, Operation, Outcome, Work};
-use doyen_engine::{Lane, Limits, Malformed, Patience, Publication, Shard};
+use doyen_engine::{
+    Filter, Lane, Limits, Malformed, Patience, Publication, Shard, SubscriptionId, Told,
+};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{KeyspaceId, MapId, MemberId};
@@ -176,6 +178,34 @@ impl<D: Door> Context<D> {
     /// The next message of a publisher.
     pub(crate) fn poll_published(&mut self) -> Option<Publication> {
         self.shard.poll_published()
+    }
+
+    /// Follows changes. The subscription ends with this life of the thread ([`Self::incarnation`]).
+    ///
+    /// # Errors
+    /// See [`Shard::subscribe`].
+    pub(crate) fn subscribe(&mut self, filter: Filter) -> Result<SubscriptionId, Failure> {
+        self.shard.subscribe(self.now, filter)
+    }
+
+    /// Ends a subscription.
+    pub(crate) fn unsubscribe(&mut self, id: SubscriptionId) {
+        self.shard.unsubscribe(self.now, id);
+    }
+
+    /// The next thing that a subscription was told.
+    pub(crate) fn take_told(&mut self, id: SubscriptionId) -> Option<Told> {
+        self.shard.take_told(self.now, id)
+    }
+
+    /// Gives the subscribers of this thread a message, and no others.
+    pub(crate) fn notify(&mut self, publication: Publication) {
+        self.shard.notify(publication);
+    }
+
+    /// How often this process became another member.
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.incarnations
     }
 
     /// Bytes of values and frames that the shard has handled since the last call.

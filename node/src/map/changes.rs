@@ -8,7 +8,7 @@ use crate::data::{DataHandle, Next, Stream};
 use crate::error::ReadError;
 use bytes::Bytes;
 use doyen_engine::codec::{self, CodecError};
-use doyen_engine::{Cause, Change, Filter, Keys, Told, What};
+use doyen_engine::{Cause, Change, Filter, Keys, Maps, Told, What};
 use doyen_placement::{KeyspaceId, MapEntry, MapId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -282,7 +282,7 @@ impl futures_util::Stream for DatabaseChanges {
 const fn filter(keyspace: KeyspaceId, map: MapId) -> Filter {
     Filter {
         keyspace,
-        map: Some(map),
+        maps: Maps::One(map),
         keys: Keys::All,
         values: true,
         fields: true,

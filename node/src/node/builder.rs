@@ -564,6 +564,7 @@ fn doors(
         password: config.resp_password.clone(),
         auth_timeout: config.resp_auth_timeout,
         idle_timeout: config.resp_idle_timeout,
+        key_events: config.key_events,
         strict_transactions: config.strict_transactions,
         connections_max: config.connections_max,
         memory_bytes_max: config.memory_bytes_max,

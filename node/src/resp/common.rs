@@ -12,6 +12,7 @@ use super::session::pause::Pause;
 use super::settings::Settings;
 use super::slowlog::Slow;
 use super::spill::Spill;
+use crate::config::KeyEvents;
 use mio::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -127,13 +128,14 @@ impl Common {
         memory_bytes_max: usize,
         clients_max: usize,
         idle_timeout: Option<Duration>,
+        events: KeyEvents,
     ) -> Self {
         Self {
             seats: (0..threads).map(|_| Seats::default()).collect(),
             connection_last: AtomicU64::new(0),
             slow_last: AtomicU64::new(0),
             memory_bytes_max,
-            settings: Settings::new(clients_max, idle_timeout),
+            settings: Settings::new(clients_max, idle_timeout, events),
             spill: Arc::new(Spill::new(memory_bytes_max, threads)),
             board: Board::default(),
         }

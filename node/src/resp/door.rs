@@ -9,6 +9,7 @@ use super::common::Common;
 use super::counts::{Counts, Rates, Stopwatch};
 use super::guard::Guard;
 use super::info::Totals;
+use super::notices::Notices;
 use super::pubsub::hub::Hub;
 use super::ready::Ready;
 use super::scripts::Cache;
@@ -16,6 +17,7 @@ use super::server::Clients;
 use super::session::pause::Paused;
 use super::session::{Connection, ReplyWaiter};
 use super::slowlog::SlowLog;
+use crate::config::KeyEvents;
 use crate::data::DataStats;
 use crate::data::door::{Door, Halves, Held, Opener, Place};
 use crate::seldom::{A_MINUTE, Seldom};
@@ -48,6 +50,8 @@ pub(crate) struct Options {
     pub(crate) auth_timeout: Option<Duration>,
     /// How long clients may send nothing; `None`: for ever.
     pub(crate) idle_timeout: Option<Duration>,
+    /// Which messages about keys clients may subscribe to, until one of them changes that.
+    pub(crate) key_events: KeyEvents,
     /// Whether transactions with keys in several partitions are refused.
     pub(crate) strict_transactions: bool,
     /// Clients at the same time, of all ports together.
@@ -63,6 +67,7 @@ pub(crate) fn doors(options: Options) -> Vec<RespOpener> {
         options.memory_bytes_max,
         options.connections_max,
         options.idle_timeout,
+        options.key_events,
     ));
     let mut plain = options.plain;
     let open = |cluster| RespOpener {
@@ -111,6 +116,7 @@ impl Opener for RespOpener {
             sweeping: VecDeque::new(),
             paused: Paused::default(),
             hub: Hub::new(place.limits.memory_bytes_max),
+            notices: Notices::new(),
             draining: false,
             budget: Rc::new(budget),
             stalled_at: Time::ZERO,
@@ -146,6 +152,8 @@ pub(crate) struct Resp {
     pub(super) paused: Paused,
     /// The clients that subscribe to channels.
     pub(super) hub: Hub,
+    /// What this thread follows for messages about keys.
+    pub(super) notices: Notices,
     /// No more clients are accepted, and those that are connected leave once they are answered.
     pub(super) draining: bool,
     /// The limits on what connections hold together.
@@ -259,7 +267,8 @@ impl Door for Resp {
             // At once.
             return Some(Time::ZERO);
         }
-        self.paused.due().into_iter().chain(self.hub.due()).min()
+        let due = [self.paused.due(), self.hub.due(), self.notices.due()];
+        due.into_iter().flatten().min()
     }
 
     fn held(&self) -> Held {

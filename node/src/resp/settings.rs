@@ -3,9 +3,10 @@
 use super::databases;
 use super::encode::Encoder;
 use super::info::Facts;
+use crate::config::KeyEvents;
 use bytes::Bytes;
 use doyen_engine::glob;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Most entries in the slow log of each thread.
@@ -26,16 +27,19 @@ pub(crate) struct Settings {
     /// Milliseconds that a client may be idle. 0: for ever.
     timeout_ms: AtomicU64,
     clients_max: AtomicUsize,
+    /// Which messages about keys there are.
+    events: AtomicU32,
 }
 
 impl Settings {
-    pub(crate) fn new(clients_max: usize, timeout: Option<Duration>) -> Self {
+    pub(crate) fn new(clients_max: usize, timeout: Option<Duration>, events: KeyEvents) -> Self {
         let timeout_ms = timeout.map_or(0, |t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX));
         Self {
             slow_us: AtomicI64::new(10_000),
             slow_entries: AtomicUsize::new(128),
             timeout_ms: AtomicU64::new(timeout_ms),
             clients_max: AtomicUsize::new(clients_max),
+            events: AtomicU32::new(events.bits()),
         }
     }
 
@@ -66,12 +70,17 @@ impl Settings {
         self.clients_max.load(Ordering::Relaxed)
     }
 
+    /// Which messages about keys there are.
+    pub(crate) fn events(&self) -> KeyEvents {
+        KeyEvents::of_bits(self.events.load(Ordering::Relaxed))
+    }
+
     /// Sets all of these, or none.
     ///
     /// # Errors
     /// Redis's text about the first setting that cannot be set.
     pub(crate) fn set(&self, facts: &Facts, wanted: &[(String, Bytes)]) -> Result<(), String> {
-        let mut numbers = Vec::new();
+        let (mut numbers, mut events) = (Vec::new(), None);
         for (at, (name, value)) in wanted.iter().enumerate() {
             let failed = |why: &str| {
                 format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")
@@ -80,6 +89,12 @@ impl Settings {
                 return Err(failed("duplicate parameter"));
             }
             let range = match name.as_str() {
+                "notify-keyspace-events" => {
+                    let letters = String::from_utf8_lossy(value);
+                    let set: KeyEvents = letters.parse().map_err(|why: String| failed(&why))?;
+                    events = Some(set);
+                    continue;
+                }
                 "slowlog-log-slower-than" => -1..=i64::MAX,
                 "slowlog-max-len" => 0..=SLOW_ENTRIES_MAX,
                 "timeout" => 0..=i64::from(i32::MAX),
@@ -109,6 +124,9 @@ impl Settings {
                 )));
             }
             numbers.push((name.as_str(), number));
+        }
+        if let Some(events) = events {
+            self.events.store(events.bits(), Ordering::Relaxed);
         }
         for (name, number) in numbers {
             let count = usize::try_from(number).unwrap_or_default();
@@ -165,7 +183,7 @@ fn all(facts: &Facts, settings: &Settings) -> Vec<(&'static str, String)> {
         ("maxmemory", facts.memory_bytes_max.to_string()),
         ("maxmemory-clients", "0".to_owned()),
         ("maxmemory-policy", facts.memory_policy.to_owned()),
-        ("notify-keyspace-events", String::new()),
+        ("notify-keyspace-events", settings.events().to_string()),
         ("port", facts.tcp_port.to_string()),
         ("protected-mode", no()),
         ("proto-max-bulk-len", facts.value_bytes_max.to_string()),
@@ -228,7 +246,7 @@ mod tests {
 
     #[test]
     fn settings_are_set_all_or_none() {
-        let settings = Settings::new(10, None);
+        let settings = Settings::new(10, None, KeyEvents::default());
         set(
             &settings,
             &[
@@ -283,7 +301,11 @@ mod tests {
     #[test]
     fn settings_are_told_in_order_of_name() {
         assert!(
-            all(&Facts::default(), &Settings::new(1, None)).is_sorted_by_key(|(name, _)| *name)
+            all(
+                &Facts::default(),
+                &Settings::new(1, None, KeyEvents::default())
+            )
+            .is_sorted_by_key(|(name, _)| *name)
         );
     }
 }

@@ -23,6 +23,7 @@ use tokio::net::TcpStream;
 mod databases;
 mod hashes;
 mod looks;
+mod notices;
 mod pubsub;
 mod scripts;
 mod several;
@@ -82,6 +83,7 @@ impl Node {
             password: password.map(str::to_owned),
             auth_timeout: timeouts.0,
             idle_timeout: timeouts.1,
+            key_events: crate::config::KeyEvents::default(),
             strict_transactions: false,
             connections_max,
             memory_bytes_max: limits.memory_bytes_max,

@@ -5,7 +5,7 @@ use super::logs::{LogId, Logs, digest};
 use super::process::ThreadId;
 use super::schedule::Nanos;
 use super::world::World;
-use doyen_engine::{Change, Filter, Keys, SubscriptionId, Told};
+use doyen_engine::{Change, Filter, Keys, Maps, SubscriptionId, Told};
 use doyen_gossip::Time;
 use doyen_placement::{ClusterId, KeyspaceId, Lineage, PartitionId, PartitionRef};
 use rand::Rng;
@@ -135,7 +135,7 @@ impl World {
         }
         let filter = Filter {
             keyspace,
-            map: None,
+            maps: Maps::All,
             keys: Keys::All,
             values: true,
             fields: true,

@@ -1,4 +1,4 @@
-use super::super::changes::Keys;
+use super::super::changes::{Keys, Maps};
 use super::super::extended::Extended;
 use super::*;
 use proptest::prelude::*;
@@ -486,19 +486,20 @@ fn of_subscribers() -> impl Strategy<Value = Frame> {
         bytes().prop_map(Keys::Prefix),
         bytes().prop_map(Keys::One)
     ];
-    let filter = (
-        any::<u16>(),
-        prop::option::of(any::<u32>()),
-        keys,
-        any::<[bool; 2]>(),
-    )
-        .prop_map(|(keyspace, map, keys, [values, fields])| Filter {
+    let maps = prop_oneof![
+        Just(Maps::All),
+        Just(Maps::Databases),
+        any::<u32>().prop_map(|map| Maps::One(MapId(map)))
+    ];
+    let filter = (any::<u16>(), maps, keys, any::<[bool; 2]>()).prop_map(
+        |(keyspace, maps, keys, [values, fields])| Filter {
             keyspace: KeyspaceId(keyspace),
-            map: map.map(MapId),
+            maps,
             keys,
             values,
             fields,
-        });
+        },
+    );
     let had = (any::<u32>(), any::<u32>(), n()).prop_map(|(partition, lineage, seq)| Position {
         partition: PartitionId(partition),
         lineage: Lineage(lineage),

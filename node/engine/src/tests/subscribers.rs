@@ -1,14 +1,14 @@
 //! Subscribers are told every committed change of a key in order, or that they were not.
 
 use super::*;
-use crate::{Cause, Change, Filter, Keys, SubscriptionId, Told, What};
+use crate::{Cause, Change, Filter, Keys, Maps, SubscriptionId, Told, What};
 use doyen_placement::Reshape;
 use doyen_placement::division::Cut;
 
 fn all() -> Filter {
     Filter {
         keyspace: KeyspaceId(0),
-        map: Some(MapId(0)),
+        maps: Maps::One(MapId(0)),
         keys: Keys::All,
         values: true,
         fields: true,
@@ -144,7 +144,7 @@ fn a_filter_lets_its_map_prefix_or_key_through_with_or_without_values() {
     let other = w.follow(
         2,
         Filter {
-            map: Some(MapId(1)),
+            maps: Maps::One(MapId(1)),
             ..all()
         },
     );

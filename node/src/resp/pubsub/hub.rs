@@ -6,6 +6,7 @@
 use super::{Board, Kind, Push, encode, following};
 use crate::resp::Context;
 use crate::resp::encode::Protocol;
+use crate::resp::notices::may_be_about_keys;
 use crate::resp::session::Connection;
 use crate::resp::session::subscribing::Took;
 use crate::seldom::{A_MINUTE, Seldom};
@@ -47,6 +48,8 @@ const WANTED_FOR: Duration = Duration::from_secs(10);
 pub(in crate::resp) struct Registry {
     names: [BTreeMap<Bytes, Subscribers>; 3],
     bytes: usize,
+    /// Names to which messages about keys may come.
+    about_keys: usize,
 }
 
 /// By number of the connection.
@@ -83,6 +86,8 @@ impl Registry {
         let known = names.get_key_value(name).map(|(name, _)| name.clone());
         let name = known.unwrap_or_else(|| Bytes::copy_from_slice(name));
         let all = names.entry(name.clone()).or_default();
+        let tells = kind != Kind::Shard && may_be_about_keys(&name);
+        self.about_keys += usize::from(all.is_empty() && tells);
         if all.insert(id, subscriber).is_none() {
             self.bytes += name.len() + SUBSCRIPTION_OVERHEAD;
         }
@@ -98,6 +103,8 @@ impl Registry {
         let was = all.remove(&id).is_some();
         if all.is_empty() {
             names.remove(name);
+            let tells = kind != Kind::Shard && may_be_about_keys(name);
+            self.about_keys = self.about_keys.saturating_sub(usize::from(tells));
         }
         if was {
             self.bytes = self
@@ -414,13 +421,16 @@ impl Context {
     }
 
     /// Whether all peers know that this thread has subscribers. If not, the connection is woken
-    /// when they do.
-    pub(in crate::resp) fn hears(&mut self, connection: &Rc<Connection>) -> bool {
+    /// when they do. The same for messages about keys, if the client wants some.
+    pub(in crate::resp) fn hears(&mut self, connection: &Rc<Connection>, keys: bool) -> bool {
         if !self.shard().wants_published() {
             self.want_published(true);
         }
         self.door.hub.empty_since = self.now();
-        let heard = self.is_heard();
+        if keys {
+            self.follow_keys(true);
+        }
+        let heard = self.is_heard() && self.door.notices.is_settled(self.now());
         if !heard {
             self.door.hub.unheard.push(connection.clone());
             self.door.hub.unheard_until = self.shard().heard_until();
@@ -439,9 +449,10 @@ impl Context {
 
     /// Hands out messages. True if there are more.
     pub(in crate::resp) fn hand_out(&mut self) -> bool {
+        let untold = self.tell_of_keys();
         let hub = &self.door.hub;
         if !hub.is_busy() && hub.crowd.is_empty() && self.shard().published_waiting().0 == 0 {
-            return false;
+            return untold;
         }
         let (mut work, now) = (WORK, self.now());
         let mut troubles = Troubles::default();
@@ -488,13 +499,19 @@ impl Context {
                 connection.goes_on();
             }
         }
-        more || !left
+        more || !left || untold
     }
 
     /// Handles timers of subscribers.
     pub(in crate::resp) fn look_at_subscribers(&mut self) {
         let now = self.now();
-        if !self.door.hub.unheard.is_empty() && self.is_heard() {
+        let wants_keys = self.door.hub.registry.about_keys > 0;
+        // A client that waits wants some, too.
+        if wants_keys || self.door.hub.unheard.is_empty() {
+            self.follow_keys(wants_keys);
+        }
+        let heard = self.is_heard() && self.door.notices.is_settled(now);
+        if !self.door.hub.unheard.is_empty() && heard {
             for connection in self.door.hub.unheard.drain(..) {
                 connection.goes_on();
             }

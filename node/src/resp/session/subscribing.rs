@@ -5,6 +5,7 @@
 
 use super::*;
 use crate::resp::command::PubSubCommand;
+use crate::resp::notices::may_be_about_keys;
 use crate::resp::pubsub::hub::{QUEUE_BYTES_MAX, QUEUE_BYTES_SLOW, compare};
 use crate::resp::pubsub::{Kind, NAME_BYTES_MAX, Names, Push, confirm};
 use doyen_engine::Publication;
@@ -418,7 +419,8 @@ impl Session {
             if let Err(why) = self.may_subscribe(context, args, kind) {
                 return self.answer(|e| e.error(&why.0));
             }
-            if !context.hears(connection) {
+            let keys = kind != Kind::Shard && args.iter_from(1).any(may_be_about_keys);
+            if !context.hears(connection, keys) {
                 return self.hold(Hold::Woken);
             }
         }

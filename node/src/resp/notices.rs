@@ -1,0 +1,240 @@
+//! Messages about keys (`notify-keyspace-events`): what a client that subscribes to
+//! `__keyspace@0__:name` or `__keyevent@0__:expired` is told.
+//!
+//! ```text
+//!   SUBSCRIBE __key.. ──> this thread follows the databases ──> Shard::subscribe
+//!   client <── Hub <── Shard::notify <── a message or two for each change
+//! ```
+//! A thread follows changes only while its node's setting asks for such messages and one of its
+//! clients subscribes to a name that may be theirs. So they cost nothing otherwise, and no member
+//! sends messages that nobody gets. Like all messages, they come at most once.
+
+use super::Context;
+use super::cluster::KEYSPACE;
+use super::databases;
+use crate::config::KeyEvents;
+use crate::seldom::{A_MINUTE, Seldom};
+use bytes::Bytes;
+use doyen_engine::op::Kind;
+use doyen_engine::{
+    By, Cause, Change, Filter, Keys, Maps, Publication, SubscriptionId, Told, What,
+};
+use doyen_gossip::Time;
+use std::time::{Duration, Instant};
+
+/// How the names of all such channels begin.
+const PREFIX: &[u8] = b"__key";
+/// Changes that are handled in one round of a pass.
+const CHANGES: usize = 1_024;
+/// For so long, a client that subscribes waits until this thread is told of all changes.
+const READY_MAX: Duration = Duration::from_secs(1);
+
+/// Whether messages about keys may come to subscribers of this name or pattern.
+pub(super) fn may_be_about_keys(name: &[u8]) -> bool {
+    let literal = name.iter().position(|byte| b"*?[\\".contains(byte));
+    let literal = &name[..literal.unwrap_or(name.len())];
+    literal.starts_with(PREFIX) || (literal.len() < name.len() && PREFIX.starts_with(literal))
+}
+
+/// What a thread follows for messages about keys.
+#[derive(Debug)]
+pub(super) struct Notices {
+    /// Of which life of this thread, and which subscription.
+    following: Option<(u64, SubscriptionId)>,
+    /// All changes from now on are told.
+    ready: bool,
+    until: Time,
+    /// Lines of the log.
+    missed_line: Seldom,
+}
+
+impl Notices {
+    pub(super) fn new() -> Self {
+        Self {
+            following: None,
+            ready: false,
+            until: Time::ZERO,
+            missed_line: Seldom::new(A_MINUTE),
+        }
+    }
+
+    /// Whether a client that has subscribed need not wait.
+    pub(super) fn is_settled(&self, now: Time) -> bool {
+        self.following.is_none() || self.ready || now >= self.until
+    }
+
+    /// When a client that waits goes on at the latest.
+    pub(super) fn due(&self) -> Option<Time> {
+        (self.following.is_some() && !self.ready).then_some(self.until)
+    }
+}
+
+impl Context {
+    /// Begins or ends to follow changes. `wanted`: a client subscribes to a name that may be about
+    /// keys.
+    pub(super) fn follow_keys(&mut self, wanted: bool) {
+        let (now, life) = (self.now(), self.incarnation());
+        let wanted = wanted && self.door.common.settings.events().any();
+        let notices = &mut self.door.notices;
+        if notices.following.is_some_and(|(of, _)| of != life) {
+            // This process became another member.
+            notices.following = None;
+        }
+        match (wanted, notices.following) {
+            (true, None) => {
+                let filter = Filter {
+                    keyspace: KEYSPACE,
+                    maps: Maps::Databases,
+                    keys: Keys::All,
+                    values: false,
+                    fields: false,
+                };
+                // Refused before there is a table, or while some member is too old: it is tried
+                // again.
+                if let Ok(id) = self.subscribe(filter) {
+                    let notices = &mut self.door.notices;
+                    notices.following = Some((life, id));
+                    (notices.ready, notices.until) = (false, now + READY_MAX);
+                }
+            }
+            (false, Some((_, id))) => {
+                self.door.notices.following = None;
+                self.unsubscribe(id);
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes messages of changes. True if there are more.
+    pub(super) fn tell_of_keys(&mut self) -> bool {
+        let Some((_, id)) = self
+            .door
+            .notices
+            .following
+            .filter(|(life, _)| *life == self.incarnation())
+        else {
+            return false;
+        };
+        let events = self.door.common.settings.events();
+        for _ in 0..CHANGES {
+            if self.shard().has_much_published() {
+                return true;
+            }
+            match self.take_told(id) {
+                None => return false,
+                Some(Told::Ready) => self.door.notices.ready = true,
+                Some(Told::Ended) => self.door.notices.following = None,
+                Some(Told::Missed(count)) => self.missed(count),
+                Some(Told::Change(change)) => {
+                    for (event, class) in names(&change).into_iter().flatten() {
+                        messages(events, &change, event, class, |message| {
+                            self.notify(message)
+                        });
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn missed(&mut self, count: Option<u64>) {
+        if let Some(others) = self.door.notices.missed_line.happened(Instant::now()) {
+            let count = count.map_or_else(|| "some".to_owned(), |count| format!("up to {count}"));
+            tracing::warn!(
+                "messages about keys are missing ({count} changes): a partition lost its data, or \
+                 this thread takes changes slower than they come; let fewer clients subscribe to \
+                 them{others}"
+            );
+        }
+    }
+}
+
+/// The events of a change: their names, and their classes.
+fn names(change: &Change) -> [Option<(&'static str, u8)>; 2] {
+    let by = change.by.and_then(By::event);
+    let class = |event: &str| match event {
+        "persist" | "expire" => b'g',
+        "rename_to" | "copy_to" => b'g',
+        event if event.starts_with('h') => b'h',
+        _ => b'$',
+    };
+    let put = |otherwise: &'static str| {
+        let event = match by {
+            Some("rename") => "rename_to",
+            Some("copy") => "copy_to",
+            by => by.unwrap_or(otherwise),
+        };
+        (event, class(event))
+    };
+    match &change.what {
+        What::Put(Kind::String, _) => {
+            let expires = change.by.is_some_and(By::expires);
+            [Some(put("set")), expires.then_some(("expire", b'g'))]
+        }
+        What::Put(Kind::Hash, _) | What::Field(..) => [Some(put("hset")), None],
+        What::FieldRemoved(_) => [Some(put("hdel")), None],
+        What::Deadline => [Some(put("expire")), None],
+        What::Removed(Cause::Expired) => [Some(("expired", b'x')), None],
+        What::Removed(Cause::Evicted) => [Some(("evicted", b'e')), None],
+        What::Removed(Cause::Command) => match by {
+            Some("rename") => [Some(("rename_from", b'g')), None],
+            // A hash without fields is gone.
+            Some(event) if event.starts_with('h') => [Some((event, b'h')), Some(("del", b'g'))],
+            _ => [Some(("del", b'g')), None],
+        },
+        What::Cleared => [None, None],
+    }
+}
+
+/// The messages of an event that the setting asks for.
+fn messages(
+    events: KeyEvents,
+    change: &Change,
+    event: &'static str,
+    class: u8,
+    mut send: impl FnMut(Publication),
+) {
+    if !events.has(class) {
+        return;
+    }
+    let database = databases::index(change.map);
+    let mut message = |channel: Bytes, message: Bytes| {
+        send(Publication {
+            channel,
+            message,
+            sharded: false,
+        });
+    };
+    if events.has(b'K') {
+        let name = format!("__keyspace@{database}__:");
+        let channel = [name.as_bytes(), &change.key].concat();
+        message(channel.into(), Bytes::from_static(event.as_bytes()));
+    }
+    if events.has(b'E') {
+        let channel = format!("__keyevent@{database}__:{event}");
+        message(channel.into(), change.key.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_patterns_that_may_be_about_keys_are_known() {
+        for name in [
+            "__keyevent@0__:expired",
+            "__keyspace@0__:a",
+            "__key*",
+            "*",
+            "__*",
+            "?_key*",
+            "__keyevent@*__:del",
+        ] {
+            assert!(may_be_about_keys(name.as_bytes()), "{name}");
+        }
+        for name in ["news", "news*", "__ke", "_", "", "a*"] {
+            assert!(!may_be_about_keys(name.as_bytes()), "{name}");
+        }
+    }
+}

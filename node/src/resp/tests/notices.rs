@@ -1,0 +1,103 @@
+//! Messages about keys, with several data threads.
+
+use super::*;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn ok(client: &mut Client, line: &str) {
+    let reply = client.command(&words(line)).await.unwrap();
+    assert!(!matches!(reply, Reply::Error(_)), "{line}: {reply:?}");
+}
+
+/// The next message: its channel, and its text.
+async fn next(client: &mut Client) -> String {
+    let reply = tokio::time::timeout(PATIENCE, client.reply()).await;
+    match reply.expect("a message in time").unwrap() {
+        Reply::Array(parts) => {
+            let texts = parts.iter().rev().take(2).rev().map(|part| match part {
+                Reply::Bulk(text) => String::from_utf8_lossy(text).into_owned(),
+                other => panic!("{other:?}"),
+            });
+            texts.collect::<Vec<_>>().join(" ")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Every line was compared with redis-server 7.0.15: what is told of each command.
+#[tokio::test]
+async fn a_subscriber_is_told_of_keys_what_redis_tells() {
+    let node = Node::of_threads(3, None, 10, limits());
+    let (mut writer, mut subscriber) = (node.client().await, node.client().await);
+    ok(&mut writer, "CONFIG SET notify-keyspace-events KEA").await;
+    ok(&mut subscriber, "PSUBSCRIBE __key*__:*").await;
+    for case in include_str!("notices.txt").lines() {
+        let Some((line, expected)) = case.split_once(" => ") else {
+            continue;
+        };
+        ok(&mut writer, line).await;
+        for event in expected.split(' ') {
+            let (name, key) = event.split_once(':').unwrap();
+            let by_key = format!("__keyspace@0__:{key} {name}");
+            let by_event = format!("__keyevent@0__:{name} {key}");
+            assert_eq!(next(&mut subscriber).await, by_key, "{line}");
+            assert_eq!(next(&mut subscriber).await, by_event, "{line}");
+        }
+    }
+    // A key that expires by itself.
+    ok(&mut writer, "SET soon x PX 30").await;
+    for event in ["set", "expire", "expired"] {
+        let by_key = format!("__keyspace@0__:soon {event}");
+        assert_eq!(next(&mut subscriber).await, by_key);
+        next(&mut subscriber).await;
+    }
+    // Other databases have other channels.
+    ok(&mut writer, "SELECT 3").await;
+    ok(&mut writer, "SET a x").await;
+    assert_eq!(next(&mut subscriber).await, "__keyspace@3__:a set");
+    assert_eq!(next(&mut subscriber).await, "__keyevent@3__:set a");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_is_told_that_the_setting_does_not_name() {
+    let node = Node::of_threads(2, None, 10, limits());
+    let (mut writer, mut subscriber) = (node.client().await, node.client().await);
+    ok(&mut subscriber, "SUBSCRIBE __keyevent@0__:expired news").await;
+    subscriber.reply().await.unwrap();
+    ok(&mut writer, "SET a x").await;
+    let get = words("CONFIG GET notify-keyspace-events");
+    match writer.command(&get).await.unwrap() {
+        Reply::Array(pair) => assert_eq!(pair[1], Reply::Bulk(Vec::new())),
+        other => panic!("{other:?}"),
+    }
+    ok(&mut writer, "CONFIG SET notify-keyspace-events Ex").await;
+    // The threads follow within their next look.
+    loop {
+        ok(&mut writer, "SET b x PX 1").await;
+        ok(&mut writer, "HSET h f x").await;
+        let read = tokio::time::timeout(Duration::from_millis(300), subscriber.reply());
+        if let Ok(first) = read.await {
+            let Ok(Reply::Array(parts)) = first else {
+                panic!("{first:?}");
+            };
+            assert_eq!(parts[2], Reply::Bulk(b"b".to_vec()));
+            break;
+        }
+    }
+    ok(&mut writer, "PUBLISH news end").await;
+    loop {
+        let message = next(&mut subscriber).await;
+        if message == "news end" {
+            break;
+        }
+        assert_eq!(message, "__keyevent@0__:expired b");
+    }
+    let bad = words("CONFIG SET notify-keyspace-events Q");
+    let bad = writer.command(&bad);
+    let why = "ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - \
+               Invalid event class character. Use 'Ag$lshzxeKEtmdn'.";
+    assert_eq!(bad.await.unwrap(), Reply::Error(why.into()));
+    node.stop().await;
+}
