@@ -486,6 +486,10 @@ impl Context {
             hash_bytes_max: self.limits.hash_bytes_max,
             versions_from: held.versions_from,
         };
+        let hearers = match &call.work {
+            Work::Transaction(_) | Work::Script(_) => self.hearers(),
+            Work::Key(_) | Work::Partition(_) => 0,
+        };
         // For so many bytes room was made. Since other keys were evicted for it, the transaction is
         // run again, and then it may write something else.
         let mut made_for = None;
@@ -495,7 +499,7 @@ impl Context {
             let mut rows = Rows::of(stores, cx, (teaches, policy == Eviction::Lru));
             let tables = &self.tables;
             let belongs = |map, key: &[u8]| tables.belongs(at, map, key) == Some(true);
-            let (scripts, mut spent) = (&mut self.scripts, Spent::default());
+            let (scripts, mut spent) = (&mut self.scripts, Spent::new(hearers));
             let mut run = |script: &ScriptCall, rows: &mut Rows<'_>| {
                 scripts.run(script, (rows, &mut spent), &cx, &belongs)
             };
@@ -530,6 +534,7 @@ impl Context {
             let Some((effect, undo)) = rows.into_record() else {
                 self.memory.recount(before, held.bytes());
                 self.stats.count_lookups(lookups);
+                self.say(&mut spent);
                 return Step::Done(ran.outcome, read_at, false);
             };
             let crowded = self.crowded_copy(held, bytes);
@@ -561,6 +566,7 @@ impl Context {
                     _ => By::UNKNOWN,
                 };
                 let seq = self.record(held, (effect, undo), (op, by), outcome);
+                self.say(&mut spent);
                 return Step::Done(ran.outcome, seq, write);
             }
             self.memory.recount(before, held.bytes());
@@ -579,6 +585,14 @@ impl Context {
         }
         self.soon(slot.at);
         self.wait_or_refuse(call)
+    }
+
+    /// Sends the messages of scripts that have run. Who reads what a message tells waits until that
+    /// is committed, so the message need not.
+    fn say(&mut self, spent: &mut Spent) {
+        for publication in spent.take_said() {
+            self.publish(publication);
+        }
     }
 
     /// A write waits for room, unless it has waited for too long.

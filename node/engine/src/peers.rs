@@ -728,6 +728,11 @@ impl Peers {
         }
     }
 
+    /// How many peers have subscribers.
+    pub(super) fn wanting(&self) -> usize {
+        self.all.values().filter(|peer| peer.wants).count()
+    }
+
     /// Sends a message to all peers with subscribers, or keeps it until there is room. Returns to
     /// how many it goes, and how many lack it because too much waits for them.
     pub(super) fn publish(&mut self, publication: &Publication) -> (usize, u64) {

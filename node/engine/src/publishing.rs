@@ -34,6 +34,8 @@ const QUEUED_BYTES_MAX: usize = 32 << 20;
 const QUEUED_BYTES_MUCH: usize = 1 << 20;
 /// Bytes of messages that wait for one peer. Later ones are dropped.
 pub(super) const HELD_BYTES_MAX: usize = 8 << 20;
+/// The longest name of a channel: each message is compared with all patterns.
+pub const CHANNEL_BYTES_MAX: usize = 1 << 10;
 /// What a message takes besides its bytes.
 const OVERHEAD: usize = 128;
 /// How long a thread waits until all peers know that it wants messages.
@@ -122,6 +124,21 @@ impl Context {
         }
     }
 
+    /// Sends a message to all threads that have subscribers.
+    pub(super) fn publish(&mut self, publication: Publication) {
+        let (told, dropped) = self.peers.publish(&publication);
+        self.worked += publication.bytes() * (told + 1);
+        self.stats.published_dropped += dropped;
+        if self.publishing.wanted {
+            self.arrive(publication);
+        }
+    }
+
+    /// How many threads have subscribers.
+    pub(super) fn hearers(&self) -> usize {
+        self.peers.wanting() + usize::from(self.publishing.wanted)
+    }
+
     fn arrive(&mut self, publication: Publication) {
         if self.publishing.push(publication) {
             self.stats.published += 1;
@@ -178,14 +195,8 @@ impl Shard {
 
     /// Publishes a message of a client of this thread.
     pub fn publish(&mut self, now: Time, publication: Publication) {
-        let cx = &mut self.cx;
-        cx.now = cx.now.max(now);
-        let (told, dropped) = cx.peers.publish(&publication);
-        cx.worked += publication.bytes() * (told + 1);
-        cx.stats.published_dropped += dropped;
-        if cx.publishing.wanted {
-            cx.arrive(publication);
-        }
+        self.cx.now = self.cx.now.max(now);
+        self.cx.publish(publication);
     }
 
     /// Gives the subscribers of this thread a message, and no others.

@@ -4,6 +4,7 @@
 
 use super::action::Context;
 use super::op::{Failure, ScriptCall};
+use super::publishing::Publication;
 use super::rows::{Ran, Rows};
 use doyen_placement::MapId;
 use std::time::Duration;
@@ -24,6 +25,41 @@ pub(super) struct Spent {
     instructions: u64,
     #[cfg(feature = "scripts")]
     time: Duration,
+    /// How many data threads have subscribers.
+    #[cfg(feature = "scripts")]
+    hearers: usize,
+    /// The messages that they publish, once they have run.
+    #[cfg(feature = "scripts")]
+    said: Vec<Publication>,
+}
+
+#[cfg(feature = "scripts")]
+impl Spent {
+    /// Nothing yet. A message goes to so many data threads.
+    pub(super) fn new(hearers: usize) -> Self {
+        Self {
+            hearers,
+            ..Self::default()
+        }
+    }
+
+    /// The messages to publish.
+    pub(super) fn take_said(&mut self) -> Vec<Publication> {
+        std::mem::take(&mut self.said)
+    }
+}
+
+#[cfg(not(feature = "scripts"))]
+impl Spent {
+    /// There are no scripts that could use anything.
+    pub(super) const fn new(_: usize) -> Self {
+        Self {}
+    }
+
+    /// There are no scripts that could publish anything.
+    pub(super) const fn take_said(&mut self) -> Vec<Publication> {
+        Vec::new()
+    }
 }
 
 #[cfg(not(feature = "scripts"))]
@@ -54,6 +90,7 @@ mod running {
     use super::*;
     use crate::command::{Arguments, COMMANDS, Reply as Answer, Request};
     use crate::op::{Outcome, Value};
+    use crate::publishing::CHANNEL_BYTES_MAX;
     use bytes::Bytes;
     use doyen_scripts::{
         Commands, Failure as Failed, Interpreter, Limits, Protocol, Reply, Script, Used, errors,
@@ -65,6 +102,9 @@ mod running {
     const TIME_MAX: Duration = Duration::from_millis(20);
     /// Memory of one run.
     const MEMORY_BYTES_MAX: usize = 16 << 20;
+    const LONG_CHANNEL: &str = "ERR the channel's name is too long: at most 1024 bytes";
+    const MUCH_SAID: &str = "ERR the script publishes too much: its messages together may have as \
+        many bytes as one value";
     const TOGETHER: &str = "ERR the scripts of the transaction ran too long together: this one \
         changed nothing; send fewer in one transaction";
 
@@ -80,10 +120,10 @@ mod running {
         ("fcall_ro", -3), ("flushall", -1), ("flushdb", -1), ("function", -2), ("hello", -1),
         ("info", -1), ("keys", 2), ("lastsave", 1), ("latency", -2), ("lolwut", -1),
         ("module", -2), ("monitor", 1), ("multi", 1), ("psubscribe", -2), ("psync", -3),
-        ("publish", 3), ("pubsub", -2), ("punsubscribe", -1), ("quit", -1), ("randomkey", 1), ("readonly", 1),
+        ("pubsub", -2), ("punsubscribe", -1), ("quit", -1), ("randomkey", 1), ("readonly", 1),
         ("readwrite", 1), ("replicaof", 3), ("reset", 1), ("role", 1), ("save", 1), ("scan", -2),
         ("scanrange", -3), ("script", -2), ("select", 2), ("shutdown", -1), ("slaveof", 3),
-        ("slowlog", -2), ("spublish", 3), ("ssubscribe", -2), ("subscribe", -2),
+        ("slowlog", -2), ("ssubscribe", -2), ("subscribe", -2),
         ("sunsubscribe", -1), ("sync", 1), ("unsubscribe", -1), ("unwatch", 1), ("wait", 3),
         ("watch", -2),
     ];
@@ -149,8 +189,10 @@ mod running {
                 return Reply::Error(errors::NOT_READ_ONLY.to_owned());
             }
             rows.set_mark();
+            let before = spent.said.len();
             let mut caller = Caller {
                 rows,
+                said: (spent.hearers, &mut spent.said),
                 cx,
                 map: call.map,
                 read_only: call.read_only || flags.no_writes,
@@ -174,10 +216,12 @@ mod running {
                 Ok(reply) => reply,
                 Err(Failed::Stopped(_)) if others && exhausted => {
                     rows.take_back_to_mark();
+                    spent.said.truncate(before);
                     Reply::Error(TOGETHER.to_owned())
                 }
                 Err(failed @ Failed::Stopped(_)) => {
                     rows.take_back_to_mark();
+                    spent.said.truncate(before);
                     failed.into()
                 }
                 // What it changed before stays, as in Redis.
@@ -189,6 +233,8 @@ mod running {
     /// Executes the commands of a script.
     struct Caller<'a, 'b> {
         rows: &'a mut Rows<'b>,
+        /// How many data threads have subscribers, and the messages for them.
+        said: (usize, &'a mut Vec<Publication>),
         cx: &'a Context,
         map: MapId,
         read_only: bool,
@@ -256,8 +302,36 @@ mod running {
             Ok(converted(answer, protocol))
         }
 
+        /// A message, which is sent when the script has run. The answer says how many data threads
+        /// have subscribers, of any channel.
+        fn publish(
+            &mut self,
+            name: &[u8],
+            channel: &Bytes,
+            message: &Bytes,
+        ) -> Result<Reply, &'static str> {
+            if self.read_only {
+                return Err(errors::READ_ONLY);
+            }
+            let (hearers, said) = &mut self.said;
+            let held: usize = said.iter().map(Publication::bytes).sum();
+            let publication = Publication {
+                channel: channel.clone(),
+                message: message.clone(),
+                sharded: name == b"SPUBLISH",
+            };
+            if channel.len() > CHANNEL_BYTES_MAX {
+                return Err(LONG_CHANNEL);
+            }
+            if held + publication.bytes() > self.cx.value_bytes_max {
+                return Err(MUCH_SAID);
+            }
+            said.push(publication);
+            Ok(Reply::Int(i64::try_from(*hearers).unwrap_or(i64::MAX)))
+        }
+
         /// Commands that scripts call although they touch no key.
-        fn of_no_key(&self, args: &[Bytes]) -> Option<Result<Reply, &'static str>> {
+        fn of_no_key(&mut self, args: &[Bytes]) -> Option<Result<Reply, &'static str>> {
             let name = args.first()?.to_ascii_uppercase();
             let number = |n: u64| Reply::bulk(n.to_string());
             Some(match (&*name, args.len()) {
@@ -270,7 +344,10 @@ mod running {
                 }
                 (b"PING", 1) => Ok(Reply::Status("PONG".to_owned())),
                 (b"PING" | b"ECHO", 2) => Ok(Reply::Bulk(args[1].clone())),
-                (b"TIME" | b"PING" | b"ECHO", _) => Err(errors::WRONG_ARITY),
+                (b"PUBLISH" | b"SPUBLISH", 3) => self.publish(&name, &args[1], &args[2]),
+                (b"TIME" | b"PING" | b"ECHO" | b"PUBLISH" | b"SPUBLISH", _) => {
+                    Err(errors::WRONG_ARITY)
+                }
                 _ => return not_called(&name, args.len()).map(Err),
             })
         }

@@ -36,7 +36,7 @@ use std::rc::Rc;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 /// Longest name of a channel, and longest pattern: each message is compared with all patterns.
-pub(super) const NAME_BYTES_MAX: usize = 1 << 10;
+pub(super) const NAME_BYTES_MAX: usize = doyen_engine::CHANNEL_BYTES_MAX;
 /// What a message in a queue costs besides its bytes.
 const PUSH_OVERHEAD: usize = 64;
 

@@ -412,3 +412,43 @@ fn a_script_that_is_stopped_leaves_hashes_as_they_were() {
     w.settle(Duration::from_millis(200));
     w.check_copies();
 }
+
+#[test]
+fn messages_of_a_script_are_sent_if_it_ran_to_its_end() {
+    let mut w = world(40);
+    for n in [1, 3] {
+        let now = w.now;
+        w.nodes.get_mut(&n).unwrap().shard.want_published(now, true);
+        w.drain(n);
+    }
+    w.settle(Duration::from_millis(20));
+    let body = "redis.call('SET', KEYS[1], 'x')
+        redis.call('SPUBLISH', 'news', 'a')
+        return redis.call('PUBLISH', 'news', ARGV[1])";
+    assert_eq!(w.run(2, script(body, &["a"], &["b"])), ":2\r\n");
+    let endless = "redis.call('PUBLISH', 'news', 'never') while true do end";
+    assert!(w.run(2, script(endless, &["a"], &[])).starts_with("-ERR"));
+    let failed = "redis.call('PUBLISH', 'news', 'c') error('oh')";
+    assert!(w.run(2, script(failed, &["a"], &[])).starts_with('-'));
+    let quiet = ScriptCall {
+        read_only: true,
+        ..script("return redis.call('PUBLISH', 'news', 'd')", &["a"], &[])
+    };
+    let refused = w.run(2, quiet);
+    assert!(refused.contains("read-only scripts"), "{refused}");
+    let much = "return redis.call('PUBLISH', 'news', string.rep('x', 2000000))";
+    let refused = w.run(2, script(much, &["a"], &[]));
+    assert!(refused.contains("publishes too much"), "{refused}");
+    let long = "return redis.call('PUBLISH', string.rep('x', 1025), 'd')";
+    let refused = w.run(2, script(long, &["a"], &[]));
+    assert!(refused.contains("name is too long"), "{refused}");
+    w.settle(Duration::from_millis(20));
+    for n in [1, 3] {
+        let shard = &mut w.nodes.get_mut(&n).unwrap().shard;
+        let all: Vec<(Bytes, bool)> = std::iter::from_fn(|| shard.poll_published())
+            .map(|p| (p.message, p.sharded))
+            .collect();
+        let expected = [("a", true), ("b", false), ("c", false)];
+        assert_eq!(all, expected.map(|(text, sharded)| (text.into(), sharded)));
+    }
+}
