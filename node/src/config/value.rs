@@ -466,6 +466,10 @@ const ALL_CLASSES: &[u8] = b"g$lshzxetd";
 /// What else the setting may name: channels by key, channels by event, keys that were missed.
 const OTHER_EVENTS: &[u8] = b"KEm";
 
+#[cfg_attr(
+    not(feature = "resp"),
+    allow(dead_code, reason = "only Redis clients are told of keys")
+)]
 impl KeyEvents {
     /// The setting as a number.
     pub(crate) const fn bits(self) -> u32 {
