@@ -14,6 +14,7 @@
 
 mod book;
 mod end;
+mod follow;
 mod load;
 mod page;
 mod plan;
@@ -279,7 +280,7 @@ impl Chaos {
         let plan = Plan::new(seed, self.nodes.into());
         let unhealed = rampage(plan, &mut cluster, &book, &end).await;
         let elapsed = book.borrow().elapsed();
-        load.finish().await?;
+        let told = load.finish().await?;
         ticker.abort();
         book.borrow().say(format_args!(
             "reading all keys back, and looking for an explanation of every answer"
@@ -302,7 +303,7 @@ impl Chaos {
             report.unhealed,
             report.datagrams,
         ) = (operations, unread, unhealed, cluster.datagrams().into());
-        report.by_hand = end.is_by_hand();
+        (report.told, report.by_hand) = (told, end.is_by_hand());
         if !report.holds() {
             report.logs = Some(cluster.keep_logs().display().to_string());
         }

@@ -3,6 +3,7 @@
 //! by scripts and transactions. To those who judge, each of these is a key like others.
 
 use super::Shared;
+use super::follow::{Followed, Follower, Told};
 use crate::Failed;
 use doyen::Database;
 use doyen::WriteError;
@@ -49,6 +50,7 @@ pub(super) struct Load {
     running: Rc<Cell<bool>>,
     tasks: Vec<JoinHandle<()>>,
     native: doyen::Client,
+    follower: Follower,
 }
 
 /// State that all clients share.
@@ -58,6 +60,7 @@ struct Common {
     history: History,
     keys: Rc<RefCell<Vec<(u32, usize)>>>,
     running: Rc<Cell<bool>>,
+    followed: Rc<RefCell<Followed>>,
     /// The time between two operations of a client.
     pace: Duration,
 }
@@ -81,6 +84,7 @@ impl Load {
             .connect()
             .await;
         let native = native.map_err(|e| Failed::new(format!("the native client: {e}")))?;
+        let follower = Follower::start(&native, book).await?;
         let running = Rc::new(Cell::new(true));
         let clients = RESP_CLIENTS + NATIVE_CLIENTS;
         let common = Common {
@@ -88,6 +92,7 @@ impl Load {
             history: history.clone(),
             keys: Rc::new(RefCell::new(vec![(0, 0); KEYS])),
             running: running.clone(),
+            followed: follower.followed().clone(),
             pace: Duration::from_secs(clients.into()) / rate,
         };
         let mut tasks = Vec::new();
@@ -113,18 +118,20 @@ impl Load {
             running,
             tasks,
             native,
+            follower,
         })
     }
 
-    /// Stops the clients, once each has its last answer.
-    pub(super) async fn finish(self) -> Result<(), Failed> {
+    /// Stops the clients, once each has its last answer. Returns what the subscriber was told.
+    pub(super) async fn finish(self) -> Result<Told, Failed> {
         self.running.set(false);
         for task in self.tasks {
             task.await
                 .map_err(|e| Failed::new(format!("a client of the chaos panicked: {e}")))?;
         }
+        let told = self.follower.finish().await;
         self.native.close().await;
-        Ok(())
+        Ok(told)
     }
 }
 
@@ -156,6 +163,13 @@ async fn run(id: u32, common: Common, mut rng: ChaCha8Rng, mut asker: Asker) {
         let outcome = asker.ask(&place, &call).await;
         let excused = excused || asker.is_excused(&common.book);
         let answered = matches!(outcome, Outcome::Answered(_));
+        // A string is told with its value.
+        if answered
+            && place.hash().is_none()
+            && let Call::Set(value) | Call::GetSet(value) = &call
+        {
+            common.followed.borrow_mut().acknowledged(value);
+        }
         common.note(pending, outcome);
         // After a wait for a node that was taken away, the client starts a new wait with the next
         // node.

@@ -61,7 +61,8 @@ pub(super) fn page(report: &Report) -> String {
          <p>{} nodes, {} copies of each partition, {:.0} s: {} operations answered, {} with an \
          unknown outcome, {} refused. Of {} keys, {} lost a write, {} had a stale read, {} have \
          another answer that nothing explains, {} were not decided (too many orders to try them \
-         all), {} could not be read back.</p>",
+         all), {} could not be read back. A subscriber was told {} changes, and that {} are \
+         missing; {} were missing without a word, and {} came twice.</p>",
         verdict.0,
         verdict.1,
         report.nodes,
@@ -76,6 +77,10 @@ pub(super) fn page(report: &Report) -> String {
         report.unexplained,
         report.undecided,
         report.unread,
+        report.told.changes,
+        report.told.missed,
+        report.told.untold,
+        report.told.twice,
         seed = report.seed,
     );
     if let Some(why) = &report.unhealed {

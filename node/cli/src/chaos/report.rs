@@ -1,6 +1,7 @@
 //! The report of a run, for people and for programs.
 
 use super::book::{Book, Fault, Second};
+use super::follow::Told;
 use super::load::READER;
 use doyen::testkit::linear::Call;
 use doyen::testkit::{DatagramCounts, Violation, Wrong};
@@ -17,7 +18,9 @@ const LEGEND: &str = "\
 unknown: writes that may or may not have happened; refused: operations that did not happen
 keys: lost, an acknowledged write is gone; stale, an overwritten value was read;
       unexplained, no order of events explains an answer;
-      undecided, too many orders to try them all; unread, no answer in the end";
+      undecided, too many orders to try them all; unread, no answer in the end
+subscriber: told, changes that came; missed, said to be missing; untold, acknowledged and not told;
+      twice, told again";
 
 /// The report. Times are in seconds.
 #[derive(Debug, Serialize)]
@@ -43,6 +46,8 @@ pub(super) struct Report {
     pub(super) undecided: usize,
     /// Keys that could not be read back.
     pub(super) unread: u64,
+    /// What the subscriber was told.
+    pub(super) told: Told,
     /// What is wrong with the cluster, if it did not heal.
     pub(super) unhealed: Option<String>,
     /// The directory of the logs, if something is wrong.
@@ -164,6 +169,7 @@ impl Report {
             unexplained: count(Verdict::Unexplained),
             undecided: count(Verdict::Undecided),
             unread: 0,
+            told: Told::default(),
             unhealed: None,
             logs: None,
             datagrams: Datagrams::default(),
@@ -208,6 +214,7 @@ impl Report {
     pub(super) fn holds(&self) -> bool {
         self.lost + self.stale + self.unexplained + self.undecided == 0
             && self.unread == 0
+            && self.told.holds()
             && self.unhealed.is_none()
             // Without operations, the run shows nothing.
             && self.operations > 0
@@ -228,6 +235,9 @@ pub(super) struct Sum {
     unexplained: usize,
     undecided: usize,
     unread: u64,
+    /// Changes that subscribers were told, and those that are missing without a word, or came twice.
+    told: u64,
+    untold: u64,
     unhealed: u32,
     /// The longest wait of a client for an answer, in seconds.
     waited: f64,
@@ -246,6 +256,8 @@ impl Sum {
         self.unexplained += report.unexplained;
         self.undecided += report.undecided;
         self.unread += report.unread;
+        self.told += report.told.changes;
+        self.untold += report.told.untold + report.told.twice;
         self.unhealed += u32::from(report.unhealed.is_some());
         self.waited = report
             .faults
@@ -260,8 +272,8 @@ impl fmt::Display for Sum {
         write!(
             f,
             "total: rounds {}  hours {:.2}  faults {}  operations {}  unknown {}  refused {}  \
-             lost {}  stale {}  unexplained {}  undecided {}  unread {}  unhealed {}  \
-             longest wait {:.2} s",
+             lost {}  stale {}  unexplained {}  undecided {}  unread {}  told {}  untold {}  \
+             unhealed {}  longest wait {:.2} s",
             self.rounds,
             self.hours,
             self.faults,
@@ -273,6 +285,8 @@ impl fmt::Display for Sum {
             self.unexplained,
             self.undecided,
             self.unread,
+            self.told,
+            self.untold,
             self.unhealed,
             self.waited,
         )
@@ -362,7 +376,8 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "seed {}  faults {}  operations {}  unknown {}  refused {}  keys {}  lost {}  stale \
-             {}  unexplained {}  undecided {}  unread {}  healed {}",
+             {}  unexplained {}  undecided {}  unread {}  told {}  missed {}  untold {}  twice {}  \
+             healed {}",
             self.seed,
             self.whole(),
             self.operations,
@@ -374,6 +389,10 @@ impl fmt::Display for Report {
             self.unexplained,
             self.undecided,
             self.unread,
+            self.told.changes,
+            self.told.missed,
+            self.told.untold,
+            self.told.twice,
             if self.unhealed.is_none() {
                 "always"
             } else {
@@ -424,6 +443,9 @@ mod tests {
         assert!(unread.holds());
         unread.unread = 1;
         assert!(!unread.holds());
+        let mut untold = report(&History::new());
+        untold.told.untold = 1;
+        assert!(!untold.holds());
         let mut unhealed = report(&History::new());
         unhealed.unhealed = Some("ada is silent".into());
         assert!(!unhealed.holds() && unhealed.to_string().contains("healed NOT"));
