@@ -17,9 +17,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// What the subscriber was told, and what clients were.
 #[derive(Debug, Default)]
 pub(super) struct Followed {
-    /// By value, of which no two are equal: how often it was told, and whether its write was
+    /// By key and value, which no key has twice: how often it was told, and whether its write was
     /// acknowledged.
-    values: BTreeMap<Vec<u8>, (u32, bool)>,
+    values: BTreeMap<(Vec<u8>, Vec<u8>), (u32, bool)>,
     /// Changes that it was told.
     told: u64,
     /// Changes that it was told are missing.
@@ -51,14 +51,16 @@ impl Told {
 
 impl Followed {
     /// A client has the answer to a write of this value.
-    pub(super) fn acknowledged(&mut self, value: &[u8]) {
-        let (told, acknowledged) = self.values.entry(value.to_vec()).or_default();
+    pub(super) fn acknowledged(&mut self, key: &[u8], value: &[u8]) {
+        let of = (key.to_vec(), value.to_vec());
+        let (told, acknowledged) = self.values.entry(of).or_default();
         self.awaited += u64::from(*told == 0 && !*acknowledged);
         *acknowledged = true;
     }
 
-    fn told(&mut self, value: &[u8]) {
-        let (told, acknowledged) = self.values.entry(value.to_vec()).or_default();
+    fn told(&mut self, key: &[u8], value: &[u8]) {
+        let of = (key.to_vec(), value.to_vec());
+        let (told, acknowledged) = self.values.entry(of).or_default();
         *told += 1;
         self.twice += u64::from(*told == 2);
         self.awaited -= u64::from(*told == 1 && *acknowledged);
@@ -96,7 +98,7 @@ impl Follower {
                     DatabaseChange::Change(change) => {
                         followed.told += 1;
                         if let What::Put(_, Some(value)) = change.what {
-                            followed.told(&value);
+                            followed.told(&change.key, &value);
                         }
                     }
                     DatabaseChange::Missed { changes } => {
@@ -136,19 +138,19 @@ mod tests {
     #[test]
     fn values_that_are_not_told_or_told_twice_are_found() {
         let mut followed = Followed::default();
-        followed.acknowledged(b"a");
-        followed.told(b"a");
-        followed.told(b"b");
-        followed.acknowledged(b"b");
+        followed.acknowledged(b"k", b"a");
+        followed.told(b"k", b"a");
+        followed.told(b"k", b"b");
+        followed.acknowledged(b"k", b"b");
         assert!(followed.verdict().holds());
-        followed.acknowledged(b"c");
+        followed.acknowledged(b"k", b"c");
         assert_eq!(followed.verdict().untold, 1);
         followed.missed += 1;
         assert!(
             followed.verdict().holds(),
             "it was told that one is missing"
         );
-        followed.told(b"a");
+        followed.told(b"k", b"a");
         assert_eq!(followed.verdict().twice, 1);
     }
 }

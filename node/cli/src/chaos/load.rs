@@ -168,7 +168,8 @@ async fn run(id: u32, common: Common, mut rng: ChaCha8Rng, mut asker: Asker) {
             && place.hash().is_none()
             && let Call::Set(value) | Call::GetSet(value) = &call
         {
-            common.followed.borrow_mut().acknowledged(value);
+            let mut followed = common.followed.borrow_mut();
+            followed.acknowledged(place.name.as_bytes(), value);
         }
         common.note(pending, outcome);
         // After a wait for a node that was taken away, the client starts a new wait with the next
