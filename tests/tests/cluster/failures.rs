@@ -106,13 +106,22 @@ fn three_of_seven_killed_at_once_leave_a_working_cluster() {
 fn partitions_that_are_proved_lost_begin_empty_at_once() {
     let mut cluster = Cluster::of(BINARY, 5);
     let leader = cluster.coordinator();
-    let victims: Vec<String> = cluster
-        .nodes
-        .keys()
-        .filter(|n| **n != leader)
-        .take(2)
-        .cloned()
-        .collect();
+    // A partition whose only copies are at two others.
+    let pair = |c: &Cluster| {
+        let table = c.report(&leader, "/table");
+        let partitions = table["keyspaces"][0]["partitions"].as_array()?.clone();
+        let names = |p: serde_json::Value| {
+            let first = p["primary"].as_str()?.to_owned();
+            let others = p["backups"].as_array()?.iter();
+            let others = others.filter_map(|b| Some(b.as_str()?.to_owned()));
+            Some(std::iter::once(first).chain(others).collect::<Vec<_>>())
+        };
+        let mut all = partitions.into_iter().filter_map(names);
+        all.find(|names| names.len() == 2 && !names.contains(&leader))
+    };
+    cluster.eventually("two others hold a partition", |c| pair(c).is_some());
+    cluster.await_safe(5);
+    let victims = pair(&cluster).expect("copies stay where they are");
     let addresses: Vec<_> = cluster.nodes.values().map(|p| p.ready.listen).collect();
     let places: Vec<_> = victims
         .iter()
