@@ -47,6 +47,7 @@ mod call;
 mod conditional;
 mod error;
 mod hash;
+mod increase;
 mod key;
 mod many;
 mod range;
@@ -226,6 +227,7 @@ pub fn container<R>(call: Call<'_>) -> Result<R, ErrorText> {
 pub const FAMILIES: &[&[Description<Parse>]] = &[
     bitfield::ROWS,
     conditional::ROWS,
+    increase::ROWS,
     hash::ROWS,
     key::ROWS,
     range::ROWS,
@@ -239,6 +241,7 @@ pub(crate) static PROCEDURES: &[&[&Procedure]] = &[
     hash::PROCEDURES,
     bitfield::PROCEDURES,
     conditional::PROCEDURES,
+    increase::PROCEDURES,
 ];
 
 /// The operations on several keys that commands call.

@@ -64,6 +64,29 @@ impl Extended {
         }
     }
 
+    /// The same number with the other sign.
+    #[must_use]
+    pub(super) const fn negated(self) -> Self {
+        Self {
+            negative: !self.negative,
+            ..self
+        }
+    }
+
+    /// Whether it is less than the other.
+    pub(super) fn is_below(self, other: Self) -> bool {
+        let order = |number: Self| {
+            let size = (number.exponent, number.mantissa);
+            let zero = number.mantissa == 0 && number.is_finite();
+            match number.negative {
+                _ if zero => (0, (0, 0)),
+                false => (1, size),
+                true => (-1, (-size.0, u64::MAX - size.1)),
+            }
+        };
+        order(self) < order(other)
+    }
+
     /// Whether it is not infinite.
     pub const fn is_finite(self) -> bool {
         self.exponent != INFINITE
@@ -293,6 +316,20 @@ mod tests {
                 "{a} + {b}"
             );
         }
+    }
+
+    #[test]
+    fn numbers_have_an_order() {
+        let texts = [
+            "-inf", "-200", "-1.5", "-1", "-0.25", "0", "0.25", "1", "1.5", "200", "inf",
+        ];
+        let numbers = texts.map(|text| Extended::parse(text.as_bytes()).unwrap());
+        for (a, one) in numbers.iter().enumerate() {
+            for (b, other) in numbers.iter().enumerate() {
+                assert_eq!(one.is_below(*other), a < b, "{} {}", texts[a], texts[b]);
+            }
+        }
+        assert!(!Extended::ZERO.is_below(Extended::ZERO.negated()));
     }
 
     #[test]
