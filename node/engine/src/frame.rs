@@ -221,6 +221,14 @@ pub(super) enum Frame {
     Interest { round: u64, wanted: bool },
     /// The receiver of `Interest` knows it.
     Interested { round: u64 },
+    /// How many subscribers have these channels at the receiver's process?
+    Count {
+        ticket: u64,
+        sharded: bool,
+        names: Vec<Vec<u8>>,
+    },
+    /// So many.
+    Counted { ticket: u64, counts: Vec<u64> },
     /// Tell me the committed changes that this filter lets through, from where I am on.
     Subscribe {
         at: PartitionRef,
@@ -369,6 +377,8 @@ const LATER: u8 = 29;
 const PUBLISH: u8 = 30;
 const INTEREST: u8 = 31;
 const INTERESTED: u8 = 32;
+const COUNT: u8 = 39;
+const COUNTED: u8 = 40;
 // From `level::SUBSCRIBING` on.
 const SUBSCRIBE: u8 = 33;
 const SUBSCRIBED: u8 = 34;

@@ -332,6 +332,15 @@ fn every() -> Vec<Frame> {
             wanted: true,
         },
         Frame::Interested { round: 1 },
+        Frame::Count {
+            ticket: 1,
+            sharded: false,
+            names: vec![b"news".to_vec()],
+        },
+        Frame::Counted {
+            ticket: 1,
+            counts: vec![2],
+        },
         Frame::Subscribed {
             at: at(1),
             ticket: 1,

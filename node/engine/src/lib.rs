@@ -96,7 +96,7 @@ pub use extended::Extended;
 #[doc(hidden)]
 pub use inspect::{Asked, Inspection};
 pub use integer::integer;
-pub use publishing::{CHANNEL_BYTES_MAX, Publication};
+pub use publishing::{CHANNEL_BYTES_MAX, CountQuestion, Publication};
 #[doc(hidden)]
 pub use threads::Threads;
 #[doc(hidden)]

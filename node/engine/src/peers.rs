@@ -728,9 +728,10 @@ impl Peers {
         }
     }
 
-    /// How many peers have subscribers.
-    pub(super) fn wanting(&self) -> usize {
-        self.all.values().filter(|peer| peer.wants).count()
+    /// The peers that have subscribers.
+    pub(super) fn wanting(&self) -> impl Iterator<Item = MemberId> + '_ {
+        let wanting = self.all.iter().filter(|(_, peer)| peer.wants);
+        wanting.map(|(id, _)| *id)
     }
 
     /// Sends a message to all peers with subscribers, or keeps it until there is room. Returns to

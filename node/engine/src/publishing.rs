@@ -15,17 +15,25 @@
 //! bytes slower than they come has messages waiting for it, up to a limit. Later ones are dropped
 //! for this peer alone, and counted.
 //!
+//! Who asks how many subscribers a channel has asks one thread of each member with subscribers, whose
+//! shell answers for its whole process. A member that does not answer in time counts as none.
+//!
+//! ```text
+//!   count_subscribers ── Count ──> poll_question ── answer_question ── Counted ──> poll_counted
+//! ```
+//!
 //! These frames are sent only over connections of [`PUBLISHING`] and later.
 
 use super::api::Lane;
 use super::context::Context;
 use super::frame::Frame;
 use super::shard::Shard;
+use super::timers::Duty;
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
 use doyen_placement::level::PUBLISHING;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Bytes of messages that wait until the shell takes them. Later ones are dropped.
@@ -38,6 +46,10 @@ pub(super) const HELD_BYTES_MAX: usize = 8 << 20;
 pub const CHANNEL_BYTES_MAX: usize = 1 << 10;
 /// What a message takes besides its bytes.
 const OVERHEAD: usize = 128;
+/// How long an answer about subscribers may take.
+const COUNTED_MAX: Duration = Duration::from_secs(1);
+/// Questions of peers that wait for the shell. Later ones are not answered.
+const QUESTIONS_MAX: usize = 1_024;
 /// How long a thread waits until all peers know that it wants messages.
 const HEARD_MAX: Duration = Duration::from_secs(1);
 
@@ -60,6 +72,26 @@ impl Publication {
     }
 }
 
+/// A question of a peer: how many subscribers have these channels?
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CountQuestion {
+    peer: MemberId,
+    ticket: u64,
+    /// Whether they are shard channels.
+    pub sharded: bool,
+    /// Their names.
+    pub names: Vec<Vec<u8>>,
+}
+
+/// A question to peers.
+#[derive(Debug)]
+struct Counting {
+    /// Who has not answered.
+    unheard: BTreeSet<MemberId>,
+    counts: Vec<u64>,
+    until: Time,
+}
+
 /// Messages that have arrived, and who knows that they are wanted.
 #[derive(Debug, Default)]
 pub(super) struct Publishing {
@@ -71,12 +103,48 @@ pub(super) struct Publishing {
     until: Time,
     queue: VecDeque<Publication>,
     bytes: usize,
+    /// Questions to peers, by number, and the last number.
+    counting: BTreeMap<u64, Counting>,
+    counting_last: u64,
+    /// Questions that were answered.
+    counted: VecDeque<(u64, Vec<u64>)>,
+    /// Questions of peers.
+    questions: VecDeque<CountQuestion>,
 }
 
 impl Publishing {
     /// The peer is gone, so it is not waited for.
     pub(super) fn disconnected(&mut self, peer: MemberId) {
         self.unheard.remove(&peer);
+        self.questions.retain(|question| question.peer != peer);
+        let all = self.counting.values_mut();
+        all.for_each(|counting| _ = counting.unheard.remove(&peer));
+        self.finish_counting(Time::ZERO);
+    }
+
+    /// Ends questions that all have answered, or for which no more time is left.
+    fn finish_counting(&mut self, now: Time) {
+        let over = |counting: &Counting| counting.unheard.is_empty() || counting.until <= now;
+        let counted = &mut self.counted;
+        self.counting.retain(|ticket, counting| {
+            let ends = over(counting);
+            if ends {
+                counted.push_back((*ticket, std::mem::take(&mut counting.counts)));
+            }
+            !ends
+        });
+    }
+
+    /// A peer has answered a question.
+    fn counted(&mut self, peer: MemberId, ticket: u64, counts: &[u64]) {
+        if let Some(counting) = self.counting.get_mut(&ticket)
+            && counting.unheard.remove(&peer)
+        {
+            for (sum, count) in counting.counts.iter_mut().zip(counts) {
+                *sum = sum.saturating_add(*count);
+            }
+        }
+        self.finish_counting(Time::ZERO);
     }
 
     /// The peer knows it.
@@ -120,6 +188,19 @@ impl Context {
                     .send(peer, Lane::Calls, &Frame::Interested { round });
             }
             Frame::Interested { round } => self.publishing.heard(peer, round),
+            Frame::Count {
+                ticket,
+                sharded,
+                names,
+            } if self.publishing.questions.len() < QUESTIONS_MAX => {
+                self.publishing.questions.push_back(CountQuestion {
+                    peer,
+                    ticket,
+                    sharded,
+                    names,
+                });
+            }
+            Frame::Counted { ticket, counts } => self.publishing.counted(peer, ticket, &counts),
             _ => {}
         }
     }
@@ -136,7 +217,7 @@ impl Context {
 
     /// How many threads have subscribers.
     pub(super) fn hearers(&self) -> usize {
-        self.peers.wanting() + usize::from(self.publishing.wanted)
+        self.peers.wanting().count() + usize::from(self.publishing.wanted)
     }
 
     fn arrive(&mut self, publication: Publication) {
@@ -197,6 +278,74 @@ impl Shard {
     pub fn publish(&mut self, now: Time, publication: Publication) {
         self.cx.now = self.cx.now.max(now);
         self.cx.publish(publication);
+    }
+
+    /// Asks the other members how many subscribers these channels have. [`Shard::poll_counted`] has
+    /// the answer by this number. `None`: no other member has subscribers.
+    pub fn count_subscribers(
+        &mut self,
+        now: Time,
+        sharded: bool,
+        names: &[Vec<u8>],
+    ) -> Option<u64> {
+        let cx = &mut self.cx;
+        cx.now = cx.now.max(now);
+        let mut asked: BTreeMap<MemberId, MemberId> = BTreeMap::new();
+        let others = cx.peers.wanting();
+        for peer in others.filter(|peer| peer.member() != cx.me.member()) {
+            asked.entry(peer.member()).or_insert(peer);
+        }
+        if asked.is_empty() {
+            return None;
+        }
+        let publishing = &mut cx.publishing;
+        publishing.counting_last += 1;
+        let ticket = publishing.counting_last;
+        let counting = Counting {
+            unheard: asked.values().copied().collect(),
+            counts: vec![0; names.len()],
+            until: cx.now + COUNTED_MAX,
+        };
+        publishing.counting.insert(ticket, counting);
+        if publishing.counting.len() == 1 {
+            cx.timers.set(Duty::Count, cx.now + COUNTED_MAX);
+        }
+        let count = Frame::Count {
+            ticket,
+            sharded,
+            names: names.to_vec(),
+        };
+        for peer in asked.into_values() {
+            cx.peers.send(peer, Lane::Calls, &count);
+        }
+        Some(ticket)
+    }
+
+    /// The next question that was answered, and the numbers of subscribers at other members.
+    pub fn poll_counted(&mut self) -> Option<(u64, Vec<u64>)> {
+        self.cx.publishing.counted.pop_front()
+    }
+
+    /// The next question of another member, about the subscribers of this process.
+    pub fn poll_question(&mut self) -> Option<CountQuestion> {
+        self.cx.publishing.questions.pop_front()
+    }
+
+    /// Answers a question, with a number for each of its channels.
+    pub fn answer_question(&mut self, question: &CountQuestion, counts: Vec<u64>) {
+        let ticket = question.ticket;
+        let counted = Frame::Counted { ticket, counts };
+        self.cx.peers.send(question.peer, Lane::Calls, &counted);
+    }
+
+    /// Questions for which no more time is left are over.
+    pub(super) fn count_due(&mut self, now: Time) {
+        if self.cx.timers.take(Duty::Count, now) {
+            self.cx.publishing.finish_counting(now);
+            if let Some(next) = self.cx.publishing.counting.values().map(|c| c.until).min() {
+                self.cx.timers.set(Duty::Count, next);
+            }
+        }
     }
 
     /// Gives the subscribers of this thread a message, and no others.

@@ -315,7 +315,11 @@ impl Shard {
             Frame::Heard { .. } | Frame::Pull { .. } | Frame::MakeMap { .. } => {
                 return self.cx.asked_by_client(peer, read);
             }
-            Frame::Publish(_) | Frame::Interest { .. } | Frame::Interested { .. } => {
+            Frame::Publish(_)
+            | Frame::Interest { .. }
+            | Frame::Interested { .. }
+            | Frame::Count { .. }
+            | Frame::Counted { .. } => {
                 self.cx.told_of_publishing(peer, read);
                 return Ok(());
             }
@@ -477,7 +481,11 @@ impl Shard {
             | Frame::Table { .. }
             | Frame::MapMade { .. } => {}
             Frame::Heard { .. } | Frame::Pull { .. } | Frame::MakeMap { .. } => {}
-            Frame::Publish(_) | Frame::Interest { .. } | Frame::Interested { .. } => {}
+            Frame::Publish(_)
+            | Frame::Interest { .. }
+            | Frame::Interested { .. }
+            | Frame::Count { .. }
+            | Frame::Counted { .. } => {}
             Frame::Subscribe { .. }
             | Frame::Subscribed { .. }
             | Frame::Changes { .. }

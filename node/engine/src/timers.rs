@@ -41,6 +41,8 @@ pub(super) enum Duty {
     Ack,
     /// Keys of former partitions are drawn.
     Draw,
+    /// Questions about subscribers are given up.
+    Count,
     /// Subscriptions ask primaries that did not answer.
     Subscribe,
     /// Dropped contents are freed.
@@ -159,6 +161,7 @@ mod tests {
         Duty::Copy,
         Duty::Ack,
         Duty::Draw,
+        Duty::Count,
         Duty::Subscribe,
         Duty::Free,
     ];

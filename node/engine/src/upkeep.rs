@@ -58,6 +58,7 @@ impl Shard {
         self.retire_due(now);
         self.draw_due(now);
         self.follow_up_due(now);
+        self.count_due(now);
         self.expire_due(now);
         self.evict_due(now);
         self.compact_due(now);

@@ -175,6 +175,28 @@ impl<D: Door> Context<D> {
         self.shard.is_heard(self.now)
     }
 
+    /// Asks the other members how many subscribers these channels have. The answer comes with this
+    /// number. `None`: no other member has subscribers.
+    pub(crate) fn count_subscribers(&mut self, sharded: bool, names: &[Vec<u8>]) -> Option<u64> {
+        self.shard.count_subscribers(self.now, sharded, names)
+    }
+
+    /// The next answer to such a question.
+    pub(crate) fn poll_counted(&mut self) -> Option<(u64, Vec<u64>)> {
+        self.shard.poll_counted()
+    }
+
+    /// Answers the questions of other members about subscribers.
+    pub(crate) fn answer_questions(&mut self, count: impl Fn(bool, &[u8]) -> usize) {
+        while let Some(question) = self.shard.poll_question() {
+            let names = question.names.iter();
+            let counts = names
+                .map(|name| count(question.sharded, name) as u64)
+                .collect();
+            self.shard.answer_question(&question, counts);
+        }
+    }
+
     /// The next message of a publisher.
     pub(crate) fn poll_published(&mut self) -> Option<Publication> {
         self.shard.poll_published()

@@ -33,6 +33,22 @@ fn publish(cluster: &Cluster, round: &str) -> Vec<String> {
     texts
 }
 
+/// Every node counts the subscribers of all.
+fn count(cluster: &Cluster, expected: i64) {
+    for name in cluster.nodes.keys() {
+        let mut client = cluster.client(name);
+        let counted = client.command(&[b"PUBSUB", b"NUMSUB", b"news", b"none"]);
+        let expected = [
+            bulk("news"),
+            Reply::Int(expected),
+            bulk("none"),
+            Reply::Int(0),
+        ];
+        let counted = counted.expect("a reply");
+        assert_eq!(counted, Reply::Array(expected.to_vec()), "{name}");
+    }
+}
+
 /// Every message of these publishers comes once, and those of each in order.
 fn gets_all(subscriber: &mut Client, publishers: &[String]) {
     let mut next = vec![0; publishers.len()];
@@ -68,6 +84,7 @@ fn every_message_reaches_the_subscribers_of_all_nodes_once_also_after_a_death() 
             .collect::<Vec<_>>()
     };
     let mut before = subscribers(&cluster);
+    count(&cluster, 6);
     let publishers = publish(&cluster, "first");
     before
         .iter_mut()
@@ -75,6 +92,7 @@ fn every_message_reaches_the_subscribers_of_all_nodes_once_also_after_a_death() 
     cluster.kill("n1");
     cluster.await_safe(2);
     before.retain(|(name, _)| name != "n1");
+    count(&cluster, 4);
     cluster.join_with("n3", &["--threads", "2"]);
     cluster.await_safe(3);
     // A newcomer learns which members have subscribers, and they learn of its own.

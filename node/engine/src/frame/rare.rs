@@ -58,6 +58,8 @@ rare! {
     MAP_MADE => MapMade { ticket, made },
     INTEREST => Interest { round, wanted },
     INTERESTED => Interested { round },
+    COUNT => Count { ticket, sharded, names },
+    COUNTED => Counted { ticket, counts },
     SUBSCRIBE => Subscribe { at, ticket, filter, had },
     SUBSCRIBED => Subscribed { at, ticket, seq, missing },
     TAKEN => Taken { at, ticket, bytes },

@@ -449,6 +449,15 @@ fn frame() -> impl Strategy<Value = Frame> {
         }),
         (n(), any::<bool>()).prop_map(|(round, wanted)| Frame::Interest { round, wanted }),
         n().prop_map(|round| Frame::Interested { round }),
+        (n(), any::<bool>(), prop::collection::vec(bytes(), 0..3)).prop_map(
+            |(ticket, sharded, names)| Frame::Count {
+                ticket,
+                sharded,
+                names: names.into_iter().map(|name| name.to_vec()).collect()
+            }
+        ),
+        (n(), prop::collection::vec(n(), 0..3))
+            .prop_map(|(ticket, counts)| Frame::Counted { ticket, counts }),
         of_subscribers(),
     ]
 }

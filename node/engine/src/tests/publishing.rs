@@ -152,3 +152,54 @@ fn messages_for_a_congested_peer_wait_and_are_dropped_beyond_a_limit() {
     w.settle(Duration::from_millis(20));
     assert_eq!(w.published(3), ["after"]);
 }
+
+#[test]
+fn all_members_with_subscribers_are_asked_once_how_many_they_have() {
+    let mut w = world(9);
+    let names = [b"news".to_vec(), b"other".to_vec()];
+    let ask = |w: &mut World, n: u64| {
+        let now = w.now;
+        let shard = &mut w.nodes.get_mut(&n).unwrap().shard;
+        let ticket = shard.count_subscribers(now, true, &names);
+        w.drain(n);
+        w.settle(Duration::from_millis(10));
+        ticket
+    };
+    let questions = |w: &mut World, n: u64| -> Vec<CountQuestion> {
+        let shard = &mut w.nodes.get_mut(&n).unwrap().shard;
+        std::iter::from_fn(|| shard.poll_question()).collect()
+    };
+    let counted = |w: &mut World, n: u64| w.nodes.get_mut(&n).unwrap().shard.poll_counted();
+    assert_eq!(ask(&mut w, 3), None, "nobody has subscribers");
+    [1, 1001, 2, 3].into_iter().for_each(|n| w.want(n, true));
+    w.settle(Duration::from_millis(20));
+    // One thread of each other member answers for its process.
+    let first = ask(&mut w, 3).unwrap();
+    let mut asked = 0;
+    for (n, counts) in [(1, [4, 0]), (1001, [4, 0]), (2, [1, 2])] {
+        for question in questions(&mut w, n) {
+            assert!(question.sharded && question.names == names);
+            let shard = &mut w.nodes.get_mut(&n).unwrap().shard;
+            shard.answer_question(&question, counts.to_vec());
+            asked += 1;
+            w.drain(n);
+        }
+    }
+    w.settle(Duration::from_millis(10));
+    assert_eq!((asked, counted(&mut w, 3)), (2, Some((first, vec![5, 2]))));
+    // A member that is gone, or says nothing, has none.
+    let second = ask(&mut w, 3).unwrap();
+    assert_eq!(counted(&mut w, 3), None);
+    [1, 1001].into_iter().for_each(|n| w.disconnect(3, n));
+    let question = questions(&mut w, 2).pop().unwrap();
+    let shard = &mut w.nodes.get_mut(&2).unwrap().shard;
+    shard.answer_question(&question, vec![1, 1]);
+    shard.answer_question(&question, vec![1, 1]);
+    w.drain(2);
+    w.settle(Duration::from_millis(10));
+    assert_eq!(counted(&mut w, 3), Some((second, vec![1, 1])));
+    let third = ask(&mut w, 3).unwrap();
+    w.settle(Duration::from_millis(1_100));
+    assert_eq!(counted(&mut w, 3), Some((third, vec![0, 0])));
+    assert_eq!(counted(&mut w, 3), None);
+}

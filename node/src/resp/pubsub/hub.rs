@@ -135,6 +135,10 @@ pub(in crate::resp) struct Hub {
     /// Connections that wait until all peers know that this thread takes messages.
     unheard: Vec<Rc<Connection>>,
     unheard_until: Time,
+    /// Connections that asked all members about subscribers, by the number of the question, in this
+    /// life of the thread.
+    asking: BTreeMap<u64, Rc<Connection>>,
+    life: u64,
     /// Publishers that wait until fewer messages wait.
     crowd: Vec<Rc<Connection>>,
     /// Subscribers for which much has waited.
@@ -189,6 +193,8 @@ impl Hub {
             names_max: memory_bytes_max / NAMES_PART,
             unheard: Vec::new(),
             unheard_until: Time::ZERO,
+            asking: BTreeMap::new(),
+            life: 0,
             crowd: Vec::new(),
             slow: BTreeMap::new(),
             slow_at: Time::ZERO,
@@ -438,6 +444,35 @@ impl Context {
         heard
     }
 
+    /// Asks all other members how many subscribers these channels have. False: no other member has
+    /// any. The connection is woken with the answer.
+    pub(in crate::resp) fn ask_members(
+        &mut self,
+        connection: &Rc<Connection>,
+        sharded: bool,
+        names: &[Vec<u8>],
+    ) -> bool {
+        let Some(ticket) = self.count_subscribers(sharded, names) else {
+            return false;
+        };
+        self.door.hub.asking.insert(ticket, connection.clone());
+        true
+    }
+
+    /// Answers questions about subscribers, and hands out answers to those that asked.
+    fn count_for_members(&mut self) {
+        let common = self.door.common.clone();
+        self.answer_questions(|sharded, name| {
+            let kind = if sharded { Kind::Shard } else { Kind::Channel };
+            common.board().look().subscribers(kind, name)
+        });
+        while let Some((ticket, counts)) = self.poll_counted() {
+            if let Some(connection) = self.door.hub.asking.remove(&ticket) {
+                connection.counted(counts);
+            }
+        }
+    }
+
     /// Whether a publisher may go on. If not, the connection is woken when it may.
     pub(in crate::resp) fn may_publish(&mut self, connection: &Rc<Connection>) -> bool {
         let may = !self.shard().has_much_published();
@@ -450,6 +485,7 @@ impl Context {
     /// Hands out messages. True if there are more.
     pub(in crate::resp) fn hand_out(&mut self) -> bool {
         let untold = self.tell_of_keys();
+        self.count_for_members();
         let hub = &self.door.hub;
         if !hub.is_busy() && hub.crowd.is_empty() && self.shard().published_waiting().0 == 0 {
             return untold;
@@ -505,6 +541,14 @@ impl Context {
     /// Handles timers of subscribers.
     pub(in crate::resp) fn look_at_subscribers(&mut self) {
         let now = self.now();
+        let life = self.incarnation();
+        if std::mem::replace(&mut self.door.hub.life, life) != life {
+            // This process became another member: nobody answers what it asked before.
+            let asking = std::mem::take(&mut self.door.hub.asking);
+            asking
+                .values()
+                .for_each(|connection| connection.counted(Vec::new()));
+        }
         let wants_keys = self.door.hub.registry.about_keys > 0;
         // A client that waits wants some, too.
         if wants_keys || self.door.hub.unheard.is_empty() {

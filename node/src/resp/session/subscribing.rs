@@ -13,6 +13,8 @@ use std::collections::BTreeSet;
 
 /// Most subscriptions of one client.
 const SUBSCRIPTIONS_MAX: usize = 1 << 16;
+/// Channels whose subscribers one command counts at most.
+const COUNTED_NAMES_MAX: usize = 4_096;
 /// Names of one command that are handled in one slice.
 const SLICE_NAMES: usize = 512;
 /// Messages are moved to the output up to this size. The rest waits where the messages of all
@@ -32,6 +34,8 @@ pub(in crate::resp) struct Subscribing {
     queued: u64,
     /// Messages of a transaction that was executed, to be published next.
     executed: Vec<Publication>,
+    /// It asked all members about subscribers, and these are at others.
+    counted: Option<Vec<u64>>,
     /// Since when more than `QUEUE_BYTES_SLOW` wait.
     slow_since: Option<Time>,
 }
@@ -170,6 +174,14 @@ impl Connection {
     /// Since when much waits for this client.
     pub(in crate::resp) fn slow_since(&self) -> Option<Time> {
         self.session.borrow().subscribing.as_ref()?.slow_since
+    }
+
+    /// So many subscribers have the channels that it asked about at other members.
+    pub(in crate::resp) fn counted(&self, counts: Vec<u64>) {
+        if let Some(subscribing) = &mut self.session.borrow_mut().subscribing {
+            subscribing.counted = Some(counts);
+        }
+        self.goes_on();
     }
 
     /// What its command waited for is over.
@@ -330,16 +342,7 @@ impl Session {
                 self.list_channels(context, (kind, &pattern), hold)
             }
             PubSubCommand::Subscribers(kind, names) => {
-                let common = context.door.common.clone();
-                let all = self.names(context, common.board());
-                self.answer(|e| {
-                    e.array(names.len() * 2);
-                    for name in &names {
-                        e.bulk(name);
-                        let count = all.subscribers(kind, name);
-                        e.integer(i64::try_from(count).unwrap_or(i64::MAX));
-                    }
-                });
+                self.count_subscribers(connection, context, (kind, &names), hold);
             }
             PubSubCommand::Patterns => {
                 let count = self
@@ -491,6 +494,48 @@ impl Session {
             );
         }
         Ok(())
+    }
+
+    /// `PUBSUB NUMSUB` or `PUBSUB SHARDNUMSUB`. The plain port answers for all members.
+    fn count_subscribers(
+        &mut self,
+        connection: &Rc<Connection>,
+        context: &mut Context,
+        (kind, names): (Kind, &[Bytes]),
+        hold: Hold,
+    ) {
+        let asks = matches!(hold, Hold::No) && !self.cluster_port && !names.is_empty();
+        if asks {
+            if names.len() > COUNTED_NAMES_MAX {
+                let why = format!("ERR too many channels: ask for {COUNTED_NAMES_MAX} at most");
+                return self.answer(|e| e.error(&why));
+            }
+            let asked: Vec<Vec<u8>> = names.iter().map(|name| name.to_vec()).collect();
+            if context.ask_members(connection, kind == Kind::Shard, &asked) {
+                return self.hold(Hold::Woken);
+            }
+        }
+        let others = self.subscribing.as_mut().and_then(|s| s.counted.take());
+        let others = others.unwrap_or_default();
+        let common = context.door.common.clone();
+        let own = self.names(context, common.board());
+        let count = |at: usize, name: &[u8]| {
+            let others = others.get(at).copied().unwrap_or_default();
+            (own.subscribers(kind, name) as u64).saturating_add(others)
+        };
+        let counts: Vec<u64> = names
+            .iter()
+            .enumerate()
+            .map(|(at, name)| count(at, name))
+            .collect();
+        drop(own);
+        self.answer(|e| {
+            e.array(names.len() * 2);
+            for (name, count) in names.iter().zip(counts) {
+                e.bulk(name);
+                e.integer(i64::try_from(count).unwrap_or(i64::MAX));
+            }
+        });
     }
 
     /// `UNSUBSCRIBE`, `PUNSUBSCRIBE` or `SUNSUBSCRIBE`.
