@@ -54,8 +54,13 @@ pub(super) enum Change {
     None,
     /// The key has this string and deadline.
     Put { value: Bytes, deadline: u64 },
-    /// The key has this small hash and deadline.
-    Hash { packed: Bytes, deadline: u64 },
+    /// The key has this small hash and deadline. If it had one before, with the same deadline, these
+    /// few fields may be all that has changed.
+    Hash {
+        packed: Bytes,
+        deadline: u64,
+        fields: Vec<Entry>,
+    },
     /// The key has a table of these rows, and this deadline.
     Table { rows: Vec<Entry>, deadline: u64 },
     /// These rows of the key's table come or go.
@@ -124,7 +129,22 @@ impl Change {
         Some(match self {
             Self::None => return None,
             Self::Put { value, deadline } => put(Entry::new(key, &value, 0, 0), deadline),
-            Self::Hash { packed, deadline } => put(Entry::of_hash(key, &packed), deadline),
+            Self::Hash { fields, .. } if !fields.is_empty() && !teaches => {
+                let key = own();
+                let fields = fields.into_iter().map(|row| Effect::Field {
+                    map,
+                    key: key.clone(),
+                    row,
+                });
+                let mut effects: Vec<Effect> = fields.collect();
+                match effects.len() {
+                    1 => effects.pop()?,
+                    _ => Effect::Many(effects.into()),
+                }
+            }
+            Self::Hash {
+                packed, deadline, ..
+            } => put(Entry::of_hash(key, &packed), deadline),
             Self::Table { rows, deadline } => {
                 let key = own();
                 let table = put(Entry::of_table(&key, seq), deadline);

@@ -328,7 +328,9 @@ fn change(
             Kind::String => What::Put(Kind::String, value(entry)),
             Kind::Hash => What::Put(Kind::Hash, None),
         },
-        Effect::Row { row, .. } => What::Field(copy(row.key()), value(row)),
+        Effect::Row { row, .. } | Effect::Field { row, .. } => {
+            What::Field(copy(row.key()), value(row))
+        }
         Effect::RowDelete { field, .. } => What::FieldRemoved(copy(field)),
         Effect::Deadline { .. } => What::Deadline,
         Effect::Delete { cause, .. } => What::Removed(*cause),

@@ -120,6 +120,11 @@ fn every() -> Vec<Frame> {
             entry: Entry::of_hash(b"h", b"\x01f\x011"),
             deadline: 0,
         },
+        Effect::Field {
+            map: MAP,
+            key: Key::from(&b"h"[..]),
+            row: Entry::of_row(b"g", b"2", 0),
+        },
         Effect::Many(
             [
                 Effect::Put {

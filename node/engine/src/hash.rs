@@ -311,9 +311,16 @@ impl<'a> View<'a> {
     }
 }
 
+/// A smaller hash is logged whole if some of its fields change.
+const WHOLE_BYTES_MIN: usize = 256;
+/// The same if they are more than this part of it, or more than so many.
+const PART_OF_WHOLE: usize = 4;
+const FIELDS_MAX: usize = 4;
+
 /// Changes a hash that is one value, or absent.
 fn edited_value(entry: Option<&Entry>, edit: Edit<'_>, cx: &Context) -> (usize, Change) {
     let hash = Hash::of(entry);
+    let fields = changed_fields(entry, &edit);
     // Fields that expire are rows.
     let mut dates = BTreeMap::new();
     let (after, changed) = match edit {
@@ -342,6 +349,7 @@ fn edited_value(entry: Option<&Entry>, edit: Edit<'_>, cx: &Context) -> (usize, 
         Change::Delete
     } else if after.len() <= cx.hash_bytes_max && dates.is_empty() {
         Change::Hash {
+            fields: fields.unwrap_or_default(),
             packed: after.into(),
             deadline,
         }
@@ -356,6 +364,21 @@ fn edited_value(entry: Option<&Entry>, edit: Edit<'_>, cx: &Context) -> (usize, 
         }
     };
     (changed, change)
+}
+
+/// The fields that a change gives values to, if they are few and small beside the hash.
+fn changed_fields(entry: Option<&Entry>, edit: &Edit<'_>) -> Option<Vec<Entry>> {
+    let whole = entry?.value().len();
+    let fits = whole >= WHOLE_BYTES_MIN && edit.bytes() <= whole / PART_OF_WHOLE;
+    let row = |(field, value): (&[u8], &[u8])| Entry::of_row(field, value, 0);
+    match edit {
+        _ if !fits => None,
+        Edit::Set(given, Timing::Never | Timing::Keep) if given.has_at_most(FIELDS_MAX) => {
+            Some({ *given }.map(row).collect())
+        }
+        Edit::SetOne(field, value) => Some(vec![row((field, value))]),
+        Edit::None | Edit::Set(..) | Edit::Date(_) | Edit::Delete(_) => None,
+    }
 }
 
 /// Changes a hash that is a table.

@@ -178,7 +178,9 @@ impl Hash for Digested<'_> {
                 entry, deadline, ..
             } => (entry.kind(), entry.value(), deadline).hash(digest),
             Effect::Deadline { deadline, .. } => deadline.hash(digest),
-            Effect::Row { row, .. } => (row.key(), row.value(), row.deadline()).hash(digest),
+            Effect::Row { row, .. } | Effect::Field { row, .. } => {
+                (row.key(), row.value(), row.deadline()).hash(digest);
+            }
             Effect::RowDelete { field, .. } => field.hash(digest),
             Effect::Delete { .. } => {}
             Effect::Clear { map } => map.hash(digest),

@@ -272,6 +272,7 @@ impl<'a> Rows<'a> {
                     Kind::Hash => Change::Hash {
                         packed: value,
                         deadline,
+                        fields: Vec::new(),
                     },
                 }
             }
@@ -315,8 +316,12 @@ impl<'a> Rows<'a> {
     }
 
     /// Changes a key, which has this entry.
-    fn change(&mut self, (map, key): (MapId, &[u8]), found: Option<&Entry>, change: Change) {
+    fn change(&mut self, (map, key): (MapId, &[u8]), found: Option<&Entry>, mut change: Change) {
         let seq = self.log.last() + 1;
+        if let Change::Hash { fields, .. } = &mut change {
+            // A later change of the operation may replace this one, and then needs all of it.
+            fields.clear();
+        }
         match change.into_effect(map, key, (found, None, seq, self.teaches)) {
             None => {}
             Some(Effect::Many(parts)) => parts.into_iter().for_each(|part| self.apply(seq, part)),

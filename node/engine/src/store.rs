@@ -59,6 +59,9 @@ pub(super) enum Effect {
     Deadline { map: MapId, key: Key, deadline: u64 },
     /// A field of a table has the value and the deadline of this row.
     Row { map: MapId, key: Key, row: Entry },
+    /// A field of a hash that is one value has the value of this row. It is logged only if every copy
+    /// has the value that the hash had before.
+    Field { map: MapId, key: Key, row: Entry },
     /// A field of a table is deleted.
     RowDelete { map: MapId, key: Key, field: Key },
     /// The map is empty.
@@ -84,7 +87,7 @@ impl Effect {
         match self {
             Self::Put { entry, .. } => entry.len(),
             Self::Delete { key, .. } | Self::Deadline { key, .. } => key.len(),
-            Self::Row { key, row, .. } => key.len() + row.len(),
+            Self::Row { key, row, .. } | Self::Field { key, row, .. } => key.len() + row.len(),
             Self::RowDelete { key, field, .. } => key.len() + field.len(),
             Self::Clear { .. } => 0,
             Self::Many(parts) => parts.iter().map(|part| part.bytes() + PART_OVERHEAD).sum(),
@@ -99,6 +102,7 @@ impl Effect {
             Self::Put { .. }
             | Self::Delete { .. }
             | Self::Deadline { .. }
+            | Self::Field { .. }
             | Self::Clear { .. }
             | Self::Many(_) => None,
         }
@@ -111,6 +115,7 @@ impl Effect {
             Self::Delete { map, key, .. }
             | Self::Deadline { map, key, .. }
             | Self::Row { map, key, .. }
+            | Self::Field { map, key, .. }
             | Self::RowDelete { map, key, .. } => Some((*map, key)),
             Self::Clear { .. } | Self::Many(_) => None,
         }
@@ -123,7 +128,7 @@ impl Effect {
             Self::Clear { .. } => !broken(&mutant::READS_CLEARS),
             // Who reads a table waits for its latest change.
             Self::Row { .. } | Self::RowDelete { .. } => false,
-            Self::Put { .. } | Self::Deadline { .. } => false,
+            Self::Put { .. } | Self::Deadline { .. } | Self::Field { .. } => false,
             Self::Many(parts) => parts.iter().any(Self::deletes),
         }
     }
@@ -131,7 +136,9 @@ impl Effect {
     /// Gives it up. The next entries reuse the memory of its entries.
     pub(super) fn recycle(self) {
         match self {
-            Self::Put { entry: it, .. } | Self::Row { row: it, .. } => it.recycle(),
+            Self::Put { entry: it, .. }
+            | Self::Row { row: it, .. }
+            | Self::Field { row: it, .. } => it.recycle(),
             Self::Many(parts) => parts.into_iter().for_each(Self::recycle),
             Self::Delete { .. }
             | Self::Deadline { .. }
@@ -754,6 +761,7 @@ impl Store {
                 self.undo_of(*map, replaced, Undo::Nothing)
             }
             Effect::Row { map, key, row } => self.put_row(seq, (*map, order, key), row),
+            Effect::Field { map, key, row } => self.put_field(seq, (*map, order, key), row),
             Effect::RowDelete { map, key, field } => {
                 self.delete_row(seq, (*map, order, key), field)
             }
@@ -785,7 +793,10 @@ impl Store {
             (Effect::Put { map, entry, .. }, Undo::Absent) => {
                 self.remove(*map, order, entry.key());
             }
-            (Effect::Put { map, .. } | Effect::Delete { map, .. }, Undo::Was(entry)) => {
+            (
+                Effect::Put { map, .. } | Effect::Delete { map, .. } | Effect::Field { map, .. },
+                Undo::Was(entry),
+            ) => {
                 self.insert(*map, order, entry);
             }
             (Effect::Put { map, .. } | Effect::Delete { map, .. }, Undo::Table(dropped)) => {
@@ -855,6 +866,13 @@ impl Store {
                 }
             }
             Effect::Row { map, key, row } => self.put_row_fuzzy(seq, (*map, order, key), row),
+            // While a snapshot is under way, its primary logs whole values.
+            Effect::Field { map, key, row } => {
+                let old = self.entry(*map, order, key);
+                if old.is_some_and(|old| old.version() < seq) {
+                    self.put_field(seq, (*map, order, key), row);
+                }
+            }
             Effect::RowDelete { map, key, field } => {
                 self.delete_row_fuzzy(seq, (*map, order, key), field);
             }

@@ -14,6 +14,8 @@ pub(super) const ROW_DELETE: u8 = 8;
 /// The tags of deletions that no command caused.
 pub(super) const EXPIRED: u8 = 9;
 pub(super) const EVICTED: u8 = 10;
+/// The tag of an effect on a field of a hash that is one value.
+pub(super) const FIELD_PUT: u8 = 11;
 
 // The tags of changes that subscribers are told of.
 pub(super) const STRING: u8 = 0;
@@ -141,6 +143,13 @@ fn put_effect(out: &mut Out, effect: &Effect) {
             put_bytes(out, row.key());
             put_stored(out, row);
             out.bytes.put_u64_le(row.deadline());
+        }
+        Effect::Field { map, key, row } => {
+            out.bytes.put_u8(FIELD_PUT);
+            out.bytes.put_u32_le(map.0);
+            put_bytes(out, key);
+            put_bytes(out, row.key());
+            put_stored(out, row);
         }
         Effect::RowDelete { map, key, field } => {
             out.bytes.put_u8(ROW_DELETE);

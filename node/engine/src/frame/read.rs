@@ -244,6 +244,12 @@ impl<B: Buf> Reader<B> {
                 let row = Entry::of_row(&field, &value, self.u64()?);
                 Effect::Row { map, key, row }
             }
+            FIELD_PUT => {
+                let key = self.key()?;
+                let (field, value) = (self.bytes()?, self.bytes()?);
+                let row = Entry::of_row(&field, &value, 0);
+                Effect::Field { map, key, row }
+            }
             ROW_DELETE => Effect::RowDelete {
                 map,
                 key: self.key()?,

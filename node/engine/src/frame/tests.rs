@@ -215,6 +215,11 @@ fn logged() -> impl Strategy<Value = Logged> {
                 }
             }
         ),
+        (any::<u32>(), key(), key(), bytes()).prop_map(|(m, key, field, value)| Effect::Field {
+            map: MapId(m),
+            key,
+            row: Entry::of_row(&field, &value, 0),
+        }),
         (any::<u32>(), key(), key()).prop_map(|(m, key, field)| Effect::RowDelete {
             map: MapId(m),
             key,

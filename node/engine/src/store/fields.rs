@@ -19,7 +19,9 @@ use super::{Cleared, Entry, Key, Map, MapId, Piece, Position, Replaced, Spot, St
 use super::{TABLE_OVERHEAD, digest, digest_row};
 use crate::action::{Change, RowChange};
 use crate::deadline;
+use crate::hash::Hash;
 use crate::mutant::{self, broken};
+use crate::op::Kind;
 use bytes::Bytes;
 
 /// Fields that are deleted at once because they are overdue. If there are more, the others do not
@@ -340,6 +342,21 @@ impl Store {
             sum.maps.remove(&map);
             sum.tables.retain(|(of, _), _| *of != map);
         }
+    }
+
+    /// A field of a hash that is one value gets the value of this row. It changes nothing if the key
+    /// holds none.
+    pub(super) fn put_field(&mut self, seq: u64, place: Place<'_>, row: &Entry) -> Undo {
+        let (map, order, key) = place;
+        let is_value = |entry: &&Entry| entry.kind() == Kind::Hash && !entry.is_table();
+        let Some(old) = self.entry(map, order, key).filter(is_value) else {
+            return Undo::Nothing;
+        };
+        let (packed, _) = Hash::of(Some(old)).with_one(row.key(), row.value());
+        let entry = Entry::of_hash(key, &packed);
+        entry.date(old.deadline(), seq);
+        let replaced = self.insert(map, order, entry);
+        self.undo_of(map, replaced, Undo::Absent)
     }
 
     /// A field gets this row. It changes nothing if the key is no table.

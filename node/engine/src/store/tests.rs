@@ -1,5 +1,7 @@
 use super::super::{op::RangeQuery, scan};
 use super::*;
+use crate::hash::Hash;
+use crate::op::Kind;
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -62,6 +64,23 @@ fn on_one_key() -> impl Strategy<Value = Effect> {
                 row: Entry::of_row(&[f], &[v], deadline),
             },
         ),
+        3 => (map.clone(), 0u8..3, 0u8..6, any::<u8>(), deadlines()).prop_map(
+            |(map, k, f, v, deadline)| {
+                let (packed, _) = Hash::of(None).with_one(&[f], &[v]);
+                Effect::Put {
+                    map,
+                    entry: Entry::of_hash(&key(k), &packed),
+                    deadline,
+                }
+            },
+        ),
+        6 => (map.clone(), 0u8..3, 0u8..6, any::<u8>()).prop_map(|(map, k, f, v)| {
+            Effect::Field {
+                map,
+                key: key(k),
+                row: Entry::of_row(&[f], &[v], 0),
+            }
+        }),
         3 => (map, 0u8..3, 0u8..6).prop_map(|(map, k, f)| Effect::RowDelete {
             map,
             key: key(k),
@@ -71,8 +90,8 @@ fn on_one_key() -> impl Strategy<Value = Effect> {
 }
 
 /// The effect as a primary would log it: a key becomes a table when it was none, or its table gets
-/// another deadline; and only tables have rows.
-fn made_real(model: &Model, seq: u64, effect: &Effect) -> Effect {
+/// another deadline; and only tables have rows. `whole`: a copy may lack what a key held before.
+fn made_real(model: &Model, seq: u64, effect: &Effect, whole: bool) -> Effect {
     let mut model = model.clone();
     let mut real = |effect: &Effect| {
         let place = effect.place().map(|(map, key)| (map, Key::from(key)));
@@ -112,6 +131,27 @@ fn made_real(model: &Model, seq: u64, effect: &Effect) -> Effect {
                 key,
                 row: row.copy(),
             },
+            // To a copy that may lack the hash, its whole value is sent.
+            (Effect::Field { map, key, row }, _) => {
+                let held = model.get(&(map, key.clone(), None));
+                match held.filter(|held| held.hash && !held.table) {
+                    None => Effect::Delete {
+                        map,
+                        key,
+                        cause: Cause::Command,
+                    },
+                    Some(held) if whole => {
+                        let hash = Hash::in_bytes(&held.value);
+                        let (packed, _) = hash.with_one(row.key(), row.value());
+                        Effect::Put {
+                            map,
+                            entry: Entry::of_hash(&key, &packed),
+                            deadline: held.deadline,
+                        }
+                    }
+                    Some(_) => Effect::Field { map, key, row },
+                }
+            }
             (effect, _) => effect,
         };
         model_apply(&mut model, seq, &effect);
@@ -130,6 +170,7 @@ struct Held {
     deadline: u64,
     version: u64,
     table: bool,
+    hash: bool,
 }
 
 impl Held {
@@ -139,6 +180,7 @@ impl Held {
             deadline: entry.deadline(),
             version: entry.version(),
             table: entry.is_table(),
+            hash: entry.kind() == Kind::Hash,
         }
     }
 }
@@ -184,6 +226,14 @@ fn model_apply(model: &mut Model, seq: u64, effect: &Effect) {
                     ..Held::of(&row)
                 };
                 model.insert((map, key, Some(row.key().into())), held);
+            }
+        }
+        Effect::Field { map, key, row } => {
+            let held = model.get_mut(&(map, key, None));
+            if let Some(held) = held.filter(|held| held.hash && !held.table) {
+                let hash = Hash::in_bytes(&held.value);
+                held.value = hash.with_one(row.key(), row.value()).0;
+                held.version = seq;
             }
         }
         Effect::RowDelete { map, key, field } => {
@@ -296,7 +346,7 @@ proptest! {
         let (mut store, mut model) = (Store::new(OrderKey(3)).sorted(sorted), Model::new());
         let mut past = Vec::new();
         for (i, effect) in effects.into_iter().enumerate() {
-            let effect = made_real(&model, i as u64 + 1, &effect);
+            let effect = made_real(&model, i as u64 + 1, &effect, false);
             past.push((model.clone(), effect.clone(), store.apply(i as u64 + 1, &effect)));
             model_apply(&mut model, i as u64 + 1, &effect);
             check(&store, &model);
@@ -317,7 +367,7 @@ proptest! {
         let mut seq = 0;
         let mut apply = |store: &mut Store, e: &Effect, is_undone: bool| {
             seq += 1;
-            let e = made_real(&model, seq, e);
+            let e = made_real(&model, seq, e, false);
             let undo = store.apply(seq, &e);
             // A checksum does not outlive that a clearing is undone.
             if is_undone && !matches!(e, Effect::Clear { .. }) {
@@ -360,9 +410,9 @@ proptest! {
         let mut seq = 0;
         let mut apply = |from: &mut Store, e: &Effect| {
             seq += 1;
-            let here = made_real(&model, seq, e);
+            let here = made_real(&model, seq, e, true);
             // Stores of different members share no entries.
-            let there = made_real(&model, seq, e);
+            let there = made_real(&model, seq, e, true);
             from.apply(seq, &here);
             model_apply(&mut model, seq, &here);
             (seq, there)
@@ -551,7 +601,7 @@ impl Course {
         } = self;
         match happens {
             Happens::Applied(effect) => {
-                let effect = made_real(model, seq, &effect);
+                let effect = made_real(model, seq, &effect, false);
                 let held = |part: &Effect| {
                     part.place()
                         .is_none_or(|(_, key)| portion.holds(MapId(0), key))

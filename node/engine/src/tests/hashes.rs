@@ -287,19 +287,37 @@ fn a_change_of_a_field_costs_its_own_bytes() {
     let mut w = World::new(9, 2, |_| vec![1, 2]);
     w.settle(Duration::from_millis(50));
     fill(&mut w, 1, "h", 5_000);
-    let logged = |w: &World| {
+    // A hash that is one value.
+    fill(&mut w, 1, "s", 50);
+    assert_eq!(form(&w, 2, "s"), Some((false, 0)));
+    let logged = |w: &World, key: &str| {
         let held = w.nodes[&2].shard.slots.iter();
         let mut held = held.filter_map(|slot| slot.held.as_deref());
-        let held = held.find(|held| held.store.keys() > 0).expect("the copy");
+        let holds = |held: &&partition::Held| {
+            let order = held.store.order(key.as_bytes());
+            held.store.entry(MapId(0), order, key.as_bytes()).is_some()
+        };
+        let held = held.find(holds).expect("the copy");
         let last = held.log.entry(held.log.last()).expect("it was written");
         last.effect.bytes()
     };
-    for line in ["HSET h field-9 1", "HDEL h field-10", "HINCRBY h counter 1"] {
+    for line in [
+        "HSET h field-9 1",
+        "HDEL h field-10",
+        "HINCRBY h counter 1",
+        "HSET s field-9 1",
+        "HINCRBY s counter 1",
+    ] {
         w.hash(1, line);
         w.settle(Duration::from_millis(50));
-        let bytes = logged(&w);
+        let bytes = logged(&w, &line.split(' ').nth(1).unwrap()[..1]);
         assert!(bytes < 20, "{line} logged {bytes} bytes");
     }
+    w.hash(1, "HSET s field-9 2 new-1 3 field-10 4");
+    w.settle(Duration::from_millis(300));
+    w.check_copies();
+    let all = sorted(&mut w, 1, "s");
+    assert!(all.len() == 52 && all.contains(&("new-1".into(), "3".into())));
 }
 
 #[test]
@@ -308,6 +326,7 @@ fn a_new_copy_gets_large_hashes_while_they_change() {
     w.settle(Duration::from_millis(50));
     for n in 0..8 {
         fill(&mut w, 1, &format!("h{n}"), 300);
+        fill(&mut w, 1, &format!("s{n}"), 40);
     }
     w.ask(1, "h3", expire());
     begin_copies(&mut w);
@@ -315,6 +334,7 @@ fn a_new_copy_gets_large_hashes_while_they_change() {
         let key = format!("h{}", n % 8);
         w.hash(1, &format!("HSET {key} field-{n} changed new-{n} {n}"));
         w.hash(1, &format!("HDEL {key} field-{}", n + 1));
+        w.hash(1, &format!("HSET s{} field-{} {n}", n % 8, n % 45));
         if n % 50 == 7 {
             w.ask(1, &key, Action::Delete);
             fill(&mut w, 1, &key, 60);
