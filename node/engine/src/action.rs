@@ -106,6 +106,22 @@ impl Change {
         }
     }
 
+    /// The effect that puts the whole hash, if only fields of it are logged.
+    pub(super) fn whole_of_fields(&self, map: MapId, key: &[u8], teaches: bool) -> Option<Effect> {
+        match self {
+            Self::Hash {
+                packed,
+                deadline,
+                fields,
+            } if !fields.is_empty() && !teaches => Some(Effect::Put {
+                map,
+                entry: Entry::of_hash(key, packed),
+                deadline: *deadline,
+            }),
+            _ => None,
+        }
+    }
+
     /// As an effect on a key that has this entry, at a sequence. Deadlines are logged with their
     /// entries while a copy may not have all of them. `None`: it changes nothing.
     pub(super) fn into_effect(

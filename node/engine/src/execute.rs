@@ -406,12 +406,18 @@ impl Context {
                     .is_some_and(super::replication::Primary::teaches);
                 let at = held.log.last() + 1;
                 let entry = held.store.entry(op.map, order, &op.key);
+                let whole = change.whole_of_fields(op.map, &op.key, teaches);
                 let effect = change.into_effect(op.map, &op.key, (entry, known, at, teaches));
                 let Some(effect) = effect else {
                     return Step::Done(outcome, read_at, false);
                 };
                 let op_by = (Some(id), op.action.by());
-                let seq = self.log(held, order, effect, op_by, outcome.clone());
+                let seq = match whole {
+                    Some(whole) => {
+                        self.log_fields(held, order, (whole, effect), op_by, outcome.clone())
+                    }
+                    None => self.log(held, order, effect, op_by, outcome.clone()),
+                };
                 Step::Done(outcome, seq, true)
             }
             Work::Key(_) | Work::Transaction(_) | Work::Script(_) => {
@@ -690,6 +696,30 @@ impl Context {
         let undo = held.store.apply_at(order, seq, &effect);
         self.memory.recount(before, held.bytes());
         self.record(held, (effect, undo), op_by, outcome)
+    }
+
+    /// The same for effects on fields, if the whole value that they lead to is here already.
+    fn log_fields(
+        &mut self,
+        held: &mut Held,
+        order: u64,
+        (whole, fields): (Effect, Effect),
+        op_by: (Option<OpId>, By),
+        outcome: Outcome,
+    ) -> u64 {
+        let before = held.bytes();
+        let seq = held.log.last() + 1;
+        let former = held.store.apply_at(order, seq, &whole);
+        // Undoing the first of them brings back what was there before all of them.
+        let undo = match fields.parts().len() {
+            1 => former,
+            count => {
+                let others = (1..count).map(|_| Undo::Nothing);
+                Undo::Many(std::iter::once(former).chain(others).collect())
+            }
+        };
+        self.memory.recount(before, held.bytes());
+        self.record(held, (fields, undo), op_by, outcome)
     }
 
     /// Logs an effect that was applied here, and sends it to every copy that is up to date.

@@ -311,10 +311,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// A smaller hash is logged whole if some of its fields change.
-const WHOLE_BYTES_MIN: usize = 256;
-/// The same if they are more than this part of it, or more than so many.
-const PART_OF_WHOLE: usize = 4;
+/// A hash is logged whole if more than this part of it changes, or more than so many fields.
+const PART_OF_WHOLE: usize = 2;
 const FIELDS_MAX: usize = 4;
 
 /// Changes a hash that is one value, or absent.
@@ -369,7 +367,7 @@ fn edited_value(entry: Option<&Entry>, edit: Edit<'_>, cx: &Context) -> (usize, 
 /// The fields that a change gives values to, if they are few and small beside the hash.
 fn changed_fields(entry: Option<&Entry>, edit: &Edit<'_>) -> Option<Vec<Entry>> {
     let whole = entry?.value().len();
-    let fits = whole >= WHOLE_BYTES_MIN && edit.bytes() <= whole / PART_OF_WHOLE;
+    let fits = edit.bytes() <= whole / PART_OF_WHOLE;
     let row = |(field, value): (&[u8], &[u8])| Entry::of_row(field, value, 0);
     match edit {
         _ if !fits => None,
