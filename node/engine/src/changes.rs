@@ -24,6 +24,8 @@ use bytes::Bytes;
 use doyen_placement::{KeyspaceId, Lineage, MapId, PartitionId};
 use serde::{Deserialize, Serialize};
 
+/// How many former partitions a subscriber names that goes on in their heir.
+pub(super) const FORMERS_MAX: usize = 64;
 /// What a change takes besides its bytes.
 const OVERHEAD: usize = 64;
 

@@ -662,10 +662,12 @@ impl Context {
     pub(super) fn expire_field(&mut self, held: &mut Held, map: MapId, key: Key, field: Key) {
         let order = held.store.order(&key);
         let found = held.store.found(map, order, &key);
-        if found.table.is_some_and(|table| table.len() == 1) {
-            return self.expire(held, map, key);
-        }
-        let effect = Effect::RowDelete { map, key, field };
+        let effect = if found.table.is_some_and(|table| table.len() == 1) {
+            let cause = self.told_cause(Cause::Expired);
+            Effect::Delete { map, key, cause }
+        } else {
+            Effect::RowDelete { map, key, field }
+        };
         let op_by = (None, By::FIELD_EXPIRED);
         self.log(held, order, effect, op_by, Outcome::Ok);
         self.stats.expired += 1;

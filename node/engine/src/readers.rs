@@ -1,7 +1,7 @@
 //! Readers of a partition's log at its primary: subscribers that are told of committed changes.
 
 use super::api::Lane;
-use super::changes::{Change, Filter, Missing, Position, changes};
+use super::changes::{Change, FORMERS_MAX, Filter, Missing, Position, changes};
 use super::context::Context;
 use super::frame::Frame;
 use super::role::Leading;
@@ -17,8 +17,8 @@ pub(super) const WINDOW: u64 = 64 << 10;
 const FRAME_BYTES: u64 = 32 << 10;
 /// Readers of one partition.
 const READERS_MAX: usize = 16_384;
-/// Former partitions that a place may name.
-const FORMERS_MAX: usize = 64;
+/// Keyspaces whose logs are kept.
+const READ_MAX: usize = 1_024;
 /// For how long members keep logs after they were told that someone reads them. They are told
 /// twice in this time or more often.
 pub(super) const KEPT: Duration = Duration::from_secs(6);
@@ -66,10 +66,11 @@ impl Context {
 
     /// The logs of these keyspaces are read.
     pub(super) fn note_read(&mut self, keyspaces: &[KeyspaceId]) {
-        let (now, table) = (self.now, self.tables.view.as_ref());
+        let now = self.now;
         self.read.retain(|_, until| *until >= now);
+        // A newcomer hears of it before it has a table that names them.
         for keyspace in keyspaces {
-            if table.is_some_and(|view| view.installed.keyspace(*keyspace).is_some()) {
+            if self.read.len() < READ_MAX || self.read.contains_key(keyspace) {
                 self.read.insert(*keyspace, now + KEPT);
             }
         }
@@ -185,16 +186,16 @@ impl Leading<'_> {
                 (committed, Missing::UNKNOWN)
             };
         }
-        // It had everything of the former partitions of this one.
-        let had_all = |former: &Position| {
-            had.iter().any(|had| {
+        // It had everything of the former partitions of this one that it followed.
+        let had_all = |had: &Position| {
+            self.formers.iter().any(|former| {
                 (had.partition, had.lineage) == (former.partition, former.lineage)
                     && had.seq >= former.seq
             })
         };
         let first = self.formers.iter().map(|former| former.seq).max();
         match first {
-            Some(first) if self.formers.iter().all(had_all) => (first, Missing::NOTHING),
+            Some(first) if had.iter().all(had_all) => (first, Missing::NOTHING),
             _ => (committed, Missing::UNKNOWN),
         }
     }

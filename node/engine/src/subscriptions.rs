@@ -7,7 +7,7 @@
 //! a shell that is slow is told that changes are missing, and costs no memory without bound.
 
 use super::api::Lane;
-use super::changes::{Filter, Keys, Maps, Missing, Position, Told};
+use super::changes::{FORMERS_MAX, Filter, Keys, Maps, Missing, Position, Told};
 use super::context::Context;
 use super::frame::Frame;
 use super::op::Failure;
@@ -29,8 +29,6 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 const SAY_READS: Duration = Duration::from_secs(KEPT.as_secs() / 3);
 /// Subscriptions of one thread.
 const SUBSCRIPTIONS_MAX: usize = 4_096;
-/// Formers of a partition whose places are named.
-const FORMERS_MAX: usize = 64;
 
 /// The number of a subscription.
 pub type SubscriptionId = u64;
@@ -357,6 +355,7 @@ impl Shard {
             return;
         }
         let now = partitions(table, &subscription.filter);
+        let of_one_key = matches!(subscription.filter.keys, Keys::One(_));
         let names: BTreeSet<PartitionId> = now.iter().map(|p| p.id).collect();
         let mut gone = BTreeMap::new();
         subscription.places.retain(|partition, cursor| {
@@ -388,16 +387,20 @@ impl Shard {
                     *cursor = Cursor::new(lineage, Vec::new(), ready);
                 }
                 None => {
-                    let formers = from.iter().map(|from| gone.get(&from.partition));
+                    // A subscriber of one key was only in the partition that had it.
+                    let formers = from
+                        .iter()
+                        .map(|from| gone.get(&from.partition))
+                        .filter(|former| former.is_some() || !of_one_key);
                     let had: Option<Vec<Vec<Position>>> =
                         formers.map(|former| Some(former?.had.clone())).collect();
                     let had = had.unwrap_or_default();
                     let known = had.iter().all(|places| !places.is_empty());
-                    let had: Vec<Position> = if known { had.concat() } else { Vec::new() };
-                    let had = if had.len() > FORMERS_MAX {
-                        Vec::new()
-                    } else {
+                    let had = had.concat();
+                    let had = if known && had.len() <= FORMERS_MAX {
                         had
+                    } else {
+                        Vec::new()
                     };
                     let missed = ready && had.is_empty();
                     let cursor = Cursor::new(lineage, had, missed);

@@ -214,6 +214,11 @@ fn a_subscriber_follows_a_move_a_split_and_a_merge() {
     });
     w.settle(Duration::from_millis(100));
     let ids = [1, 2, 3].map(|n| (n, w.follow(n, all())));
+    // One of these keys is in either part.
+    let ones = ["k1", "k18"].map(|key| {
+        let keys = Keys::One(key.into());
+        (key, w.follow(2, Filter { keys, ..all() }))
+    });
     let mut expected: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let write = |w: &mut World, value: &str, expected: &mut BTreeMap<String, Vec<String>>| {
         for n in 0..80 {
@@ -263,6 +268,9 @@ fn a_subscriber_follows_a_move_a_split_and_a_merge() {
     w.settle(Duration::from_millis(100));
     for (n, id) in ids {
         assert_eq!(w.values(n, id), expected, "{n}");
+    }
+    for (key, id) in ones {
+        assert_eq!(w.values(2, id)[key], expected[key], "{key}");
     }
 }
 
@@ -411,7 +419,7 @@ fn a_stranger_cannot_fill_a_primary_with_readers_or_read_another_keyspace() {
             keyspaces: (0..u16::MAX).map(KeyspaceId).collect(),
         },
     );
-    assert_eq!(shard.cx.read.len(), 1);
+    assert_eq!(shard.cx.read.len(), 1_024);
     w.disconnect(1, 2);
     assert_eq!(readers(&w), 0);
 }
