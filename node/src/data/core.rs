@@ -298,6 +298,8 @@ impl<D: Door> Core<D> {
                     });
                 }
                 Request::OtherCluster(name) => {
+                    // Nothing follows: the cluster that was followed is gone.
+                    self.streams.end();
                     if !std::mem::replace(&mut self.met_others, true) {
                         tracing::warn!(
                             "cluster {} answers where another one did: this client sends it \

@@ -207,6 +207,13 @@ impl Streams {
         }
     }
 
+    /// What was followed is gone: nothing is told any more.
+    pub(super) fn end(&mut self) {
+        self.all
+            .drain(..)
+            .for_each(|mut followed| followed.refuse(Failure::Unavailable));
+    }
+
     /// Subscribes again what a former shard had.
     pub(super) fn resume(&mut self, shard: &mut Shard, now: Time) {
         for followed in self.all.iter_mut().filter(|f| f.id.is_none()) {

@@ -36,6 +36,11 @@ pub(super) fn may_be_about_keys(name: &[u8]) -> bool {
     literal.starts_with(PREFIX) || (literal.len() < name.len() && PREFIX.starts_with(literal))
 }
 
+/// Whether only messages about keys may come to subscribers of this name or pattern.
+pub(super) fn is_about_keys(name: &[u8]) -> bool {
+    name.starts_with(PREFIX)
+}
+
 /// What a thread follows for messages about keys.
 #[derive(Debug)]
 pub(super) struct Notices {
@@ -46,6 +51,7 @@ pub(super) struct Notices {
     until: Time,
     /// Lines of the log.
     missed_line: Seldom,
+    off_line: Seldom,
 }
 
 impl Notices {
@@ -55,6 +61,7 @@ impl Notices {
             ready: false,
             until: Time::ZERO,
             missed_line: Seldom::new(A_MINUTE),
+            off_line: Seldom::new(A_MINUTE),
         }
     }
 
@@ -137,13 +144,28 @@ impl Context {
         true
     }
 
+    /// A client subscribes to a name that is about keys alone. If the setting is off here, it will
+    /// hear nothing.
+    pub(super) fn note_silence(&mut self) {
+        if self.door.common.settings.events().any() {
+            return;
+        }
+        if let Some(others) = self.door.notices.off_line.happened(Instant::now()) {
+            tracing::warn!(
+                "a client subscribes to messages about keys, but this node sends none: set \
+                 notify-keyspace-events here, or start all nodes with \
+                 --notify-keyspace-events{others}"
+            );
+        }
+    }
+
     fn missed(&mut self, count: Option<u64>) {
         if let Some(others) = self.door.notices.missed_line.happened(Instant::now()) {
             let count = count.map_or_else(|| "some".to_owned(), |count| format!("up to {count}"));
             tracing::warn!(
-                "messages about keys are missing ({count} changes): a partition lost its data, or \
-                 this thread takes changes slower than they come; let fewer clients subscribe to \
-                 them{others}"
+                "messages about keys are missing ({count} changes): this thread takes changes more \
+                 slowly than they come, or a new primary does not know the last ones, or a \
+                 partition lost its data; subscribers should read anew what matters{others}"
             );
         }
     }
@@ -174,6 +196,10 @@ fn names(change: &Change) -> [Option<(&'static str, u8)>; 2] {
         What::Put(Kind::Hash, _) | What::Field(..) => [Some(put("hset")), None],
         What::FieldRemoved(_) => [Some(put("hdel")), None],
         What::Deadline => [Some(put("expire")), None],
+        // Its last field has expired.
+        What::Removed(Cause::Expired) if by == Some("hexpired") => {
+            [Some(("hexpired", b'h')), Some(("del", b'g'))]
+        }
         What::Removed(Cause::Expired) => [Some(("expired", b'x')), None],
         What::Removed(Cause::Evicted) => [Some(("evicted", b'e')), None],
         What::Removed(Cause::Command) => match by {

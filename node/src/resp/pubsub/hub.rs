@@ -398,6 +398,23 @@ impl Hub {
         (bytes > 0).then(|| connection.clone())
     }
 
+    /// Disconnects all subscribers, because this process was no member for a while: messages are
+    /// missing, and they notice it if they must connect again.
+    fn expel_all(&mut self) {
+        for connection in self.clients.values() {
+            connection.drop_pushes();
+            connection.end();
+        }
+        let count = self.clients.len();
+        self.expelled += count as u64;
+        if count > 0 {
+            tracing::warn!(
+                "{count} subscribers were disconnected: messages for them are missing, because \
+                 this node was no member of the cluster for a while"
+            );
+        }
+    }
+
     /// Disconnects a subscriber that is too slow.
     fn expel(&mut self, connection: &Connection, why: &str) {
         let bytes = connection.drop_pushes();
@@ -545,9 +562,9 @@ impl Context {
         if std::mem::replace(&mut self.door.hub.life, life) != life {
             // This process became another member: nobody answers what it asked before.
             let asking = std::mem::take(&mut self.door.hub.asking);
-            asking
-                .values()
-                .for_each(|connection| connection.counted(Vec::new()));
+            let asking = asking.values();
+            asking.for_each(|connection| connection.counted(Vec::new()));
+            self.door.hub.expel_all();
         }
         let wants_keys = self.door.hub.registry.about_keys > 0;
         // A client that waits wants some, too.

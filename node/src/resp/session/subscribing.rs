@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::resp::command::PubSubCommand;
-use crate::resp::notices::may_be_about_keys;
+use crate::resp::notices::{is_about_keys, may_be_about_keys};
 use crate::resp::pubsub::hub::{QUEUE_BYTES_MAX, QUEUE_BYTES_SLOW, compare};
 use crate::resp::pubsub::{Kind, NAME_BYTES_MAX, Names, Push, confirm};
 use doyen_engine::Publication;
@@ -423,6 +423,9 @@ impl Session {
                 return self.answer(|e| e.error(&why.0));
             }
             let keys = kind != Kind::Shard && args.iter_from(1).any(may_be_about_keys);
+            if kind != Kind::Shard && args.iter_from(1).any(is_about_keys) {
+                context.note_silence();
+            }
             if !context.hears(connection, keys) {
                 return self.hold(Hold::Woken);
             }

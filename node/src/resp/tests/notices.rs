@@ -52,6 +52,14 @@ async fn a_subscriber_is_told_of_keys_what_redis_tells() {
         assert_eq!(next(&mut subscriber).await, by_key);
         next(&mut subscriber).await;
     }
+    // A field that expires by itself, and with the last one its hash.
+    ok(&mut writer, "HSET fields f x").await;
+    ok(&mut writer, "HPEXPIRE fields 30 FIELDS 1 f").await;
+    for event in ["hset", "hexpire", "hexpired", "del"] {
+        let by_key = format!("__keyspace@0__:fields {event}");
+        assert_eq!(next(&mut subscriber).await, by_key);
+        next(&mut subscriber).await;
+    }
     // Other databases have other channels.
     ok(&mut writer, "SELECT 3").await;
     ok(&mut writer, "SET a x").await;
