@@ -160,7 +160,8 @@ pub(super) struct Streams {
 #[derive(Debug)]
 struct Followed {
     filter: Filter,
-    /// `None`: this process became another member, and it is not yet subscribed again.
+    /// `None`: there is no table that has its keyspace, since the beginning or since this process
+    /// became another member.
     id: Option<SubscriptionId>,
     queue: Arc<Queue>,
     /// The caller that waits until it is ready.
@@ -187,17 +188,20 @@ impl Streams {
             queue,
             answer,
         } = asked;
-        match shard.subscribe(now, filter.clone()) {
-            Ok(id) => self.all.push(Followed {
-                filter,
-                id: Some(id),
-                queue,
-                answer: Some(answer),
-                until: now + READY_MAX,
-                told: false,
-            }),
-            Err(failure) => waking::answer(answer, Err(failure)),
-        }
+        let id = match shard.subscribe(now, filter.clone()) {
+            Ok(id) => Some(id),
+            // There is no table yet, or none that has the keyspace. The next one may.
+            Err(Failure::NoPartition) => None,
+            Err(failure) => return waking::answer(answer, Err(failure)),
+        };
+        self.all.push(Followed {
+            filter,
+            id,
+            queue,
+            answer: Some(answer),
+            until: now + READY_MAX,
+            told: false,
+        });
     }
 
     /// This process became another member: the former shard is gone, with its subscriptions.
@@ -214,7 +218,7 @@ impl Streams {
             .for_each(|mut followed| followed.refuse(Failure::Unavailable));
     }
 
-    /// Subscribes again what a former shard had.
+    /// Subscribes what waited for a table.
     pub(super) fn resume(&mut self, shard: &mut Shard, now: Time) {
         for followed in self.all.iter_mut().filter(|f| f.id.is_none()) {
             followed.id = shard.subscribe(now, followed.filter.clone()).ok();
