@@ -2,10 +2,11 @@
 
 use super::api::Request;
 use super::context::Context;
-use super::op::{Outcome, Step, Work};
+use super::op::{Action, Outcome, Step, Work};
 use super::partition::Held;
 use super::role::Role;
 use super::shard::Shard;
+use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
 use doyen_placement::loads::{
@@ -25,19 +26,27 @@ const ROUND: u32 = 30;
 impl Held {
     /// An operation was executed here.
     pub(super) fn count(&mut self, work: &Work, outcome: &Outcome) {
+        // What is refused stores nothing, however much it named.
+        let stores = |action: &Action, key: &Bytes, outcome: &Outcome| match outcome {
+            Outcome::Failed(_) => 0,
+            _ => action.footprint().stores.saturating_add(key.len()),
+        };
         let sampled = match work {
             _ if !work.is_write() => self.meter.read(outcome.bytes()),
-            Work::Key(op) => self
-                .meter
-                .write(op.action.footprint().stores + op.key.len()),
+            Work::Key(op) => self.meter.write(stores(&op.action, &op.key, outcome)),
             Work::Partition(_) => self.meter.write(0),
             Work::Script(call) => self.meter.write(call.bytes()),
             Work::Transaction(transaction) => {
-                let stores = |step: &Step| match step {
-                    Step::Key { key, action, .. } => action.footprint().stores + key.len(),
+                let outcomes = match outcome {
+                    Outcome::Many(outcomes) => &outcomes[..],
+                    _ => &[],
+                };
+                let stored = |(step, outcome): (&Step, &Outcome)| match step {
+                    Step::Key { key, action, .. } => stores(action, key, outcome),
                     Step::Script(call) => call.bytes(),
                 };
-                self.meter.write(transaction.steps.iter().map(stores).sum())
+                let all = transaction.steps.iter().zip(outcomes).map(stored);
+                self.meter.write(all.fold(0, usize::saturating_add))
             }
         };
         if sampled && let Some((map, key)) = work.keys().next() {

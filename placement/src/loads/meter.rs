@@ -47,7 +47,7 @@ impl Meter {
     #[inline]
     pub const fn read(&mut self, bytes: usize) -> bool {
         self.counted.reads += 1;
-        self.counted.read_bytes += bytes as u64;
+        self.counted.read_bytes = self.counted.read_bytes.saturating_add(bytes as u64);
         self.counted
             .reads
             .wrapping_add(self.counted.writes)
@@ -58,7 +58,7 @@ impl Meter {
     #[inline]
     pub const fn write(&mut self, bytes: usize) -> bool {
         self.counted.writes += 1;
-        self.counted.written_bytes += bytes as u64;
+        self.counted.written_bytes = self.counted.written_bytes.saturating_add(bytes as u64);
         self.counted
             .reads
             .wrapping_add(self.counted.writes)

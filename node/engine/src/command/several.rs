@@ -226,7 +226,7 @@ fn set_all_with(c: Call<'_>) -> Parsed {
     let count = integer(c.args.get(1)).and_then(|count| usize::try_from(count).ok());
     let count = count.filter(|count| *count > 0);
     let count = count.ok_or("ERR invalid numkeys value")?;
-    let options = count.checked_mul(2).map_or(usize::MAX, |words| words + 2);
+    let options = count.saturating_mul(2).saturating_add(2);
     if options > c.args.len() {
         return Err("ERR wrong number of key-value pairs".into());
     }

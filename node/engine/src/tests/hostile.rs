@@ -520,3 +520,22 @@ fn silence_in_a_frame_does_not_delay_other_peers() {
         assert_eq!(w.outcomes.get(&token), Some(&Outcome::Ok));
     }
 }
+
+#[test]
+fn numbers_as_large_as_can_be_are_refused_and_count_nothing() {
+    let mut w = World::new(90, 2, |_| vec![1, 2]);
+    for _ in 0..3 {
+        let huge = format!("SETRANGE k {} v", i64::MAX - 1);
+        let outcome = w.ask(1, "k", super::hashes::of(&huge));
+        assert_eq!(outcome, Outcome::Failed(Failure::TooLarge));
+    }
+    let line = format!("MSETEX {} k 1", i64::MAX);
+    let words: Vec<Bytes> = line
+        .split(' ')
+        .map(|word| Bytes::copy_from_slice(word.as_bytes()))
+        .collect();
+    let args: &dyn crate::command::Arguments = &words.as_slice();
+    let spec = crate::command::COMMANDS.find(args).unwrap();
+    let refused = spec.request(args, 0).unwrap_err();
+    assert_eq!(refused.0, "ERR wrong number of key-value pairs");
+}
