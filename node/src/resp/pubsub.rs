@@ -173,6 +173,36 @@ impl Push {
     }
 }
 
+/// What the place of a push in the queue of a subscriber costs: queues grow by doubling.
+const PLACE_BYTES: usize = 16;
+
+/// A push in the queue of one subscriber. Its place there is counted, too: with short messages, the
+/// places of many subscribers take more than the messages.
+#[derive(Debug)]
+pub(super) struct Queued(Rc<Push>);
+
+impl Queued {
+    pub(super) fn new(push: Rc<Push>) -> Self {
+        push.held.set(push.held.get() + PLACE_BYTES);
+        Self(push)
+    }
+}
+
+impl std::ops::Deref for Queued {
+    type Target = Push;
+
+    fn deref(&self) -> &Push {
+        &self.0
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        let held = &self.0.held;
+        held.set(held.get().saturating_sub(PLACE_BYTES));
+    }
+}
+
 impl Drop for Push {
     fn drop(&mut self) {
         self.held.set(self.held.get().saturating_sub(self.bytes()));
@@ -290,6 +320,10 @@ mod tests {
         for bytes in [10, APART_BYTES_MIN] {
             let push = Push::new(BytesMut::zeroed(bytes), &held);
             let other = push.clone();
+            assert_eq!(held.get(), bytes + PUSH_OVERHEAD);
+            let places = [&push, &other].map(|push| Queued::new(push.clone()));
+            assert_eq!(held.get(), bytes + PUSH_OVERHEAD + 2 * PLACE_BYTES);
+            drop(places);
             assert_eq!(held.get(), bytes + PUSH_OVERHEAD);
             let mut output = Output::default();
             push.append_to(&mut output);

@@ -7,7 +7,7 @@ use super::*;
 use crate::resp::command::PubSubCommand;
 use crate::resp::notices::{is_about_keys, may_be_about_keys};
 use crate::resp::pubsub::hub::{QUEUE_BYTES_MAX, QUEUE_BYTES_SLOW, compare};
-use crate::resp::pubsub::{Kind, NAME_BYTES_MAX, Names, Push, confirm};
+use crate::resp::pubsub::{Kind, NAME_BYTES_MAX, Names, Push, Queued, confirm};
 use doyen_engine::Publication;
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ pub(in crate::resp) struct Subscribing {
     names: [BTreeSet<Bytes>; 3],
     hold: Hold,
     /// Pushes that are not in the output yet.
-    queue: VecDeque<Rc<Push>>,
+    queue: VecDeque<Queued>,
     /// How much they count.
     bytes: usize,
     /// How many pushes were ever queued.
@@ -101,7 +101,7 @@ impl Subscribing {
     fn queue(&mut self, now: Time, push: Rc<Push>) -> Took {
         let before = self.bytes;
         self.bytes += push.bytes();
-        self.queue.push_back(push);
+        self.queue.push_back(Queued::new(push));
         self.queued += 1;
         if self.bytes > QUEUE_BYTES_MAX {
             Took::TooMuch
