@@ -14,7 +14,7 @@
 //! subscriber is told that changes are missing. So a subscriber sees every change of a key in
 //! order, or is told that it did not.
 //!
-//! Copies drop log entries soon after they are committed. While someone reads a keyspace, its
+//! Copies drop log entries soon after they are committed. While a subscriber reads a keyspace, its
 //! members keep a part of its logs ([`Context::reads`](super::context::Context::reads)).
 
 use super::op::Kind;
@@ -240,11 +240,22 @@ pub enum Told {
     Ready,
     /// A change.
     Change(Change),
-    /// Changes of some keys are missing: this many log entries at most, of any keys. `None`: nobody
-    /// knows how many.
+    /// Changes of some keys are missing: this many log entries at most, of any keys. `None`: the
+    /// number is not known.
     Missed(Option<u64>),
     /// The keyspace is gone. Nothing follows.
     Ended,
+}
+
+impl Told {
+    /// Bytes that it takes, about.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Change(change) => change.bytes(),
+            Self::Ready | Self::Missed(_) | Self::Ended => OVERHEAD,
+        }
+    }
 }
 
 /// A place in the log of a partition.

@@ -593,7 +593,7 @@ impl Context {
         self.wait_or_refuse(call)
     }
 
-    /// Sends the messages of scripts that have run. Who reads what a message tells waits until that
+    /// Sends the messages of scripts that have run. A read of what a message tells waits until that
     /// is committed, so the message need not.
     fn say(&mut self, spent: &mut Spent) {
         for publication in spent.take_said() {

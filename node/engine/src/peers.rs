@@ -459,6 +459,11 @@ impl Peers {
         self.all.get(&id).is_some_and(|p| p.up)
     }
 
+    /// The wire version of the connection with a peer. 0: it is not connected.
+    pub(super) fn version(&self, id: MemberId) -> u16 {
+        self.all.get(&id).map_or(0, |peer| peer.version)
+    }
+
     /// When one of these peers last sent anything. `None`: none of them is even connected.
     pub(super) fn heard_last(&self, members: impl Fn(MemberId) -> bool) -> Option<Time> {
         self.all

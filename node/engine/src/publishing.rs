@@ -15,8 +15,8 @@
 //! bytes slower than they come has messages waiting for it, up to a limit. Later ones are dropped
 //! for this peer alone, and counted.
 //!
-//! Who asks how many subscribers a channel has asks one thread of each member with subscribers, whose
-//! shell answers for its whole process. A member that does not answer in time counts as none.
+//! To count the subscribers of a channel, a thread asks one thread of each member with subscribers.
+//! The shell of that thread answers for its whole process. A member that does not answer in time counts as none.
 //!
 //! ```text
 //!   count_subscribers ── Count ──> poll_question ── answer_question ── Counted ──> poll_counted
@@ -86,7 +86,7 @@ pub struct CountQuestion {
 /// A question to peers.
 #[derive(Debug)]
 struct Counting {
-    /// Who has not answered.
+    /// The peers that have not answered.
     unheard: BTreeSet<MemberId>,
     counts: Vec<u64>,
     until: Time,
@@ -243,8 +243,7 @@ impl Shard {
         publishing.unheard.clear();
         let round = publishing.round;
         for peer in cx.peers.ids() {
-            let version = cx.peers.get(peer).map_or(0, |p| p.version);
-            if peer.is_client() || version < PUBLISHING {
+            if peer.is_client() || cx.peers.version(peer) < PUBLISHING {
                 continue;
             }
             cx.peers

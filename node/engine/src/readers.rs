@@ -19,7 +19,7 @@ const FRAME_BYTES: u64 = 32 << 10;
 const READERS_MAX: usize = 16_384;
 /// Keyspaces whose logs are kept.
 const READ_MAX: usize = 1_024;
-/// For how long members keep logs after they were told that someone reads them. They are told
+/// For how long members keep logs after they were told that the logs are read. They are told
 /// twice in this time or more often.
 pub(super) const KEPT: Duration = Duration::from_secs(6);
 /// Bytes of the log of a partition that are kept for its readers.

@@ -111,7 +111,7 @@ impl Subscriptions {
         let Some(subscription) = self.all.get_mut(&id) else {
             return;
         };
-        self.bytes += weight(&told);
+        self.bytes += told.bytes();
         subscription.queue.push_back((ticket, told));
         if !std::mem::replace(&mut subscription.queued, true) {
             self.told.push_back(id);
@@ -127,13 +127,6 @@ impl Subscriptions {
             subscription.ready = true;
             self.push(id, None, Told::Ready);
         }
-    }
-}
-
-fn weight(told: &Told) -> usize {
-    match told {
-        Told::Change(change) => change.bytes(),
-        Told::Ready | Told::Missed(_) | Told::Ended => 0,
     }
 }
 
@@ -256,7 +249,7 @@ impl Shard {
             return;
         };
         for (_, told) in &gone.queue {
-            self.cx.subscriptions.bytes -= weight(told);
+            self.cx.subscriptions.bytes -= told.bytes();
         }
         for (partition, cursor) in gone.places {
             self.leave(gone.filter.keyspace, partition, &cursor);
@@ -278,7 +271,7 @@ impl Shard {
             subscription.queued = false;
             return None;
         };
-        let bytes = weight(&told);
+        let bytes = told.bytes();
         subscriptions.bytes -= bytes;
         let keyspace = subscription.filter.keyspace;
         if let Some(ticket) = ticket
@@ -458,8 +451,7 @@ impl Shard {
                 if same && waits {
                     continue;
                 }
-                let version = peers.get(primary).map_or(0, |peer| peer.version);
-                if primary != *me && version < SUBSCRIBING {
+                if primary != *me && peers.version(primary) < SUBSCRIBING {
                     // It is asked once it is connected.
                     continue;
                 }
@@ -531,8 +523,7 @@ impl Shard {
         cx.note_read(&keyspaces);
         let reads = Frame::Reads { keyspaces };
         for peer in cx.peers.ids() {
-            let version = cx.peers.get(peer).map_or(0, |p| p.version);
-            if !peer.is_client() && version >= SUBSCRIBING {
+            if !peer.is_client() && cx.peers.version(peer) >= SUBSCRIBING {
                 cx.peers.send(peer, Lane::Calls, &reads);
             }
         }

@@ -23,8 +23,6 @@ use tokio::sync::oneshot;
 /// Limits of a queue: how many things it holds, and their bytes.
 const QUEUE_MAX: usize = 1_024;
 const QUEUE_BYTES_MAX: usize = 512 << 10;
-/// What a thing takes at least.
-const THING_BYTES: usize = 64;
 /// For so long, a caller waits until its subscription is ready.
 const READY_MAX: Duration = Duration::from_secs(5);
 
@@ -75,13 +73,6 @@ impl Queue {
     }
 }
 
-fn weight(told: &Told) -> usize {
-    match told {
-        Told::Change(change) => change.bytes(),
-        Told::Ready | Told::Missed(_) | Told::Ended => THING_BYTES,
-    }
-}
-
 /// The caller's end of a subscription. Dropping it ends the subscription.
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -100,7 +91,7 @@ impl Stream {
             state.waker = Some(cx.waker().clone());
             return Poll::Pending;
         };
-        state.bytes -= weight(&told);
+        state.bytes -= told.bytes();
         let (half, bytes_half) = (QUEUE_MAX / 2, QUEUE_BYTES_MAX / 2);
         let resumes = state.full && state.told.len() < half && state.bytes < bytes_half;
         state.full &= !resumes;
@@ -272,7 +263,7 @@ impl Streams {
                     told => told,
                 };
                 state.ended |= told == Told::Ended;
-                state.bytes += weight(&told);
+                state.bytes += told.bytes();
                 state.told.push_back(told);
                 any = true;
             }

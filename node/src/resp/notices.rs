@@ -7,7 +7,7 @@
 //! ```
 //! A thread follows changes only while its node's setting asks for such messages and one of its
 //! clients subscribes to a name that may be theirs. So they cost nothing otherwise, and no member
-//! sends messages that nobody gets. Like all messages, they come at most once.
+//! sends messages without subscribers. Like all messages, they come at most once.
 
 use super::Context;
 use super::cluster::KEYSPACE;

@@ -560,7 +560,7 @@ impl Context {
         let now = self.now();
         let life = self.incarnation();
         if std::mem::replace(&mut self.door.hub.life, life) != life {
-            // This process became another member: nobody answers what it asked before.
+            // This process became another member: what it asked before is not answered.
             let asking = std::mem::take(&mut self.door.hub.asking);
             let asking = asking.values();
             asking.for_each(|connection| connection.counted(Vec::new()));
