@@ -87,6 +87,9 @@ pub struct Limits {
     pub value_bytes_max: usize,
     /// The largest hash that is one value: 2 KiB. A larger one has a row for each field.
     pub hash_bytes_max: usize,
+    /// The most rows of a hash in one page of a read: 2,000. A hash of more than four pages is read
+    /// in pages.
+    pub page_rows: usize,
     /// The largest key: 64 KiB.
     pub key_bytes_max: usize,
     /// The most memory for entries, tails and snapshots together.

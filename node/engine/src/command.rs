@@ -46,7 +46,7 @@ mod bitfield;
 mod call;
 mod conditional;
 mod error;
-mod hash;
+pub(crate) mod hash;
 mod increase;
 mod key;
 mod many;

@@ -16,6 +16,7 @@ use super::scripting::Scripts;
 use super::subscriptions::Subscriptions;
 use super::tables::Tables;
 use super::timers::Timers;
+use super::walking::Walks;
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
 use std::time::Duration;
@@ -50,6 +51,7 @@ pub(super) struct Context {
     pub(super) rounds: Rounds,
     pub(super) outbox: Outbox,
     pub(super) scripts: Scripts,
+    pub(super) walks: Walks,
 }
 
 impl Context {
@@ -76,6 +78,7 @@ impl Context {
             rounds: Rounds::new(now),
             outbox: Outbox::default(),
             scripts: Scripts::new(rng_seed),
+            walks: Walks::new(),
             limits,
         }
     }

@@ -348,8 +348,12 @@ impl Context {
                     found = held.store.found(op.map, order, &op.key);
                 }
                 let footprint = op.action.footprint();
+                let rows = self.limits.page_rows;
+                let in_pages = op.action.may_answer_in_pages()
+                    && found.table.is_some_and(|table| table.is_paged(rows));
                 if let (Source::Peer { member, .. }, Some(_)) = (call.source, found.entry)
                     && footprint.answers_value
+                    && !in_pages
                     && !self.peers.may_owe(member, found.bytes())
                 {
                     // The call was not executed, so it may be sent again.
@@ -360,6 +364,14 @@ impl Context {
                     && let Some(entry) = found.entry
                 {
                     entry.mark();
+                }
+                if in_pages {
+                    let read_at = read_at(found.entry, &held.log);
+                    if let Some(page) = self.begin_walk(held, (op.map, &op.key), clock) {
+                        self.stats.count_lookup(true);
+                        return Step::Done(page, read_at, false);
+                    }
+                    found = held.store.found(op.map, order, &op.key);
                 }
                 let cx = action::Context {
                     clock,
@@ -456,6 +468,10 @@ impl Context {
                         false,
                     )
                 }
+                PartitionAction::Fields { walk, page } => match self.go_on(held, *walk, *page) {
+                    Some((page, read_at)) => Step::Done(page, read_at, false),
+                    None => Step::Done(Outcome::Nil, 0, false),
+                },
                 PartitionAction::Clear => {
                     if !held.store.has(op.map) {
                         return Step::Done(Outcome::Ok, held.log.last(), false);

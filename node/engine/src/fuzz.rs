@@ -519,6 +519,7 @@ fn every() -> Vec<Frame> {
             },
             PartitionAction::Clear,
             PartitionAction::Range(range),
+            PartitionAction::Fields { walk: 7, page: 1 },
         ]
         .map(|action| {
             Work::Partition(PartitionOperation {
@@ -771,6 +772,7 @@ fn limits() -> Limits {
     Limits {
         value_bytes_max: 64 << 10,
         hash_bytes_max: 2 << 10,
+        page_rows: 2_000,
         key_bytes_max: 1 << 10,
         memory_bytes_max: 8 << 20,
         tail_bytes_max: 1 << 20,

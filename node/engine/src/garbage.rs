@@ -8,6 +8,8 @@ use super::timers::{Duty, Timers};
 #[derive(Debug, Default)]
 pub(super) struct Garbage {
     pub(super) maps: Vec<Map>,
+    /// Tables that are still read in pages.
+    walked: Vec<Map>,
     pub(super) logs: Vec<Log>,
 }
 
@@ -19,11 +21,30 @@ impl Garbage {
         timers: &mut Timers,
         drop: impl FnOnce(&mut Vec<Map>) -> R,
     ) -> R {
+        let before = self.maps.len();
         let result = drop(&mut self.maps);
+        if self.maps[before..].iter().any(Map::is_walked) {
+            let walked = self.maps.extract_if(before.., |map| map.is_walked());
+            self.walked.extend(walked);
+        }
         if !self.maps.is_empty() {
             timers.want(Duty::Free);
         }
         result
+    }
+
+    /// A table, if this walk is in it.
+    pub(super) fn walked(&mut self, number: u64) -> Option<&mut Map> {
+        self.walked.iter_mut().find_map(|map| map.walked(number))
+    }
+
+    /// Some walks are over: their tables may be freed.
+    pub(super) fn free_walked(&mut self, timers: &mut Timers) {
+        let over = self.walked.extract_if(.., |map| !map.is_walked());
+        self.maps.extend(over);
+        if !self.maps.is_empty() {
+            timers.want(Duty::Free);
+        }
     }
 
     /// Adds a log.
@@ -35,6 +56,7 @@ impl Garbage {
     /// Adds all that another shard dropped.
     pub(super) fn inherit(&mut self, mut other: Self, timers: &mut Timers) {
         self.maps.append(&mut other.maps);
+        self.maps.append(&mut other.walked);
         self.logs.append(&mut other.logs);
         if !self.is_empty() {
             timers.want(Duty::Free);
@@ -47,7 +69,8 @@ impl Garbage {
 
     /// Each map and log counts as a whole until all of it is freed.
     pub(super) fn bytes(&self) -> u64 {
-        let maps = self.maps.iter().map(Map::bytes).sum::<usize>();
+        let maps = self.maps.iter().chain(&self.walked);
+        let maps = maps.map(Map::bytes).sum::<usize>();
         (maps + self.logs.iter().map(Log::bytes).sum::<usize>()) as u64
     }
 

@@ -480,6 +480,19 @@ pub enum Part {
     Values,
 }
 
+impl Part {
+    /// What is answered of a hash in one run of bytes, in order. Of a whole one, each field is
+    /// followed by its value.
+    pub fn items(self, bytes: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
+        let (skip, step) = match self {
+            Self::Whole => (0, 1),
+            Self::Fields => (0, 2),
+            Self::Values => (1, 2),
+        };
+        Items(bytes).skip(skip).step_by(step)
+    }
+}
+
 /// A hash as a reply, shared with the store that it came from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fields {
@@ -493,22 +506,15 @@ impl Fields {
         Self { value, part }
     }
 
-    /// Whether each field is followed by its value.
+    /// What is answered.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
-        self.part == Part::Whole
+    pub const fn part(&self) -> Part {
+        self.part
     }
 
-    /// What is answered, in order. In a whole hash each field is followed by its value.
+    /// The items of that part, in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> + Clone {
-        let (skip, step) = match self.part {
-            Part::Whole => (0, 1),
-            Part::Fields => (0, 2),
-            Part::Values => (1, 2),
-        };
-        Items(self.value.as_deref().unwrap_or_default())
-            .skip(skip)
-            .step_by(step)
+        self.part.items(self.value.as_deref().unwrap_or_default())
     }
 
     /// About how many bytes it takes by itself.

@@ -87,6 +87,7 @@ mod tests;
 mod threads;
 mod timers;
 mod upkeep;
+mod walking;
 
 pub use api::{Lane, Limits, Malformed, Patience, Request, Stats, Token};
 pub use changes::{By, Cause, Change, Filter, Keys, Maps, Position, Told, What};

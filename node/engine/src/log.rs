@@ -182,6 +182,17 @@ impl Log {
         self.committed = self.committed.max(to);
     }
 
+    /// A table that undoing would bring back, if this walk is in it.
+    pub(super) fn walked(&mut self, number: u64) -> Option<&mut Map> {
+        let first = self.committed.saturating_sub(self.base) as usize;
+        let mut undos = self
+            .records
+            .iter_mut()
+            .skip(first)
+            .map(|record| &mut record.undo);
+        undos.find_map(|undo| undo.walked(number))
+    }
+
     /// Drops up to `count` entries of a log that is not needed any more. Returns whether any are
     /// left. Maps and tables that undoing would bring back go to the garbage.
     pub(super) fn shed(&mut self, count: usize, garbage: &mut Vec<Map>) -> bool {

@@ -536,6 +536,23 @@ impl Action {
         }
     }
 
+    /// The same for a caller that reads a large hash in pages. → `Keys`, if it is one: a run of
+    /// bytes as small hashes are stored, and in `next` a number if more pages follow. They are
+    /// about the moment of the first one.
+    #[must_use]
+    pub fn in_pages(mut self) -> Self {
+        if let Self::Call(call) = &mut self {
+            call.answer_in_pages();
+        }
+        self
+    }
+
+    /// Whether its caller reads a large hash in pages.
+    #[inline]
+    pub(super) fn may_answer_in_pages(&self) -> bool {
+        matches!(self, Self::Call(call) if call.may_answer_in_pages())
+    }
+
     /// The same with values of its own, which hold no larger buffer.
     #[must_use]
     pub fn detached(mut self) -> Self {
@@ -898,6 +915,14 @@ pub enum PartitionAction {
     /// Keys in the order of their bytes; none if the keyspace is not ordered. → `Keys`, with `next`
     /// 1 if more may follow. If values are wanted, each key is followed by its value.
     Range(RangeQuery),
+    /// The next page of a hash that is read in pages. → `Keys`, as the first one, which
+    /// [`Action::in_pages`] reads. `Nil`: that is not possible any more; begin again.
+    Fields {
+        /// The number that the page before had in `next`.
+        walk: u64,
+        /// How many pages of it were read.
+        page: u32,
+    },
 }
 
 /// A query for a range of keys.

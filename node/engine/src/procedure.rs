@@ -14,7 +14,7 @@ use super::hash::{Edit, View};
 use super::op::{Failure, Footprint, Given, Kind, Outcome};
 use super::rows::Rows;
 use super::store::Found;
-use crate::command::{JOINTS, PROCEDURES};
+use crate::command::{JOINTS, PROCEDURES, hash};
 use bytes::Bytes;
 use doyen_placement::MapId;
 use std::fmt;
@@ -244,6 +244,21 @@ impl ProcedureCall {
         };
         let keys = self.inputs.bytes.get(places).unwrap_or_default();
         keys.iter().step_by(step.max(1)).map(move |key| (map, key))
+    }
+
+    /// Its caller reads a large hash in pages, if it is such a read.
+    pub(super) fn answer_in_pages(&mut self) {
+        if let (Called::One(procedure), [pages]) = (self.called, &mut self.inputs.numbers[..])
+            && procedure.number == hash::ALL.number
+        {
+            *pages = hash::IN_PAGES;
+        }
+    }
+
+    /// Whether its caller reads a large hash in pages.
+    pub(super) fn may_answer_in_pages(&self) -> bool {
+        matches!(self.called, Called::One(procedure) if procedure.number == hash::ALL.number)
+            && self.inputs.numbers == [hash::IN_PAGES]
     }
 
     /// What it may do and cost.

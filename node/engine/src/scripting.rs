@@ -88,7 +88,7 @@ impl Scripts {
 #[cfg(feature = "scripts")]
 mod running {
     use super::*;
-    use crate::command::{Arguments, COMMANDS, Reply as Answer, Request};
+    use crate::command::{Arguments, COMMANDS, Part, Reply as Answer, Request};
     use crate::op::{Outcome, Value};
     use crate::publishing::CHANNEL_BYTES_MAX;
     use bytes::Bytes;
@@ -387,7 +387,7 @@ mod running {
             Answer::Array(answers) | Answer::Pairs(answers) => Reply::Array(all(answers)),
             Answer::Fields(fields) => {
                 let items: Vec<Reply> = fields.iter().map(Reply::bulk).collect();
-                if fields.is_whole() && protocol == Protocol::Resp3 {
+                if fields.part() == Part::Whole && protocol == Protocol::Resp3 {
                     let pairs = items.chunks_exact(2);
                     Reply::Map(
                         pairs

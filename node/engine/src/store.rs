@@ -8,6 +8,7 @@
 mod drawing;
 mod fields;
 mod victims;
+mod walks;
 
 use super::ahead::Ahead;
 use super::changes::Cause;
@@ -29,6 +30,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use victims::Hand;
 pub(super) use victims::{Victim, Wanted};
+use walks::Walk;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// A key by itself, for a deletion or a place in a scan.
@@ -175,6 +177,15 @@ pub(super) enum Undo {
 }
 
 impl Undo {
+    /// A table that it would bring back, if this walk is in it.
+    pub(super) fn walked(&mut self, number: u64) -> Option<&mut Map> {
+        match self {
+            Self::Table(dropped) => dropped.walked(number),
+            Self::Many(parts) => parts.iter_mut().find_map(|part| part.walked(number)),
+            _ => None,
+        }
+    }
+
     /// Gives it up. The next entries reuse the memory of its entries. Whole maps are freed in
     /// slices by the caller.
     pub(super) fn recycle(self, garbage: &mut Vec<Map>) {
@@ -202,6 +213,8 @@ pub(super) struct Map {
     /// The cost of the entries and rows, including those that are still to be drawn.
     bytes: usize,
     rest: Option<Box<Rest>>,
+    /// What walks through it, if it is a table.
+    walks: Vec<Walk>,
 }
 
 /// An entry that is ordered by its key.
@@ -245,6 +258,7 @@ impl Map {
             due: BTreeSet::new(),
             bytes: 0,
             rest: None,
+            walks: Vec::new(),
         }
     }
 

@@ -45,6 +45,8 @@ pub(super) enum Duty {
     Count,
     /// Subscriptions ask primaries that did not answer.
     Subscribe,
+    /// Reads in pages that nothing goes on with end.
+    Walk,
     /// Dropped contents are freed.
     Free,
 }
@@ -163,6 +165,7 @@ mod tests {
         Duty::Draw,
         Duty::Count,
         Duty::Subscribe,
+        Duty::Walk,
         Duty::Free,
     ];
 

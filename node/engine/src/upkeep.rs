@@ -59,6 +59,7 @@ impl Shard {
         self.draw_due(now);
         self.follow_up_due(now);
         self.count_due(now);
+        self.end_walks(now);
         self.expire_due(now);
         self.evict_due(now);
         self.compact_due(now);

@@ -91,6 +91,7 @@ pub(crate) fn limits() -> Limits {
     Limits {
         value_bytes_max: 4 << 20,
         hash_bytes_max: 2 << 10,
+        page_rows: 2_000,
         key_bytes_max: 64 << 10,
         memory_bytes_max: 256 << 20,
         tail_bytes_max: 64 << 20,

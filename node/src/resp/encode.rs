@@ -1,7 +1,7 @@
 //! Replies, in RESP2 or RESP3, appended to a connection's output buffer.
 
 use bytes::BytesMut;
-use doyen_engine::command::Reply;
+use doyen_engine::command::{Part, Reply};
 
 /// Which protocol a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,12 +67,7 @@ impl<'a> Encoder<'a> {
             }
             Reply::Fields(fields) => {
                 let items = fields.iter();
-                let count = items.clone().count();
-                if fields.is_whole() {
-                    self.map(count / 2);
-                } else {
-                    self.array(count);
-                }
+                self.fields(items.clone().count(), fields.part());
                 items.for_each(|item| self.bulk(item));
             }
             Reply::Array(parts) | Reply::Pairs(parts) => {
@@ -182,6 +177,14 @@ impl<'a> Encoder<'a> {
         match self.protocol {
             Protocol::Resp2 => self.array(pairs * 2),
             Protocol::Resp3 => self.line(b'%', itoa::Buffer::new().format(pairs).as_bytes()),
+        }
+    }
+
+    /// The head of a part of a hash; so many items follow.
+    pub fn fields(&mut self, items: usize, part: Part) {
+        match part {
+            Part::Whole => self.map(items / 2),
+            Part::Fields | Part::Values => self.array(items),
         }
     }
 

@@ -8,6 +8,7 @@
 mod about;
 mod asking;
 pub(crate) mod client;
+mod fields;
 pub(crate) mod pause;
 mod running;
 mod script;
@@ -36,6 +37,7 @@ use doyen_engine::command::{self as data, ErrorText, Many, Reply, Shape};
 use doyen_engine::op::{Action, Failure, Operation, Outcome, PartitionOperation};
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MapId, Partition, PartitionId};
+use fields::{Came, Reading};
 use running::Running;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -293,6 +295,8 @@ enum State {
         outcome: Outcome,
     },
     Gathering(Box<Gather>),
+    /// All fields of a hash.
+    Reading(Box<Reading>),
     /// A transaction, or the keys that it is to watch.
     Running(Box<Running>),
     /// The other data threads are asked.
@@ -416,6 +420,7 @@ impl Connection {
         else {
             return false;
         };
+        let is_last = at + 1 == session.slots.len();
         let Some(entry) = session.slots.get_mut(at) else {
             return false;
         };
@@ -487,6 +492,25 @@ impl Connection {
                     way.hold = Hold::No;
                 }
             }
+            State::Reading(reading) => {
+                let held = reading.held();
+                entry.weight += bytes;
+                session.pending_bytes += bytes;
+                let came = reading.take(outcome, is_last);
+                let mut now = reading.held();
+                goes_on = reading.has_next_step();
+                if let Came::Whole(outcome) = came {
+                    let shape = reading.shape();
+                    (now, goes_on) = (copied, false);
+                    entry.state = State::Done { shape, outcome };
+                }
+                charge(
+                    &session.budget,
+                    &mut session.charged,
+                    &mut entry.charged,
+                    |c| c + now - held,
+                );
+            }
             State::Running(running) => {
                 let held = running.held();
                 entry.weight += bytes;
@@ -554,6 +578,11 @@ impl Connection {
                 return true;
             }
             submit_steps(self, context, (slot, patience), gather);
+        }
+        if let Some(entry) = session.slots.get_mut(at)
+            && let State::Reading(reading) = &mut entry.state
+        {
+            reading.submit(self, context, (slot, patience));
         }
         if let Some(entry) = session.slots.get_mut(at)
             && let State::Running(running) = &mut entry.state
@@ -691,6 +720,12 @@ impl Connection {
             match slot.state {
                 State::Waiting { token, .. } => context.forget(token),
                 State::Gathering(gather) => gather.tokens().for_each(|token| context.forget(token)),
+                State::Reading(reading) => {
+                    reading
+                        .token()
+                        .into_iter()
+                        .for_each(|token| context.forget(token));
+                }
                 State::Running(running) => {
                     running.tokens().for_each(|token| context.forget(token));
                 }
@@ -1005,12 +1040,17 @@ impl Session {
             || matches!(self.judging, Judging::At(_))
             || self.charged >= FREE_ANSWER_BYTES && self.budget.is_short()
             || self.sweeping
-            // The answers of all threads may be long and count only once they are here: one such
-            // command at a time. And what follows a transaction may need what it did or watches.
+            // The answers of all threads may be long and count only once they are here, as do the
+            // pages of a large hash: one such command at a time. And what follows a transaction may
+            // need what it did or watches.
             || self
                 .slots
                 .back()
-                .is_some_and(|slot| matches!(slot.state, State::Asking(_) | State::Running(_)))
+                .is_some_and(|slot| match &slot.state {
+                    State::Asking(_) | State::Running(_) => true,
+                    State::Reading(reading) => reading.held() > 0,
+                    _ => false,
+                })
             || self.slots.len() >= PENDING_MAX
             || self.pending_bytes >= PENDING_BYTES_MAX
             || self.out.len() >= self.output_max()
@@ -1235,6 +1275,7 @@ impl Session {
             match &mut slot.state {
                 State::Waiting { .. } | State::Asking(_) => break,
                 State::Gathering(gather) if !gather.is_done() => break,
+                State::Reading(reading) if !reading.is_done() => break,
                 State::Running(running) if running.waits() > 0 => break,
                 State::Running(running) => {
                     running.encode(&mut encoder);
@@ -1242,8 +1283,14 @@ impl Session {
                         counts::note(&mut self.failed, slot.command, &out[start..], false);
                     }
                 }
-                State::Gathering(gather) => {
-                    let whole = gather.encode(&mut encoder);
+                parts @ (State::Gathering(_) | State::Reading(_)) => {
+                    let (whole, is_sweep) = match parts {
+                        State::Gathering(gather) => {
+                            (gather.encode(&mut encoder), gather.is_sweep())
+                        }
+                        State::Reading(reading) => (reading.encode(&mut encoder), false),
+                        _ => break,
+                    };
                     if encoder.errors() > 0 {
                         counts::note(&mut self.failed, slot.command, &out[start..], false);
                     }
@@ -1254,7 +1301,7 @@ impl Session {
                     if !whole {
                         break;
                     }
-                    self.sweeping &= !gather.is_sweep();
+                    self.sweeping &= !is_sweep;
                 }
                 State::Done { shape, outcome } => {
                     match shape.reply(std::mem::replace(outcome, Outcome::Nil)) {
@@ -1455,6 +1502,9 @@ impl Session {
                     return self.answer(|e| e.error(OTHER_DATABASE));
                 }
                 let footprint = action.footprint();
+                if let Shape::Fields(part) = shape {
+                    return self.read_fields(connection, context, (key, action), part);
+                }
                 let (token, elsewhere) = operation(
                     connection,
                     context,

@@ -56,6 +56,7 @@ impl Node {
         let limits = Limits {
             value_bytes_max: 1 << 20,
             hash_bytes_max: 0,
+            page_rows: 2_000,
             key_bytes_max: 1 << 10,
             memory_bytes_max,
             tail_bytes_max: 8 << 20,

@@ -8,9 +8,10 @@ use super::world::World;
 use crate::linear::{Answer, Call, Entry};
 use crate::{action_of, action_of_bytes};
 use bytes::Bytes;
+use doyen_engine::command::Part;
 use doyen_engine::op::{
-    Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, ScriptCall, Step,
-    Transaction, Watched, Work,
+    Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction,
+    PartitionOperation, ScriptCall, Step, Transaction, Watched, Work,
 };
 use doyen_gossip::Input;
 use doyen_gossip::agreement::AdminRequest;
@@ -32,6 +33,8 @@ pub(crate) struct Client {
     next_at: Option<Nanos>,
     /// The operations that it waits for: serial number, key, index in the key's history.
     pub(crate) current: Vec<(u64, String, usize)>,
+    /// Hashes that come in pages: how many came, and what is in them.
+    pages: BTreeMap<u64, (u32, Vec<u8>)>,
     /// Whether it sends several operations at once, which must happen in their order.
     pub(crate) pipelines: bool,
     /// What it does at the end of the run, last one first: it writes each key, and then reads it
@@ -208,6 +211,21 @@ fn field_action(name: &str, call: &Call) -> Action {
         }
         _ => action_of(&["HGET", key, name]),
     }
+}
+
+/// Whether a field is read with all others of its hash, which come in pages.
+fn reads_all(name: &str, call: Option<&Call>, serial: u64) -> bool {
+    name.starts_with(HASH) && call == Some(&Call::Get) && serial.is_multiple_of(2)
+}
+
+/// What all fields of a hash say of one.
+fn in_all(name: &str, outcome: &Outcome) -> Outcome {
+    let Outcome::Bulk(all) = outcome else {
+        return outcome.clone();
+    };
+    let items: Vec<&[u8]> = Part::Whole.items(all).collect();
+    let found = items.chunks(2).find(|pair| pair[0] == name.as_bytes());
+    found.map_or(Outcome::Nil, |pair| Outcome::Bulk(pair[1].into()))
 }
 
 /// The answer to a call on a field as to the same call on a key.
@@ -621,7 +639,16 @@ impl World {
         let serial = self.histories.serial;
         let called = self.histories.moment(self.schedule.now());
         let version = self.histories.seen.get(&key).and_then(|seen| seen.1);
-        let work = work(map, &key, &call, version);
+        let work = if reads_all(&key, Some(&call), serial) {
+            Work::Key(Operation {
+                keyspace: KeyspaceId(0),
+                map,
+                key: Bytes::copy_from_slice(key_of(&key).as_bytes()),
+                action: action_of(&["HGETALL", key_of(&key)]).in_pages(),
+            })
+        } else {
+            work(map, &key, &call, version)
+        };
         self.trace.line(self.schedule.now(), || {
             format!("client {id} -> p{at} #{serial} {key} {}", brief(&call))
         });
@@ -680,7 +707,26 @@ impl World {
         else {
             return;
         };
-        let (_, key, index) = self.clients[id].current.remove(at);
+        let (_, key, index) = self.clients[id].current[at].clone();
+        let pages = self.clients[id].pages.remove(&serial);
+        let whole = match (outcome, pages) {
+            (Outcome::Keys { next, keys }, pages) => {
+                let (count, mut all) = pages.unwrap_or_default();
+                keys.iter().for_each(|page| all.extend_from_slice(page));
+                if *next != 0 {
+                    return self.next_page((id, serial), &key, *next, (count + 1, all));
+                }
+                Some(Outcome::Bulk(all[..].into()))
+            }
+            // The walk was lost, so nothing was read.
+            (Outcome::Nil, Some(_)) => None,
+            _ => Some(outcome.clone()),
+        };
+        self.clients[id].current.remove(at);
+        let Some(outcome) = &whole else {
+            self.histories.void.entry(key).or_default().push(index);
+            return self.client_done(id);
+        };
         self.trace.line(self.schedule.now(), || {
             format!("client {id} <- #{serial} {key} {}", brief_outcome(outcome))
         });
@@ -690,6 +736,9 @@ impl World {
                     Ok(outcome) => &outcome.clone(),
                     Err(torn) => return self.broken(format!("#{serial} on {key}: {torn}")),
                 }
+            }
+            outcome if reads_all(&key, self.histories.called(&key, index), serial) => {
+                &in_all(&key, outcome)
             }
             outcome if key.starts_with(HASH) => {
                 &of_field(self.histories.called(&key, index), outcome)
@@ -778,6 +827,36 @@ impl World {
             entry.waited = moment;
         }
         self.client_done(id);
+    }
+
+    /// Asks for the next page of a hash. So many pages with these bytes have come.
+    fn next_page(
+        &mut self,
+        (id, serial): (ClientId, u64),
+        key: &str,
+        walk: u64,
+        (page, all): (u32, Vec<u8>),
+    ) {
+        let Some(at) = self.clients[id].at else {
+            return;
+        };
+        let place = self.processes[at].view.as_ref().and_then(|view| {
+            let map = map_of(&view.installed, key)?;
+            let keyspace = view.installed.keyspace(KeyspaceId(0))?;
+            Some((map, keyspace.partition_of(map, key_of(key).as_bytes())?))
+        });
+        let Some((map, partition)) = place else {
+            return;
+        };
+        let work = Work::Partition(PartitionOperation {
+            keyspace: KeyspaceId(0),
+            partition,
+            map,
+            action: PartitionAction::Fields { walk, page },
+        });
+        self.clients[id].pages.insert(serial, (page, all));
+        let thread = self.clients[id].thread;
+        self.data((at, thread), DataInput::Submit(id, serial, work));
     }
 
     /// The outcome of a transaction on a pair, as that of an operation on one key.

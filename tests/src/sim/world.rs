@@ -511,6 +511,8 @@ impl World {
         Limits {
             value_bytes_max: 1 << 20,
             hash_bytes_max: self.mix.hash_bytes_max,
+            // Every table is read in pages of one row.
+            page_rows: 0,
             key_bytes_max: 1 << 10,
             memory_bytes_max: self.mix.memory_bytes_max,
             tail_bytes_max: self.mix.tail_bytes_max,

@@ -358,13 +358,17 @@ static GET_SOME: Procedure = Procedure {
     ),
 };
 
-/// All fields and values. → `Bulk`, as a small hash is stored, or `Nil`
-static ALL: Procedure = Procedure {
+/// The number that a caller gives that reads a large hash in pages.
+pub(crate) const IN_PAGES: i64 = 1;
+
+/// All fields and values. → `Bulk`, as a small hash is stored, or `Nil`; the first page of a large
+/// one if the caller reads it in pages
+pub(crate) static ALL: Procedure = Procedure {
     number: 9,
     name: "hash all",
     event: None,
     kind: Kind::Hash,
-    takes: (0, 0),
+    takes: (1, 0),
     footprint: |_| VALUES,
     run: Run::Hash(|_, hash, cx| match hash.all(hash::answer_max(cx)) {
         Ok(all) => (Some(all.map_or(Outcome::Nil, Outcome::Bulk)), Edit::None),
@@ -926,7 +930,7 @@ impl Random {
 }
 
 fn all() -> Action {
-    Action::call(&ALL, &[], Vec::new())
+    Action::call(&ALL, &[0], Vec::new())
 }
 
 /// The arguments from this place on, in one run of bytes.

@@ -4,6 +4,8 @@ use super::*;
 
 /// The tag of a scan of keys that hold one kind of value.
 pub(super) const SCAN_OF_KIND: u8 = 4;
+/// The tag of a page of a large hash.
+pub(super) const FIELDS: u8 = 5;
 
 /// The tag of an effect that puts a hash.
 pub(super) const HASH: u8 = 5;
@@ -310,6 +312,11 @@ pub(super) fn put_work(out: &mut Out, work: &Work) {
                     out.bytes.put_u32_le(*count);
                     out.bytes.put_u8(u8::from(*reverse));
                     out.bytes.put_u8(u8::from(*values));
+                }
+                PartitionAction::Fields { walk, page } => {
+                    out.bytes.put_u8(FIELDS);
+                    out.bytes.put_u64_le(*walk);
+                    out.bytes.put_u32_le(*page);
                 }
             }
         }

@@ -488,6 +488,10 @@ impl<B: Buf> Reader<B> {
                 reverse: self.flag()?,
                 values: self.flag()?,
             }),
+            FIELDS => PartitionAction::Fields {
+                walk: self.u64()?,
+                page: self.u32()?,
+            },
             _ => return Err(Malformed("unknown partition action")),
         };
         Ok(PartitionOperation {

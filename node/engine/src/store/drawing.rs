@@ -76,7 +76,9 @@ impl Layer {
             return None;
         }
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        tables.remove(entry.key())
+        let mut table = tables.remove(entry.key())?;
+        table.lose_walks();
+        Some(table)
     }
 
     /// The map with what was not drawn of its tables, if no other store shares it.

@@ -78,6 +78,11 @@ impl Dropped {
     pub(in super::super) const fn bytes(&self) -> usize {
         self.table.bytes
     }
+
+    /// Its table, if this walk is in it.
+    pub(super) fn walked(&mut self, number: u64) -> Option<&mut Map> {
+        self.table.walked(number)
+    }
 }
 
 /// As a table.
@@ -127,8 +132,8 @@ impl Map {
     }
 
     /// What it costs besides its entry.
-    pub(in super::super) const fn table_cost(&self) -> usize {
-        self.bytes + TABLE_OVERHEAD
+    pub(in super::super) fn table_cost(&self) -> usize {
+        self.bytes + TABLE_OVERHEAD + self.walks_cost()
     }
 }
 
@@ -182,9 +187,9 @@ impl Map {
     /// Changes a table. `None`: the key has none.
     fn in_table<R>(&mut self, key: &[u8], change: impl FnOnce(&mut Self) -> R) -> Option<R> {
         let table = self.tables.get_mut(key)?;
-        let (before, was_due) = (table.bytes, table.first_due());
+        let (before, was_due) = (table.table_cost(), table.first_due());
         let result = change(table);
-        self.bytes = self.bytes + table.bytes - before;
+        self.bytes = self.bytes + table.table_cost() - before;
         let due = table.first_due();
         if due != was_due {
             if let Some(was_due) = was_due {
@@ -537,15 +542,33 @@ impl Store {
         }
     }
 
+    /// Changes the table of a key. `None`: it has none.
+    pub(super) fn in_table<R>(
+        &mut self,
+        map: MapId,
+        key: &[u8],
+        change: impl FnOnce(&mut Map) -> R,
+    ) -> Option<R> {
+        let entries = self.maps.get_mut(&map)?;
+        let before = entries.bytes;
+        let result = entries.in_table(key, change);
+        self.bytes = self.bytes + entries.bytes - before;
+        result
+    }
+
     fn insert_row(&mut self, place: Place<'_>, row: Entry) -> Option<Entry> {
         let (map, _, key) = place;
         let of_row = self.order(row.key());
         let covered = self.covered(Spot::of(place).row(of_row, row.key()));
         let summed = covered.then(|| row.clone());
-        let entries = self.maps.get_mut(&map)?;
-        let before = entries.bytes;
-        let old = entries.in_table(key, |table| table.insert(of_row, row).entry)?;
-        self.bytes = self.bytes + entries.bytes - before;
+        let old = self.in_table(map, key, |table| {
+            let walked = table.is_walked().then(|| row.clone());
+            let old = table.insert(of_row, row).entry;
+            if let Some(row) = walked {
+                table.note_former(row.key(), old.as_ref());
+            }
+            old
+        })?;
         if let Some(row) = summed {
             let spot = Spot::of(place).row(of_row, row.key());
             let former = old.as_ref().map_or(0, |old| digest_row(map, key, old));
@@ -557,10 +580,11 @@ impl Store {
     fn remove_row(&mut self, place: Place<'_>, field: &[u8]) -> Option<Entry> {
         let (map, _, key) = place;
         let of_row = self.order(field);
-        let entries = self.maps.get_mut(&map)?;
-        let before = entries.bytes;
-        let old = entries.in_table(key, |table| table.remove(of_row, field).entry)??;
-        self.bytes = self.bytes + entries.bytes - before;
+        let old = self.in_table(map, key, |table| {
+            let old = table.remove(of_row, field).entry;
+            table.note_former(field, old.as_ref());
+            old
+        })??;
         let spot = Spot::of(place).row(of_row, field);
         if self.covered(spot) {
             self.summed(spot, 0, digest_row(map, key, &old));

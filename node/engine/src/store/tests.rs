@@ -5,6 +5,8 @@ use crate::op::Kind;
 use bytes::Bytes;
 use proptest::prelude::*;
 
+mod walks;
+
 fn key(n: u8) -> Key {
     Key::from([b'k', n].as_slice())
 }

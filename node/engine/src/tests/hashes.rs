@@ -685,3 +685,107 @@ fn a_large_hash_is_renamed_and_copied_with_its_deadlines() {
     w.settle(Duration::from_secs(1));
     w.check_copies();
 }
+
+impl World {
+    /// Reads the first page of a hash, and returns its fields and the number of the walk.
+    fn begin_walk(&mut self, n: u64, key: &str) -> (usize, u64) {
+        let action = of(&format!("HGETALL {key}")).in_pages();
+        match self.ask(n, key, action) {
+            Outcome::Keys { next, keys } => (Part::Fields.items(&keys[0]).count(), next),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn next_page(&mut self, n: u64, key: &str, walk: u64, page: u32) -> Outcome {
+        let token = self.submit_work(
+            n,
+            op::PartitionOperation {
+                keyspace: KeyspaceId(0),
+                partition: self.partition_of(key),
+                map: MapId(0),
+                action: op::PartitionAction::Fields { walk, page },
+            },
+        );
+        self.outcome(token)
+    }
+
+    fn partition_of(&self, key: &str) -> PartitionId {
+        let keyspace = &self.tables[self.committed].keyspaces[0];
+        let found = keyspace.partition_of(MapId(0), key.as_bytes());
+        found.expect("every key has a partition")
+    }
+}
+
+#[test]
+fn a_large_hash_is_read_in_pages_while_it_changes() {
+    let mut w = World::new(21, 2, |_| vec![1]);
+    w.settle(Duration::from_millis(50));
+    fill(&mut w, 1, "h", 9_000);
+    // Node 2 forwards.
+    let (mut fields, mut walk) = w.begin_walk(2, "h");
+    assert_eq!(fields, 2_000);
+    let mut page = 1;
+    while walk != 0 {
+        w.hash(1, &format!("HSET h field-{page} changed new-{page} 1"));
+        match w.next_page(2, "h", walk, page) {
+            Outcome::Keys { next, keys } => {
+                assert!(
+                    Part::Values
+                        .items(&keys[0])
+                        .all(|v| v.starts_with(b"value"))
+                );
+                fields += Part::Fields.items(&keys[0]).count();
+                walk = next;
+            }
+            other => panic!("{other:?}"),
+        }
+        page += 1;
+    }
+    assert_eq!(fields, 9_000);
+    assert_eq!(
+        w.hash(2, "HLEN h"),
+        Outcome::Int(9_000 + i64::from(page) - 1)
+    );
+}
+
+#[test]
+fn a_walk_that_nothing_goes_on_with_ends_also_if_its_hash_is_gone() {
+    let mut w = World::new(22, 1, |_| vec![1]);
+    w.settle(Duration::from_millis(50));
+    for deletes in [false, true] {
+        fill(&mut w, 1, "h", 9_000);
+        let (_, walk) = w.begin_walk(1, "h");
+        if deletes {
+            w.hash(1, "DEL h");
+            // It goes on all the same.
+            let page = w.next_page(1, "h", walk, 1);
+            assert!(matches!(page, Outcome::Keys { next, .. } if next == walk));
+        }
+        w.settle(Duration::from_secs(4));
+        assert_eq!(w.nodes[&1].shard.cx.walks.len(), 1);
+        w.settle(Duration::from_secs(2));
+        assert!(w.nodes[&1].shard.cx.walks.is_empty());
+        assert_eq!(w.next_page(1, "h", walk, 1), Outcome::Nil);
+        w.hash(1, "DEL h");
+        w.settle(Duration::from_secs(2));
+        assert_eq!(
+            w.nodes[&1].shard.cx.memory.garbage.bytes(),
+            0,
+            "it is freed"
+        );
+    }
+}
+
+#[test]
+fn a_walk_is_lost_with_its_primary() {
+    let mut w = World::new(23, 3, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
+    fill(&mut w, 3, "h", 9_000);
+    let (_, walk) = w.begin_walk(3, "h");
+    w.kill(1);
+    w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 2)));
+    w.settle(Duration::from_secs(1));
+    assert_eq!(w.next_page(3, "h", walk, 1), Outcome::Nil);
+    let (fields, again) = w.begin_walk(3, "h");
+    assert!(fields == 2_000 && again != walk);
+}

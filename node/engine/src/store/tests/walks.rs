@@ -1,0 +1,173 @@
+//! Reads of tables in pages while the tables change.
+
+use super::*;
+
+/// What happens to a store.
+#[derive(Debug, Clone)]
+enum Happens {
+    /// An effect, which may be undone.
+    Effect(Effect, bool),
+    /// Something begins to walk through the table of this key.
+    Begin(u8),
+    /// One of the walks goes on.
+    Page(usize),
+}
+
+/// A walk, and what it must find.
+struct Walking {
+    number: u64,
+    key: Key,
+    born: Vec<u8>,
+    pages: u32,
+    found: BTreeMap<Vec<u8>, Vec<u8>>,
+    expected: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Its table was gone meanwhile.
+    may_be_lost: bool,
+}
+
+const MAP: MapId = MapId(0);
+/// Rows that are overdue then do not count.
+const CLOCK: u64 = 2;
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let on_rows = (0u8..2, 0u8..24, any::<u8>(), deadlines());
+    let row = on_rows.prop_map(|(k, f, v, deadline)| Effect::Row {
+        map: MAP,
+        key: key(k),
+        row: Entry::of_row(&[f], &[v], deadline),
+    });
+    let deleted = (0u8..2, 0u8..24).prop_map(|(k, f)| Effect::RowDelete {
+        map: MAP,
+        key: key(k),
+        field: Key::from([f].as_slice()),
+    });
+    let made = (0u8..2).prop_map(|k| Effect::Put {
+        map: MAP,
+        entry: Entry::of_table(&key(k), 0),
+        deadline: 0,
+    });
+    let effect = prop_oneof![14 => row, 6 => deleted, 2 => made, 1 => effects()];
+    prop_oneof![
+        8 => (effect, prop::bool::weighted(0.2)).prop_map(|(e, undone)| Happens::Effect(e, undone)),
+        1 => (0u8..2).prop_map(Happens::Begin),
+        3 => any::<prop::sample::Index>().prop_map(|n| Happens::Page(n.index(64))),
+    ]
+}
+
+fn table<'a>(model: &'a Model, key: &Key) -> Option<&'a Held> {
+    model
+        .get(&(MAP, key.clone(), None))
+        .filter(|held| held.table)
+}
+
+fn rows_of(model: &Model, key: &Key) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let rows = model.iter().filter_map(|((map, of, field), held)| {
+        let is_over = deadline::is_over(held.deadline, CLOCK);
+        let counts = (map, of) == (&MAP, key) && !(held.deadline != 0 && is_over);
+        let field = field.as_ref().filter(|_| counts)?;
+        Some((field.to_vec(), held.value.clone()))
+    });
+    rows.collect()
+}
+
+proptest! {
+    #[test]
+    fn a_walk_finds_a_table_as_it_was_when_it_began(
+        first in prop::collection::vec(happens(), 0..60),
+        then in prop::collection::vec(happens(), 0..120),
+        rows in 1usize..6,
+    ) {
+        let (mut store, mut model) = (Store::new(OrderKey(3)), Model::new());
+        for k in 0..2 {
+            let entry = Entry::of_table(&key(k), u64::from(k) + 1);
+            let made = Effect::Put { map: MAP, entry, deadline: 0 };
+            store.apply(u64::from(k) + 1, &made);
+            model_apply(&mut model, u64::from(k) + 1, &made);
+        }
+        let mut walks: Vec<Walking> = Vec::new();
+        for (happens, seq) in first.into_iter().chain(then).zip(3..) {
+            match happens {
+                Happens::Effect(effect, is_undone) => {
+                    let effect = made_real(&model, seq, &effect, false);
+                    let before = model.clone();
+                    let undo = store.apply(seq, &effect);
+                    model_apply(&mut model, seq, &effect);
+                    for walk in &mut walks {
+                        let stays = table(&model, &walk.key).is_some_and(|t| t.value == walk.born);
+                        walk.may_be_lost |= !stays;
+                    }
+                    if is_undone {
+                        store.undo(&effect, undo);
+                        model = before;
+                    }
+                }
+                Happens::Begin(k) => {
+                    if let Some(held) = table(&model, &key(k)) {
+                        prop_assert!(store.begin_walk((MAP, &key(k)), seq, CLOCK));
+                        walks.push(Walking {
+                            number: seq,
+                            key: key(k),
+                            born: held.value.clone(),
+                            pages: 0,
+                            found: BTreeMap::new(),
+                            expected: rows_of(&model, &key(k)),
+                            may_be_lost: false,
+                        });
+                    }
+                }
+                Happens::Page(n) if !walks.is_empty() => {
+                    let at = n % walks.len();
+                    let walk = &mut walks[at];
+                    let of = (MAP, &*walk.key);
+                    let Some(page) = store.read_page(of, (walk.number, walk.pages), rows) else {
+                        prop_assert!(walk.may_be_lost);
+                        walks.swap_remove(at);
+                        continue;
+                    };
+                    walk.pages += 1;
+                    for (field, value) in Hash::in_bytes(&page.fields) {
+                        let twice = walk.found.insert(field.to_vec(), value.to_vec());
+                        prop_assert_eq!(twice, None);
+                    }
+                    if page.is_last {
+                        prop_assert_eq!(&walk.found, &walk.expected);
+                        let walk = walks.swap_remove(at);
+                        prop_assert!(store.read_page((MAP, &walk.key), (walk.number, walk.pages), rows).is_none());
+                    }
+                }
+                Happens::Page(_) => {}
+            }
+        }
+        for walk in walks {
+            store.end_walk((MAP, &walk.key), walk.number);
+        }
+        // Nothing is kept for them any more.
+        check(&store, &model);
+    }
+}
+
+#[test]
+fn a_walk_that_would_keep_too_much_is_lost() {
+    let mut store = Store::new(OrderKey(3));
+    let put = |field: u32, value: &[u8]| Effect::Row {
+        map: MAP,
+        key: key(0),
+        row: Entry::of_row(&field.to_be_bytes(), value, 0),
+    };
+    let made = Effect::Put {
+        map: MAP,
+        entry: Entry::of_table(&key(0), 1),
+        deadline: 0,
+    };
+    store.apply(1, &made);
+    let large = vec![b'x'; 1 << 20];
+    (0..8).for_each(|n| drop(store.apply(2, &put(n, &large))));
+    assert!(store.begin_walk((MAP, &key(0)), 7, CLOCK));
+    let before = store.bytes();
+    (0..3).for_each(|n| drop(store.apply(3, &put(n, b""))));
+    let kept = store.bytes() + 1_000;
+    assert!(kept > before, "what it keeps counts");
+    (3..6).for_each(|n| drop(store.apply(3, &put(n, b""))));
+    assert!(store.read_page((MAP, &key(0)), (7, 0), 100).is_none());
+    assert!(store.bytes() < 3 << 20, "it keeps nothing any more");
+}
