@@ -53,12 +53,16 @@ fn crc16_continued(mut crc: u16, bytes: &[u8]) -> u16 {
     for chunk in chunks {
         // Eight tables at once: with a byte at a time, each look-up would wait for the one before
         // it.
-        let first = chunk[0] ^ (crc >> 8) as u8;
-        let second = chunk[1] ^ crc as u8;
-        crc = CRC16_TABLES[7][usize::from(first)] ^ CRC16_TABLES[6][usize::from(second)];
-        for (table, byte) in CRC16_TABLES[..6].iter().rev().zip(&chunk[2..]) {
-            crc ^= table[usize::from(*byte)];
-        }
+        let [a, b, c, d, e, f, g, h] = *chunk;
+        let of = |table: usize, byte: u8| CRC16_TABLES[table][usize::from(byte)];
+        crc = of(7, a ^ (crc >> 8) as u8)
+            ^ of(6, b ^ crc as u8)
+            ^ of(5, c)
+            ^ of(4, d)
+            ^ of(3, e)
+            ^ of(2, f)
+            ^ of(1, g)
+            ^ of(0, h);
     }
     rest.iter().fold(crc, |crc, &byte| {
         // The index is a byte, and a table has 256 entries.

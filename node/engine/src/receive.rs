@@ -261,13 +261,20 @@ impl Shard {
     /// Loads these keys, and the fields that are not empty.
     fn warm_lookups<'a>(
         &self,
-        keys: impl Iterator<Item = (PartitionRef, MapId, &'a [u8], &'a [u8])> + Clone,
+        keys: impl Iterator<Item = (PartitionRef, MapId, &'a [u8], &'a [u8])>,
     ) {
-        let store = |at| Some(&self.slots.get(at)?.held.as_ref()?.store);
-        let fields = keys.clone().filter(|(.., field)| !field.is_empty());
-        index::Index::warm(keys.filter_map(|(at, map, key, _)| store(at)?.lookup(map, key)));
+        // Finding the partitions of all keys once more would cost more than this list.
+        let mut fields = Vec::new();
+        index::Index::warm(keys.filter_map(|(at, map, key, field)| {
+            let store = &self.slots.get(at)?.held.as_ref()?.store;
+            if !field.is_empty() {
+                fields.push((store, map, key, field));
+            }
+            store.lookup(map, key)
+        }));
+        let rows = fields.into_iter();
         index::Index::warm(
-            fields.filter_map(|(at, map, key, field)| store(at)?.lookup_row(map, key, field)),
+            rows.filter_map(|(store, map, key, field)| store.lookup_row(map, key, field)),
         );
     }
 
@@ -277,7 +284,7 @@ impl Shard {
         &self,
         keyspace: KeyspaceId,
         map: MapId,
-        keys: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+        keys: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     ) {
         let Some(keyspace) = self
             .cx

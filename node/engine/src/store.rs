@@ -406,7 +406,8 @@ pub(super) type Table = Map;
 #[derive(Debug, Default)]
 struct Replaced {
     entry: Option<Entry>,
-    table: Option<Map>,
+    /// In a box, so that the many changes without one do not move the room for it.
+    table: Option<Box<Map>>,
 }
 
 /// The cost of an entry without the order of keys.

@@ -63,7 +63,7 @@ impl Found<'_> {
 #[derive(Debug)]
 pub(in super::super) struct Dropped {
     entry: Entry,
-    table: Map,
+    table: Box<Map>,
     /// What checksums had counted of it, with their sessions.
     sums: Vec<(u32, u64)>,
 }
@@ -71,7 +71,7 @@ pub(in super::super) struct Dropped {
 impl Dropped {
     /// The table, to be freed in slices.
     pub(in super::super) fn into_table(self) -> Map {
-        self.table
+        *self.table
     }
 
     /// Bytes of its entry and its rows.
@@ -153,14 +153,26 @@ impl Map {
     }
 
     /// The table of a key that has one after a change of its entry. Returns the one that it had.
-    pub(super) fn exchange(&mut self, old: Option<&Entry>, new: Option<&Entry>) -> Option<Self> {
+    #[inline]
+    pub(super) fn exchange(
+        &mut self,
+        old: Option<&Entry>,
+        new: Option<&Entry>,
+    ) -> Option<Box<Self>> {
         let had = old.filter(|entry| entry.is_table());
+        if had.is_none() && new.is_none() {
+            return None;
+        }
+        self.exchange_tables(had, new)
+    }
+
+    fn exchange_tables(&mut self, had: Option<&Entry>, new: Option<&Entry>) -> Option<Box<Self>> {
         if let (Some(had), Some(new)) = (had, new)
             && (had.born() == new.born() || had.born() == 0)
         {
             return None;
         }
-        let old = had.and_then(|entry| self.take_table(entry.key()));
+        let old = had.and_then(|entry| self.take_table(entry.key()).map(Box::new));
         if let Some(new) = new {
             self.put_table(new.key().into(), Self::new(self.index.seed(), false));
         }
@@ -300,7 +312,7 @@ impl Store {
         self.forget(map, replaced);
         if let Some(entries) = self.maps.get_mut(&map) {
             let before = entries.bytes;
-            entries.put_table(key.clone(), table);
+            entries.put_table(key.clone(), *table);
             self.bytes = self.bytes + entries.bytes - before;
         }
         for sum in &mut self.sums {
@@ -328,7 +340,7 @@ impl Store {
                 map,
                 table: Some(entry.key().into()),
                 seq: from,
-                was,
+                was: *was,
             });
         }
     }
