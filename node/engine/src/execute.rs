@@ -372,11 +372,13 @@ impl Context {
                 }
                 if in_pages {
                     let read_at = read_at(found.entry, &held.log);
-                    if let Some(page) = self.begin_walk(held, (op.map, &op.key), clock) {
-                        self.stats.count_lookup(true);
-                        return Step::Done(page, read_at, false);
-                    }
-                    found = held.store.found(op.map, order, &op.key);
+                    return match self.begin_walk(held, (op.map, &op.key), clock) {
+                        Some(page) => {
+                            self.stats.count_lookup(true);
+                            Step::Done(page, read_at, false)
+                        }
+                        None => Step::Refused(Failure::Overloaded),
+                    };
                 }
                 let cx = action::Context {
                     clock,

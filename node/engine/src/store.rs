@@ -30,7 +30,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use victims::Hand;
 pub(super) use victims::{Victim, Wanted};
-use walks::Walk;
+use walks::Walks;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// A key by itself, for a deletion or a place in a scan.
@@ -214,7 +214,7 @@ pub(super) struct Map {
     bytes: usize,
     rest: Option<Box<Rest>>,
     /// What walks through it, if it is a table.
-    walks: Vec<Walk>,
+    walks: Option<Box<Walks>>,
 }
 
 /// An entry that is ordered by its key.
@@ -258,7 +258,7 @@ impl Map {
             due: BTreeSet::new(),
             bytes: 0,
             rest: None,
-            walks: Vec::new(),
+            walks: None,
         }
     }
 

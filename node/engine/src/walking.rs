@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Walks of a data thread.
-const WALKS_MAX: usize = 1_024;
+const WALKS_MAX: usize = 4_096;
 /// A walk whose next page is not asked for in this time ends.
-const IDLE_MAX: Duration = Duration::from_secs(5);
+const IDLE_MAX: Duration = Duration::from_secs(3);
 
 /// Spreads the numbers of data threads over all bits: an odd number, so that no two become one.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -35,8 +35,8 @@ pub(super) struct Walking {
 }
 
 impl Context {
-    /// Reads the first page of a hash whose fields are rows. `None`: so much is read in pages that
-    /// this must be read whole.
+    /// Reads the first page of a hash whose fields are rows. `None`: too much is read in pages
+    /// already.
     pub(super) fn begin_walk(
         &mut self,
         held: &mut Held,

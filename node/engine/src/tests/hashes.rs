@@ -761,7 +761,7 @@ fn a_walk_that_nothing_goes_on_with_ends_also_if_its_hash_is_gone() {
             let page = w.next_page(1, "h", walk, 1);
             assert!(matches!(page, Outcome::Keys { next, .. } if next == walk));
         }
-        w.settle(Duration::from_secs(4));
+        w.settle(Duration::from_secs(2));
         assert_eq!(w.nodes[&1].shard.cx.walks.len(), 1);
         w.settle(Duration::from_secs(2));
         assert!(w.nodes[&1].shard.cx.walks.is_empty());

@@ -31,7 +31,7 @@ pub(super) struct Reading {
     items: usize,
     held: usize,
     lost: u32,
-    failure: Option<Failure>,
+    failure: Option<Why>,
     /// How many pages are encoded already, once encoding has begun.
     encoded: Option<usize>,
 }
@@ -52,6 +52,17 @@ impl Session {
         self.expect(State::Reading(reading), 0, expected);
     }
 }
+
+/// Why there is no reply.
+#[derive(Debug, Clone, Copy)]
+enum Why {
+    Failed(Failure),
+    /// The pages cannot be read to the end.
+    Lost,
+}
+
+const LOST: &str = "TRYAGAIN the hash was cleared, moved or changed very much while it was read: \
+    nothing was answered; try again";
 
 /// What came of an outcome.
 pub(super) enum Came {
@@ -103,7 +114,7 @@ impl Reading {
             self.next_page(context)
         };
         let Some(work) = work else {
-            self.fail(Failure::NoPartition);
+            self.fail(Why::Failed(Failure::NoPartition));
             return false;
         };
         let connection = connection.clone();
@@ -143,7 +154,7 @@ impl Reading {
                 }
                 self.next = next;
                 if self.held > REPLY_BYTES_MAX {
-                    self.fail(Failure::TooLarge);
+                    self.fail(Why::Failed(Failure::TooLarge));
                 }
             }
             whole if self.next == 0 => return Came::Whole(whole),
@@ -152,13 +163,13 @@ impl Reading {
                 self.lost += 1;
                 self.next = 0;
             }
-            Outcome::Failed(why) if why != Failure::Stale => self.fail(why),
-            _ => self.fail(Failure::Unavailable),
+            Outcome::Failed(why) if why != Failure::Stale => self.fail(Why::Failed(why)),
+            _ => self.fail(Why::Lost),
         }
         Came::Page
     }
 
-    fn fail(&mut self, why: Failure) {
+    fn fail(&mut self, why: Why) {
         self.drop_pages();
         self.failure = Some(why);
         self.next = 0;
@@ -198,11 +209,11 @@ impl Reading {
     /// Appends the reply, or its next part. True if that was all.
     pub(super) fn encode(&mut self, encoder: &mut Encoder<'_>) -> bool {
         if let Some(why) = self.failure {
-            if why == Failure::TooLarge {
-                encoder.error("ERR the reply would be too large");
-            } else {
-                encoder.error(Shape::Fields(self.part).failure(why));
-            }
+            encoder.error(match why {
+                Why::Failed(Failure::TooLarge) => "ERR the reply would be too large",
+                Why::Failed(why) => self.shape().failure(why),
+                Why::Lost => LOST,
+            });
             return true;
         }
         if self.encoded.is_none() {

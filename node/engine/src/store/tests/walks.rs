@@ -146,28 +146,65 @@ proptest! {
     }
 }
 
-#[test]
-fn a_walk_that_would_keep_too_much_is_lost() {
-    let mut store = Store::new(OrderKey(3));
-    let put = |field: u32, value: &[u8]| Effect::Row {
+fn put(field: u32, value: &[u8]) -> Effect {
+    Effect::Row {
         map: MAP,
         key: key(0),
         row: Entry::of_row(&field.to_be_bytes(), value, 0),
-    };
+    }
+}
+
+fn table_of(rows: u32, value: &[u8]) -> Store {
+    let mut store = Store::new(OrderKey(3));
     let made = Effect::Put {
         map: MAP,
         entry: Entry::of_table(&key(0), 1),
         deadline: 0,
     };
     store.apply(1, &made);
-    let large = vec![b'x'; 1 << 20];
-    (0..8).for_each(|n| drop(store.apply(2, &put(n, &large))));
+    (0..rows).for_each(|n| drop(store.apply(2, &put(n, value))));
+    store
+}
+
+#[test]
+fn the_oldest_walk_is_lost_if_too_much_is_kept() {
+    let mut store = table_of(12, &vec![b'x'; 1 << 20]);
     assert!(store.begin_walk((MAP, &key(0)), 7, CLOCK));
-    let before = store.bytes();
-    (0..3).for_each(|n| drop(store.apply(3, &put(n, b""))));
-    let kept = store.bytes() + 1_000;
-    assert!(kept > before, "what it keeps counts");
-    (3..6).for_each(|n| drop(store.apply(3, &put(n, b""))));
+    (0..4).for_each(|n| drop(store.apply(3, &put(n, b""))));
+    assert!(store.bytes() > 12 << 20, "what is kept counts");
+    assert!(store.begin_walk((MAP, &key(0)), 8, CLOCK));
+    (4..7).for_each(|n| drop(store.apply(4, &put(n, b""))));
     assert!(store.read_page((MAP, &key(0)), (7, 0), 100).is_none());
-    assert!(store.bytes() < 3 << 20, "it keeps nothing any more");
+    let mut found = 0;
+    for page in 0.. {
+        let read = store.read_page((MAP, &key(0)), (8, page), 100).unwrap();
+        found += Hash::in_bytes(&read.fields).len();
+        if read.is_last {
+            break;
+        }
+    }
+    assert_eq!(found, 12);
+    assert!(store.bytes() < 6 << 20, "nothing is kept any more");
+}
+
+#[test]
+fn many_walks_keep_a_former_row_once() {
+    let mut store = table_of(100, &[b'x'; 1_000]);
+    let before = store.bytes();
+    for n in 0..500 {
+        assert!(store.begin_walk((MAP, &key(0)), n, CLOCK));
+    }
+    (0..10).for_each(|n| drop(store.apply(3, &put(n, &[b'y'; 1_000]))));
+    assert!(store.bytes() < before + 20_000);
+    // A walk that began later needs the row as it was then.
+    assert!(store.begin_walk((MAP, &key(0)), 1_000, CLOCK));
+    store.apply(4, &put(0, b"z"));
+    for (walk, value) in [(3, b'x'), (1_000, b'y')] {
+        let page = store.read_page((MAP, &key(0)), (walk, 0), 200).unwrap();
+        let first = Hash::in_bytes(&page.fields)
+            .get(&0u32.to_be_bytes())
+            .map(<[u8]>::to_vec);
+        assert_eq!(first, Some(vec![value; 1_000]));
+        assert!(page.is_last);
+    }
 }
