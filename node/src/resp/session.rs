@@ -1522,7 +1522,14 @@ impl Session {
                 self.expect(State::Waiting { shape, token }, weight, expected);
             }
             Request::Data(data::Request::Many(many)) => self.many(connection, context, args, many),
-            Request::All(all) => self.sweep(connection, context, all),
+            Request::All(all) => {
+                // What is read in pages is lost if the map is cleared.
+                let reads = matches!(all, All::Clear { .. }) && self.is_reading();
+                if (reads || self.is_held()) && self.waits_for_answers() {
+                    return;
+                }
+                self.sweep(connection, context, all);
+            }
             Request::Wait => {
                 let least = match self.keyspace {
                     // Some clients ask this after every write, so it is kept.

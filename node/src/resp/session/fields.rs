@@ -51,6 +51,12 @@ impl Session {
         let expected = if elsewhere { self.expected } else { 0 };
         self.expect(State::Reading(reading), 0, expected);
     }
+
+    /// Whether all fields of a hash are being read.
+    pub(super) fn is_reading(&self) -> bool {
+        let reads = |slot: &Slot| matches!(slot.state, State::Reading(_));
+        self.slots.iter().any(reads)
+    }
 }
 
 /// Why there is no reply.

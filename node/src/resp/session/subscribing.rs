@@ -217,6 +217,19 @@ impl Session {
         self.slots.is_empty() && self.provisional.is_empty()
     }
 
+    /// Lets the present command wait until the replies to all earlier commands are in the output.
+    /// False: they are.
+    pub(super) fn waits_for_answers(&mut self) -> bool {
+        if let Some(subscribing) = &mut self.subscribing {
+            subscribing.hold = Hold::No;
+        }
+        let waits = !self.is_settled();
+        if waits {
+            self.hold(Hold::Answers);
+        }
+        waits
+    }
+
     fn hold(&mut self, hold: Hold) {
         self.subscribing.get_or_insert_default().hold = hold;
     }

@@ -140,7 +140,14 @@ async fn a_large_hash_comes_as_it_was_when_it_was_asked_for() {
     assert_eq!(all.len(), count);
     assert!(all.values().all(|value| value == "before"));
     // Nor is it seen that all of it is deleted, in whatever way.
-    for line in ["DEL h", "SET h text", "RENAME h {h}other", "PEXPIRE h 0"] {
+    for line in [
+        "DEL h",
+        "SET h text",
+        "RENAME h {h}other",
+        "PEXPIRE h 0",
+        "FLUSHDB",
+        "FLUSHALL",
+    ] {
         ask(&mut client, "DEL h").await;
         fill(&mut client, "h", count, line).await;
         let asked = [words("HGETALL h"), words("HVALS h"), words(line)];
