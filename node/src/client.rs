@@ -14,11 +14,9 @@ pub use builder::ClientBuilder;
 use crate::control::shared::Shared;
 use crate::data::{Data, DataHandle};
 use crate::error::ClientError;
-use crate::map::{Database, Map};
+use crate::map::{Database, OpenMap};
 use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
 use doyen_placement::{KeyspaceId, MapEntry};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -90,37 +88,29 @@ impl Client {
         }
     }
 
-    /// The map of this name in the keyspace `default`. It is made if it does not exist. Takes at
-    /// most 10 s.
+    /// Opens the map of this name, which is made if it does not exist. Await it; before that, give
+    /// it options, such as a keyspace, a codec and a schema ([`OpenMap`]). Takes at most 10 s.
     ///
     /// # Errors
     /// The cluster refuses, or no member answers.
-    pub async fn map<K, V>(&self, name: &str) -> Result<Map<K, V>, ClientError>
-    where
-        K: Serialize,
-        V: Serialize + DeserializeOwned,
-    {
-        self.map_in(DEFAULT_KEYSPACE, name).await
+    pub fn map<K, V>(&self, name: &str) -> OpenMap<'_, K, V, ClientError> {
+        OpenMap::new(DEFAULT_KEYSPACE, name, move |keyspace, name| {
+            Box::pin(async move {
+                let entry = self.map_entry(&keyspace, &name).await?;
+                Ok((entry, self.data.clone()))
+            })
+        })
     }
 
-    /// The map of this name in this keyspace. The keyspace must exist; the map is made if it does
-    /// not. Takes at most 10 s.
-    ///
-    /// # Errors
-    /// The cluster refuses, or no member answers.
-    pub async fn map_in<K, V>(&self, keyspace: &str, name: &str) -> Result<Map<K, V>, ClientError>
-    where
-        K: Serialize,
-        V: Serialize + DeserializeOwned,
-    {
+    async fn map_entry(&self, keyspace: &str, name: &str) -> Result<MapEntry, ClientError> {
         let known = self
             .shared
             .local()
             .view
             .as_ref()
             .and_then(|v| v.installed.map_in(keyspace, name).cloned());
-        let entry = match known {
-            Some(entry) => entry,
+        match known {
+            Some(entry) => Ok(entry),
             None => {
                 let made = tokio::time::timeout(MAP_MAX, self.make_map(keyspace, name)).await;
                 let entry = made.unwrap_or_else(|_| {
@@ -129,10 +119,9 @@ impl Client {
                     )))
                 })?;
                 self.wait_for(entry.keyspace).await?;
-                entry
+                Ok(entry)
             }
-        };
-        Ok(Map::new(entry, self.data.clone()))
+        }
     }
 
     /// Asks one member after the other. Asking twice does not make a second map.

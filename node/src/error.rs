@@ -1,7 +1,7 @@
 //! What can go wrong for a program that embeds a node or connects to one: one type for each kind of
 //! operation. Each error says whether anything happened.
 
-use doyen_engine::codec::CodecError;
+use crate::map::{KeyError, ValueError};
 use doyen_engine::op::Failure;
 
 /// A node did not start.
@@ -84,11 +84,11 @@ pub enum ClientError {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The key cannot be encoded.
-    #[error("the key cannot be encoded: {0}")]
-    Key(CodecError),
-    /// The stored bytes are not a value of this type.
-    #[error("the stored value is not of this type: {0}")]
-    Value(CodecError),
+    #[error("the key cannot be encoded or decoded: {0}")]
+    Key(KeyError),
+    /// Another program wrote the value, with another codec, schema or type.
+    #[error("{0}")]
+    Value(ValueError),
     /// The key holds a value of another kind, such as the hash of a Redis client.
     #[error("the key holds a value of another kind: use another key")]
     WrongType,
@@ -117,10 +117,10 @@ pub enum ReadError {
 pub enum WriteError {
     /// The key cannot be encoded. Nothing happened.
     #[error("the key cannot be encoded: {0}")]
-    Key(CodecError),
-    /// The value cannot be encoded. Nothing happened.
-    #[error("the value cannot be encoded: {0}")]
-    Value(CodecError),
+    Key(KeyError),
+    /// The codec cannot encode the value, or could not read it back. Nothing happened.
+    #[error("{0}")]
+    Value(ValueError),
     /// The key, the value or the whole transaction is above the limit. Nothing happened.
     #[error(
         "the key, the value or the whole transaction is above the limit: nothing was written; \
@@ -193,6 +193,22 @@ impl From<Failure> for ReadError {
             Failure::Stopped => Self::Stopped,
             Failure::WrongType => Self::WrongType,
             other => Self::Unexpected(other.to_string()),
+        }
+    }
+}
+
+/// A write that has to read first: nothing happened.
+impl From<ReadError> for WriteError {
+    fn from(why: ReadError) -> Self {
+        match why {
+            ReadError::Key(why) => Self::Key(why),
+            ReadError::Value(why) => Self::Value(why),
+            ReadError::WrongType => Self::WrongType,
+            ReadError::Unavailable => Self::Unavailable,
+            ReadError::OldMembers => Self::OldMembers,
+            ReadError::Overloaded => Self::Overloaded,
+            ReadError::Stopped => Self::Stopped,
+            ReadError::Unexpected(outcome) => Self::Unexpected(outcome),
         }
     }
 }

@@ -100,9 +100,9 @@ pub use doyen_placement::{
 };
 pub use error::{ClientError, ConnectError, NodeError, ReadError, StartError, WriteError};
 pub use map::{
-    Answers, Changes, Database, DatabaseChange, DatabaseChanges, DatabaseTransaction, Map,
-    MapChange, Pending, RangeScan, SHARDS_MAX, ShardedCounter, Subscribe, SubscribeDatabase,
-    Transaction, Versioned,
+    Answers, Changes, Codec, Database, DatabaseChange, DatabaseChanges, DatabaseTransaction,
+    KeyError, Map, MapChange, OpenMap, Pending, RangeScan, SHARDS_MAX, ShardedCounter, Subscribe,
+    SubscribeDatabase, Transaction, Undecodable, ValueError, Versioned,
 };
 pub use node::{Builder, Departure, Node, start};
 pub use report::events::LoggedEvent;

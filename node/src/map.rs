@@ -2,20 +2,25 @@
 
 mod changes;
 mod counter;
+mod key;
+mod open;
 mod range;
 mod transaction;
+mod value;
 
 pub use changes::{
     Changes, DatabaseChange, DatabaseChanges, MapChange, Subscribe, SubscribeDatabase,
 };
 pub use counter::{SHARDS_MAX, ShardedCounter};
+pub use key::KeyError;
+pub use open::OpenMap;
 pub use range::RangeScan;
 pub use transaction::{Answers, DatabaseTransaction, Pending, Transaction, Versioned};
+pub use value::{Codec, Undecodable, ValueError};
 
 use crate::data::DataHandle;
 use crate::error::{ReadError, WriteError};
 use bytes::Bytes;
-use doyen_engine::codec::{self, CodecError};
 use doyen_engine::op::{Action, Condition, Expiry, Operation, Outcome, Value};
 use doyen_placement::{KeyspaceId, MapEntry, MapId};
 use serde::Serialize;
@@ -23,14 +28,19 @@ use serde::de::DeserializeOwned;
 use std::borrow::Borrow;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
+use value::{Encode, Form};
 
 /// A named map that the whole cluster shares.
 ///
-/// Keys and values are stored as bytes (serde, bincode's standard encoding), so the types and the
-/// order of fields are part of the format. Each operation is atomic for its key, and linearizable:
-/// on any node, a read sees every write that was acknowledged before it began. Cheap to clone.
+/// Keys are stored in an encoding that keeps their order, and that is the same for every type with
+/// the same content: a `String` and a `&str`, a `u32` and a `u64`, a `Vec<u8>` and a `[u8; 4]`.
+/// Values are stored by a [`Codec`], MessagePack unless you choose another, and nothing is stored
+/// that could not be read back. Each operation is atomic for its key, and linearizable: on any
+/// node, a read sees every write that was acknowledged before it began. Cheap to clone.
 pub struct Map<K, V> {
+    form: Arc<Form>,
     entry: MapEntry,
     data: DataHandle,
     kinds: PhantomData<fn(K) -> V>,
@@ -39,6 +49,7 @@ pub struct Map<K, V> {
 impl<K, V> Clone for Map<K, V> {
     fn clone(&self) -> Self {
         Self {
+            form: self.form.clone(),
             entry: self.entry.clone(),
             data: self.data.clone(),
             kinds: PhantomData,
@@ -55,12 +66,25 @@ impl<K, V> fmt::Debug for Map<K, V> {
 }
 
 impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
-    pub(crate) const fn new(entry: MapEntry, data: DataHandle) -> Self {
+    fn new(entry: MapEntry, data: DataHandle, form: Form) -> Self {
         Self {
+            form: Arc::new(form),
             entry,
             data,
             kinds: PhantomData,
         }
+    }
+
+    /// A map with the default codec.
+    #[cfg(test)]
+    pub(crate) fn of_entry(entry: MapEntry, data: DataHandle) -> Self {
+        let form = Form {
+            map: entry.name.clone(),
+            codec: Codec::default(),
+            schema: value::Schema::None,
+            undecodable: Undecodable::default(),
+        };
+        Self::new(entry, data, form)
     }
 
     /// The name of the map.
@@ -72,22 +96,21 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// The value of a key.
     ///
     /// # Errors
-    /// No node serves the key for 5 s, or the stored bytes are not a `V`.
+    /// No node serves the key for 5 s. [`ReadError::Value`]: another program wrote the value, with
+    /// another codec, schema or type; with [`Undecodable::Miss`] that is `None` instead.
     pub async fn get<Q>(&self, key: &Q) -> Result<Option<V>, ReadError>
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
         match self.read(key, Action::Get).await? {
-            Outcome::Bulk(value) => codec::decode(&value, codec::BYTES_MAX)
-                .map(Some)
-                .map_err(ReadError::Value),
+            Outcome::Bulk(value) => self.form.decode(&value).map_err(ReadError::Value),
             Outcome::Nil => Ok(None),
             other => Err(ReadError::Unexpected(format!("{other:?}"))),
         }
     }
 
-    /// Whether the key has a value.
+    /// Whether the key has a value, which is not looked at.
     ///
     /// # Errors
     /// As for [`Map::get`].
@@ -106,6 +129,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// [`WriteError::Unknown`]: the write may have happened. With every other error it did not.
+    /// [`WriteError::Value`]: the codec could not encode the value, or not read it back.
     pub async fn insert<Q>(&self, key: &Q, value: &V) -> Result<(), WriteError>
     where
         K: Borrow<Q>,
@@ -139,8 +163,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        self.set(key, value, Condition::IfAbsent, Expiry::None)
-            .await
+        self.set_absent(key, value, Expiry::None).await
     }
 
     /// Writes a value that expires after `ttl`, if the key has none. Returns whether it was
@@ -158,32 +181,26 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        self.set(key, value, Condition::IfAbsent, expiry(ttl)).await
+        self.set_absent(key, value, expiry(ttl)).await
     }
 
-    /// Writes `value` if the present value is `expected` (`None`: if the key has none). Returns
-    /// whether it was written. Values are compared as they are stored, byte by byte.
+    /// Writes `value` if the key was not written, removed or expired since `seen` was read
+    /// ([`Map::get_versioned`]). Returns whether it was written. An entry that expires keeps its
+    /// deadline.
     ///
     /// # Errors
-    /// As for [`Map::insert`].
-    pub async fn compare_and_swap<Q>(
+    /// As for [`Map::insert`]. [`WriteError::CrossPartition`]: `seen` was read from another map.
+    pub async fn compare_and_swap(
         &self,
-        key: &Q,
-        expected: Option<&V>,
+        seen: &Versioned<V>,
         value: &V,
-    ) -> Result<bool, WriteError>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
-        let expected = expected.map(encode_value).transpose()?;
-        let value = encode_value(value)?;
-        match self
-            .write(key, Action::CompareAndSwap { expected, value })
-            .await?
-        {
-            Outcome::Int(n) => Ok(n != 0),
-            other => Err(WriteError::Unexpected(format!("{other:?}"))),
+    ) -> Result<bool, WriteError> {
+        let mut swap = self.transaction();
+        swap.replace(seen, value, Expiry::Keep);
+        match swap.commit().await {
+            Ok(_) => Ok(true),
+            Err(WriteError::Changed) => Ok(false),
+            Err(why) => Err(why),
         }
     }
 
@@ -227,7 +244,39 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// When it is awaited: no node serves some of the keys for 5 s, the key cannot be encoded, or
     /// some member runs an older version.
     pub fn subscribe(&self) -> Subscribe<K, V> {
-        Subscribe::new(&self.entry, self.data.clone())
+        Subscribe::new(&self.entry, self.data.clone(), self.form.clone())
+    }
+
+    /// Writes a value if the key has none that this map can decode.
+    async fn set_absent<Q: Serialize + ?Sized>(
+        &self,
+        key: &Q,
+        value: &V,
+        expiry: Expiry,
+    ) -> Result<bool, WriteError> {
+        loop {
+            let written = self.set(key, value, Condition::IfAbsent, expiry).await?;
+            if written || self.form.undecodable == Undecodable::Error {
+                return Ok(written);
+            }
+            let seen = match self.versioned(encode_key(key)?).await {
+                Ok(seen) => seen,
+                // Nothing happened, and the key has a value of some kind.
+                Err(ReadError::WrongType) => return Ok(false),
+                Err(why) => return Err(why.into()),
+            };
+            if seen.value().is_some() {
+                return Ok(false);
+            }
+            let mut over = self.transaction();
+            over.replace(&seen, value, expiry);
+            match over.commit().await {
+                Ok(_) => return Ok(true),
+                // Another program wrote it meanwhile.
+                Err(WriteError::Changed) => {}
+                Err(why) => return Err(why),
+            }
+        }
     }
 
     async fn set<Q: Serialize + ?Sized>(
@@ -237,7 +286,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         condition: Condition,
         expiry: Expiry,
     ) -> Result<bool, WriteError> {
-        let value = encode_value(value)?;
+        let value = encode_value(&self.form, value)?;
         match self
             .write(
                 key,
@@ -261,7 +310,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         key: &Q,
         action: Action,
     ) -> Result<Outcome, ReadError> {
-        let key = codec::encode(key, codec::BYTES_MAX).map_err(ReadError::Key)?;
+        let key = key::encode(key).map_err(ReadError::Key)?;
         match self.data.execute(self.operation(key.into(), action)).await {
             Outcome::Failed(failure) => Err(failure.into()),
             outcome => Ok(outcome),
@@ -294,27 +343,24 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
 }
 
 fn encode_key<Q: Serialize + ?Sized>(key: &Q) -> Result<Bytes, WriteError> {
-    codec::encode(key, codec::BYTES_MAX)
-        .map(Bytes::from)
-        .map_err(|e| not_encoded(e, WriteError::Key))
+    key::encode(key).map(Bytes::from).map_err(WriteError::Key)
 }
 
-fn encode_value<V: Serialize>(value: &V) -> Result<Bytes, WriteError> {
-    codec::encode(value, codec::BYTES_MAX)
+/// Every node refuses a value above its own limit. A value above any node's limit is not even sent.
+fn encode_value<V: Serialize + DeserializeOwned>(
+    form: &Form,
+    value: &V,
+) -> Result<Bytes, WriteError> {
+    form.encode(value)
         .map(Bytes::from)
-        .map_err(|e| not_encoded(e, WriteError::Value))
+        .map_err(|why| match why {
+            Encode::TooLarge => WriteError::TooLarge,
+            Encode::Invalid(why) => WriteError::Value(why),
+        })
 }
 
 fn expiry(ttl: Duration) -> Expiry {
     Expiry::In(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX))
-}
-
-/// Every node refuses a value above its own limit. A value above any node's limit is not even sent.
-fn not_encoded(e: CodecError, invalid: fn(CodecError) -> WriteError) -> WriteError {
-    match e {
-        CodecError::TooLarge { .. } => WriteError::TooLarge,
-        e => invalid(e),
-    }
 }
 
 /// Map 0 of a keyspace, as bytes: RESP's database 0, or the one that a Redis client selects with

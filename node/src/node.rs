@@ -12,15 +12,13 @@ use crate::data::{Data, DataHandle};
 use crate::error::NodeError;
 #[cfg(feature = "http")]
 use crate::http::Server;
-use crate::map::{Database, Map};
+use crate::map::{Database, OpenMap};
 use crate::net::identity::Identity;
 use crate::report::events::LoggedEvent;
 use crate::report::status::ClusterReport;
 use doyen_gossip::agreement::Event;
 use doyen_placement::planner::{self, DEFAULT_KEYSPACE, Pace, Refused};
 use doyen_placement::{Addresses, KeyspaceId, MapEntry, MemberId, MemberState, Partition, Table};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{broadcast, watch};
@@ -222,37 +220,23 @@ impl Node {
             })
     }
 
-    /// The map of this name in the keyspace `default`. The map is created if it does not exist.
-    /// Waits up to 30 s for the cluster.
+    /// Opens the map of this name, which is created if it does not exist. Await it; before that,
+    /// give it options, such as a keyspace, a codec and a schema ([`OpenMap`]). Waits up to 30 s
+    /// for the cluster.
     ///
     /// # Errors
     /// When there is no cluster, or it refuses.
-    pub async fn map<K, V>(&self, name: &str) -> Result<Map<K, V>, NodeError>
-    where
-        K: Serialize,
-        V: Serialize + DeserializeOwned,
-    {
-        self.map_in(DEFAULT_KEYSPACE, name).await
-    }
-
-    /// The map of this name in this keyspace. The map is created if it does not exist; the keyspace
-    /// must exist ([`Admin::create_keyspace`]). Waits up to 30 s for the cluster.
-    ///
-    /// # Errors
-    /// When there is no cluster, or it refuses.
-    pub async fn map_in<K, V>(&self, keyspace: &str, name: &str) -> Result<Map<K, V>, NodeError>
-    where
-        K: Serialize,
-        V: Serialize + DeserializeOwned,
-    {
-        match tokio::time::timeout(READY_MAX, self.wait_ready()).await {
-            Ok(ready) => ready?,
-            Err(_) => return Err(NodeError::NotReady(self.admin().waits_for().await)),
-        }
-        Ok(Map::new(
-            self.map_entry(keyspace, name).await?,
-            self.data.clone(),
-        ))
+    pub fn map<K, V>(&self, name: &str) -> OpenMap<'_, K, V, NodeError> {
+        OpenMap::new(DEFAULT_KEYSPACE, name, move |keyspace, name| {
+            Box::pin(async move {
+                match tokio::time::timeout(READY_MAX, self.wait_ready()).await {
+                    Ok(ready) => ready?,
+                    Err(_) => return Err(NodeError::NotReady(self.admin().waits_for().await)),
+                }
+                let entry = self.map_entry(&keyspace, &name).await?;
+                Ok((entry, self.data.clone()))
+            })
+        })
     }
 
     /// Map 0, which Redis clients use, as bytes.

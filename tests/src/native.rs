@@ -180,7 +180,7 @@ async fn run(id: u32, map: Map<String, String>, shared: Arc<Shared>) {
                     expected: expected.clone().map(String::into_bytes),
                     value: bytes,
                 };
-                let asked = map.compare_and_swap(&key, expected.as_ref(), &value);
+                let asked = swap(&map, &key, expected.as_ref(), &value);
                 write(id, &key, call, &shared, async {
                     asked.await.map(|done| Answer::Int(done.into()))
                 })
@@ -194,6 +194,24 @@ async fn run(id: u32, map: Map<String, String>, shared: Arc<Shared>) {
                 })
                 .await;
             }
+        }
+    }
+}
+
+/// Writes a value if the key has the expected one.
+async fn swap(
+    map: &Map<String, String>,
+    key: &String,
+    expected: Option<&String>,
+    value: &String,
+) -> Result<bool, WriteError> {
+    loop {
+        let seen = map.get_versioned(key).await?;
+        if seen.value() != expected {
+            return Ok(false);
+        }
+        if map.compare_and_swap(&seen, value).await? {
+            return Ok(true);
         }
     }
 }

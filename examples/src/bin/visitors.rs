@@ -59,9 +59,9 @@ async fn main() -> anyhow::Result<()> {
 /// Counts one visitor of a page while others count too. Returns the visitor's number.
 async fn visit(visitors: &Map<String, u64>, page: &str) -> anyhow::Result<u64> {
     loop {
-        let before = visitors.get(page).await?;
-        let now = before.unwrap_or(0) + 1;
-        match visitors.compare_and_swap(page, before.as_ref(), &now).await {
+        let before = visitors.get_versioned(page).await?;
+        let now = before.value().unwrap_or(&0) + 1;
+        match visitors.compare_and_swap(&before, &now).await {
             Ok(true) => return Ok(now),
             // Another program counted a visitor meanwhile, or an error says that nothing happened.
             Ok(false) | Err(WriteError::Unavailable | WriteError::Overloaded) => {}

@@ -20,7 +20,7 @@ impl Admin {
     /// # async fn example(node: doyen::Node) -> Result<(), Box<dyn std::error::Error>> {
     /// let options = doyen::KeyspaceOptions::new().partitions(64).backups(2);
     /// node.admin().create_keyspace("orders", &options).await?;
-    /// let open = node.map_in::<u64, String>("orders", "open").await?;
+    /// let open = node.map::<u64, String>("open").keyspace("orders").await?;
     /// # Ok(()) }
     /// ```
     ///

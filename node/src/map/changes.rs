@@ -4,10 +4,11 @@
 //! failovers, moves, splits and merges. If it cannot be told all, it is told that: then it reads
 //! anew what matters to it. Changes of different keys come in no particular order.
 
+use super::value::Form;
+use super::{KeyError, key};
 use crate::data::{DataHandle, Next, Stream};
 use crate::error::ReadError;
 use bytes::Bytes;
-use doyen_engine::codec::{self, CodecError};
 use doyen_engine::{Cause, Change, Filter, Keys, Maps, Told, What};
 use doyen_placement::{KeyspaceId, MapEntry, MapId};
 use serde::Serialize;
@@ -17,6 +18,7 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// A subscription that is about to begin: from [`Map::subscribe`](crate::Map::subscribe). Await it.
@@ -24,7 +26,8 @@ use std::task::{Context, Poll};
 pub struct Subscribe<K, V> {
     filter: Filter,
     data: DataHandle,
-    wrong: Option<CodecError>,
+    form: Arc<Form>,
+    wrong: Option<KeyError>,
     kinds: PhantomData<fn(K) -> V>,
 }
 
@@ -37,10 +40,11 @@ impl<K, V> fmt::Debug for Subscribe<K, V> {
 }
 
 impl<K, V> Subscribe<K, V> {
-    pub(crate) const fn new(entry: &MapEntry, data: DataHandle) -> Self {
+    pub(super) const fn new(entry: &MapEntry, data: DataHandle, form: Arc<Form>) -> Self {
         Self {
             filter: filter(entry.keyspace, entry.id),
             data,
+            form,
             wrong: None,
             kinds: PhantomData,
         }
@@ -52,7 +56,7 @@ impl<K, V> Subscribe<K, V> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        match codec::encode(key, codec::BYTES_MAX) {
+        match key::encode(key) {
             Ok(key) => self.filter.keys = Keys::One(key.into()),
             Err(wrong) => self.wrong = Some(wrong),
         }
@@ -68,6 +72,7 @@ impl<K: 'static, V: 'static> IntoFuture for Subscribe<K, V> {
         let Self {
             filter,
             data,
+            form,
             wrong,
             ..
         } = self;
@@ -78,6 +83,7 @@ impl<K: 'static, V: 'static> IntoFuture for Subscribe<K, V> {
             let stream = data.subscribe(filter).await?;
             Ok(Changes {
                 stream,
+                form,
                 kinds: PhantomData,
             })
         })
@@ -87,6 +93,7 @@ impl<K: 'static, V: 'static> IntoFuture for Subscribe<K, V> {
 /// The changes of a map, or of one key of it. Dropping it ends the subscription.
 pub struct Changes<K, V> {
     stream: Stream,
+    form: Arc<Form>,
     kinds: PhantomData<fn(K) -> V>,
 }
 
@@ -130,13 +137,13 @@ pub enum MapChange<K, V> {
     },
 }
 
-fn change<K, V>(told: Told) -> Option<Result<MapChange<K, V>, ReadError>>
+fn change<K, V>(told: Told, form: &Form) -> Option<Result<MapChange<K, V>, ReadError>>
 where
     K: DeserializeOwned,
     V: DeserializeOwned,
 {
     match told {
-        Told::Change(change) => Some(typed(change)),
+        Told::Change(change) => Some(typed(change, form)),
         Told::Missed(changes) => Some(Ok(MapChange::Missed { changes })),
         Told::Ready | Told::Ended => None,
     }
@@ -146,7 +153,8 @@ impl<K: DeserializeOwned, V: DeserializeOwned> futures_util::Stream for Changes<
     type Item = Result<MapChange<K, V>, ReadError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.stream.poll_next(cx).map(|told| told.and_then(change))
+        let told = self.stream.poll_next(cx);
+        told.map(|told| told.and_then(|told| change(told, &self.form)))
     }
 }
 
@@ -159,11 +167,12 @@ impl<K: DeserializeOwned, V: DeserializeOwned> Changes<K, V> {
     /// The key or the value is not of this type, or the key holds a value of another kind. The next
     /// call goes on after that change.
     pub async fn next(&mut self) -> Option<Result<MapChange<K, V>, ReadError>> {
-        Next(&mut self.stream).await.and_then(change)
+        let told = Next(&mut self.stream).await?;
+        change(told, &self.form)
     }
 }
 
-fn typed<K, V>(change: Change) -> Result<MapChange<K, V>, ReadError>
+fn typed<K, V>(change: Change, form: &Form) -> Result<MapChange<K, V>, ReadError>
 where
     K: DeserializeOwned,
     V: DeserializeOwned,
@@ -171,12 +180,16 @@ where
     if change.what == What::Cleared {
         return Ok(MapChange::Cleared);
     }
-    let key = codec::decode(&change.key, codec::BYTES_MAX).map_err(ReadError::Key)?;
+    let key = key::decode(&change.key).map_err(ReadError::Key)?;
     Ok(match change.what {
-        What::Put(_, Some(value)) => {
-            let value = codec::decode(&value, codec::BYTES_MAX).map_err(ReadError::Value)?;
-            MapChange::Put { key, value }
-        }
+        What::Put(_, Some(value)) => match form.decode(&value).map_err(ReadError::Value)? {
+            Some(value) => MapChange::Put { key, value },
+            // It counts as absent.
+            None => MapChange::Removed {
+                key,
+                cause: Cause::Command,
+            },
+        },
         What::Deadline => MapChange::Deadline { key },
         What::Removed(cause) => MapChange::Removed { key, cause },
         What::Cleared => MapChange::Cleared,

@@ -1,10 +1,10 @@
 //! Several operations on keys of one partition: all of them at once, or none.
 
-use super::{Database, Map, encode_key, encode_value, expiry};
+use super::value::Form;
+use super::{Database, Map, encode_key, encode_value, expiry, key};
 use crate::data::DataHandle;
 use crate::error::{ReadError, WriteError};
 use bytes::Bytes;
-use doyen_engine::codec;
 use doyen_engine::op::{self, Action, Condition, Expiry, Outcome, Step, Value, Watched};
 use doyen_placement::{KeyspaceId, MapId};
 use serde::Serialize;
@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use std::borrow::Borrow;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A value as it was at one moment, from [`Map::get_versioned`] or [`Database::get_versioned`]. A
@@ -41,8 +42,11 @@ impl<T> Versioned<T> {
 pub struct Pending<T> {
     /// The place of its operation in the transaction.
     at: usize,
-    read: fn(&Outcome) -> Result<T, ReadError>,
+    read: Read<T>,
 }
+
+/// Reads an answer, of a map with this form.
+type Read<T> = fn(&Outcome, Option<&Form>) -> Result<T, ReadError>;
 
 impl<T> Clone for Pending<T> {
     fn clone(&self) -> Self {
@@ -60,7 +64,10 @@ impl<T> fmt::Debug for Pending<T> {
 
 /// The answers of a transaction that was executed.
 #[derive(Debug, Clone)]
-pub struct Answers(Vec<Outcome>);
+pub struct Answers {
+    outcomes: Vec<Outcome>,
+    form: Option<Arc<Form>>,
+}
 
 impl Answers {
     /// The answer of one operation.
@@ -69,8 +76,8 @@ impl Answers {
     /// The stored bytes are not a value of this type, or the operation belongs to another
     /// transaction.
     pub fn of<T>(&self, pending: Pending<T>) -> Result<T, ReadError> {
-        match self.0.get(pending.at) {
-            Some(outcome) => (pending.read)(outcome),
+        match self.outcomes.get(pending.at) {
+            Some(outcome) => (pending.read)(outcome, self.form.as_deref()),
             None => Err(ReadError::Unexpected(
                 "the answer belongs to another transaction".into(),
             )),
@@ -158,13 +165,16 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Transaction<K, V> {
     }
 
     fn set<Q: Serialize + ?Sized>(&mut self, key: &Q, value: &V, expiry: Expiry) {
-        let action = encode_value(value).map(|value| Action::Set {
-            value,
-            condition: Condition::Always,
-            expiry,
-            get: false,
-        });
-        self.draft.add(encode_key(key), action, |_| Ok(()));
+        self.draft.put(encode_key(key), value, expiry);
+    }
+
+    /// Writes a value over what was seen, if that has not changed.
+    pub(super) fn replace(&mut self, seen: &Versioned<V>, value: &V, expiry: Expiry) {
+        self.draft.watch(seen);
+        if seen.seen.map != self.draft.map {
+            self.draft.failed.get_or_insert(WriteError::CrossPartition);
+        }
+        self.draft.put(Ok(seen.seen.key.clone()), value, expiry);
     }
 }
 
@@ -195,7 +205,7 @@ impl DatabaseTransaction {
     /// Writes like a Redis client's SET.
     pub fn set(&mut self, key: impl Into<Bytes>, value: impl Into<Bytes>) {
         let action = Ok(Action::set(value.into()));
-        self.draft.add(Ok(key.into()), action, |_| Ok(()));
+        self.draft.add(Ok(key.into()), action, |_, _| Ok(()));
     }
 
     /// Removes a key. The answer says whether it had a value.
@@ -223,9 +233,13 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        let key = codec::encode(key, codec::BYTES_MAX).map_err(ReadError::Key)?;
-        let place = (self.entry.keyspace, self.entry.id, key.into());
-        versioned(&self.data, place, decoded::<V>).await
+        let key = key::encode(key).map_err(ReadError::Key)?;
+        self.versioned(key.into()).await
+    }
+
+    pub(super) async fn versioned(&self, key: Bytes) -> Result<Versioned<V>, ReadError> {
+        let place = (self.entry.keyspace, self.entry.id, key);
+        versioned(&self.data, place, Some(&self.form), decoded::<V>).await
     }
 
     /// Several operations on this map that are executed at once: all of them, or none.
@@ -257,7 +271,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// ```
     pub fn transaction(&self) -> Transaction<K, V> {
         Transaction {
-            draft: Draft::new(self.data.clone(), self.entry.keyspace, self.entry.id),
+            draft: Draft {
+                form: Some(self.form.clone()),
+                ..Draft::new(self.data.clone(), self.entry.keyspace, self.entry.id)
+            },
             kinds: PhantomData,
         }
     }
@@ -272,7 +289,8 @@ impl Database {
         &self,
         key: impl Into<Bytes>,
     ) -> Result<Versioned<Value>, ReadError> {
-        versioned(&self.data, (self.keyspace, MapId(0), key.into()), raw).await
+        let place = (self.keyspace, MapId(0), key.into());
+        versioned(&self.data, place, None, raw).await
     }
 
     /// Several operations on this database that are executed at once: all of them, or none. It is
@@ -302,6 +320,8 @@ impl Database {
 /// A transaction that is being written.
 struct Draft {
     data: DataHandle,
+    /// How the map encodes values, if it is one.
+    form: Option<Arc<Form>>,
     map: MapId,
     transaction: op::Transaction,
     /// Why it cannot be committed.
@@ -312,6 +332,7 @@ impl Draft {
     const fn new(data: DataHandle, keyspace: KeyspaceId, map: MapId) -> Self {
         Self {
             data,
+            form: None,
             map,
             transaction: op::Transaction {
                 keyspace,
@@ -340,7 +361,7 @@ impl Draft {
         &mut self,
         key: Result<Bytes, WriteError>,
         action: Result<Action, WriteError>,
-        read: fn(&Outcome) -> Result<T, ReadError>,
+        read: Read<T>,
     ) -> Pending<T> {
         let at = self.transaction.steps.len();
         match key.and_then(|key| Ok((key, action?))) {
@@ -356,21 +377,42 @@ impl Draft {
         Pending { at, read }
     }
 
+    /// Writes a value of a map.
+    fn put<V: Serialize + DeserializeOwned>(
+        &mut self,
+        key: Result<Bytes, WriteError>,
+        value: &V,
+        expiry: Expiry,
+    ) {
+        let Some(form) = self.form.clone() else {
+            return;
+        };
+        let action = encode_value(&form, value).map(|value| Action::Set {
+            value,
+            condition: Condition::Always,
+            expiry,
+            get: false,
+        });
+        self.add(key, action, |_, _| Ok(()));
+    }
+
     async fn commit(mut self) -> Result<Answers, WriteError> {
+        let form = self.form;
+        let answers = |outcomes| Answers { outcomes, form };
         if let Some(why) = self.failed {
             return Err(why);
         }
         if self.transaction.steps.is_empty() {
             // Without operations, only the watched keys are looked at.
             let Some(Watched { map, key, .. }) = self.transaction.watched.first().cloned() else {
-                return Ok(Answers(Vec::new()));
+                return Ok(answers(Vec::new()));
             };
             let action = Action::Exists;
             self.transaction.steps.push(Step::Key { map, key, action });
         }
         match self.data.execute_transaction(self.transaction).await {
             // An operation that may fail by itself is not among them.
-            Outcome::Many(outcomes) => Ok(Answers(outcomes)),
+            Outcome::Many(outcomes) => Ok(answers(outcomes)),
             Outcome::Nil => Err(WriteError::Changed),
             Outcome::Failed(failure) => Err(failure.into()),
             other => Err(WriteError::Unexpected(format!("{other:?}"))),
@@ -382,7 +424,8 @@ impl Draft {
 async fn versioned<T>(
     data: &DataHandle,
     (keyspace, map, key): (KeyspaceId, MapId, Bytes),
-    read: fn(&Outcome) -> Result<Option<T>, ReadError>,
+    form: Option<&Form>,
+    read: Read<Option<T>>,
 ) -> Result<Versioned<T>, ReadError> {
     let step = |action| Step::Key {
         map,
@@ -408,19 +451,23 @@ async fn versioned<T>(
         other => return Err(unexpected(other)),
     };
     Ok(Versioned {
-        value: read(value)?,
+        value: read(value, form)?,
         keyspace,
         seen: Watched { map, key, version },
     })
 }
 
-fn decoded<V: DeserializeOwned>(outcome: &Outcome) -> Result<Option<V>, ReadError> {
-    raw(outcome)?
-        .map(|value| codec::decode(&value, codec::BYTES_MAX).map_err(ReadError::Value))
-        .transpose()
+fn decoded<V: DeserializeOwned>(
+    outcome: &Outcome,
+    form: Option<&Form>,
+) -> Result<Option<V>, ReadError> {
+    match (raw(outcome, form)?, form) {
+        (Some(value), Some(form)) => form.decode(&value).map_err(ReadError::Value),
+        _ => Ok(None),
+    }
 }
 
-fn raw(outcome: &Outcome) -> Result<Option<Value>, ReadError> {
+fn raw(outcome: &Outcome, _: Option<&Form>) -> Result<Option<Value>, ReadError> {
     match outcome {
         Outcome::Bulk(value) => Ok(Some(value.clone())),
         Outcome::Nil => Ok(None),
@@ -428,7 +475,7 @@ fn raw(outcome: &Outcome) -> Result<Option<Value>, ReadError> {
     }
 }
 
-fn flag(outcome: &Outcome) -> Result<bool, ReadError> {
+fn flag(outcome: &Outcome, _: Option<&Form>) -> Result<bool, ReadError> {
     match outcome {
         Outcome::Int(n) => Ok(*n != 0),
         other => Err(unexpected(other)),

@@ -53,18 +53,12 @@ async fn a_client_has_the_maps_of_the_cluster() {
             .await
             .expect("written")
     );
-    assert!(
-        !outside
-            .compare_and_swap(&7, Some(&"bob".into()), &"bob".into())
-            .await
-            .expect("asked")
-    );
-    assert!(
-        outside
-            .compare_and_swap(&7, Some(&"eve".into()), &"ada".into())
-            .await
-            .expect("written")
-    );
+    let seen = outside.get_versioned(&7).await.expect("read");
+    assert_eq!(seen.value().map(String::as_str), Some("eve"));
+    let swapped = outside.compare_and_swap(&seen, &"ada".into()).await;
+    assert!(swapped.expect("written"));
+    let swapped = outside.compare_and_swap(&seen, &"bob".into()).await;
+    assert!(!swapped.expect("asked"), "it was written since");
     assert_eq!(inside.get(&7).await.expect("read").as_deref(), Some("ada"));
     outside
         .insert_with(&8, &"soon".into(), Duration::from_millis(50))

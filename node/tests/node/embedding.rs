@@ -48,24 +48,17 @@ async fn a_map_is_the_same_on_every_node() {
             .await
             .expect("asked")
     );
-    assert!(
-        !there
-            .compare_and_swap(&7, Some(&user("bob", 0)), &user("bob", 1))
-            .await
-            .expect("asked")
-    );
-    assert!(
-        there
-            .compare_and_swap(&7, Some(&user("eve", 0)), &user("eve", 1))
-            .await
-            .expect("written")
-    );
-    assert!(
-        !there
-            .compare_and_swap(&7, None, &user("eve", 2))
-            .await
-            .expect("asked")
-    );
+    let absent = there.get_versioned(&1_000).await.expect("read");
+    let seen = there.get_versioned(&7).await.expect("read");
+    assert_eq!(seen.value(), Some(&user("eve", 0)));
+    let swapped = there.compare_and_swap(&seen, &user("eve", 1)).await;
+    assert!(swapped.expect("written"));
+    let swapped = here.compare_and_swap(&seen, &user("eve", 2)).await;
+    assert!(!swapped.expect("asked"), "it was written since");
+    let made = here.compare_and_swap(&absent, &user("new", 1)).await;
+    assert!(made.expect("written"));
+    let made = here.compare_and_swap(&absent, &user("new", 2)).await;
+    assert!(!made.expect("asked"));
     assert_eq!(here.get(&7).await.expect("read"), Some(user("eve", 1)));
 
     // Another map, and the database of Redis clients, have other keys.
@@ -259,7 +252,8 @@ async fn a_keyspace_made_on_one_node_is_found_at_once_on_every_other() {
                 .await
                 .expect("written");
             let map: Map<u64, u64> = three
-                .map_in(&name, &format!("map-{i}"))
+                .map(&format!("map-{i}"))
+                .keyspace(&name)
                 .await
                 .expect("found");
             map.insert(&1, &1).await.expect("written");

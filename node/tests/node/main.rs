@@ -6,4 +6,5 @@ mod changes;
 mod client;
 mod embedded;
 mod embedding;
+mod schemas;
 mod transactions;

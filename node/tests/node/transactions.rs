@@ -97,7 +97,7 @@ async fn keys_of_a_typed_map_are_together_in_a_keyspace_of_one_partition() {
         .await
         .expect("made");
     for (keyspace, whole) in [("ledger", true), ("default", false)] {
-        let map: Map<u64, String> = one.map_in(keyspace, keyspace).await.expect("a map");
+        let map: Map<u64, String> = one.map(keyspace).keyspace(keyspace).await.expect("a map");
         let mut transaction = map.transaction();
         (0..20).for_each(|id| transaction.insert(&id, &format!("entry {id}")));
         let done = transaction.commit().await;

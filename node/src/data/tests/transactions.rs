@@ -19,7 +19,7 @@ where
         keyspace: KeyspaceId(0),
         name: "users".into(),
     };
-    Map::new(entry, node.handle.clone())
+    Map::of_entry(entry, node.handle.clone())
 }
 
 #[tokio::test]

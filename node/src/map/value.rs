@@ -1,0 +1,568 @@
+//! Values as bytes, with a label that says how they were encoded.
+//!
+//! ```text
+//!   D0+codec, the value                                      no schema was given
+//!   D8+codec, 4 bytes of the schema's name, 2 bytes of its version, the value
+//! ```
+//! Values of [`Codec::Bytes`] have no label: they are what the program gave.
+
+use super::key;
+use doyen_engine::codec::{self, BYTES_MAX};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::borrow::Cow;
+use std::fmt;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// How the values of a map are encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Codec {
+    /// MessagePack with the names of fields and variants. Fields may be added (with
+    /// `#[serde(default)]`), removed and put in another order, and numbers may change their size:
+    /// each program reads what the others wrote.
+    #[default]
+    MessagePack,
+    /// bincode's standard encoding: smaller and faster, but only the positions of fields and
+    /// variants tell what they are. So each value is labelled with a fingerprint of its type, or
+    /// with the schema that you give. A program with another type gets an error.
+    Bincode,
+    /// JSON, for values that other tools read.
+    Json,
+    /// The bytes themselves, for values that are texts or bytes (`String`, `Vec<u8>`). They have no
+    /// label.
+    Bytes,
+}
+
+impl Codec {
+    const fn number(self) -> u8 {
+        match self {
+            Self::MessagePack => 0,
+            Self::Bincode => 1,
+            Self::Json => 2,
+            Self::Bytes => 3,
+        }
+    }
+
+    const fn of_number(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => Self::MessagePack,
+            1 => Self::Bincode,
+            2 => Self::Json,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::MessagePack => "MessagePack",
+            Self::Bincode => "bincode",
+            Self::Json => "JSON",
+            Self::Bytes => "bytes",
+        })
+    }
+}
+
+/// What a map does with a value that it cannot decode: another program wrote it, with another codec
+/// or schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Undecodable {
+    /// The operation fails and changes nothing.
+    #[default]
+    Error,
+    /// The key counts as absent. `insert_if_absent` and `compare_and_swap` write over such a value.
+    Miss,
+}
+
+/// What a value was encoded as, or is read as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Schema {
+    /// Nothing is known of it.
+    None,
+    /// The name and the version that the program gave.
+    Named(Cow<'static, str>, u16),
+    /// A fingerprint of its type.
+    Fingerprint(u32),
+}
+
+impl Schema {
+    fn label(&self) -> Option<(u32, u16)> {
+        match self {
+            Self::None => None,
+            Self::Named(name, version) => Some((xxh3_64(name.as_bytes()) as u32, *version)),
+            Self::Fingerprint(print) => Some((*print, 0)),
+        }
+    }
+
+    /// The schema of a stored label, as a person sees it beside this one.
+    fn show(&self, label: Option<(u32, u16)>) -> String {
+        match (label, self) {
+            (None, _) => "no schema".to_owned(),
+            (label, own) if label == own.label() => own.to_string(),
+            (Some((name, version)), Self::Named(own, _))
+                if name == xxh3_64(own.as_bytes()) as u32 =>
+            {
+                format!("schema {own} version {version}")
+            }
+            (Some((print, 0)), _) => format!("a type with the fingerprint {print:08x}"),
+            (Some((name, version)), _) => format!("another schema ({name:08x}) version {version}"),
+        }
+    }
+}
+
+impl fmt::Display for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("no schema"),
+            Self::Named(name, version) => write!(f, "schema {name} version {version}"),
+            Self::Fingerprint(print) => write!(f, "a type with the fingerprint {print:08x}"),
+        }
+    }
+}
+
+/// A value that cannot be stored, or that was stored by a program with another codec or schema.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ValueError(String);
+
+/// How a map encodes its values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Form {
+    /// The name of the map, for errors.
+    pub(super) map: String,
+    pub(super) codec: Codec,
+    pub(super) schema: Schema,
+    pub(super) undecodable: Undecodable,
+}
+
+/// The label of a value without a schema begins here, and that of one with a schema there.
+const PLAIN: u8 = 0xD0;
+const LABELLED: u8 = 0xD8;
+
+impl Form {
+    /// The bytes of a value. It is read back, so that nothing is stored that cannot be read.
+    pub(super) fn encode<V: Serialize + DeserializeOwned>(
+        &self,
+        value: &V,
+    ) -> Result<Vec<u8>, Encode> {
+        let refuse = |why: &dyn fmt::Display| {
+            Encode::Invalid(ValueError(format!(
+                "a value for the map {} was not written: {why}",
+                self.map
+            )))
+        };
+        let mut out = self.label();
+        let begin = out.len();
+        self.encode_into(value, &mut out)
+            .map_err(|why| refuse(&why))?;
+        if out.len() > BYTES_MAX {
+            return Err(Encode::TooLarge);
+        }
+        let back: V = self.decode_body(&out[begin..]).map_err(|why| {
+            refuse(&format!(
+                "{} could not read it back ({why}): change the type (fields that are left out need \
+                 #[serde(default)]), or give the map another codec",
+                self.codec
+            ))
+        })?;
+        if self.codec == Codec::Bincode {
+            // By positions, a part that was left out can pass for the one behind it.
+            let mut again = Vec::new();
+            self.encode_into(&back, &mut again)
+                .map_err(|why| refuse(&why))?;
+            if again != out[begin..] {
+                return Err(refuse(
+                    &"bincode reads another value back: do not leave fields out \
+                      (skip_serializing_if), or give the map the codec MessagePack",
+                ));
+            }
+        }
+        Ok(out)
+    }
+
+    fn label(&self) -> Vec<u8> {
+        let number = self.codec.number();
+        match (self.codec, self.schema.label()) {
+            (Codec::Bytes, _) => Vec::new(),
+            (_, None) => vec![PLAIN + number],
+            (_, Some((name, version))) => {
+                let mut label = vec![LABELLED + number];
+                label.extend(name.to_le_bytes());
+                label.extend(version.to_le_bytes());
+                label
+            }
+        }
+    }
+
+    fn encode_into<V: Serialize>(&self, value: &V, out: &mut Vec<u8>) -> Result<(), String> {
+        let text = |why: &dyn fmt::Display| why.to_string();
+        match self.codec {
+            Codec::MessagePack => value
+                .serialize(&mut rmp_serde::Serializer::new(&mut *out).with_struct_map())
+                .map_err(|why| text(&why)),
+            Codec::Bincode => {
+                let bytes = codec::encode(value, BYTES_MAX).map_err(|why| text(&why))?;
+                out.extend(bytes);
+                Ok(())
+            }
+            Codec::Json => serde_json::to_writer(&mut *out, value).map_err(|why| text(&why)),
+            Codec::Bytes => {
+                out.extend(key::encode(value).map_err(|why| text(&why))?);
+                Ok(())
+            }
+        }
+    }
+
+    fn decode_body<V: DeserializeOwned>(&self, body: &[u8]) -> Result<V, String> {
+        match self.codec {
+            Codec::MessagePack => {
+                let mut left = body;
+                let value = V::deserialize(&mut rmp_serde::Deserializer::new(&mut left))
+                    .map_err(|why| why.to_string())?;
+                match left.len() {
+                    0 => Ok(value),
+                    left => Err(format!("{left} bytes follow the value")),
+                }
+            }
+            Codec::Bincode => codec::decode(body, BYTES_MAX).map_err(|why| why.to_string()),
+            Codec::Json => serde_json::from_slice(body).map_err(|why| why.to_string()),
+            Codec::Bytes => key::decode(body).map_err(|why| why.to_string()),
+        }
+    }
+
+    /// The value of these bytes. `None`: it cannot be decoded, and counts as absent.
+    pub(super) fn decode<V: DeserializeOwned>(
+        &self,
+        bytes: &[u8],
+    ) -> Result<Option<V>, ValueError> {
+        let decoded = self.body(bytes).and_then(|body| {
+            self.decode_body(body).map_err(|why| {
+                format!(
+                    "it was stored as {}, {}, as this program reads it, but with another type \
+                     ({why}): use the same type, or give the map schema(NAME, VERSION)",
+                    self.codec, self.schema
+                )
+            })
+        });
+        match decoded {
+            Ok(value) => Ok(Some(value)),
+            Err(_) if self.undecodable == Undecodable::Miss => Ok(None),
+            Err(why) => Err(ValueError(format!(
+                "a value of the map {} cannot be read: {why}",
+                self.map
+            ))),
+        }
+    }
+
+    /// What follows the label, if the label is that of this map.
+    fn body<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], String> {
+        if self.codec == Codec::Bytes {
+            return Ok(bytes);
+        }
+        let own = self.label();
+        if let Some(body) = bytes.strip_prefix(&own[..]) {
+            return Ok(body);
+        }
+        let stored = match bytes {
+            [first, label @ ..] if *first >= LABELLED && label.len() >= 6 => {
+                Codec::of_number(first - LABELLED).map(|codec| {
+                    let name = u32::from_le_bytes([label[0], label[1], label[2], label[3]]);
+                    (
+                        codec,
+                        Some((name, u16::from_le_bytes([label[4], label[5]]))),
+                    )
+                })
+            }
+            [first, ..] if (PLAIN..LABELLED).contains(first) => {
+                Codec::of_number(first - PLAIN).map(|codec| (codec, None))
+            }
+            _ => None,
+        };
+        let stored = match stored {
+            Some((codec, label)) => format!("as {codec}, {}", self.schema.show(label)),
+            None => "by a map of the codec Bytes, or by a Redis client".to_owned(),
+        };
+        Err(format!(
+            "it was stored {stored}, and this program reads {}, {}: give the map the same codec and \
+             schema, or on_undecodable(Undecodable::Miss), and write it anew",
+            self.codec, self.schema
+        ))
+    }
+}
+
+/// Why a value was not encoded.
+#[derive(Debug)]
+pub(super) enum Encode {
+    TooLarge,
+    Invalid(ValueError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::open::fingerprint;
+    use super::*;
+    use serde::Deserialize;
+    use std::collections::{BTreeMap, HashMap};
+
+    fn form(codec: Codec) -> Form {
+        Form {
+            map: "users".into(),
+            codec,
+            schema: Schema::None,
+            undecodable: Undecodable::Error,
+        }
+    }
+
+    /// The form of a map of values of this type, as it is opened.
+    fn typed<V: DeserializeOwned>(codec: Codec) -> Form {
+        let schema = match codec {
+            Codec::Bincode => fingerprint::<V>().expect("it has a shape"),
+            _ => Schema::None,
+        };
+        Form {
+            schema,
+            ..form(codec)
+        }
+    }
+
+    fn named(codec: Codec, name: &'static str, version: u16) -> Form {
+        Form {
+            schema: Schema::Named(name.into(), version),
+            ..form(codec)
+        }
+    }
+
+    fn refused<V: Serialize + DeserializeOwned>(form: &Form, value: &V) -> String {
+        match form.encode(value) {
+            Err(Encode::Invalid(why)) => why.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    struct User {
+        name: String,
+        visits: u64,
+    }
+
+    fn ada() -> User {
+        User {
+            name: "Ada".into(),
+            visits: 7,
+        }
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Reordered {
+        visits: u64,
+        name: String,
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Grown {
+        name: String,
+        visits: i32,
+        #[serde(default)]
+        mail: Option<String>,
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Shrunk {
+        visits: u64,
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    enum Plan {
+        Free,
+        Paid { cents: u32 },
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    enum LaterPlan {
+        Trial,
+        Free,
+        Paid { cents: u32 },
+    }
+
+    #[test]
+    fn every_codec_gives_back_what_was_stored() {
+        for codec in [Codec::MessagePack, Codec::Bincode, Codec::Json] {
+            let form = typed::<User>(codec);
+            let bytes = form.encode(&ada()).unwrap();
+            assert_eq!(form.decode::<User>(&bytes).unwrap(), Some(ada()), "{codec}");
+        }
+        let form = form(Codec::Bytes);
+        assert_eq!(form.encode(&"text".to_owned()).unwrap(), b"text");
+        assert_eq!(form.encode(&vec![0u8, 255]).unwrap(), [0, 255]);
+        assert_eq!(
+            form.decode::<Vec<u8>>(&[0, 255]).unwrap(),
+            Some(vec![0, 255])
+        );
+        assert_eq!(form.decode::<String>(b"").unwrap(), Some(String::new()));
+    }
+
+    #[test]
+    fn fields_and_variants_may_come_go_and_move_in_self_describing_codecs() {
+        for codec in [Codec::MessagePack, Codec::Json] {
+            let form = form(codec);
+            let bytes = form.encode(&ada()).unwrap();
+            let moved: Option<Reordered> = form.decode(&bytes).unwrap();
+            assert_eq!(
+                moved.map(|user| (user.visits, user.name)),
+                Some((7, "Ada".into()))
+            );
+            let grown: Option<Grown> = form.decode(&bytes).unwrap();
+            assert_eq!(grown.map(|user| (user.visits, user.mail)), Some((7, None)));
+            assert_eq!(form.decode(&bytes).unwrap(), Some(Shrunk { visits: 7 }));
+            let bytes = form.encode(&Plan::Free).unwrap();
+            assert_eq!(form.decode(&bytes).unwrap(), Some(LaterPlan::Free));
+            let bytes = form.encode(&Plan::Paid { cents: 3 }).unwrap();
+            assert_eq!(
+                form.decode(&bytes).unwrap(),
+                Some(LaterPlan::Paid { cents: 3 })
+            );
+            let number = form.encode(&7u64).unwrap();
+            assert_eq!(form.decode(&number).unwrap(), Some(7i64));
+            let number = form.encode(&u64::MAX).unwrap();
+            assert!(form.decode::<i64>(&number).is_err());
+        }
+    }
+
+    #[test]
+    fn a_positional_codec_reads_no_value_of_another_type() {
+        let user = typed::<User>(Codec::Bincode).encode(&ada()).unwrap();
+        for other in [
+            typed::<Reordered>(Codec::Bincode)
+                .decode::<Reordered>(&user)
+                .err(),
+            typed::<Grown>(Codec::Bincode).decode::<Grown>(&user).err(),
+            typed::<Shrunk>(Codec::Bincode)
+                .decode::<Shrunk>(&user)
+                .err(),
+        ] {
+            let why = other.expect("another type").to_string();
+            assert!(
+                why.contains("the map users") && why.contains("fingerprint"),
+                "{why}"
+            );
+        }
+        let plan = typed::<Plan>(Codec::Bincode).encode(&Plan::Free).unwrap();
+        assert!(
+            typed::<LaterPlan>(Codec::Bincode)
+                .decode::<LaterPlan>(&plan)
+                .is_err()
+        );
+        let number = typed::<u64>(Codec::Bincode).encode(&7u64).unwrap();
+        assert!(typed::<i64>(Codec::Bincode).decode::<i64>(&number).is_err());
+        assert_eq!(
+            typed::<u64>(Codec::Bincode).decode(&number).unwrap(),
+            Some(7u64)
+        );
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Skips {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        first: Option<u8>,
+        rest: Vec<u8>,
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Unreadable {
+        #[serde(skip_serializing_if = "String::is_empty")]
+        name: String,
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Untagged {
+        Number(u64),
+        Text(String),
+    }
+
+    #[test]
+    fn what_could_not_be_read_back_is_refused_when_it_is_written() {
+        let skips = Skips {
+            first: None,
+            rest: vec![1, 5],
+        };
+        assert!(form(Codec::MessagePack).encode(&skips).is_ok());
+        // Two bytes with their length pass for something and a list of one byte.
+        let why = refused(&named(Codec::Bincode, "skips", 1), &skips);
+        assert!(why.contains("the map users"), "{why}");
+        let empty = Unreadable {
+            name: String::new(),
+        };
+        for codec in [Codec::MessagePack, Codec::Json, Codec::Bincode] {
+            let why = refused(&named(codec, "unreadable", 1), &empty);
+            assert!(why.contains("was not written"), "{why}");
+        }
+        for value in [Untagged::Number(7), Untagged::Text("x".into())] {
+            let form = form(Codec::MessagePack);
+            let bytes = form.encode(&value).unwrap();
+            assert_eq!(form.decode(&bytes).unwrap(), Some(value));
+        }
+        let why = refused(&named(Codec::Bincode, "u", 1), &Untagged::Number(7));
+        assert!(
+            why.contains("MessagePack") || why.contains("another codec"),
+            "{why}"
+        );
+        let json = serde_json::json!({"a": [1, null, "x"], "b": {"c": 1.5}});
+        for codec in [Codec::MessagePack, Codec::Json] {
+            let bytes = form(codec).encode(&json).unwrap();
+            assert_eq!(form(codec).decode(&bytes).unwrap(), Some(json.clone()));
+        }
+        refused(&named(Codec::Bincode, "json", 1), &json);
+        assert!(fingerprint::<serde_json::Value>().is_err());
+        assert!(fingerprint::<Untagged>().is_err());
+        // A map whose order is by chance is read back as it was.
+        let map: HashMap<u32, u32> = (0..50).map(|n| (n, n)).collect();
+        for codec in [Codec::MessagePack, Codec::Json] {
+            assert!(form(codec).encode(&map).is_ok());
+        }
+    }
+
+    #[test]
+    fn another_schema_is_an_error_that_names_both_or_a_miss() {
+        let old = named(Codec::MessagePack, "user", 1);
+        let new = named(Codec::MessagePack, "user", 2);
+        let bytes = old.encode(&ada()).unwrap();
+        let why = new.decode::<User>(&bytes).unwrap_err().to_string();
+        for part in [
+            "the map users",
+            "schema user version 1",
+            "schema user version 2",
+            "on_undecodable",
+        ] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+        let other = named(Codec::Json, "order", 2);
+        let why = other.decode::<User>(&bytes).unwrap_err().to_string();
+        assert!(why.contains("MessagePack") && why.contains("JSON"), "{why}");
+        let plain = form(Codec::MessagePack);
+        let why = plain.decode::<User>(&bytes).unwrap_err().to_string();
+        assert!(why.contains("no schema"), "{why}");
+        let why = old
+            .decode::<BTreeMap<u8, u8>>(&bytes)
+            .unwrap_err()
+            .to_string();
+        assert!(why.contains("another type"), "{why}");
+        let lenient = Form {
+            undecodable: Undecodable::Miss,
+            ..new
+        };
+        assert_eq!(lenient.decode::<User>(&bytes).unwrap(), None);
+        for garbage in [
+            &b""[..],
+            b"\xD0",
+            b"\xD9\x01",
+            b"text",
+            b"\xDF\xFF\xFF\xFF\xFF\xFF\xFF",
+        ] {
+            assert!(old.decode::<User>(garbage).is_err());
+            assert_eq!(lenient.decode::<User>(garbage).unwrap(), None);
+        }
+    }
+}
