@@ -4,6 +4,7 @@ mod changes;
 mod counter;
 mod key;
 mod open;
+mod operations;
 mod range;
 mod transaction;
 mod value;

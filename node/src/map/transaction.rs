@@ -31,6 +31,11 @@ impl<T> Versioned<T> {
         self.value.as_ref()
     }
 
+    /// Whether the key had no value, not even one that cannot be decoded.
+    pub(super) const fn is_absent(&self) -> bool {
+        self.seen.version.is_none()
+    }
+
     /// The value itself.
     #[must_use]
     pub fn into_value(self) -> Option<T> {
@@ -168,12 +173,16 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Transaction<K, V> {
         self.draft.put(encode_key(key), value, expiry);
     }
 
+    /// Removes what was seen, if that has not changed.
+    pub(super) fn delete(&mut self, seen: &Versioned<V>) {
+        self.draft.watch_own(seen);
+        let key = Ok(seen.seen.key.clone());
+        self.draft.add(key, Ok(Action::Delete), flag);
+    }
+
     /// Writes a value over what was seen, if that has not changed.
     pub(super) fn replace(&mut self, seen: &Versioned<V>, value: &V, expiry: Expiry) {
-        self.draft.watch(seen);
-        if seen.seen.map != self.draft.map {
-            self.draft.failed.get_or_insert(WriteError::CrossPartition);
-        }
+        self.draft.watch_own(seen);
         self.draft.put(Ok(seen.seen.key.clone()), value, expiry);
     }
 }
@@ -355,6 +364,14 @@ impl Draft {
             self.failed.get_or_insert(WriteError::CrossPartition);
         }
         self.transaction.watched.push(seen.seen.clone());
+    }
+
+    /// The same of a key that it writes.
+    fn watch_own<T>(&mut self, seen: &Versioned<T>) {
+        self.watch(seen);
+        if seen.seen.map != self.map {
+            self.failed.get_or_insert(WriteError::CrossPartition);
+        }
     }
 
     fn add<T>(

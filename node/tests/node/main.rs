@@ -6,5 +6,6 @@ mod changes;
 mod client;
 mod embedded;
 mod embedding;
+mod operations;
 mod schemas;
 mod transactions;
