@@ -8,6 +8,7 @@ mod operations;
 mod range;
 mod transaction;
 mod value;
+mod whole;
 
 pub use changes::{
     Changes, DatabaseChange, DatabaseChanges, MapChange, Subscribe, SubscribeDatabase,

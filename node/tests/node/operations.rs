@@ -106,6 +106,12 @@ async fn many_keys_are_read_and_written_at_once() {
     let removed = there.remove_many(&[4_998, 4_999, 5_000]).await;
     let removed: Vec<bool> = removed.into_iter().map(|one| one.expect("asked")).collect();
     assert_eq!(removed, [true, true, false]);
+    assert_eq!(here.len().await.expect("counted"), 4_998);
+    let other: Map<u64, String> = one.map("others").await.expect("a map");
+    other
+        .insert(&1, &"stays".to_owned())
+        .await
+        .expect("written");
     // One that is too large does not hold up the others.
     let large = "x".repeat(20 << 20);
     let word = "fits".to_owned();

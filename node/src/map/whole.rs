@@ -1,0 +1,92 @@
+//! Operations on a whole map, partition by partition.
+
+use super::Map;
+use crate::error::{ReadError, WriteError};
+use doyen_engine::op::{Failure, Outcome, PartitionAction, PartitionOperation};
+use futures_util::{StreamExt, stream};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Partitions that are asked at the same time.
+const UNDER_WAY: usize = 64;
+/// How often it begins again because partitions were split or merged meanwhile.
+const RENEWED_MAX: u32 = 16;
+
+impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
+    /// How many keys the map has. Partitions are counted one after the other, so keys that are
+    /// written or removed meanwhile may count or not.
+    ///
+    /// # Errors
+    /// No node serves some of the partitions for 5 s.
+    pub async fn len(&self) -> Result<u64, ReadError> {
+        for _ in 0..RENEWED_MAX {
+            let mut sum = 0;
+            let outcomes = self.in_all(PartitionAction::Count).await?;
+            if outcomes.contains(&Outcome::Failed(Failure::Stale)) {
+                continue;
+            }
+            for outcome in outcomes {
+                match outcome {
+                    Outcome::Int(count) => sum += u64::try_from(count).unwrap_or(0),
+                    Outcome::Failed(failure) => return Err(failure.into()),
+                    other => return Err(ReadError::Unexpected(format!("{other:?}"))),
+                }
+            }
+            return Ok(sum);
+        }
+        Err(ReadError::Unavailable)
+    }
+
+    /// Whether the map has no key, as for [`Map::len`].
+    ///
+    /// # Errors
+    /// As for [`Map::len`].
+    pub async fn is_empty(&self) -> Result<bool, ReadError> {
+        Ok(self.len().await? == 0)
+    }
+
+    /// Removes all keys. Each partition is cleared at once, one after the other, so what is written
+    /// meanwhile may stay.
+    ///
+    /// # Errors
+    /// [`WriteError::Unknown`]: some keys may be removed, and others not. With every other error
+    /// nothing happened.
+    pub async fn clear(&self) -> Result<(), WriteError> {
+        let mut began = false;
+        for _ in 0..RENEWED_MAX {
+            let outcomes = self.in_all(PartitionAction::Clear).await?;
+            began |= outcomes.contains(&Outcome::Ok);
+            let failed = outcomes.into_iter().filter_map(|outcome| match outcome {
+                Outcome::Ok => None,
+                Outcome::Failed(failure) => Some(failure),
+                _ => Some(Failure::Unknown),
+            });
+            let failed: Vec<Failure> = failed.collect();
+            match failed.iter().find(|why| **why != Failure::Stale) {
+                None if failed.is_empty() => return Ok(()),
+                None => {}
+                Some(_) if began => return Err(WriteError::Unknown),
+                Some(why) => return Err((*why).into()),
+            }
+        }
+        Err(WriteError::Unknown)
+    }
+
+    /// Does this in all partitions.
+    async fn in_all(&self, action: PartitionAction) -> Result<Vec<Outcome>, ReadError> {
+        let table = self.data.table().ok_or(ReadError::Unavailable)?;
+        let keyspace = table
+            .keyspace(self.entry.keyspace)
+            .ok_or(ReadError::Unavailable)?;
+        let asked = keyspace.partitions.iter().map(|partition| {
+            self.data.execute_partition(PartitionOperation {
+                keyspace: self.entry.keyspace,
+                partition: partition.id,
+                map: self.entry.id,
+                action: action.clone(),
+            })
+        });
+        let asked: Vec<_> = asked.collect();
+        Ok(stream::iter(asked).buffered(UNDER_WAY).collect().await)
+    }
+}
