@@ -297,9 +297,11 @@ impl Context {
         if !self.timers.take(Duty::Free, now) {
             return;
         }
-        // If memory is short, writes wait for this.
+        // If memory is short, writes wait for this. And if much is dropped, as much may soon be
+        // written in its place: large hashes that are made anew are made as fast as they are freed.
         let room = self.headroom();
-        let (slice, pause) = if room.left < room.kept {
+        let much = self.memory.garbage.bytes() > room.kept;
+        let (slice, pause) = if room.left < room.kept || much {
             (FREE_SLICE_SHORT, FREE_PAUSE_SHORT)
         } else {
             (FREE_SLICE, FREE_PAUSE)
