@@ -377,8 +377,8 @@ pub(super) fn field_deadline(expiry: Expiry, cx: &Context) -> Option<u64> {
 
 /// The deadline of a key that is created without a time to live, at a moment of the partition's
 /// clock and the wall clock.
-pub(super) fn fresh(default_ttl_ms: Option<u64>, now: (u64, u64)) -> u64 {
-    default_ttl_ms.map_or(0, |ttl| after(now, ttl.max(1)))
+pub(super) fn fresh(default_ttl_ms: Option<u64>, now: impl FnOnce() -> (u64, u64)) -> u64 {
+    default_ttl_ms.map_or(0, |ttl| after(now(), ttl.max(1)))
 }
 
 /// The deadline so many milliseconds after this moment. It is never 0, which means none: the
@@ -389,7 +389,7 @@ fn after((clock, unix_ms): (u64, u64), ms: u64) -> u64 {
 
 /// The deadline of a key that is written without one: an existing key keeps its own.
 pub(super) fn kept(entry: Option<&Entry>, cx: &Context) -> u64 {
-    entry.map_or_else(|| fresh(cx.default_ttl_ms, cx.now()), |e| e.deadline())
+    entry.map_or_else(|| fresh(cx.default_ttl_ms, || cx.now()), |e| e.deadline())
 }
 
 fn redated(entry: &Entry, to: Deadline) -> Change {
@@ -428,7 +428,7 @@ pub(super) fn set(
     }
     let at = match deadline(expiry, cx) {
         Deadline::Keep => kept(entry, cx),
-        Deadline::Never => fresh(cx.default_ttl_ms, cx.now()),
+        Deadline::Never => fresh(cx.default_ttl_ms, || cx.now()),
         Deadline::At(at) => at,
         // The key was written and expired at once.
         Deadline::Past => {

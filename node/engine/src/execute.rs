@@ -252,15 +252,10 @@ impl Context {
         }
         let clock = held.clock.advance(self.now);
         let order = held.store.order(entry.key());
-        // Most keys do not expire, and then the wall time need not be found out.
-        let deadline = match default_ttl_ms {
-            None => 0,
-            ttl => action::fresh(ttl, (clock, self.unix_ms())),
-        };
         let effect = Effect::Put {
             map,
             entry,
-            deadline,
+            deadline: action::fresh(default_ttl_ms, || (clock, self.unix_ms())),
         };
         let seq = self.log(held, order, effect, (Some(id), By::SET), Outcome::Ok);
         let until = self.now + self.limits.park;
