@@ -429,8 +429,8 @@ impl Session {
             _ => 1,
         };
         if at == 1 {
-            if !self.is_settled() {
-                return self.hold(Hold::Answers);
+            if self.waits_for_answers() {
+                return;
             }
             if let Err(why) = self.may_subscribe(context, args, kind) {
                 return self.answer(|e| e.error(&why.0));
