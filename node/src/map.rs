@@ -80,12 +80,8 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// A map with the default codec.
     #[cfg(test)]
     pub(crate) fn of_entry(entry: MapEntry, data: DataHandle) -> Self {
-        let form = Form {
-            map: entry.name.clone(),
-            codec: Codec::default(),
-            schema: value::Schema::None,
-            undecodable: Undecodable::default(),
-        };
+        let (codec, undecodable) = (Codec::default(), Undecodable::default());
+        let form = Form::new(entry.name.clone(), codec, value::Schema::None, undecodable);
         Self::new(entry, data, form)
     }
 
@@ -105,11 +101,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        match self.read(key, Action::Get).await? {
-            Outcome::Bulk(value) => self.form.decode(&value).map_err(ReadError::Value),
-            Outcome::Nil => Ok(None),
-            other => Err(ReadError::Unexpected(format!("{other:?}"))),
-        }
+        self.decoded(self.read(key, Action::Get).await?)
     }
 
     /// Whether the key has a value, which is not looked at.
@@ -197,13 +189,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         seen: &Versioned<V>,
         value: &V,
     ) -> Result<bool, WriteError> {
-        let mut swap = self.transaction();
-        swap.replace(seen, value, Expiry::Keep);
-        match swap.commit().await {
-            Ok(_) => Ok(true),
-            Err(WriteError::Changed) => Ok(false),
-            Err(why) => Err(why),
-        }
+        self.swap(seen, value, Expiry::Keep).await
     }
 
     /// Removes a key. Returns whether it had a value.
@@ -215,10 +201,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        match self.write(key, Action::Delete).await? {
-            Outcome::Int(n) => Ok(n != 0),
-            other => Err(WriteError::Unexpected(format!("{other:?}"))),
-        }
+        operations::number(self.write(key, Action::Delete).await?)
     }
 
     /// Follows the changes of this map from now on, each as soon as it is committed. Changes of a
@@ -270,14 +253,32 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
             if seen.value().is_some() {
                 return Ok(false);
             }
-            let mut over = self.transaction();
-            over.replace(&seen, value, expiry);
-            match over.commit().await {
-                Ok(_) => return Ok(true),
-                // Another program wrote it meanwhile.
-                Err(WriteError::Changed) => {}
-                Err(why) => return Err(why),
+            // Otherwise another program wrote it meanwhile.
+            if self.swap(&seen, value, expiry).await? {
+                return Ok(true);
             }
+        }
+    }
+
+    /// Writes a value over what was seen. Returns whether that had not changed.
+    async fn swap(
+        &self,
+        seen: &Versioned<V>,
+        value: &V,
+        expiry: Expiry,
+    ) -> Result<bool, WriteError> {
+        let mut swap = self.transaction();
+        swap.replace(seen, value, expiry);
+        swap.commit_unless_changed().await
+    }
+
+    /// The value that an operation answers.
+    fn decoded(&self, outcome: Outcome) -> Result<Option<V>, ReadError> {
+        match outcome {
+            Outcome::Bulk(value) => self.form.decode(&value).map_err(ReadError::Value),
+            Outcome::Nil => Ok(None),
+            Outcome::Failed(failure) => Err(failure.into()),
+            other => Err(ReadError::Unexpected(format!("{other:?}"))),
         }
     }
 

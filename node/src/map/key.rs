@@ -89,7 +89,7 @@ struct Writer<'a> {
     nested: bool,
 }
 
-impl<'a> Writer<'a> {
+impl Writer<'_> {
     fn byte(&mut self, byte: u8) {
         if byte == 0 && self.nested {
             self.out.extend(ZERO);
@@ -127,64 +127,34 @@ impl<'a> Writer<'a> {
         self.out.extend(bytes.iter().map(|byte| !byte));
     }
 
-    fn list(self) -> List<'a> {
-        List {
-            nested: self.nested,
+    /// Writes what is within this key.
+    fn within(&mut self) -> Writer<'_> {
+        Writer {
             out: self.out,
+            nested: true,
         }
     }
 
     /// The name of a variant or a field, which something follows.
     fn name(&mut self, name: &str) {
-        let name_writer = Writer {
-            out: self.out,
-            nested: true,
-        };
-        name_writer.bytes(name.as_bytes());
+        self.within().bytes(name.as_bytes());
     }
-}
 
-/// Writes the elements of a list, a tuple or a struct.
-struct List<'a> {
-    out: &'a mut Vec<u8>,
-    nested: bool,
-}
-
-impl List<'_> {
     fn element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), KeyError> {
         let before = self.out.len();
         self.out.push(SOME);
-        let is_byte = value.serialize(Writer {
-            out: self.out,
-            nested: true,
-        })?;
-        if let IsByte::Byte(byte) = is_byte {
+        if let IsByte::Byte(byte) = value.serialize(self.within())? {
             self.out.truncate(before);
-            Writer {
-                out: self.out,
-                nested: self.nested,
-            }
-            .byte(byte);
+            self.byte(byte);
         }
         Ok(())
     }
 
     fn field<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) -> Result<(), KeyError> {
         self.out.push(SOME);
-        let mut writer = Writer {
-            out: self.out,
-            nested: true,
-        };
-        writer.name(name);
-        value.serialize(writer)?;
+        self.name(name);
+        value.serialize(self.within())?;
         Ok(())
-    }
-
-    fn end(self) -> Result<IsByte, KeyError> {
-        if self.nested {
-            self.out.extend(END);
-        }
-        Ok(IsByte::No)
     }
 }
 
@@ -194,36 +164,40 @@ enum IsByte {
     No,
 }
 
-impl<'a> ser::Serializer for Writer<'a> {
+/// Writes numbers as those of a wider type.
+macro_rules! widened {
+    ($($serialize:ident($kind:ty) $wide:ident;)*) => {$(
+        fn $serialize(self, value: $kind) -> Result<IsByte, KeyError> {
+            self.$wide(value.into())
+        }
+    )*};
+}
+
+impl ser::Serializer for Writer<'_> {
     type Ok = IsByte;
     type Error = KeyError;
-    type SerializeSeq = List<'a>;
-    type SerializeTuple = List<'a>;
-    type SerializeTupleStruct = List<'a>;
-    type SerializeTupleVariant = List<'a>;
+    type SerializeSeq = Self;
+    type SerializeTuple = Self;
+    type SerializeTupleStruct = Self;
+    type SerializeTupleVariant = Self;
     type SerializeMap = ser::Impossible<IsByte, KeyError>;
-    type SerializeStruct = List<'a>;
-    type SerializeStructVariant = List<'a>;
+    type SerializeStruct = Self;
+    type SerializeStructVariant = Self;
+
+    widened! {
+        serialize_i8(i8) serialize_i128;
+        serialize_i16(i16) serialize_i128;
+        serialize_i32(i32) serialize_i128;
+        serialize_i64(i64) serialize_i128;
+        serialize_u16(u16) serialize_u128;
+        serialize_u32(u32) serialize_u128;
+        serialize_u64(u64) serialize_u128;
+        serialize_f32(f32) serialize_f64;
+    }
 
     fn serialize_bool(self, value: bool) -> Result<IsByte, KeyError> {
         self.positive(value.into());
         Ok(IsByte::No)
-    }
-
-    fn serialize_i8(self, value: i8) -> Result<IsByte, KeyError> {
-        self.serialize_i128(value.into())
-    }
-
-    fn serialize_i16(self, value: i16) -> Result<IsByte, KeyError> {
-        self.serialize_i128(value.into())
-    }
-
-    fn serialize_i32(self, value: i32) -> Result<IsByte, KeyError> {
-        self.serialize_i128(value.into())
-    }
-
-    fn serialize_i64(self, value: i64) -> Result<IsByte, KeyError> {
-        self.serialize_i128(value.into())
     }
 
     fn serialize_i128(self, value: i128) -> Result<IsByte, KeyError> {
@@ -236,25 +210,9 @@ impl<'a> ser::Serializer for Writer<'a> {
         Ok(IsByte::Byte(value))
     }
 
-    fn serialize_u16(self, value: u16) -> Result<IsByte, KeyError> {
-        self.serialize_u128(value.into())
-    }
-
-    fn serialize_u32(self, value: u32) -> Result<IsByte, KeyError> {
-        self.serialize_u128(value.into())
-    }
-
-    fn serialize_u64(self, value: u64) -> Result<IsByte, KeyError> {
-        self.serialize_u128(value.into())
-    }
-
     fn serialize_u128(self, value: u128) -> Result<IsByte, KeyError> {
         self.positive(value);
         Ok(IsByte::No)
-    }
-
-    fn serialize_f32(self, value: f32) -> Result<IsByte, KeyError> {
-        self.serialize_f64(value.into())
     }
 
     fn serialize_f64(self, value: f64) -> Result<IsByte, KeyError> {
@@ -332,20 +290,16 @@ impl<'a> ser::Serializer for Writer<'a> {
         Ok(IsByte::No)
     }
 
-    fn serialize_seq(self, _len: Option<usize>) -> Result<List<'a>, KeyError> {
-        Ok(self.list())
+    fn serialize_seq(self, _len: Option<usize>) -> Result<Self, KeyError> {
+        Ok(self)
     }
 
-    fn serialize_tuple(self, _len: usize) -> Result<List<'a>, KeyError> {
-        Ok(self.list())
+    fn serialize_tuple(self, _len: usize) -> Result<Self, KeyError> {
+        Ok(self)
     }
 
-    fn serialize_tuple_struct(
-        self,
-        _name: &'static str,
-        _len: usize,
-    ) -> Result<List<'a>, KeyError> {
-        Ok(self.list())
+    fn serialize_tuple_struct(self, _name: &'static str, _len: usize) -> Result<Self, KeyError> {
+        Ok(self)
     }
 
     fn serialize_tuple_variant(
@@ -354,17 +308,17 @@ impl<'a> ser::Serializer for Writer<'a> {
         _index: u32,
         variant: &'static str,
         _len: usize,
-    ) -> Result<List<'a>, KeyError> {
+    ) -> Result<Self, KeyError> {
         self.name(variant);
-        Ok(self.list())
+        Ok(self)
     }
 
     fn serialize_map(self, _len: Option<usize>) -> Result<Self::SerializeMap, KeyError> {
         Err(KeyError::no_key("a map"))
     }
 
-    fn serialize_struct(self, _name: &'static str, _len: usize) -> Result<List<'a>, KeyError> {
-        Ok(self.list())
+    fn serialize_struct(self, _name: &'static str, _len: usize) -> Result<Self, KeyError> {
+        Ok(self)
     }
 
     fn serialize_struct_variant(
@@ -373,9 +327,9 @@ impl<'a> ser::Serializer for Writer<'a> {
         _index: u32,
         variant: &'static str,
         _len: usize,
-    ) -> Result<List<'a>, KeyError> {
+    ) -> Result<Self, KeyError> {
         self.name(variant);
-        Ok(self.list())
+        Ok(self)
     }
 
     fn is_human_readable(&self) -> bool {
@@ -383,90 +337,36 @@ impl<'a> ser::Serializer for Writer<'a> {
     }
 }
 
-impl ser::SerializeSeq for List<'_> {
-    type Ok = IsByte;
-    type Error = KeyError;
+/// Writes the parts of a list, a tuple or a struct.
+macro_rules! parts {
+    ($($kind:ident $serialize:ident($($name:ident)?) $part:ident;)*) => {$(
+        impl ser::$kind for Writer<'_> {
+            type Ok = IsByte;
+            type Error = KeyError;
 
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), KeyError> {
-        self.element(value)
-    }
+            fn $serialize<T: Serialize + ?Sized>(
+                &mut self,
+                $($name: &'static str,)?
+                value: &T,
+            ) -> Result<(), KeyError> {
+                self.$part($($name,)? value)
+            }
 
-    fn end(self) -> Result<IsByte, KeyError> {
-        List::end(self)
-    }
+            fn end(self) -> Result<IsByte, KeyError> {
+                Writer::end(self);
+                Ok(IsByte::No)
+            }
+        }
+    )*};
 }
 
-impl ser::SerializeTuple for List<'_> {
-    type Ok = IsByte;
-    type Error = KeyError;
-
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), KeyError> {
-        self.element(value)
-    }
-
-    fn end(self) -> Result<IsByte, KeyError> {
-        List::end(self)
-    }
-}
-
-impl ser::SerializeTupleStruct for List<'_> {
-    type Ok = IsByte;
-    type Error = KeyError;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), KeyError> {
-        self.element(value)
-    }
-
-    fn end(self) -> Result<IsByte, KeyError> {
-        List::end(self)
-    }
-}
-
-impl ser::SerializeTupleVariant for List<'_> {
-    type Ok = IsByte;
-    type Error = KeyError;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), KeyError> {
-        self.element(value)
-    }
-
-    fn end(self) -> Result<IsByte, KeyError> {
-        List::end(self)
-    }
-}
-
-impl ser::SerializeStruct for List<'_> {
-    type Ok = IsByte;
-    type Error = KeyError;
-
-    fn serialize_field<T: Serialize + ?Sized>(
-        &mut self,
-        name: &'static str,
-        value: &T,
-    ) -> Result<(), KeyError> {
-        self.field(name, value)
-    }
-
-    fn end(self) -> Result<IsByte, KeyError> {
-        List::end(self)
-    }
-}
-
-impl ser::SerializeStructVariant for List<'_> {
-    type Ok = IsByte;
-    type Error = KeyError;
-
-    fn serialize_field<T: Serialize + ?Sized>(
-        &mut self,
-        name: &'static str,
-        value: &T,
-    ) -> Result<(), KeyError> {
-        self.field(name, value)
-    }
-
-    fn end(self) -> Result<IsByte, KeyError> {
-        List::end(self)
-    }
+parts! {
+    SerializeSeq serialize_element() element;
+    SerializeTuple serialize_element() element;
+    SerializeTupleStruct serialize_field() element;
+    SerializeTupleVariant serialize_field() element;
+    SerializeStruct serialize_field(name) field;
+    SerializeStructVariant serialize_field(name) field;
 }
 
 /// Reads one part of a key.
@@ -532,12 +432,24 @@ impl<'de> Reader<'_, 'de> {
         String::from_utf8(self.bytes()?).map_err(|_| KeyError("a text is no UTF-8".to_owned()))
     }
 
-    fn name(&mut self) -> Result<String, KeyError> {
-        let name = Reader {
+    /// Reads what is within this key.
+    fn within(&mut self) -> Reader<'_, 'de> {
+        Reader {
             left: self.left,
             nested: true,
-        };
-        name.text()
+        }
+    }
+
+    fn name(&mut self) -> Result<String, KeyError> {
+        self.within().text()
+    }
+
+    /// The mark of an element.
+    fn mark(&mut self) -> Result<(), KeyError> {
+        match self.first()? {
+            SOME => Ok(()),
+            _ => Err(KeyError("an element is of another type".to_owned())),
+        }
     }
 
     /// An integer: its amount, and whether it is below zero. Then the amount is that of its
@@ -775,20 +687,6 @@ impl<'de> Elements<'_, 'de> {
         self.ended = self.ended || self.reader.ends();
         self.ended
     }
-
-    fn some(&mut self) -> Result<(), KeyError> {
-        match self.reader.first()? {
-            SOME => Ok(()),
-            _ => Err(KeyError("an element is of another type".to_owned())),
-        }
-    }
-
-    fn nested(&mut self) -> Reader<'_, 'de> {
-        Reader {
-            left: self.reader.left,
-            nested: true,
-        }
-    }
 }
 
 impl<'de> de::SeqAccess<'de> for Elements<'_, 'de> {
@@ -801,11 +699,11 @@ impl<'de> de::SeqAccess<'de> for Elements<'_, 'de> {
         if self.end() {
             return Ok(None);
         }
-        let element = Element {
+        let element = Reader {
             left: self.reader.left,
             nested: self.reader.nested,
         };
-        seed.deserialize(element).map(Some)
+        seed.deserialize(Element(element)).map(Some)
     }
 }
 
@@ -819,14 +717,14 @@ impl<'de> de::MapAccess<'de> for Elements<'_, 'de> {
         if !self.named || self.end() {
             return Ok(None);
         }
-        self.some()?;
+        self.reader.mark()?;
         let name = self.reader.name()?;
         let name: StrDeserializer<'_, KeyError> = name.as_str().into_deserializer();
         seed.deserialize(name).map(Some)
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, KeyError> {
-        seed.deserialize(self.nested())
+        seed.deserialize(self.reader.within())
     }
 }
 
@@ -869,22 +767,16 @@ impl<'de> de::VariantAccess<'de> for Reader<'_, 'de> {
 }
 
 /// Reads an element of a list: a byte as it is, and anything else after a mark.
-struct Element<'a, 'de> {
-    left: &'a mut &'de [u8],
-    nested: bool,
-}
+struct Element<'a, 'de>(Reader<'a, 'de>);
 
 impl<'a, 'de> Element<'a, 'de> {
     /// What follows the mark.
-    fn marked(self) -> Result<Reader<'a, 'de>, KeyError> {
-        let mut reader = Reader {
-            left: self.left,
+    fn marked(mut self) -> Result<Reader<'a, 'de>, KeyError> {
+        self.0.mark()?;
+        Ok(Reader {
             nested: true,
-        };
-        match reader.first()? {
-            SOME => Ok(reader),
-            _ => Err(KeyError("an element is of another type".to_owned())),
-        }
+            ..self.0
+        })
     }
 }
 
@@ -936,12 +828,8 @@ impl<'de> de::Deserializer<'de> for Element<'_, 'de> {
         deserialize_ignored_any();
     }
 
-    fn deserialize_u8<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, KeyError> {
-        let mut reader = Reader {
-            left: self.left,
-            nested: self.nested,
-        };
-        visitor.visit_u8(reader.byte()?)
+    fn deserialize_u8<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, KeyError> {
+        visitor.visit_u8(self.0.byte()?)
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(

@@ -1,7 +1,7 @@
 //! Opens a map with what the program says of its values.
 
 use super::Map;
-use super::value::{Codec, Form, Schema, Undecodable};
+use super::value::{Codec, Form, Schema, Undecodable, number_of};
 use crate::data::DataHandle;
 use crate::error::{ClientError, NodeError};
 use doyen_placement::MapEntry;
@@ -13,7 +13,6 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use xxhash_rust::xxh3::xxh3_64;
 
 /// Finds the map of a keyspace and a name.
 pub(super) type Opened<'a, E> =
@@ -152,12 +151,7 @@ where
                 (_, schema) => schema,
             };
             let (entry, data) = open(keyspace, name).await?;
-            let form = Form {
-                map: entry.name.clone(),
-                codec,
-                schema,
-                undecodable,
-            };
+            let form = Form::new(entry.name.clone(), codec, schema, undecodable);
             Ok(Map::new(entry, data, form))
         })
     }
@@ -171,5 +165,5 @@ pub(super) fn fingerprint<V: DeserializeOwned>() -> Result<Schema, String> {
         .map_err(|why| why.to_string())?;
     let registry = tracer.registry().map_err(|why| why.to_string())?;
     let shape = serde_json::to_string(&(format, registry)).map_err(|why| why.to_string())?;
-    Ok(Schema::Fingerprint(xxh3_64(shape.as_bytes()) as u32))
+    Ok(Schema::Fingerprint(number_of(&shape)))
 }

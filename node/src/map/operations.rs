@@ -32,7 +32,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        self.former(self.write(key, Action::GetDel).await?)
+        Ok(self.decoded(self.write(key, Action::GetDel).await?)?)
     }
 
     /// Writes a value if the key has one, and returns the former one. `None`: the key has none, and
@@ -52,7 +52,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
             expiry: Expiry::Keep,
             get: true,
         };
-        self.former(self.write(key, action).await?)
+        Ok(self.decoded(self.write(key, action).await?)?)
     }
 
     /// Lets a key expire after `ttl` from now on (at once, if `ttl` is below a millisecond). Returns
@@ -117,10 +117,8 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
                 None if seen.is_absent() => return Ok(None),
                 None => update.delete(&seen),
             }
-            match update.commit().await {
-                Ok(_) => return Ok(next),
-                Err(WriteError::Changed) => {}
-                Err(why) => return Err(why),
+            if update.commit_unless_changed().await? {
+                return Ok(next);
             }
         }
         Err(WriteError::Changed)
@@ -144,12 +142,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         let mut values = Vec::with_capacity(keys.len());
         let mut outcomes = self.all(keys.map(|key| Ok::<_, ReadError>((key.into(), Action::Get))));
         while let Some(outcome) = outcomes.next().await {
-            values.push(match outcome? {
-                Outcome::Bulk(value) => self.form.decode(&value).map_err(ReadError::Value)?,
-                Outcome::Nil => None,
-                Outcome::Failed(failure) => return Err(failure.into()),
-                other => return Err(ReadError::Unexpected(format!("{other:?}"))),
-            });
+            values.push(self.decoded(outcome?)?);
         }
         Ok(values)
     }
@@ -219,19 +212,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         });
         Box::pin(stream::iter(asked).buffered(UNDER_WAY))
     }
-
-    /// The value that a write replaced or removed.
-    fn former(&self, outcome: Outcome) -> Result<Option<V>, WriteError> {
-        match outcome {
-            Outcome::Bulk(value) => self.form.decode(&value).map_err(WriteError::Value),
-            Outcome::Nil => Ok(None),
-            other => Err(WriteError::Unexpected(format!("{other:?}"))),
-        }
-    }
 }
 
 /// Whether a write found the key.
-fn number(outcome: Outcome) -> Result<bool, WriteError> {
+pub(super) fn number(outcome: Outcome) -> Result<bool, WriteError> {
     match outcome {
         Outcome::Int(n) => Ok(n != 0),
         Outcome::Failed(failure) => Err(failure.into()),

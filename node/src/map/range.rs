@@ -7,7 +7,7 @@ use doyen_engine::op::{Failure, Outcome, PartitionAction, PartitionOperation, Ra
 use doyen_placement::{Division, KeyspaceId, MapId};
 
 /// How often a page is requested again because partitions were split or merged meanwhile.
-const RENEWED_MAX: u32 = 16;
+pub(super) const RENEWED_MAX: u32 = 16;
 /// Keys of a page, by default.
 const PAGE: u32 = 1000;
 

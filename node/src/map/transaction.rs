@@ -173,6 +173,15 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Transaction<K, V> {
         self.draft.put(encode_key(key), value, expiry);
     }
 
+    /// Executes all operations. Returns whether what is watched had not changed.
+    pub(super) async fn commit_unless_changed(self) -> Result<bool, WriteError> {
+        match self.commit().await {
+            Ok(_) => Ok(true),
+            Err(WriteError::Changed) => Ok(false),
+            Err(why) => Err(why),
+        }
+    }
+
     /// Removes what was seen, if that has not changed.
     pub(super) fn delete(&mut self, seen: &Versioned<V>) {
         self.draft.watch_own(seen);

@@ -91,7 +91,7 @@ impl Schema {
     fn label(&self) -> Option<(u32, u16)> {
         match self {
             Self::None => None,
-            Self::Named(name, version) => Some((xxh3_64(name.as_bytes()) as u32, *version)),
+            Self::Named(name, version) => Some((number_of(name), *version)),
             Self::Fingerprint(print) => Some((*print, 0)),
         }
     }
@@ -101,15 +101,18 @@ impl Schema {
         match (label, self) {
             (None, _) => "no schema".to_owned(),
             (label, own) if label == own.label() => own.to_string(),
-            (Some((name, version)), Self::Named(own, _))
-                if name == xxh3_64(own.as_bytes()) as u32 =>
-            {
+            (Some((name, version)), Self::Named(own, _)) if name == number_of(own) => {
                 format!("schema {own} version {version}")
             }
             (Some((print, 0)), _) => format!("a type with the fingerprint {print:08x}"),
             (Some((name, version)), _) => format!("another schema ({name:08x}) version {version}"),
         }
     }
+}
+
+/// The number that stands for a name.
+pub(super) fn number_of(name: &str) -> u32 {
+    xxh3_64(name.as_bytes()) as u32
 }
 
 impl fmt::Display for Schema {
@@ -135,6 +138,8 @@ pub(super) struct Form {
     pub(super) codec: Codec,
     pub(super) schema: Schema,
     pub(super) undecodable: Undecodable,
+    /// What each value begins with.
+    label: Vec<u8>,
 }
 
 /// The label of a value without a schema begins here, and that of one with a schema there.
@@ -142,6 +147,27 @@ const PLAIN: u8 = 0xD0;
 const LABELLED: u8 = 0xD8;
 
 impl Form {
+    pub(super) fn new(map: String, codec: Codec, schema: Schema, undecodable: Undecodable) -> Self {
+        let number = codec.number();
+        let label = match (codec, schema.label()) {
+            (Codec::Bytes, _) => Vec::new(),
+            (_, None) => vec![PLAIN + number],
+            (_, Some((name, version))) => {
+                let mut label = vec![LABELLED + number];
+                label.extend(name.to_le_bytes());
+                label.extend(version.to_le_bytes());
+                label
+            }
+        };
+        Self {
+            map,
+            codec,
+            schema,
+            undecodable,
+            label,
+        }
+    }
+
     /// The bytes of a value. It is read back, so that nothing is stored that cannot be read.
     pub(super) fn encode<V: Serialize + DeserializeOwned>(
         &self,
@@ -153,7 +179,7 @@ impl Form {
                 self.map
             )))
         };
-        let mut out = self.label();
+        let mut out = self.label.clone();
         let begin = out.len();
         self.encode_into(value, &mut out)
             .map_err(|why| refuse(&why))?;
@@ -182,37 +208,20 @@ impl Form {
         Ok(out)
     }
 
-    fn label(&self) -> Vec<u8> {
-        let number = self.codec.number();
-        match (self.codec, self.schema.label()) {
-            (Codec::Bytes, _) => Vec::new(),
-            (_, None) => vec![PLAIN + number],
-            (_, Some((name, version))) => {
-                let mut label = vec![LABELLED + number];
-                label.extend(name.to_le_bytes());
-                label.extend(version.to_le_bytes());
-                label
-            }
-        }
-    }
-
     fn encode_into<V: Serialize>(&self, value: &V, out: &mut Vec<u8>) -> Result<(), String> {
-        let text = |why: &dyn fmt::Display| why.to_string();
         match self.codec {
             Codec::MessagePack => value
                 .serialize(&mut rmp_serde::Serializer::new(&mut *out).with_struct_map())
-                .map_err(|why| text(&why)),
+                .map_err(|why| why.to_string())?,
             Codec::Bincode => {
-                let bytes = codec::encode(value, BYTES_MAX).map_err(|why| text(&why))?;
-                out.extend(bytes);
-                Ok(())
+                out.extend(codec::encode(value, BYTES_MAX).map_err(|why| why.to_string())?);
             }
-            Codec::Json => serde_json::to_writer(&mut *out, value).map_err(|why| text(&why)),
-            Codec::Bytes => {
-                out.extend(key::encode(value).map_err(|why| text(&why))?);
-                Ok(())
+            Codec::Json => {
+                serde_json::to_writer(&mut *out, value).map_err(|why| why.to_string())?;
             }
+            Codec::Bytes => out.extend(key::encode(value).map_err(|why| why.to_string())?),
         }
+        Ok(())
     }
 
     fn decode_body<V: DeserializeOwned>(&self, body: &[u8]) -> Result<V, String> {
@@ -261,8 +270,7 @@ impl Form {
         if self.codec == Codec::Bytes {
             return Ok(bytes);
         }
-        let own = self.label();
-        if let Some(body) = bytes.strip_prefix(&own[..]) {
+        if let Some(body) = bytes.strip_prefix(&self.label[..]) {
             return Ok(body);
         }
         let stored = match bytes {
@@ -307,12 +315,11 @@ mod tests {
     use std::collections::{BTreeMap, HashMap};
 
     fn form(codec: Codec) -> Form {
-        Form {
-            map: "users".into(),
-            codec,
-            schema: Schema::None,
-            undecodable: Undecodable::Error,
-        }
+        with(codec, Schema::None)
+    }
+
+    fn with(codec: Codec, schema: Schema) -> Form {
+        Form::new("users".into(), codec, schema, Undecodable::Error)
     }
 
     /// The form of a map of values of this type, as it is opened.
@@ -321,17 +328,11 @@ mod tests {
             Codec::Bincode => fingerprint::<V>().expect("it has a shape"),
             _ => Schema::None,
         };
-        Form {
-            schema,
-            ..form(codec)
-        }
+        with(codec, schema)
     }
 
     fn named(codec: Codec, name: &'static str, version: u16) -> Form {
-        Form {
-            schema: Schema::Named(name.into(), version),
-            ..form(codec)
-        }
+        with(codec, Schema::Named(name.into(), version))
     }
 
     fn refused<V: Serialize + DeserializeOwned>(form: &Form, value: &V) -> String {

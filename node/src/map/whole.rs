@@ -1,6 +1,7 @@
 //! Operations on a whole map, partition by partition.
 
 use super::Map;
+use super::range::RENEWED_MAX;
 use crate::error::{ReadError, WriteError};
 use doyen_engine::op::{Failure, Outcome, PartitionAction, PartitionOperation};
 use futures_util::{StreamExt, stream};
@@ -9,8 +10,6 @@ use serde::de::DeserializeOwned;
 
 /// Partitions that are asked at the same time.
 const UNDER_WAY: usize = 64;
-/// How often it begins again because partitions were split or merged meanwhile.
-const RENEWED_MAX: u32 = 16;
 
 impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// How many keys the map has. Partitions are counted one after the other, so keys that are
