@@ -49,6 +49,10 @@ pub const TRANSACTIONS: u16 = 15;
 /// ([`Tags`](crate::Tags)). Tables of this level say the rule of each keyspace.
 pub const TAGS: u16 = 15;
 
+/// From this level on, the name of a map is one within its keyspace. Below it, it is one within the
+/// cluster.
+pub const MAP_NAMES: u16 = 15;
+
 /// From this level on, subscribers are told of committed changes.
 pub const SUBSCRIBING: u16 = 15;
 

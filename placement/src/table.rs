@@ -26,6 +26,7 @@ use crate::rule::Rule;
 use crate::scheduler::Schedulers;
 use crate::tags::Tags;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -401,7 +402,7 @@ pub enum ReplicaState {
 pub struct MapEntry {
     /// Its number.
     pub id: MapId,
-    /// Its name, unique in the cluster.
+    /// Its name, unique in its keyspace.
     pub name: String,
     /// The keyspace of its keys.
     pub keyspace: KeyspaceId,
@@ -647,6 +648,13 @@ impl Table {
                 .iter_mut()
                 .for_each(|keyspace| keyspace.tags = Tags::default());
         }
+        if lower.level < level::MAP_NAMES {
+            // It would refuse a table with two maps of one name. It asks members for maps that it
+            // does not find.
+            let mut names = BTreeSet::new();
+            lower.maps = self.maps.clone();
+            lower.maps.retain(|map| names.insert(map.name.clone()));
+        }
         lower
     }
 
@@ -784,10 +792,11 @@ impl Table {
     #[must_use]
     pub fn map_in(&self, keyspace: &str, name: &str) -> Option<&MapEntry> {
         let home = self.keyspace_named(keyspace)?.id;
-        self.map_named(name).filter(|map| map.keyspace == home)
+        let named = |map: &&MapEntry| map.keyspace == home && map.name == name;
+        self.maps.iter().find(named)
     }
 
-    /// The map of this name.
+    /// The first map of this name in any keyspace.
     #[must_use]
     pub fn map_named(&self, name: &str) -> Option<&MapEntry> {
         self.maps.iter().find(|m| m.name == name)

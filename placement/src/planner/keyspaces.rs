@@ -9,6 +9,7 @@ use super::{NotReshaped, assign, reshape};
 use crate::division::{Cut, Division, RangeStart, Runs};
 use crate::hash::SLOTS;
 use crate::id::{KeyspaceId, MapId, PartitionId};
+use crate::level::MAP_NAMES;
 use crate::rule::Rule;
 use crate::table::{
     Eviction, Invalid, Keyspace, MapEntry, Mode, OnLoss, Reshape, Reshaping, Table,
@@ -119,7 +120,10 @@ pub enum Refused {
     #[error("the keyspace `{DEFAULT_KEYSPACE}` cannot be dropped: Redis clients begin in it")]
     Default,
     /// There is a map of this name in another keyspace.
-    #[error("map {0:?} exists in another keyspace")]
+    #[error(
+        "the map {0:?} exists in another keyspace: choose another name, or finish the upgrade of \
+         all members"
+    )]
     OtherKeyspace(String),
     /// Only partitions of slots are halved.
     #[error(
@@ -295,19 +299,19 @@ pub fn drop_keyspace(table: &Table, name: &str) -> Result<Table, Refused> {
 
 /// The map of this name. If it does not exist yet, also the table with it.
 ///
-/// # Errors There is no such keyspace, or another keyspace has a map of this name.
+/// # Errors There is no such keyspace, or the level of the table is below [`MAP_NAMES`] and another
+/// keyspace has a map of this name.
 pub fn create_map(
     table: &Table,
     name: &str,
     keyspace: &str,
 ) -> Result<(Option<Table>, MapEntry), Refused> {
     let home = table.keyspaces[place(table, keyspace)?].id;
-    if let Some(entry) = table.map_named(name) {
-        return if entry.keyspace == home {
-            Ok((None, entry.clone()))
-        } else {
-            Err(Refused::OtherKeyspace(name.into()))
-        };
+    if let Some(entry) = table.map_in(keyspace, name) {
+        return Ok((None, entry.clone()));
+    }
+    if table.level < MAP_NAMES && table.map_named(name).is_some() {
+        return Err(Refused::OtherKeyspace(name.into()));
     }
     let entry = MapEntry {
         id: table.next_map,

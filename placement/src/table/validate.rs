@@ -6,7 +6,7 @@ use super::{
 use crate::division::{Cut, Division, SPLIT_BYTES_MAX};
 use crate::hash::SLOTS;
 use crate::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX};
-use crate::level::LEVELS;
+use crate::level::{LEVELS, MAP_NAMES};
 use crate::rule::{self, RulesError};
 use std::collections::BTreeSet;
 
@@ -202,7 +202,7 @@ impl Table {
                 return Err(Invalid::MemberOrder(member.id));
             }
             younger_than = Some(member.age);
-            unique("members", &mut names, &member.name)?;
+            unique("members", &mut names, &*member.name, &member.name)?;
         }
         Ok(())
     }
@@ -262,7 +262,7 @@ impl Table {
             }
             after = Some(keyspace.id);
             keyspace.validate(&holders)?;
-            unique("keyspaces", &mut names, &keyspace.name)?;
+            unique("keyspaces", &mut names, &*keyspace.name, &keyspace.name)?;
         }
         Ok(())
     }
@@ -278,7 +278,12 @@ impl Table {
             }
             after = map.id;
             name("map", &map.name)?;
-            unique("maps", &mut names, &map.name)?;
+            let home = if self.level < MAP_NAMES {
+                KeyspaceId(0)
+            } else {
+                map.keyspace
+            };
+            unique("maps", &mut names, (home, &*map.name), &map.name)?;
             if self.keyspace(map.keyspace).is_none() {
                 return Err(Invalid::MapKeyspace(map.id));
             }
@@ -556,12 +561,13 @@ fn name(what: &'static str, name: &str) -> Result<(), Invalid> {
     }
 }
 
-fn unique<'a>(
+fn unique<T: Ord>(
     what: &'static str,
-    names: &mut BTreeSet<&'a str>,
-    name: &'a str,
+    known: &mut BTreeSet<T>,
+    one: T,
+    name: &str,
 ) -> Result<(), Invalid> {
-    if names.insert(name) {
+    if known.insert(one) {
         Ok(())
     } else {
         Err(Invalid::SameName {

@@ -1,6 +1,7 @@
 //! Keyspaces are made, changed and dropped while members come and go.
 
 use crate::common::*;
+use doyen_placement::level::MAP_NAMES;
 use doyen_placement::planner::{
     self, DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, admit, alter_keyspace,
     create_keyspace, create_map, drop_keyspace,
@@ -246,6 +247,31 @@ fn numbers_are_never_given_again() {
     );
     let (_, map_again) = create_map(&again, "open", "orders").expect("it may be");
     assert_eq!((map.id, map_again.id), (MapId(1), MapId(2)));
+}
+
+/// The name of a map was one within the cluster, so two services could not both have `sessions`.
+#[test]
+fn the_name_of_a_map_is_one_within_its_keyspace() {
+    let table = created(&cluster(16, 1, &[PLAIN, PLAIN]), "orders", 4, 1);
+    let (next, first) = create_map(&table, "open", "orders").expect("it may be");
+    let table = next.expect("it is new");
+    let (next, second) = create_map(&table, "open", DEFAULT_KEYSPACE).expect("it may be");
+    let table = next.expect("it is new");
+    assert_ne!(first.id, second.id);
+    assert_eq!(table.map_in("orders", "open"), Some(&first));
+    assert_eq!(table.map_in(DEFAULT_KEYSPACE, "open"), Some(&second));
+    assert_eq!(
+        create_map(&table, "open", "orders"),
+        Ok((None, first.clone()))
+    );
+    // A client of the release before knows one of them, and asks members for the other.
+    let lower = table.at_level(MAP_NAMES - 1);
+    assert_eq!(lower.validate(), Ok(()));
+    assert_eq!(lower.maps, [first]);
+    assert_eq!(
+        create_map(&lower, "open", DEFAULT_KEYSPACE),
+        Err(Refused::OtherKeyspace("open".into()))
+    );
 }
 
 #[test]
