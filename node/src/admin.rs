@@ -109,7 +109,7 @@ impl Admin {
         match answer {
             Ok(Ok(AdminReply::Done(entry))) => Ok(entry),
             Ok(Ok(reply @ AdminReply::Refused(_))) => Err(self.refused(until, &asked, reply).await),
-            Ok(Err(ControlClosed)) => Err(AdminError::Stopped),
+            Ok(Err(ControlClosed)) => Err(self.stopped()),
             Err(_) => Err(AdminError::Unknown {
                 why: self.waits_for().await,
             }),
@@ -147,7 +147,7 @@ impl Admin {
     /// this node, so that a failure is certain to have changed nothing.
     async fn await_coordinator(&self, until: Instant) -> Result<(), AdminError> {
         loop {
-            let cluster = self.control.status().await.map_err(stopped)?;
+            let cluster = self.control.status().await.map_err(|_| self.stopped())?;
             let is_member = cluster.installed.is_some();
             if is_member && cluster.status.coordinator.is_some() {
                 return Ok(());
@@ -193,6 +193,16 @@ impl Admin {
         local.view.as_ref().map(|view| view.installed.clone())
     }
 
+    /// Why the control thread does not answer.
+    fn stopped(&self) -> AdminError {
+        if self.shared.local().me.is_client() {
+            return AdminError::NotMember {
+                why: "it is a client; ask a node, the program `doyen`, or HTTP".into(),
+            };
+        }
+        AdminError::Stopped
+    }
+
     /// What this node waits for, for people.
     pub(crate) async fn waits_for(&self) -> String {
         let waiting = match self.control.status().await {
@@ -201,8 +211,4 @@ impl Admin {
         };
         waiting.unwrap_or_else(|| "no answer came in time".into())
     }
-}
-
-fn stopped(_: ControlClosed) -> AdminError {
-    AdminError::Stopped
 }

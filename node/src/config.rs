@@ -8,6 +8,7 @@
 //!   file  ─┘
 //! ```
 
+mod environment;
 mod memory;
 mod options;
 pub mod value;
@@ -413,7 +414,18 @@ impl Options {
                  --tls-cert and --tls-key"
             ));
         }
-        let memory = Memory::resolve(self.memory_max.map(|size| size.0), memory::bound());
+        let memory = {
+            // The program that embeds a node needs the larger part of the memory for itself.
+            let quarters = match defaults {
+                Defaults::Binary => 3,
+                Defaults::Embedded => 1,
+            };
+            Memory::resolve(
+                self.memory_max.map(|size| size.0),
+                memory::bound(),
+                quarters,
+            )
+        };
         let memory_bytes_max = bytes(Size(memory.bytes));
         let threads = self.threads()?;
         if let Some(port) = advertise_resp_cluster.as_ref().and_then(|a| a.port)

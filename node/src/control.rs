@@ -205,6 +205,21 @@ pub struct ControlHandle {
 }
 
 impl ControlHandle {
+    /// The handle of a client, which has no control thread: it answers nothing, except why the
+    /// client has failed.
+    pub(crate) fn of_client(fatal: watch::Receiver<Option<String>>) -> Self {
+        let (commands, _) = mpsc::channel(1);
+        let (events, _) = broadcast::channel(1);
+        Self {
+            commands,
+            events,
+            log: Arc::new(EventLog::new()),
+            fatal,
+            stop: Arc::new(Notify::new()),
+            counted: Arc::new(Counted::default()),
+        }
+    }
+
     /// The counters of the control thread.
     #[must_use]
     pub fn counted(&self) -> &Counted {

@@ -30,7 +30,7 @@
 //! ```
 //!
 //! Any node of the cluster can be asked for any key: `users.get` asks the node that leads the key.
-//! An error says whether anything happened; only [`WriteError::Unknown`] leaves that open.
+//! An error says whether anything happened; only [`Error::Unknown`] leaves that open.
 //!
 //! # From another process
 //!
@@ -60,7 +60,6 @@
 
 pub mod admin;
 mod advice;
-mod client;
 pub mod clock;
 pub mod config;
 pub mod control;
@@ -90,7 +89,6 @@ pub mod testkit;
 
 pub use admin::keyspace::{KeyspaceMode, KeyspaceOptions};
 pub use admin::{Admin, AdminError, InvalidField, Refusal, ReportError};
-pub use client::{Client, ClientBuilder};
 pub use doyen_engine::op::{Kind, Value};
 pub use doyen_engine::{By, Cause, Change, Position, What};
 pub use doyen_gossip::agreement::{Event, Severity, Stage};
@@ -98,11 +96,12 @@ pub use doyen_placement::{
     Addresses, Assignment, Eviction, MemberId, MoveRate, OnLoss, Rule, Scheduler, Schedulers,
     Window,
 };
-pub use error::{ClientError, ConnectError, NodeError, ReadError, StartError, WriteError};
+pub use error::{Error, Happened};
 pub use map::{
-    Answers, Changes, Codec, Database, DatabaseChange, DatabaseChanges, DatabaseTransaction,
-    KeyError, Map, MapChange, OpenMap, Pending, RangeScan, SHARDS_MAX, ShardedCounter, Subscribe,
-    SubscribeDatabase, Transaction, Undecodable, ValueError, Versioned,
+    Add, Answers, Changes, Codec, Counters, Database, DatabaseChange, DatabaseChanges,
+    DatabaseTransaction, KeyError, Map, MapChange, MapStats, OpenCounters, OpenMap, Pending, Put,
+    RangeScan, SHARDS_MAX, ShardedCounter, Subscribe, SubscribeDatabase, Transaction, Undecodable,
+    ValueError, Versioned,
 };
 pub use node::{Builder, Departure, Node, start};
 pub use report::events::LoggedEvent;

@@ -1,11 +1,22 @@
 //! A typed map of the cluster, for programs that embed a node or connect as clients.
+//!
+//! ```text
+//!   node.map("users") ── OpenMap: keyspace, codec, schema, deadlines ──> Map
+//!   map.put(&key, &value) ── Put: deadline, condition ──> Action ──> data thread ──> primary
+//! ```
+//! `key` and `value` turn keys and values into bytes. What a map does with one key is in this file,
+//! `put` and `operations`; what it does with many is in `whole`.
 
 mod changes;
 mod counter;
+mod counters;
+mod database;
 mod key;
 mod open;
 mod operations;
+mod put;
 mod range;
+mod stats;
 mod transaction;
 mod value;
 mod whole;
@@ -14,19 +25,24 @@ pub use changes::{
     Changes, DatabaseChange, DatabaseChanges, MapChange, Subscribe, SubscribeDatabase,
 };
 pub use counter::{SHARDS_MAX, ShardedCounter};
+pub use counters::{Add, Counters};
+pub use database::Database;
 pub use key::KeyError;
-pub use open::OpenMap;
+pub use open::{OpenCounters, OpenMap};
+pub use put::Put;
 pub use range::RangeScan;
+pub use stats::MapStats;
 pub use transaction::{Answers, DatabaseTransaction, Pending, Transaction, Versioned};
 pub use value::{Codec, Undecodable, ValueError};
 
 use crate::data::DataHandle;
-use crate::error::{ReadError, WriteError};
+use crate::error::Error;
 use bytes::Bytes;
-use doyen_engine::op::{Action, Condition, Expiry, Operation, Outcome, Value};
-use doyen_placement::{KeyspaceId, MapEntry, MapId};
+use doyen_engine::op::{Action, Condition, Expiry, Operation, Outcome};
+use doyen_placement::MapEntry;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use stats::Counts;
 use std::borrow::Borrow;
 use std::fmt;
 use std::marker::PhantomData;
@@ -41,10 +57,24 @@ use value::{Encode, Form};
 /// Values are stored by a [`Codec`], MessagePack unless you choose another, and nothing is stored
 /// that could not be read back. Each operation is atomic for its key, and linearizable: on any
 /// node, a read sees every write that was acknowledged before it began. Cheap to clone.
+///
+/// # Deadlines
+/// [`insert`](Map::insert) and [`put`](Map::put) give an entry the time to live of the map
+/// ([`OpenMap::ttl`]), or none; [`Put::ttl`] gives another one. Operations that change an entry by
+/// what it holds ([`update`](Map::update), [`replace`](Map::replace),
+/// [`compare_and_swap`](Map::compare_and_swap)) keep its deadline.
+///
+/// # Time limits and cancel safety
+/// An operation ends after 5 s at the latest if no node serves its key. Nothing happens before its
+/// future is polled for the first time. If the future is dropped later, a read is forgotten, and a
+/// write may happen or not, as after [`Error::Unknown`].
 pub struct Map<K, V> {
     form: Arc<Form>,
     entry: MapEntry,
+    /// The time to live of entries that are given none.
+    ttl: Option<Duration>,
     data: DataHandle,
+    counts: Arc<Counts>,
     kinds: PhantomData<fn(K) -> V>,
 }
 
@@ -53,7 +83,9 @@ impl<K, V> Clone for Map<K, V> {
         Self {
             form: self.form.clone(),
             entry: self.entry.clone(),
+            ttl: self.ttl,
             data: self.data.clone(),
+            counts: self.counts.clone(),
             kinds: PhantomData,
         }
     }
@@ -67,12 +99,14 @@ impl<K, V> fmt::Debug for Map<K, V> {
     }
 }
 
-impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
-    fn new(entry: MapEntry, data: DataHandle, form: Form) -> Self {
+impl<K, V> Map<K, V> {
+    fn new(entry: MapEntry, data: DataHandle, form: Form, ttl: Option<Duration>) -> Self {
         Self {
             form: Arc::new(form),
             entry,
+            ttl,
             data,
+            counts: Arc::default(),
             kinds: PhantomData,
         }
     }
@@ -82,7 +116,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     pub(crate) fn of_entry(entry: MapEntry, data: DataHandle) -> Self {
         let (codec, undecodable) = (Codec::default(), Undecodable::default());
         let form = Form::new(entry.name.clone(), codec, value::Schema::None, undecodable);
-        Self::new(entry, data, form)
+        Self::new(entry, data, form, None)
     }
 
     /// The name of the map.
@@ -91,117 +125,113 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         &self.entry.name
     }
 
+    fn operation(&self, key: Bytes, action: Action) -> Operation {
+        Operation {
+            keyspace: self.entry.keyspace,
+            map: self.entry.id,
+            key,
+            action,
+        }
+    }
+
+    /// The deadline of entries that are given none.
+    fn expiry(&self) -> Expiry {
+        self.ttl.map_or(Expiry::None, expiry)
+    }
+}
+
+impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// The value of a key.
     ///
     /// # Errors
-    /// No node serves the key for 5 s. [`ReadError::Value`]: another program wrote the value, with
+    /// No node serves the key for 5 s. [`Error::Value`]: another program wrote the value, with
     /// another codec, schema or type; with [`Undecodable::Miss`] that is `None` instead.
-    pub async fn get<Q>(&self, key: &Q) -> Result<Option<V>, ReadError>
+    pub async fn get<Q>(&self, key: &Q) -> Result<Option<V>, Error>
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        self.decoded(self.read(key, Action::Get).await?)
+        let found = self.decoded(self.read(key, Action::Get).await?)?;
+        self.counts.looked_up(found.is_some());
+        Ok(found)
     }
 
     /// Whether the key has a value, which is not looked at.
     ///
     /// # Errors
     /// As for [`Map::get`].
-    pub async fn contains<Q>(&self, key: &Q) -> Result<bool, ReadError>
+    pub async fn contains<Q>(&self, key: &Q) -> Result<bool, Error>
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        match self.read(key, Action::Exists).await? {
-            Outcome::Int(n) => Ok(n != 0),
-            other => Err(ReadError::Unexpected(format!("{other:?}"))),
-        }
+        number(self.read(key, Action::Exists).await?)
     }
 
-    /// Writes a value. When this returns, every copy in sync has it.
+    /// Writes a value. When this returns, every copy in sync has it. [`Map::put`] is the same with
+    /// options.
     ///
     /// # Errors
-    /// [`WriteError::Unknown`]: the write may have happened. With every other error it did not.
-    /// [`WriteError::Value`]: the codec could not encode the value, or not read it back.
-    pub async fn insert<Q>(&self, key: &Q, value: &V) -> Result<(), WriteError>
+    /// [`Error::Unknown`]: the write may have happened. With every other error it did not.
+    /// [`Error::Value`]: the codec could not encode the value, or not read it back.
+    pub async fn insert<Q>(&self, key: &Q, value: &V) -> Result<(), Error>
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        self.set(key, value, Condition::Always, Expiry::None)
-            .await
-            .map(|_| ())
+        let action = Action::Set {
+            value: encode_value(&self.form, value)?,
+            condition: Condition::Always,
+            expiry: self.expiry(),
+            get: false,
+        };
+        done(self.write(key, action).await?)
     }
 
-    /// Writes a value that expires after `ttl` (at once, if `ttl` is below a millisecond).
+    /// Writes a value if the key has none. Returns the value that is there: `None` says that this
+    /// one was written. [`Put::if_absent`] is the same with a time to live.
+    ///
+    /// ```no_run
+    /// # async fn example(owners: doyen::Map<String, String>) -> Result<(), doyen::Error> {
+    /// match owners.insert_if_absent("domain.org", &"ada".to_owned()).await? {
+    ///     None => println!("it is ours"),
+    ///     Some(owner) => println!("{owner} has it"),
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// As for [`Map::insert`].
-    pub async fn insert_with<Q>(&self, key: &Q, value: &V, ttl: Duration) -> Result<(), WriteError>
+    /// As for [`Map::insert`]. [`Error::Value`]: the value that is there cannot be decoded.
+    pub async fn insert_if_absent<Q>(&self, key: &Q, value: &V) -> Result<Option<V>, Error>
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        self.set(key, value, Condition::Always, expiry(ttl))
-            .await
-            .map(|_| ())
-    }
-
-    /// Writes a value if the key has none. Returns whether it was written.
-    ///
-    /// # Errors
-    /// As for [`Map::insert`].
-    pub async fn insert_if_absent<Q>(&self, key: &Q, value: &V) -> Result<bool, WriteError>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
-        self.set_absent(key, value, Expiry::None).await
-    }
-
-    /// Writes a value that expires after `ttl`, if the key has none. Returns whether it was
-    /// written.
-    ///
-    /// # Errors
-    /// As for [`Map::insert`].
-    pub async fn insert_if_absent_with<Q>(
-        &self,
-        key: &Q,
-        value: &V,
-        ttl: Duration,
-    ) -> Result<bool, WriteError>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
-        self.set_absent(key, value, expiry(ttl)).await
+        self.put(key, value).if_absent().await
     }
 
     /// Writes `value` if the key was not written, removed or expired since `seen` was read
     /// ([`Map::get_versioned`]). Returns whether it was written. An entry that expires keeps its
-    /// deadline.
+    /// deadline. [`Put::if_unchanged`] is the same with a time to live.
     ///
     /// # Errors
-    /// As for [`Map::insert`]. [`WriteError::CrossPartition`]: `seen` was read from another map.
-    pub async fn compare_and_swap(
-        &self,
-        seen: &Versioned<V>,
-        value: &V,
-    ) -> Result<bool, WriteError> {
-        self.swap(seen, value, Expiry::Keep).await
+    /// As for [`Map::insert`]. [`Error::CrossPartition`]: `seen` was read from another map.
+    pub async fn compare_and_swap(&self, seen: &Versioned<V>, value: &V) -> Result<bool, Error> {
+        let mut swap = self.transaction();
+        swap.replace(seen, value, Expiry::Keep);
+        swap.commit_unless_changed().await
     }
 
     /// Removes a key. Returns whether it had a value.
     ///
     /// # Errors
     /// As for [`Map::insert`].
-    pub async fn remove<Q>(&self, key: &Q) -> Result<bool, WriteError>
+    pub async fn remove<Q>(&self, key: &Q) -> Result<bool, Error>
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        operations::number(self.write(key, Action::Delete).await?)
+        number(self.write(key, Action::Delete).await?)
     }
 
     /// Follows the changes of this map from now on, each as soon as it is committed. Changes of a
@@ -209,7 +239,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// ([`MapChange::Missed`]). Narrow it to one key with [`Subscribe::key`].
     ///
     /// ```no_run
-    /// # async fn example(node: &doyen::Node) -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn example(node: &doyen::Node) -> Result<(), doyen::Error> {
     /// use doyen::MapChange;
     ///
     /// let prices = node.map::<String, u64>("prices").await?;
@@ -232,90 +262,27 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         Subscribe::new(&self.entry, self.data.clone(), self.form.clone())
     }
 
-    /// Writes a value if the key has none that this map can decode.
-    async fn set_absent<Q: Serialize + ?Sized>(
-        &self,
-        key: &Q,
-        value: &V,
-        expiry: Expiry,
-    ) -> Result<bool, WriteError> {
-        loop {
-            let written = self.set(key, value, Condition::IfAbsent, expiry).await?;
-            if written || self.form.undecodable == Undecodable::Error {
-                return Ok(written);
-            }
-            let seen = match self.versioned(encode_key(key)?).await {
-                Ok(seen) => seen,
-                // Nothing happened, and the key has a value of some kind.
-                Err(ReadError::WrongType) => return Ok(false),
-                Err(why) => return Err(why.into()),
-            };
-            if seen.value().is_some() {
-                return Ok(false);
-            }
-            // Otherwise another program wrote it meanwhile.
-            if self.swap(&seen, value, expiry).await? {
-                return Ok(true);
-            }
-        }
-    }
-
-    /// Writes a value over what was seen. Returns whether that had not changed.
-    async fn swap(
-        &self,
-        seen: &Versioned<V>,
-        value: &V,
-        expiry: Expiry,
-    ) -> Result<bool, WriteError> {
-        let mut swap = self.transaction();
-        swap.replace(seen, value, expiry);
-        swap.commit_unless_changed().await
-    }
-
     /// The value that an operation answers.
-    fn decoded(&self, outcome: Outcome) -> Result<Option<V>, ReadError> {
+    fn decoded(&self, outcome: Outcome) -> Result<Option<V>, Error> {
         match outcome {
-            Outcome::Bulk(value) => self.form.decode(&value).map_err(ReadError::Value),
+            Outcome::Bulk(value) => self.form.decode(&value).map_err(Error::Value),
             Outcome::Nil => Ok(None),
-            Outcome::Failed(failure) => Err(failure.into()),
-            other => Err(ReadError::Unexpected(format!("{other:?}"))),
+            other => Err(Error::unexpected(other)),
         }
     }
 
-    async fn set<Q: Serialize + ?Sized>(
-        &self,
-        key: &Q,
-        value: &V,
-        condition: Condition,
-        expiry: Expiry,
-    ) -> Result<bool, WriteError> {
-        let value = encode_value(&self.form, value)?;
-        match self
-            .write(
-                key,
-                Action::Set {
-                    value,
-                    condition,
-                    expiry,
-                    get: false,
-                },
-            )
-            .await?
-        {
-            Outcome::Ok => Ok(true),
-            Outcome::Nil => Ok(false),
-            other => Err(WriteError::Unexpected(format!("{other:?}"))),
-        }
+    /// The value that a write took away or wrote over.
+    fn former(&self, outcome: Outcome) -> Result<Option<V>, Error> {
+        self.decoded(outcome).map_err(|why| match why {
+            Error::Value(why) => Error::Former(why),
+            other => other,
+        })
     }
 
-    async fn read<Q: Serialize + ?Sized>(
-        &self,
-        key: &Q,
-        action: Action,
-    ) -> Result<Outcome, ReadError> {
-        let key = key::encode(key).map_err(ReadError::Key)?;
-        match self.data.execute(self.operation(key.into(), action)).await {
-            Outcome::Failed(failure) => Err(failure.into()),
+    async fn read<Q: Serialize + ?Sized>(&self, key: &Q, action: Action) -> Result<Outcome, Error> {
+        let operation = self.operation(encode_key(key)?, action);
+        match self.data.execute(operation).await {
+            Outcome::Failed(failure) => Err(Error::of_read(failure)),
             outcome => Ok(outcome),
         }
     }
@@ -324,41 +291,32 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         &self,
         key: &Q,
         action: Action,
-    ) -> Result<Outcome, WriteError> {
-        match self
-            .data
-            .execute(self.operation(encode_key(key)?, action))
-            .await
-        {
-            Outcome::Failed(failure) => Err(failure.into()),
-            outcome => Ok(outcome),
-        }
+    ) -> Result<Outcome, Error> {
+        self.write_encoded(encode_key(key)?, action).await
     }
 
-    fn operation(&self, key: Bytes, action: Action) -> Operation {
-        Operation {
-            keyspace: self.entry.keyspace,
-            map: self.entry.id,
-            key,
-            action,
+    async fn write_encoded(&self, key: Bytes, action: Action) -> Result<Outcome, Error> {
+        match self.data.execute(self.operation(key, action)).await {
+            Outcome::Failed(failure) => Err(Error::of_write(failure)),
+            outcome => {
+                self.counts.wrote();
+                Ok(outcome)
+            }
         }
     }
 }
 
-fn encode_key<Q: Serialize + ?Sized>(key: &Q) -> Result<Bytes, WriteError> {
-    key::encode(key).map(Bytes::from).map_err(WriteError::Key)
+fn encode_key<Q: Serialize + ?Sized>(key: &Q) -> Result<Bytes, Error> {
+    key::encode(key).map(Bytes::from).map_err(Error::Key)
 }
 
 /// Every node refuses a value above its own limit. A value above any node's limit is not even sent.
-fn encode_value<V: Serialize + DeserializeOwned>(
-    form: &Form,
-    value: &V,
-) -> Result<Bytes, WriteError> {
+fn encode_value<V: Serialize + DeserializeOwned>(form: &Form, value: &V) -> Result<Bytes, Error> {
     form.encode(value)
         .map(Bytes::from)
         .map_err(|why| match why {
-            Encode::TooLarge => WriteError::TooLarge,
-            Encode::Invalid(why) => WriteError::Value(why),
+            Encode::TooLarge => Error::TooLarge,
+            Encode::Invalid(why) => Error::Value(why),
         })
 }
 
@@ -366,108 +324,18 @@ fn expiry(ttl: Duration) -> Expiry {
     Expiry::In(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Map 0 of a keyspace, as bytes: RESP's database 0, or the one that a Redis client selects with
-/// `CLIENT KEYSPACE NAME`.
-#[derive(Debug, Clone)]
-pub struct Database {
-    keyspace: KeyspaceId,
-    data: DataHandle,
+/// A write was done.
+fn done(outcome: Outcome) -> Result<(), Error> {
+    match outcome {
+        Outcome::Ok => Ok(()),
+        other => Err(Error::unexpected(other)),
+    }
 }
 
-impl Database {
-    pub(crate) const fn new(keyspace: KeyspaceId, data: DataHandle) -> Self {
-        Self { keyspace, data }
-    }
-
-    /// The value that a Redis client would GET.
-    ///
-    /// # Errors
-    /// No node serves the key for 5 s.
-    pub async fn get(&self, key: impl Into<Bytes>) -> Result<Option<Value>, ReadError> {
-        match self.execute(key.into(), Action::Get).await {
-            Outcome::Bulk(value) => Ok(Some(value)),
-            Outcome::Nil => Ok(None),
-            Outcome::Failed(failure) => Err(failure.into()),
-            other => Err(ReadError::Unexpected(format!("{other:?}"))),
-        }
-    }
-
-    /// Writes like a Redis client's SET.
-    ///
-    /// # Errors
-    /// As for [`Map::insert`].
-    pub async fn set(
-        &self,
-        key: impl Into<Bytes>,
-        value: impl Into<Bytes>,
-    ) -> Result<(), WriteError> {
-        match self.execute(key.into(), Action::set(value.into())).await {
-            Outcome::Ok => Ok(()),
-            Outcome::Failed(failure) => Err(failure.into()),
-            other => Err(WriteError::Unexpected(format!("{other:?}"))),
-        }
-    }
-
-    /// Removes a key. Returns whether it had a value.
-    ///
-    /// # Errors
-    /// As for [`Map::insert`].
-    pub async fn remove(&self, key: impl Into<Bytes>) -> Result<bool, WriteError> {
-        match self.execute(key.into(), Action::Delete).await {
-            Outcome::Int(n) => Ok(n != 0),
-            Outcome::Failed(failure) => Err(failure.into()),
-            other => Err(WriteError::Unexpected(format!("{other:?}"))),
-        }
-    }
-
-    /// Follows the changes that anyone makes here, each as soon as it is committed. Changes of a
-    /// key come in their order, and none is left out without being told
-    /// ([`DatabaseChange::Missed`]). Narrow it with [`SubscribeDatabase::prefix`] or
-    /// [`SubscribeDatabase::key`].
-    ///
-    /// # Errors
-    /// When it is awaited: as for [`Map::subscribe`].
-    pub fn subscribe(&self) -> SubscribeDatabase {
-        SubscribeDatabase::new(self.keyspace, self.data.clone())
-    }
-
-    /// A number that many callers add to at once, stored in `shards` keys. `shards` is from 1 to
-    /// [`crate::SHARDS_MAX`]; other numbers become the nearest of those. All programs that share
-    /// the counter must give the same number, and may raise it only once all others have. A name
-    /// with a `{tag}` would keep all keys in one partition.
-    #[must_use]
-    pub fn sharded_counter(&self, name: impl AsRef<[u8]>, shards: u16) -> ShardedCounter {
-        ShardedCounter::new(self.clone(), name.as_ref(), shards)
-    }
-
-    /// The keys from `from` up to `to`, in order, without `to` itself. An empty `to` is the end of
-    /// the keyspace, or of the `{tag}`. `None` if the keyspace keeps no order: it was not made with
-    /// [`KeyspaceOptions::ranges`](crate::KeyspaceOptions::ranges), or this node does not know it
-    /// yet. Also `None` if it keeps an order only within a `{tag}`
-    /// ([`KeyspaceOptions::ordered`](crate::KeyspaceOptions::ordered)), and the two ends do not
-    /// begin with the same tag.
-    #[must_use]
-    pub fn range(&self, from: impl Into<Bytes>, to: impl Into<Bytes>) -> Option<RangeScan> {
-        let (from, mut to) = (from.into(), to.into());
-        let table = self.data.table()?;
-        let keyspace = table.keyspace(self.keyspace)?;
-        if to.is_empty() {
-            to = keyspace.end_from(&from).into();
-        }
-        keyspace.partitions_within(MapId(0), &from, &to).ok()?;
-        Some(RangeScan::new(self.keyspace, self.data.clone(), from, to))
-    }
-
-    pub(crate) fn execute(
-        &self,
-        key: Bytes,
-        action: Action,
-    ) -> impl Future<Output = Outcome> + Send + use<> {
-        self.data.execute(Operation {
-            keyspace: self.keyspace,
-            map: MapId(0),
-            key,
-            action,
-        })
+/// Whether an operation found the key.
+fn number(outcome: Outcome) -> Result<bool, Error> {
+    match outcome {
+        Outcome::Int(n) => Ok(n != 0),
+        other => Err(Error::unexpected(other)),
     }
 }

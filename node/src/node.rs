@@ -1,120 +1,112 @@
-//! A running node: its threads, and what a program may ask of it.
+//! A running node or client: its threads, and what a program may ask of it.
 
 pub(crate) mod builder;
+mod client;
+mod leaving;
 
 pub use builder::{Builder, start};
+pub use leaving::Departure;
 
 use crate::admin::Admin;
-use crate::config::{Config, Trust};
 use crate::control::shared::Shared;
 use crate::control::{Control, ControlHandle};
 use crate::data::{Data, DataHandle};
-use crate::error::NodeError;
+use crate::error::Error;
 #[cfg(feature = "http")]
 use crate::http::Server;
-use crate::map::{Database, OpenMap};
+use crate::map::{Database, OpenCounters, OpenMap};
 use crate::net::identity::Identity;
 use crate::report::events::LoggedEvent;
 use crate::report::status::ClusterReport;
+use client::Companion;
 use doyen_gossip::agreement::Event;
-use doyen_placement::planner::{self, DEFAULT_KEYSPACE, Pace, Refused};
-use doyen_placement::{Addresses, KeyspaceId, MapEntry, MemberId, MemberState, Partition, Table};
-use std::sync::Arc;
+use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
+use doyen_placement::{Addresses, KeyspaceId, MapEntry};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{broadcast, watch};
 
-/// How long `map` waits for a cluster.
-const READY_MAX: Duration = Duration::from_secs(30);
 /// Interval between two checks of a state that has no event.
 const LOOK: Duration = Duration::from_millis(20);
-/// After `leave_timeout`, copies that other members hold as well are dropped. This is how long that
-/// may take.
-const HASTE_MAX: Duration = Duration::from_secs(2);
-/// A node ends at the latest this long after `leave_timeout`. With the default of 25 s that is
-/// within the 30 s which orchestrators give a process before they kill it.
-const OVERTIME_MAX: Duration = Duration::from_secs(4);
-/// How long a node that gives up leaving in order asks each of its own threads what may be lost.
-const STATUS_MAX: Duration = Duration::from_secs(1);
-/// How long the last step of leaving may take: a majority installs the table without this node.
-const DEPART_MAX: Duration = Duration::from_secs(5);
-/// How long answers to requests that were received may take, when leaving: an operation is parked
-/// for 5 s at most.
-const DRAIN_MAX: Duration = Duration::from_secs(6);
+/// How long a client waits for an unknown keyspace. It is longer than the second after which
+/// members send newer tables.
+const KEYSPACE_MAX: Duration = Duration::from_secs(2);
 
-/// A running member of a cluster.
+/// A running node: a member of a cluster, or a client of one ([`Builder::client`]). Both have the
+/// same maps, databases, locks and limits. Cheap to clone: all clones are the same node.
 ///
-/// Dropping it stops it like a crash: the others notice, and nothing is handed over.
-/// [`Node::shutdown`] leaves in order.
-#[derive(Debug)]
-pub struct Node {
+/// It has threads of its own, so it needs no particular runtime. When the last clone is dropped,
+/// the node stops like a crash: the others notice, and nothing is handed over. [`Node::shutdown`]
+/// leaves in order.
+///
+/// | | member | witness | client |
+/// |---|---|---|---|
+/// | how | [`Node::builder`] | [`Builder::witness`] | [`Builder::client`] |
+/// | holds data | yes | no | no |
+/// | votes | yes | yes | no |
+/// | its seeds are | control addresses (port 7400) | control addresses | data addresses (port 7401) |
+/// | accepts connections | yes | yes | no |
+#[derive(Clone)]
+pub struct Node(Arc<Inner>);
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node")
+            .field("name", &self.0.name)
+            .field("client", &self.0.is_client())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What all clones share.
+struct Inner {
     name: String,
     addresses: Addresses,
     leave_timeout: Duration,
+    ready_timeout: Duration,
     insecure: bool,
     identity: Arc<Identity>,
     shared: Arc<Shared>,
     control: ControlHandle,
     data: DataHandle,
-    threads: Option<Threads>,
+    /// Until they are joined. A lock that is held for moments.
+    threads: Mutex<Option<Threads>>,
+    /// It leaves or stops.
+    ending: AtomicBool,
+    /// How it ended.
+    end: watch::Sender<Option<Result<Departure, Error>>>,
 }
 
-/// Threads that are joined when the node ends.
-#[derive(Debug)]
+/// The threads of a node.
 struct Threads {
-    control: Control,
+    driver: Driver,
     data: Data,
     #[cfg(feature = "http")]
-    admin: Server,
+    http: Option<Server>,
+}
+
+/// What drives a node besides its data threads.
+enum Driver {
+    /// A member agrees with the others.
+    Member(Control),
+    /// A client looks its seeds up.
+    Client(Companion),
 }
 
 /// Everything that `builder` started.
 pub(crate) struct Parts {
     pub(crate) name: String,
     pub(crate) addresses: Addresses,
-    pub(crate) config: Config,
+    pub(crate) leave_timeout: Duration,
+    pub(crate) ready_timeout: Duration,
+    pub(crate) insecure: bool,
     pub(crate) shared: Arc<Shared>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) control: ControlHandle,
     pub(crate) data: DataHandle,
-    pub(crate) control_thread: Control,
-    pub(crate) data_thread: Data,
-    #[cfg(feature = "http")]
-    pub(crate) admin: Server,
-}
-
-/// How a node left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Departure {
-    /// Everything was handed over (or there was nothing to hand over), and a majority knows that
-    /// this node is gone.
-    Complete,
-    /// As `Complete`, but after `leave_timeout`: other members hold everything, some of it in fewer
-    /// copies than it should have.
-    Unrepaired,
-    /// It was no member of a cluster.
-    Outside,
-    /// It never had another member to hand over to. Its data is gone; by design, no other copy of
-    /// it exists.
-    Alone,
-    /// No other member stayed or came to take over. Its data is gone.
-    Last {
-        /// This many keys.
-        keys: u64,
-    },
-    /// It took longer than `leave_timeout`. Data that only this node held is gone.
-    TimedOut {
-        /// This many partitions with data. By the last table that this node knows, no other member
-        /// that answers and stays has a copy of them.
-        partitions: usize,
-    },
-}
-
-impl Departure {
-    /// Whether this node, or the cluster with it, lost what it had promised to keep.
-    #[must_use]
-    pub const fn loses(self) -> bool {
-        matches!(self, Self::Last { .. } | Self::TimedOut { partitions: 1.. })
-    }
+    threads: Threads,
 }
 
 impl Node {
@@ -124,132 +116,150 @@ impl Node {
     }
 
     pub(crate) fn new(parts: Parts) -> Self {
-        Self {
+        Self(Arc::new(Inner {
             name: parts.name,
             addresses: parts.addresses,
-            leave_timeout: parts.config.leave_timeout,
-            insecure: parts.config.trust == Trust::Loopback,
+            leave_timeout: parts.leave_timeout,
+            ready_timeout: parts.ready_timeout,
+            insecure: parts.insecure,
             identity: parts.identity,
             shared: parts.shared,
             control: parts.control,
             data: parts.data,
-            threads: Some(Threads {
-                control: parts.control_thread,
-                data: parts.data_thread,
-                #[cfg(feature = "http")]
-                admin: parts.admin,
-            }),
-        }
+            threads: Mutex::new(Some(parts.threads)),
+            ending: AtomicBool::new(false),
+            end: watch::Sender::new(None),
+        }))
     }
 
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.0.name
     }
 
-    /// Its addresses, with the real ports.
+    /// Its addresses, with the real ports. A client accepts no connections: it has the address from
+    /// which it asks.
     #[must_use]
-    pub const fn addresses(&self) -> &Addresses {
-        &self.addresses
+    pub fn addresses(&self) -> &Addresses {
+        &self.0.addresses
+    }
+
+    /// Whether it is a client, which is no member.
+    #[must_use]
+    pub fn is_client(&self) -> bool {
+        self.0.is_client()
     }
 
     /// Whether it runs without a secret, on loopback only.
     #[must_use]
-    pub const fn insecure(&self) -> bool {
-        self.insecure
+    pub fn insecure(&self) -> bool {
+        self.0.insecure
     }
 
-    /// Administers its cluster: keyspaces, members, moves, and reports of all of them.
+    /// Administers its cluster: keyspaces, members, moves, and reports of all of them. A client
+    /// administers nothing: every call fails with `NotMember`.
     #[must_use]
     pub fn admin(&self) -> Admin {
-        Admin::new(self.control.clone(), self.shared.clone())
+        Admin::new(self.0.control.clone(), self.0.shared.clone())
     }
 
     /// Events from now on: members that join and leave, coordinators, losses. A receiver that lags
-    /// misses the oldest ones.
+    /// misses the oldest ones. A client is told none.
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<Event> {
-        self.control.events()
-    }
-
-    /// Why this node cannot become or remain a member, once that is certain.
-    #[must_use]
-    pub fn fatal(&self) -> watch::Receiver<Option<String>> {
-        self.control.fatal()
-    }
-
-    /// The cluster as the coordinator knows it. If the coordinator does not answer within 300 ms,
-    /// the cluster as this node knows it. The same as [`Admin::status`].
-    ///
-    /// # Errors
-    /// [`NodeError::Stopped`] alone.
-    pub async fn status(&self) -> Result<ClusterReport, NodeError> {
-        Ok(self.admin().status().await?)
-    }
-
-    /// Waits until this node is a member and keys have owners.
-    ///
-    /// # Errors
-    /// When it cannot become one.
-    pub async fn wait_ready(&self) -> Result<(), NodeError> {
-        let mut fatal = self.control.fatal();
-        loop {
-            if self.is_ready() {
-                return Ok(());
-            }
-            if let Some(why) = fatal.borrow_and_update().clone() {
-                return Err(NodeError::Fatal(why));
-            }
-            if fatal.has_changed().is_err() {
-                return Err(NodeError::Stopped);
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-
-    /// Whether this node is a member, keys have owners, and it serves those that it has.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        let local = self.shared.local();
-        !self.data.has_ended()
-            && local.view.as_ref().is_some_and(|view| {
-                let table = &view.installed;
-                table.member(local.me).is_some()
-                    && table.keyspaces.iter().all(|k| !k.partitions.is_empty())
-            })
-    }
-
-    /// Opens the map of this name, which is created if it does not exist. Await it; before that,
-    /// give it options, such as a keyspace, a codec and a schema ([`OpenMap`]). Waits up to 30 s
-    /// for the cluster.
-    ///
-    /// # Errors
-    /// When there is no cluster, or it refuses.
-    pub fn map<K, V>(&self, name: &str) -> OpenMap<'_, K, V, NodeError> {
-        OpenMap::new(DEFAULT_KEYSPACE, name, move |keyspace, name| {
-            Box::pin(async move {
-                match tokio::time::timeout(READY_MAX, self.wait_ready()).await {
-                    Ok(ready) => ready?,
-                    Err(_) => return Err(NodeError::NotReady(self.admin().waits_for().await)),
-                }
-                let entry = self.map_entry(&keyspace, &name).await?;
-                Ok((entry, self.data.clone()))
-            })
-        })
-    }
-
-    /// Map 0, which Redis clients use, as bytes.
-    #[must_use]
-    pub fn database(&self) -> Database {
-        Database::new(KeyspaceId(0), self.data.clone())
+        self.0.control.events()
     }
 
     /// The events after the one with this number (0: all of them). A node keeps about the last
     /// thousand that it has learned of; [`Node::events`] gives those that come.
     #[must_use]
     pub fn logged_events(&self, since: u64) -> Vec<LoggedEvent> {
-        self.control.logged_events(since)
+        self.0.control.logged_events(since)
+    }
+
+    /// The cluster as the coordinator knows it. If the coordinator does not answer within 300 ms,
+    /// the cluster as this node knows it. The same as [`Admin::status`].
+    ///
+    /// # Errors
+    /// [`Error::Closed`] alone.
+    pub async fn status(&self) -> Result<ClusterReport, Error> {
+        Ok(self.admin().status().await?)
+    }
+
+    /// Waits until this node is ready ([`Node::is_ready`]), for so long at most. Dropping the future
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::NotReady`]: it is not ready in time; the text says what it waits for.
+    /// [`Error::Fatal`]: it will never be ready. [`Error::Closed`]: it was shut down.
+    pub async fn wait_ready(&self, limit: Duration) -> Result<(), Error> {
+        within_runtime()?;
+        let until = Instant::now() + limit;
+        let mut fatal = self.0.control.fatal();
+        loop {
+            if self.is_ready() {
+                return Ok(());
+            }
+            if let Some(why) = fatal.borrow_and_update().clone() {
+                return Err(Error::Fatal(why));
+            }
+            if fatal.has_changed().is_err() {
+                return Err(Error::Closed);
+            }
+            if Instant::now() >= until {
+                return Err(Error::NotReady(self.admin().waits_for().await));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Whether it serves: it is a member (or connected to one, as a client), and keys have owners.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let local = self.0.shared.local();
+        !self.0.data.has_ended()
+            && local.view.as_ref().is_some_and(|view| {
+                let table = &view.installed;
+                (self.is_client() || table.member(local.me).is_some())
+                    && table.keyspaces.iter().all(|k| !k.partitions.is_empty())
+            })
+    }
+
+    /// Whether it is part of a cluster, as far as it knows itself. The coordinator is not asked.
+    #[must_use]
+    pub fn is_member(&self) -> bool {
+        !self.is_client() && self.0.is_member()
+    }
+
+    /// Opens the map of this name, which is created if it does not exist. Await it; before that,
+    /// give it options, such as a keyspace, a codec and a schema ([`OpenMap`]). Waits for the
+    /// cluster for [`Builder::ready_timeout`] at most.
+    ///
+    /// # Errors
+    /// When there is no cluster, or it refuses.
+    pub fn map<K, V>(&self, name: &str) -> OpenMap<'_, K, V> {
+        OpenMap::new(DEFAULT_KEYSPACE, name, move |keyspace, name| {
+            Box::pin(async move {
+                self.wait_ready(self.0.ready_timeout).await?;
+                let entry = self.map_entry(&keyspace, &name).await?;
+                Ok((entry, self.0.data.clone()))
+            })
+        })
+    }
+
+    /// Opens the counters of this name, as [`Node::map`] opens a map.
+    ///
+    /// # Errors
+    /// As for [`Node::map`].
+    pub fn counters<K>(&self, name: &str) -> OpenCounters<'_, K> {
+        OpenCounters::new(self.map(name))
+    }
+
+    /// Map 0, which Redis clients use, as bytes.
+    #[must_use]
+    pub fn database(&self) -> Database {
+        Database::new(KeyspaceId(0), self.0.data.clone())
     }
 
     /// Map 0 of another keyspace, as bytes: the keys that a Redis client sees after `CLIENT
@@ -257,209 +267,180 @@ impl Node {
     ///
     /// # Errors
     /// There is no such keyspace, or no cluster.
-    pub async fn database_in(&self, keyspace: &str) -> Result<Database, NodeError> {
+    pub async fn database_in(&self, keyspace: &str) -> Result<Database, Error> {
+        within_runtime()?;
         let found = || {
-            Some(
-                self.shared
-                    .local()
-                    .view
-                    .as_ref()?
-                    .installed
-                    .keyspace_named(keyspace)?
-                    .id,
-            )
+            let local = self.0.shared.local();
+            Some(local.view.as_ref()?.installed.keyspace_named(keyspace)?.id)
         };
         if found().is_none() {
-            self.control.catch_up().await;
+            self.catch_up(|| found().is_some()).await?;
         }
         if let Some(id) = found() {
-            return Ok(Database::new(id, self.data.clone()));
+            return Ok(Database::new(id, self.0.data.clone()));
         }
-        match &self.shared.local().view {
+        match &self.0.shared.local().view {
             Some(view) => {
                 let known = view.installed.keyspaces.iter().map(|k| &k.name);
                 let refused = Refused::no_keyspace(keyspace, known);
-                Err(NodeError::Refused(refused.to_string()))
+                Err(Error::Refused(refused.to_string()))
             }
-            None => Err(NodeError::NotReady(self.admin().waits_for().await)),
+            None => Err(Error::NotReady(self.admin().waits_for().await)),
         }
     }
 
-    async fn map_entry(&self, keyspace: &str, name: &str) -> Result<MapEntry, NodeError> {
-        let known = self
-            .shared
-            .local()
-            .view
-            .as_ref()
-            .and_then(|v| v.installed.map_in(keyspace, name).cloned());
-        match known {
+    /// Waits until what is looked for is found, or this node knows all that others knew before.
+    async fn catch_up(&self, is_found: impl Fn() -> bool) -> Result<(), Error> {
+        if !self.is_client() {
+            self.0.control.catch_up().await;
+            return Ok(());
+        }
+        // Members send newer tables to a client each second.
+        let until = Instant::now() + KEYSPACE_MAX;
+        while !is_found() && Instant::now() < until {
+            if self.0.data.has_ended() {
+                return Err(Error::Closed);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    async fn map_entry(&self, keyspace: &str, name: &str) -> Result<MapEntry, Error> {
+        let local = self.0.shared.local();
+        let known = local.view.as_ref();
+        match known.and_then(|v| v.installed.map_in(keyspace, name).cloned()) {
             Some(entry) => Ok(entry),
+            None if self.is_client() => self.0.make_map_as_client(keyspace, name).await,
             None => Ok(self.admin().create_map(keyspace, name).await?),
         }
     }
 
     /// Reads the PEM files again, which may change while a node runs. Returns false if it has none.
+    #[must_use]
     pub fn reload(&self) -> bool {
-        self.identity.refresh()
+        self.0.identity.refresh()
     }
 
     /// Leaves in order: hands everything over, answers the requests that were received, waits until
-    /// the other members know, and stops.
-    pub async fn shutdown(mut self) -> Departure {
-        #[cfg(feature = "http")]
-        if let Some(threads) = &self.threads {
-            threads.admin.leaving();
-        }
-        let departure = self.leave().await;
-        self.stop();
-        if let Some(threads) = self.threads.take() {
-            // Joining blocks for moments.
-            let joined = tokio::task::spawn_blocking(move || threads.join()).await;
-            if let Err(e) = joined {
-                tracing::error!("a thread of this node ended badly: {e}");
-            }
-        }
-        departure
-    }
-
-    /// Stops at once, like a crash, and waits for the threads: nothing is handed over.
-    pub async fn kill(mut self) {
-        self.stop();
-        if let Some(threads) = self.threads.take() {
-            let _ = tokio::task::spawn_blocking(move || threads.join()).await;
+    /// the other members know, and stops. All clones end. A client only stops: its operations
+    /// without an answer end, reads as `Unavailable` and writes as `Unknown`.
+    ///
+    /// It takes `leave_timeout` and 4 s at most. Several callers wait for the same departure.
+    /// Dropping the future does not stop it, and it needs no runtime.
+    pub async fn shutdown(&self) -> Departure {
+        self.0.begin_to_leave();
+        match self.0.ended().await {
+            Ok(departure) => departure,
+            // It was killed meanwhile.
+            Err(_) => Departure::TimedOut { partitions: 0 },
         }
     }
 
-    async fn leave(&self) -> Departure {
-        if !self.is_member() {
-            return Departure::Outside;
-        }
-        if self.data.has_ended() {
-            // The data of that thread is gone with it: there is nothing to hand over.
-            return Departure::TimedOut {
-                partitions: self.holds_alone().await,
-            };
-        }
-        let end = Instant::now() + self.leave_timeout + OVERTIME_MAX;
-        let left = |limit: Duration| limit.min(end.saturating_duration_since(Instant::now()));
-        let within = |limit, pace| tokio::time::timeout(limit, self.control.hand_over(pace));
-        let departure = if matches!(within(self.leave_timeout, Pace::Repair).await, Ok(Ok(()))) {
-            // Copies of empty partitions are no loss.
-            let keys = if self.table_says(planner::holds_anything) {
-                self.data.stats().await.shard.keys
-            } else {
-                0
-            };
-            match keys {
-                0 => Departure::Complete,
-                _ if self.table_says(|table, _| table.always_alone()) => Departure::Alone,
-                keys => Departure::Last { keys },
-            }
-        } else if matches!(within(HASTE_MAX, Pace::AtOnce).await, Ok(Ok(())))
-            && !self.table_says(planner::holds_anything)
-        {
-            Departure::Unrepaired
-        } else {
-            // Copies of empty partitions are no loss. If the data threads do not answer, assume
-            // that there are keys.
-            let stats = tokio::time::timeout(STATUS_MAX, self.data.stats()).await;
-            let empty = stats.is_ok_and(|stats| stats.shard.keys == 0);
-            Departure::TimedOut {
-                partitions: if empty { 0 } else { self.holds_alone().await },
-            }
-        };
-        let drain_max = left(DRAIN_MAX);
-        if tokio::time::timeout(drain_max, self.data.drain())
-            .await
-            .is_err()
-        {
-            tracing::warn!(
-                "some requests were not answered within {drain_max:.1?}: their connections are \
-                 closed"
-            );
-        }
-        if matches!(departure, Departure::TimedOut { .. }) {
-            return departure;
-        }
-        // The other members have its data, or the data is lost. They know that this node is gone,
-        // or notice it.
-        let depart_max = left(DEPART_MAX);
-        if !matches!(
-            tokio::time::timeout(depart_max, self.control.depart()).await,
-            Ok(Ok(()))
-        ) {
-            tracing::warn!(
-                "no majority has confirmed within {depart_max:.1?} that this node is gone: it \
-                 stops anyway"
-            );
-        }
-        departure
+    /// Stops at once, like a crash, and waits for the threads: nothing is handed over. Dropping the
+    /// future does not stop it, and it needs no runtime.
+    pub async fn kill(&self) {
+        self.0.begin_to_stop();
+        // Only that it has ended matters.
+        let _ = self.0.ended().await;
     }
 
-    /// Whether it is part of a cluster, as far as it knows itself. The coordinator is not asked.
-    pub fn is_member(&self) -> bool {
-        self.shared.local().view.is_some()
+    /// Waits until this node has ended: how it left, if it was shut down. It may be awaited by any
+    /// number of tasks, for the life of the program.
+    ///
+    /// ```no_run
+    /// # async fn serve() {}
+    /// # async fn example(node: doyen::Node) {
+    /// tokio::select! {
+    ///     () = serve() => {}
+    ///     end = node.closed() => eprintln!("the node has ended: {end:?}"),
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Fatal`]: it cannot be a member any more, or one of its threads has failed. It serves
+    /// nothing: shut it down. [`Error::Closed`]: it was killed.
+    pub async fn closed(&self) -> Result<Departure, Error> {
+        let mut fatal = self.0.control.fatal();
+        tokio::select! {
+            biased;
+            end = self.0.ended() => end,
+            why = async {
+                match fatal.wait_for(Option::is_some).await {
+                    Ok(why) => why.clone().unwrap_or_default(),
+                    // It was told to end, and will.
+                    Err(_) if self.0.ending.load(Ordering::SeqCst) => std::future::pending().await,
+                    Err(_) => "the control thread ended: this is a defect".into(),
+                }
+            } => Err(Error::Fatal(why)),
+        }
+    }
+}
+
+impl Inner {
+    fn is_client(&self) -> bool {
+        self.shared.local().me.is_client()
     }
 
-    /// What the table in force says of this node; `false` if there is no table.
-    fn table_says(&self, what: impl Fn(&Table, MemberId) -> bool) -> bool {
-        let local = self.shared.local();
-        local
-            .view
-            .as_ref()
-            .is_some_and(|view| what(&view.installed, local.me))
+    fn threads(&self) -> MutexGuard<'_, Option<Threads>> {
+        // Each change of it is one step.
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Partitions without a copy that counts at another member that answers and stays.
-    async fn holds_alone(&self) -> usize {
-        // Takes some 300 ms, and longer only if the control thread hangs.
-        let status = tokio::time::timeout(STATUS_MAX, self.control.status()).await;
-        let unanswered = status
-            .ok()
-            .and_then(Result::ok)
-            .map(|status| status.status.unanswered)
-            .unwrap_or_default();
-        let local = self.shared.local();
-        let Some(view) = &local.view else { return 0 };
-        let table = &view.installed;
-        let leaving = planner::leaving(table);
-        let silent = |m: MemberId| {
-            table
-                .member(m)
-                .is_none_or(|m| m.state == MemberState::Silent)
-                || unanswered.contains(&m)
-        };
-        let keeps = |m: MemberId| m != local.me && !leaving.contains(&m) && !silent(m);
-        let holds = |p: &Partition| p.in_sync().any(|m| m == local.me);
-        table
-            .partitions()
-            .filter(|(_, p)| holds(p) && !p.in_sync().any(keeps))
-            .count()
+    /// Waits until it has ended.
+    async fn ended(&self) -> Result<Departure, Error> {
+        let mut end = self.end.subscribe();
+        let end = end.wait_for(Option::is_some).await;
+        // The sender lives as long as this does.
+        end.ok()
+            .and_then(|end| end.clone())
+            .unwrap_or(Err(Error::Closed))
     }
 
     fn stop(&self) {
-        #[cfg(feature = "http")]
-        if let Some(threads) = &self.threads {
-            threads.admin.stop();
+        if let Some(threads) = &*self.threads() {
+            #[cfg(feature = "http")]
+            if let Some(http) = &threads.http {
+                http.stop();
+            }
+            if let Driver::Client(companion) = &threads.driver {
+                companion.stop();
+            }
         }
         self.control.stop();
         self.data.stop();
     }
-}
 
-impl Threads {
-    fn join(self) {
+    /// Waits for the threads. Call `stop` first.
+    fn join(&self) {
+        let Some(threads) = self.threads().take() else {
+            return;
+        };
         #[cfg(feature = "http")]
-        self.admin.join();
-        self.data.join();
-        self.control.join();
+        if let Some(http) = threads.http {
+            http.join();
+        }
+        threads.data.join();
+        match threads.driver {
+            Driver::Member(control) => control.join(),
+            Driver::Client(companion) => companion.join(),
+        }
     }
 }
 
-impl Drop for Node {
+impl Drop for Inner {
     fn drop(&mut self) {
         // Without joining: a drop may happen on a runtime's thread, which must not block.
         self.stop();
+    }
+}
+
+/// Checks that timers can be made here.
+pub(crate) fn within_runtime() -> Result<(), Error> {
+    match tokio::runtime::Handle::try_current() {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::NoRuntime),
     }
 }
 

@@ -5,7 +5,7 @@
 //! written once, and compare-and-swap tells whether it found what it should.
 
 use crate::linear::{Answer, Call, Entry, Verdict, check};
-use doyen::{Client, Map, ReadError, WriteError};
+use doyen::{Error, Happened, Map, Node};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -129,10 +129,11 @@ impl Load {
 
 async fn drive(seeds: Vec<SocketAddr>, secret: &Path, tasks: u32, shared: Arc<Shared>) {
     let connect = || {
-        Client::builder()
+        Node::builder()
+            .client()
             .seeds(seeds.iter().map(ToString::to_string))
             .secret_file(secret)
-            .connect()
+            .start()
     };
     let client = connect().await.expect("a client connects");
     let map: Map<String, String> = client.map("shared").await.expect("a map");
@@ -147,7 +148,7 @@ async fn drive(seeds: Vec<SocketAddr>, secret: &Path, tasks: u32, shared: Arc<Sh
     for key in keys {
         read(tasks, &map, key, &shared).await;
     }
-    client.close().await;
+    client.shutdown().await;
 }
 
 async fn run(id: u32, map: Map<String, String>, shared: Arc<Shared>) {
@@ -204,7 +205,7 @@ async fn swap(
     key: &String,
     expected: Option<&String>,
     value: &String,
-) -> Result<bool, WriteError> {
+) -> Result<bool, Error> {
     loop {
         let seen = map.get_versioned(key).await?;
         if seen.value() != expected {
@@ -243,7 +244,7 @@ async fn read(
             tally.histories.entry(key).or_default().push(entry);
             Some(found)
         }
-        Err(error @ (ReadError::Unavailable | ReadError::Overloaded)) => {
+        Err(error @ (Error::Unavailable | Error::Overloaded)) => {
             *tally.refused.entry(error.to_string()).or_default() += 1;
             None
         }
@@ -256,7 +257,7 @@ async fn write(
     key: &str,
     call: Call,
     shared: &Shared,
-    asked: impl Future<Output = Result<Answer, WriteError>>,
+    asked: impl Future<Output = Result<Answer, Error>>,
 ) {
     let called = shared.moment();
     let outcome = asked.await;
@@ -267,7 +268,7 @@ async fn write(
             tally.answered += 1;
             (answered, Some((answered, answer)))
         }
-        Err(error) if error.may_have_happened() => {
+        Err(error) if error.happened() != Happened::No => {
             tally.unknown += 1;
             (answered, None)
         }

@@ -26,7 +26,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use doyen::{Map, Node, ReadError, WriteError};
+use doyen::{Error, Map, Node};
 use doyen_examples::serve_until;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -107,14 +107,10 @@ async fn look_up(State(service): State<Service>, Path(id): Path<u64>) -> Result<
         None => {
             let user = load_from_database(id).await;
             // Another request may have stored a newer entry meanwhile. Then that one stays.
-            if service
-                .users
-                .insert_if_absent_with(&id, &user, CACHED)
-                .await?
-            {
-                (user, "database")
-            } else {
-                (service.users.get(&id).await?.unwrap_or(user), "cache")
+            let put = service.users.put(&id, &user).ttl(CACHED).if_absent();
+            match put.await? {
+                None => (user, "database"),
+                Some(there) => (there, "cache"),
             }
         }
     };
@@ -132,7 +128,7 @@ async fn store(
     Path(id): Path<u64>,
     Json(user): Json<User>,
 ) -> Result<StatusCode, Failure> {
-    service.users.insert_with(&id, &user, CACHED).await?;
+    service.users.put(&id, &user).ttl(CACHED).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -158,31 +154,17 @@ async fn load_from_database(id: u64) -> User {
 }
 
 /// What a service tells its client when the cache cannot answer.
-enum Failure {
-    Read(ReadError),
-    Write(WriteError),
-}
+struct Failure(Error);
 
-impl From<ReadError> for Failure {
-    fn from(e: ReadError) -> Self {
-        Self::Read(e)
-    }
-}
-
-impl From<WriteError> for Failure {
-    fn from(e: WriteError) -> Self {
-        Self::Write(e)
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self(error)
     }
 }
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let text = match self {
-            Self::Read(e) => e.to_string(),
-            // Only in this case may the write have happened all the same.
-            Self::Write(e) if e.may_have_happened() => format!("{e}: look before you try again"),
-            Self::Write(e) => e.to_string(),
-        };
-        (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+        // The text says whether anything happened, and what to do.
+        (StatusCode::SERVICE_UNAVAILABLE, self.0.to_string()).into_response()
     }
 }

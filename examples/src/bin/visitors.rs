@@ -18,7 +18,7 @@
 //! by default the port after `--listen`). If the nodes have a secret, give it here too:
 //! `DOYEN_SECRET_FILE=secret`.
 
-use doyen::{Client, Map, WriteError};
+use doyen::{Error, Map, Node};
 use std::time::Duration;
 
 #[tokio::main(flavor = "current_thread")]
@@ -28,7 +28,8 @@ async fn main() -> anyhow::Result<()> {
         .init();
 
     let seeds: Vec<String> = std::env::args().skip(1).collect();
-    let mut builder = Client::builder()
+    let mut builder = Node::builder()
+        .client()
         .name("visitors")
         .seeds(if seeds.is_empty() {
             vec!["127.0.0.1:7401".to_owned()]
@@ -38,7 +39,7 @@ async fn main() -> anyhow::Result<()> {
     if let Some(file) = std::env::var_os("DOYEN_SECRET_FILE") {
         builder = builder.secret_file(file);
     }
-    let client = builder.connect().await?;
+    let client = builder.start().await?;
     // One map for all programs. Keys and values may have any serde type.
     let visitors: Map<String, u64> = client.map("visitors").await?;
 
@@ -52,7 +53,7 @@ async fn main() -> anyhow::Result<()> {
         ended = counting => ended,
         interrupted = tokio::signal::ctrl_c() => interrupted.map_err(Into::into),
     };
-    client.close().await;
+    client.shutdown().await;
     ended
 }
 
@@ -64,7 +65,7 @@ async fn visit(visitors: &Map<String, u64>, page: &str) -> anyhow::Result<u64> {
         match visitors.compare_and_swap(&before, &now).await {
             Ok(true) => return Ok(now),
             // Another program counted a visitor meanwhile, or an error says that nothing happened.
-            Ok(false) | Err(WriteError::Unavailable | WriteError::Overloaded) => {}
+            Ok(false) | Err(Error::Unavailable | Error::Overloaded) => {}
             // The visitor may have been counted or not. Only the program knows whether that
             // matters.
             Err(error) => return Err(error.into()),

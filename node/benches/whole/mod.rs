@@ -27,7 +27,9 @@ impl Whole {
                 .listen("127.0.0.1:0")
                 .resp("127.0.0.1:0");
             let node = builder.start().await.expect("a node starts");
-            node.wait_ready().await.expect("a cluster of itself");
+            node.wait_ready(Duration::from_secs(60))
+                .await
+                .expect("a cluster of itself");
             node
         });
         let stream = TcpStream::connect(node.addresses().resp.expect("it was asked for"))

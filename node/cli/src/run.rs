@@ -3,7 +3,7 @@
 mod limits;
 
 use super::{Failed, runtime};
-use doyen::StartError;
+use doyen::Error;
 use doyen::config::{self, Defaults, Options};
 use doyen::testkit::Ready;
 use doyen::{Departure, Node};
@@ -87,10 +87,10 @@ async fn run(config: doyen::config::Config) -> Result<ExitCode, Failed> {
     let mut hangup = signal(SignalKind::hangup()).map_err(system)?;
     let (connections_max, takes_no_commands) = (config.connections_max, config.takes_no_commands());
     let node = doyen::start(config).await.map_err(|e| match e {
-        StartError::Config(e) => e.into(),
+        Error::Config(e) => e.into(),
         // The configuration names a file, and that file is missing or wrong.
-        StartError::Identity(_) => Failed::usage(e.to_string()),
-        StartError::Bind { .. } | StartError::System(_) => Failed::new(e.to_string()),
+        Error::Identity(_) => Failed::usage(e.to_string()),
+        _ => Failed::new(e.to_string()),
     })?;
     // Not before the start: if a port is in use, that error stands alone.
     if node.insecure() {
@@ -107,7 +107,6 @@ async fn run(config: doyen::config::Config) -> Result<ExitCode, Failed> {
         );
     }
     limits::warn(connections_max);
-    let mut fatal = node.fatal();
     announce(&node)?;
     loop {
         tokio::select! {
@@ -122,11 +121,11 @@ async fn run(config: doyen::config::Config) -> Result<ExitCode, Failed> {
                      all other options need a restart"
                 ),
             },
-            why = fatal.wait_for(Option::is_some) => {
-                let why = why
-                    .ok()
-                    .and_then(|why| why.clone())
-                    .unwrap_or_else(|| "the control thread ended: this is a defect".into());
+            end = node.closed() => {
+                let why = match end {
+                    Err(why) => why.to_string(),
+                    Ok(departure) => format!("the node has left ({departure:?})"),
+                };
                 node.kill().await;
                 return Err(Failed::new(why));
             }

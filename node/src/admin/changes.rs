@@ -3,7 +3,7 @@
 use super::balance::BalanceOptions;
 use super::error::{AdminError, InvalidField, Refusal};
 use super::keyspace::KeyspaceOptions;
-use super::{Admin, RECOVER_MAX, plan, refusal, stopped};
+use super::{Admin, RECOVER_MAX, plan, refusal};
 use crate::report::rebalance::RebalancePlan;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange};
 use doyen_placement::{
@@ -194,14 +194,14 @@ impl Admin {
         let why = match asked {
             Ok(Ok(AdminReply::Done(_))) => return Ok(()),
             Ok(Ok(AdminReply::Refused(why))) => why,
-            Ok(Err(closed)) => return Err(stopped(closed)),
+            Ok(Err(_)) => return Err(self.stopped()),
             Err(_) => {
                 return Err(AdminError::Unknown {
                     why: self.waits_for().await,
                 });
             }
         };
-        let cluster = self.control.status().await.map_err(stopped)?;
+        let cluster = self.control.status().await.map_err(|_| self.stopped())?;
         Err(refusal::of_recover(&cluster, dead, why, began.elapsed()))
     }
 

@@ -1,7 +1,7 @@
 //! Why administration did not do what was asked, or cannot say that it did.
 
 use crate::config::ConfigError;
-use crate::error::NodeError;
+use crate::error::Error;
 
 /// The cluster refuses a change. Nothing happened.
 ///
@@ -159,7 +159,7 @@ impl From<InvalidField> for ConfigError {
     }
 }
 
-impl From<AdminError> for NodeError {
+impl From<AdminError> for Error {
     fn from(error: AdminError) -> Self {
         match error {
             AdminError::Refused(refusal) => Self::Refused(refusal.to_string()),
@@ -167,19 +167,19 @@ impl From<AdminError> for NodeError {
             | AdminError::NoCoordinator { why }
             | AdminError::Unknown { why }
             | AdminError::NotInForce { why } => Self::NotReady(why),
-            AdminError::Stopped => Self::Stopped,
+            AdminError::Stopped => Self::Closed,
         }
     }
 }
 
-impl From<ReportError> for NodeError {
+impl From<ReportError> for Error {
     fn from(error: ReportError) -> Self {
         match error {
             ReportError::NotFound { why } => Self::Refused(why),
             ReportError::NotMember { why } | ReportError::NoCoordinator { why } => {
                 Self::NotReady(why)
             }
-            ReportError::Stopped => Self::Stopped,
+            ReportError::Stopped => Self::Closed,
         }
     }
 }

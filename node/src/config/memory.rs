@@ -26,6 +26,7 @@ pub struct Memory {
     /// The amount in bytes.
     pub bytes: u64,
     said: bool,
+    quarters: u64,
     bound: Option<Bound>,
 }
 
@@ -41,15 +42,16 @@ const STAT_V1: &str = "memory.stat";
 const HIERARCHICAL_V1: &str = "hierarchical_memory_limit";
 
 impl Memory {
-    /// The amount that the operator gave, or three quarters of the bound.
-    pub(super) fn resolve(said: Option<u64>, bound: Option<Bound>) -> Self {
+    /// The amount that the operator gave, or so many quarters of the bound.
+    pub(super) fn resolve(said: Option<u64>, bound: Option<Bound>, quarters: u64) -> Self {
         // If the bound is unknown (not Linux), make a careful guess.
         let there = bound.as_ref().map_or(4 << 30, |bound| bound.bytes);
         // The rest is for the kernel's buffers and for peaks.
-        let default = (there.saturating_sub(ITSELF_BYTES) / 4 * 3).max(there / 4);
+        let default = (there.saturating_sub(ITSELF_BYTES) / 4 * quarters).max(there / 4);
         Self {
             bytes: said.unwrap_or(default),
             said: said.is_some(),
+            quarters,
             bound,
         }
     }
@@ -73,6 +75,12 @@ impl fmt::Display for Memory {
                 "given by --memory-max; {} allows {} MiB",
                 bound.source.display(),
                 mib(bound.bytes)
+            ),
+            (Some(bound), false) if self.quarters == 1 => write!(
+                f,
+                "a quarter of the {} MiB that {} allows",
+                mib(bound.bytes),
+                bound.source.display()
             ),
             (Some(bound), false) => write!(
                 f,
@@ -291,14 +299,14 @@ mod tests {
             bytes: 512 << 20,
             source: "/sys/fs/cgroup/a/memory.max".into(),
         };
-        let default = Memory::resolve(None, Some(bound.clone()));
+        let default = Memory::resolve(None, Some(bound.clone()), 3);
         assert_eq!((default.bytes, default.exceeds_bound()), (360 << 20, false));
         assert_eq!(
             default.to_string(),
             "memory: at most 360 MiB, three quarters of the 512 MiB that \
              /sys/fs/cgroup/a/memory.max allows, less the needs of the process itself"
         );
-        let said = Memory::resolve(Some(480 << 20), Some(bound.clone()));
+        let said = Memory::resolve(Some(480 << 20), Some(bound.clone()), 3);
         assert_eq!((said.bytes, said.exceeds_bound()), (480 << 20, false));
         assert_eq!(
             said.to_string(),
@@ -306,12 +314,18 @@ mod tests {
              512 MiB"
         );
         assert!(
-            Memory::resolve(Some(481 << 20), Some(bound)).exceeds_bound(),
+            Memory::resolve(Some(481 << 20), Some(bound.clone()), 3).exceeds_bound(),
             "the process itself needs some"
         );
-        assert!(!Memory::resolve(Some(1 << 60), None).exceeds_bound());
+        let embedded = Memory::resolve(None, Some(bound.clone()), 1);
         assert_eq!(
-            Memory::resolve(None, None).bytes,
+            embedded.to_string(),
+            "memory: at most 128 MiB, a quarter of the 512 MiB that \
+             /sys/fs/cgroup/a/memory.max allows"
+        );
+        assert!(!Memory::resolve(Some(1 << 60), None, 3).exceeds_bound());
+        assert_eq!(
+            Memory::resolve(None, None, 3).bytes,
             (4 << 30) / 4 * 3 - (24 << 20)
         );
         let small = Memory::resolve(
@@ -320,6 +334,7 @@ mod tests {
                 bytes: 32 << 20,
                 source: MEMINFO.into(),
             }),
+            3,
         );
         assert_eq!(small.bytes, 8 << 20, "there is always something");
     }

@@ -1,5 +1,7 @@
 //! The options of a node, as they are given: by flag, by a variable `DOYEN_*`, or in a TOML file.
 
+use super::ConfigError;
+use super::environment::Variable;
 use super::value::{AssignmentName, EvictionPolicy, KeyEvents, LossPolicy, Size, Span, Toggle};
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -32,6 +34,22 @@ macro_rules! options {
         }
 
         impl Options {
+            /// The options that the environment gives: for each, the variable with its name, as
+            /// `DOYEN_MEMORY_MAX`. An empty variable counts as absent.
+            ///
+            /// # Errors
+            /// A variable has a value that its option does not take. The error names both.
+            pub fn from_env() -> Result<Self, ConfigError> {
+                let mut options = Self {
+                    seed: variable("seed")?.unwrap_or_default(),
+                    $($name: variable(stringify!($name))?,)*
+                };
+                if options.secret_file.is_some() {
+                    options.secret = None;
+                }
+                Ok(options)
+            }
+
             /// These options, completed with those of `other`.
             #[must_use]
             pub fn or(self, other: Self) -> Self {
@@ -42,6 +60,17 @@ macro_rules! options {
             }
         }
     };
+}
+
+/// The variable of an option.
+fn variable<T: Variable>(option: &str) -> Result<Option<T>, ConfigError> {
+    let name = format!("DOYEN_{}", option.to_uppercase());
+    match std::env::var_os(&name).filter(|value| !value.is_empty()) {
+        None => Ok(None),
+        Some(value) => T::read(value)
+            .map(Some)
+            .map_err(|why| ConfigError(format!("the variable {name}: {why}"))),
+    }
 }
 
 options! {

@@ -7,7 +7,7 @@
 use super::value::Form;
 use super::{KeyError, key};
 use crate::data::{DataHandle, Next, Stream};
-use crate::error::ReadError;
+use crate::error::Error;
 use bytes::Bytes;
 use doyen_engine::{Cause, Change, Filter, Keys, Maps, Told, What};
 use doyen_placement::{KeyspaceId, MapEntry, MapId};
@@ -65,7 +65,7 @@ impl<K, V> Subscribe<K, V> {
 }
 
 impl<K: 'static, V: 'static> IntoFuture for Subscribe<K, V> {
-    type Output = Result<Changes<K, V>, ReadError>;
+    type Output = Result<Changes<K, V>, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -78,9 +78,9 @@ impl<K: 'static, V: 'static> IntoFuture for Subscribe<K, V> {
         } = self;
         Box::pin(async move {
             if let Some(wrong) = wrong {
-                return Err(ReadError::Key(wrong));
+                return Err(Error::Key(wrong));
             }
-            let stream = data.subscribe(filter).await?;
+            let stream = data.subscribe(filter).await.map_err(Error::of_read)?;
             Ok(Changes {
                 stream,
                 form,
@@ -137,7 +137,7 @@ pub enum MapChange<K, V> {
     },
 }
 
-fn change<K, V>(told: Told, form: &Form) -> Option<Result<MapChange<K, V>, ReadError>>
+fn change<K, V>(told: Told, form: &Form) -> Option<Result<MapChange<K, V>, Error>>
 where
     K: DeserializeOwned,
     V: DeserializeOwned,
@@ -150,7 +150,7 @@ where
 }
 
 impl<K: DeserializeOwned, V: DeserializeOwned> futures_util::Stream for Changes<K, V> {
-    type Item = Result<MapChange<K, V>, ReadError>;
+    type Item = Result<MapChange<K, V>, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let told = self.stream.poll_next(cx);
@@ -166,13 +166,13 @@ impl<K: DeserializeOwned, V: DeserializeOwned> Changes<K, V> {
     /// # Errors
     /// The key or the value is not of this type, or the key holds a value of another kind. The next
     /// call goes on after that change.
-    pub async fn next(&mut self) -> Option<Result<MapChange<K, V>, ReadError>> {
+    pub async fn next(&mut self) -> Option<Result<MapChange<K, V>, Error>> {
         let told = Next(&mut self.stream).await?;
         change(told, &self.form)
     }
 }
 
-fn typed<K, V>(change: Change, form: &Form) -> Result<MapChange<K, V>, ReadError>
+fn typed<K, V>(change: Change, form: &Form) -> Result<MapChange<K, V>, Error>
 where
     K: DeserializeOwned,
     V: DeserializeOwned,
@@ -180,9 +180,9 @@ where
     if change.what == What::Cleared {
         return Ok(MapChange::Cleared);
     }
-    let key = key::decode(&change.key).map_err(ReadError::Key)?;
+    let key = key::decode(&change.key).map_err(Error::Key)?;
     Ok(match change.what {
-        What::Put(_, Some(value)) => match form.decode(&value).map_err(ReadError::Value)? {
+        What::Put(_, Some(value)) => match form.decode(&value).map_err(Error::Value)? {
             Some(value) => MapChange::Put { key, value },
             // It counts as absent.
             None => MapChange::Removed {
@@ -194,7 +194,7 @@ where
         What::Removed(cause) => MapChange::Removed { key, cause },
         What::Cleared => MapChange::Cleared,
         What::Put(_, None) | What::Field(..) | What::FieldRemoved(_) => {
-            return Err(ReadError::WrongType);
+            return Err(Error::WrongType);
         }
     })
 }
@@ -236,12 +236,16 @@ impl SubscribeDatabase {
 }
 
 impl IntoFuture for SubscribeDatabase {
-    type Output = Result<DatabaseChanges, ReadError>;
+    type Output = Result<DatabaseChanges, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let stream = self.data.subscribe(self.filter).await?;
+            let stream = self
+                .data
+                .subscribe(self.filter)
+                .await
+                .map_err(Error::of_read)?;
             Ok(DatabaseChanges { stream })
         })
     }

@@ -1,7 +1,7 @@
 //! A number that many callers add to at once. The additions are spread over several keys, so that
 //! they are spread over several partitions.
 
-use crate::error::{ReadError, WriteError};
+use crate::error::Error;
 use crate::map::Database;
 use bytes::Bytes;
 use doyen_engine::op::{Action, Outcome};
@@ -60,9 +60,9 @@ impl ShardedCounter {
     /// it.
     ///
     /// # Errors
-    /// As for [`Database::set`]. [`WriteError::Unexpected`] if the key holds something else than a
-    /// number, or the sum of a shard would not fit into an `i64`.
-    pub async fn add(&self, by: i64) -> Result<(), WriteError> {
+    /// As for [`Database::set`]. [`Error::NotANumber`]: the key holds something else.
+    /// [`Error::Overflow`]: the sum of a shard would not fit into an `i64`.
+    pub async fn add(&self, by: i64) -> Result<(), Error> {
         // Shards take turns, so that a few callers also use all of them.
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize;
         match self
@@ -74,8 +74,8 @@ impl ShardedCounter {
             .await
         {
             Outcome::Int(_) => Ok(()),
-            Outcome::Failed(failure) => Err(failure.into()),
-            other => Err(WriteError::Unexpected(format!("{other:?}"))),
+            Outcome::Failed(failure) => Err(Error::of_write(failure)),
+            other => Err(Error::unexpected(other)),
         }
     }
 
@@ -83,9 +83,8 @@ impl ShardedCounter {
     /// some of the additions that run meanwhile.
     ///
     /// # Errors
-    /// As for [`Database::get`]. [`ReadError::Unexpected`] if a shard holds something else than a
-    /// number.
-    pub async fn sum(&self) -> Result<i128, ReadError> {
+    /// As for [`Database::get`]. [`Error::NotANumber`]: a shard holds something else.
+    pub async fn sum(&self) -> Result<i128, Error> {
         let asked = self
             .shards
             .iter()
@@ -97,12 +96,10 @@ impl ShardedCounter {
                 let number = std::str::from_utf8(&text)
                     .ok()
                     .and_then(|text| text.parse::<i64>().ok());
-                number.map(i128::from).ok_or_else(|| {
-                    ReadError::Unexpected("a shard of the counter is not a number".into())
-                })
+                number.map(i128::from).ok_or(Error::NotANumber)
             }
-            Outcome::Failed(failure) => Err(failure.into()),
-            other => Err(ReadError::Unexpected(format!("{other:?}"))),
+            Outcome::Failed(failure) => Err(Error::of_read(failure)),
+            other => Err(Error::unexpected(other)),
         };
         all(asked).await.into_iter().map(number).sum()
     }
@@ -111,7 +108,7 @@ impl ShardedCounter {
     ///
     /// # Errors
     /// As for [`Database::remove`]. Shards that were removed before the error stay removed.
-    pub async fn remove(&self) -> Result<(), WriteError> {
+    pub async fn remove(&self) -> Result<(), Error> {
         for shard in &*self.shards {
             self.database.remove(shard.clone()).await?;
         }

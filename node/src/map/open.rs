@@ -1,9 +1,10 @@
 //! Opens a map with what the program says of its values.
 
 use super::Map;
+use super::counters::Counters;
 use super::value::{Codec, Form, Schema, Undecodable, number_of};
 use crate::data::DataHandle;
-use crate::error::{ClientError, NodeError};
+use crate::error::Error;
 use doyen_placement::MapEntry;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,37 +14,20 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::time::Duration;
 
 /// Finds the map of a keyspace and a name.
-pub(super) type Opened<'a, E> =
-    Pin<Box<dyn Future<Output = Result<(MapEntry, DataHandle), E>> + Send + 'a>>;
-type Open<'a, E> = Box<dyn FnOnce(String, String) -> Opened<'a, E> + Send + 'a>;
+pub(crate) type Opened<'a> =
+    Pin<Box<dyn Future<Output = Result<(MapEntry, DataHandle), Error>> + Send + 'a>>;
+type Open<'a> = Box<dyn FnOnce(String, String) -> Opened<'a> + Send + 'a>;
 
-/// What cannot open a map with these options.
-pub trait Refuse {
-    /// Nothing happened, because of this.
-    fn refused(why: String) -> Self;
-}
-
-impl Refuse for NodeError {
-    fn refused(why: String) -> Self {
-        Self::Refused(why)
-    }
-}
-
-impl Refuse for ClientError {
-    fn refused(why: String) -> Self {
-        Self::Refused(why)
-    }
-}
-
-/// A map that is about to be opened, from [`Node::map`](crate::Node::map) or
-/// [`Client::map`](crate::Client::map). Await it.
+/// A map that is about to be opened, from [`Node::map`](crate::Node::map). Await it.
 ///
 /// ```no_run
 /// # #[derive(serde::Serialize, serde::Deserialize)] struct User;
-/// # async fn example(node: &doyen::Node) -> Result<(), doyen::NodeError> {
+/// # async fn example(node: &doyen::Node) -> Result<(), doyen::Error> {
 /// use doyen::{Codec, Map, Undecodable};
+/// use std::time::Duration;
 ///
 /// let users: Map<u64, User> = node
 ///     .map("users")
@@ -51,21 +35,23 @@ impl Refuse for ClientError {
 ///     .codec(Codec::Bincode)
 ///     .schema("user", 2)
 ///     .on_undecodable(Undecodable::Miss)
+///     .ttl(Duration::from_secs(3600))
 ///     .await?;
 /// # Ok(()) }
 /// ```
 #[must_use = "it is opened when it is awaited"]
-pub struct OpenMap<'a, K, V, E> {
-    open: Open<'a, E>,
+pub struct OpenMap<'a, K, V> {
+    open: Open<'a>,
     keyspace: String,
     name: String,
     codec: Codec,
     schema: Schema,
     undecodable: Undecodable,
+    ttl: Option<Duration>,
     kinds: PhantomData<fn(K) -> V>,
 }
 
-impl<K, V, E> fmt::Debug for OpenMap<'_, K, V, E> {
+impl<K, V> fmt::Debug for OpenMap<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenMap")
             .field("keyspace", &self.keyspace)
@@ -76,11 +62,11 @@ impl<K, V, E> fmt::Debug for OpenMap<'_, K, V, E> {
     }
 }
 
-impl<'a, K, V, E> OpenMap<'a, K, V, E> {
+impl<'a, K, V> OpenMap<'a, K, V> {
     pub(crate) fn new(
         keyspace: &str,
         name: &str,
-        open: impl FnOnce(String, String) -> Opened<'a, E> + Send + 'a,
+        open: impl FnOnce(String, String) -> Opened<'a> + Send + 'a,
     ) -> Self {
         Self {
             open: Box::new(open),
@@ -89,6 +75,7 @@ impl<'a, K, V, E> OpenMap<'a, K, V, E> {
             codec: Codec::default(),
             schema: Schema::None,
             undecodable: Undecodable::default(),
+            ttl: None,
             kinds: PhantomData,
         }
     }
@@ -118,15 +105,21 @@ impl<'a, K, V, E> OpenMap<'a, K, V, E> {
         self.undecodable = undecodable;
         self
     }
+
+    /// How long the entries that this program writes live, unless a write says otherwise. Without
+    /// this they do not expire.
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
 }
 
-impl<'a, K, V, E> IntoFuture for OpenMap<'a, K, V, E>
+impl<'a, K, V> IntoFuture for OpenMap<'a, K, V>
 where
     K: Serialize + 'a,
     V: Serialize + DeserializeOwned + 'a,
-    E: Refuse + 'a,
 {
-    type Output = Result<Map<K, V>, E>;
+    type Output = Result<Map<K, V>, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -137,12 +130,13 @@ where
             codec,
             schema,
             undecodable,
+            ttl,
             ..
         } = self;
         Box::pin(async move {
             let schema = match (codec, schema) {
                 (Codec::Bincode, Schema::None) => fingerprint::<V>().map_err(|why| {
-                    E::refused(format!(
+                    Error::Refused(format!(
                         "the map {name} cannot have the codec Bincode without a schema, because \
                          its type has no fingerprint ({why}): give it schema(NAME, VERSION), or \
                          the codec MessagePack"
@@ -152,7 +146,58 @@ where
             };
             let (entry, data) = open(keyspace, name).await?;
             let form = Form::new(entry.name.clone(), codec, schema, undecodable);
-            Ok(Map::new(entry, data, form))
+            Ok(Map::new(entry, data, form, ttl))
+        })
+    }
+}
+
+/// Counters that are about to be opened, from [`Node::counters`](crate::Node::counters). Await it.
+#[must_use = "they are opened when it is awaited"]
+pub struct OpenCounters<'a, K> {
+    map: OpenMap<'a, K, ()>,
+}
+
+impl<K> fmt::Debug for OpenCounters<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OpenCounters").field(&self.map).finish()
+    }
+}
+
+impl<'a, K> OpenCounters<'a, K> {
+    pub(crate) const fn new(map: OpenMap<'a, K, ()>) -> Self {
+        Self { map }
+    }
+
+    /// The keyspace, as for [`OpenMap::keyspace`].
+    pub fn keyspace(mut self, keyspace: impl Into<String>) -> Self {
+        self.map = self.map.keyspace(keyspace);
+        self
+    }
+
+    /// How long a counter lives from its first addition on, unless an addition says otherwise.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.map = self.map.ttl(ttl);
+        self
+    }
+}
+
+impl<'a, K: Serialize + 'a> IntoFuture for OpenCounters<'a, K> {
+    type Output = Result<Counters<K>, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let OpenMap {
+            open,
+            keyspace,
+            name,
+            ttl,
+            ..
+        } = self.map;
+        Box::pin(async move {
+            let (entry, data) = open(keyspace, name).await?;
+            let (codec, undecodable) = (Codec::Bytes, Undecodable::Error);
+            let form = Form::new(entry.name.clone(), codec, Schema::None, undecodable);
+            Ok(Counters::new(Map::new(entry, data, form, ttl)))
         })
     }
 }

@@ -1,7 +1,8 @@
 //! Operations that change a key by what it holds, and operations on many keys.
 
-use super::{Map, encode_key, expiry, key};
-use crate::error::{ReadError, WriteError};
+use super::{Map, encode_key, expiry, number};
+use crate::error::Error;
+use bytes::Bytes;
 use doyen_engine::op::{Action, Condition, ExpireCondition, Expiry, Outcome};
 use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
@@ -18,7 +19,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// Removes a key and returns its value: of several callers, one gets it.
     ///
     /// ```no_run
-    /// # async fn example(tickets: doyen::Map<u64, String>) -> Result<(), doyen::WriteError> {
+    /// # async fn example(tickets: doyen::Map<u64, String>) -> Result<(), doyen::Error> {
     /// if let Some(ticket) = tickets.take(&7).await? {
     ///     println!("{ticket} is used up");
     /// }
@@ -26,33 +27,88 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// ```
     ///
     /// # Errors
-    /// As for [`Map::insert`]. [`WriteError::Value`]: the value was removed, and cannot be decoded.
-    pub async fn take<Q>(&self, key: &Q) -> Result<Option<V>, WriteError>
+    /// As for [`Map::insert`]. [`Error::Former`]: the value was removed, and cannot be decoded.
+    pub async fn take<Q>(&self, key: &Q) -> Result<Option<V>, Error>
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        Ok(self.decoded(self.write(key, Action::GetDel).await?)?)
+        self.former(self.write(key, Action::GetDel).await?)
     }
 
     /// Writes a value if the key has one, and returns the former one. `None`: the key has none, and
     /// nothing was written. An entry that expires keeps its deadline.
     ///
     /// # Errors
-    /// As for [`Map::insert`]. [`WriteError::Value`]: the new value cannot be stored; or it was
-    /// written, and the former one cannot be decoded.
-    pub async fn replace<Q>(&self, key: &Q, value: &V) -> Result<Option<V>, WriteError>
+    /// As for [`Map::insert`]. [`Error::Former`]: the value was written, and the former one cannot
+    /// be decoded.
+    pub async fn replace<Q>(&self, key: &Q, value: &V) -> Result<Option<V>, Error>
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        let action = Action::Set {
-            value: super::encode_value(&self.form, value)?,
-            condition: Condition::IfPresent,
-            expiry: Expiry::Keep,
-            get: true,
-        };
-        Ok(self.decoded(self.write(key, action).await?)?)
+        self.put(key, value).keep_ttl().if_present().await
+    }
+
+    /// Removes a key if its value passes a test, and returns the value that was removed. `test` is
+    /// called again if another program wrote the key meanwhile, so it should do nothing else.
+    ///
+    /// # Errors
+    /// As for [`Map::update`].
+    pub async fn remove_if<Q>(
+        &self,
+        key: &Q,
+        mut test: impl FnMut(&V) -> bool,
+    ) -> Result<Option<V>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        let key = encode_key(key)?;
+        for _ in 0..UPDATES_MAX {
+            let seen = self.versioned(key.clone()).await?;
+            if !seen.value().is_some_and(&mut test) {
+                return Ok(None);
+            }
+            let mut removal = self.transaction();
+            removal.delete(&seen);
+            if removal.commit_unless_changed().await? {
+                return Ok(seen.into_value());
+            }
+        }
+        Err(Error::Changed)
+    }
+
+    /// How long a key has to live. `None`: it does not expire, or has no value.
+    ///
+    /// # Errors
+    /// As for [`Map::get`].
+    pub async fn ttl<Q>(&self, key: &Q) -> Result<Option<Duration>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        match self.read(key, Action::PTtl).await? {
+            Outcome::Int(ms) => Ok(u64::try_from(ms).ok().map(Duration::from_millis)),
+            other => Err(Error::unexpected(other)),
+        }
+    }
+
+    /// Lets a key live for the time to live of the map ([`OpenMap::ttl`](crate::OpenMap::ttl)) from
+    /// now on. Returns whether it has a value. Without such a time only the order of eviction
+    /// changes.
+    ///
+    /// # Errors
+    /// As for [`Map::insert`].
+    pub async fn touch<Q>(&self, key: &Q) -> Result<bool, Error>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        match self.ttl {
+            Some(ttl) => self.expire(key, ttl).await,
+            None => number(self.read(key, Action::Touch).await?),
+        }
     }
 
     /// Lets a key expire after `ttl` from now on (at once, if `ttl` is below a millisecond). Returns
@@ -60,7 +116,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// As for [`Map::insert`].
-    pub async fn expire<Q>(&self, key: &Q, ttl: Duration) -> Result<bool, WriteError>
+    pub async fn expire<Q>(&self, key: &Q, ttl: Duration) -> Result<bool, Error>
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
@@ -76,7 +132,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// As for [`Map::insert`].
-    pub async fn persist<Q>(&self, key: &Q) -> Result<bool, WriteError>
+    pub async fn persist<Q>(&self, key: &Q) -> Result<bool, Error>
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
@@ -90,19 +146,19 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// entry that expires keeps its deadline.
     ///
     /// ```no_run
-    /// # async fn example(visits: doyen::Map<String, u64>) -> Result<(), doyen::WriteError> {
+    /// # async fn example(visits: doyen::Map<String, u64>) -> Result<(), doyen::Error> {
     /// let count = visits.update("/", |count| Some(count.unwrap_or(&0) + 1)).await?;
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// As for [`Map::insert`]. [`WriteError::Changed`]: other programs wrote the key each time, 64
+    /// As for [`Map::insert`]. [`Error::Changed`]: other programs wrote the key each time, 64
     /// times; nothing happened.
     pub async fn update<Q>(
         &self,
         key: &Q,
         mut change: impl FnMut(Option<&V>) -> Option<V>,
-    ) -> Result<Option<V>, WriteError>
+    ) -> Result<Option<V>, Error>
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
@@ -121,7 +177,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
                 return Ok(next);
             }
         }
-        Err(WriteError::Changed)
+        Err(Error::Changed)
     }
 
     /// The values of several keys, in their order. Each is read by itself; together they take hardly
@@ -132,17 +188,22 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     pub async fn get_many<'q, Q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
-    ) -> Result<Vec<Option<V>>, ReadError>
+    ) -> Result<Vec<Option<V>>, Error>
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized + 'q,
     {
-        let keys: Result<Vec<_>, _> = keys.into_iter().map(key::encode).collect();
-        let keys = keys.map_err(ReadError::Key)?.into_iter();
+        let keys: Result<Vec<_>, _> = keys.into_iter().map(encode_key).collect();
+        let keys = keys?.into_iter();
         let mut values = Vec::with_capacity(keys.len());
-        let mut outcomes = self.all(keys.map(|key| Ok::<_, ReadError>((key.into(), Action::Get))));
+        let mut outcomes = self.all(keys.map(|key| Ok((key, Action::Get))));
         while let Some(outcome) = outcomes.next().await {
-            values.push(self.decoded(outcome?)?);
+            let found = match outcome? {
+                Outcome::Failed(failure) => return Err(Error::of_read(failure)),
+                outcome => self.decoded(outcome)?,
+            };
+            self.counts.looked_up(found.is_some());
+            values.push(found);
         }
         Ok(values)
     }
@@ -151,7 +212,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// `collect::<Result<(), _>>()` makes one result of all.
     ///
     /// ```no_run
-    /// # async fn example(prices: doyen::Map<String, u64>) -> Result<(), doyen::WriteError> {
+    /// # async fn example(prices: doyen::Map<String, u64>) -> Result<(), doyen::Error> {
     /// let written = prices.insert_many([("tea", &3), ("milk", &2)]).await;
     /// written.into_iter().collect::<Result<(), _>>()?;
     /// # Ok(()) }
@@ -159,7 +220,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     pub async fn insert_many<'q, Q>(
         &self,
         entries: impl IntoIterator<Item = (&'q Q, &'q V)>,
-    ) -> Vec<Result<(), WriteError>>
+    ) -> Vec<Result<(), Error>>
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized + 'q,
@@ -167,14 +228,17 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     {
         let actions = entries.into_iter().map(|(key, value)| {
             let value = super::encode_value(&self.form, value)?;
-            Ok((encode_key(key)?, Action::set(value)))
+            let action = Action::Set {
+                value,
+                condition: Condition::Always,
+                expiry: self.expiry(),
+                get: false,
+            };
+            Ok((encode_key(key)?, action))
         });
-        let actions: Vec<Result<_, WriteError>> = actions.collect();
-        let written = self.all(actions.into_iter()).map(|outcome| match outcome? {
-            Outcome::Ok => Ok(()),
-            Outcome::Failed(failure) => Err(failure.into()),
-            other => Err(WriteError::Unexpected(format!("{other:?}"))),
-        });
+        let actions: Vec<Result<_, Error>> = actions.collect();
+        let written = self.all(actions.into_iter());
+        let written = written.map(|outcome| super::done(self.written(outcome?)?));
         written.collect().await
     }
 
@@ -182,24 +246,36 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     pub async fn remove_many<'q, Q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
-    ) -> Vec<Result<bool, WriteError>>
+    ) -> Vec<Result<bool, Error>>
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized + 'q,
     {
         let keys = keys.into_iter();
-        let actions: Vec<Result<_, WriteError>> = keys
+        let actions: Vec<Result<_, Error>> = keys
             .map(|key| Ok((encode_key(key)?, Action::Delete)))
             .collect();
         let removed = self.all(actions.into_iter());
-        removed.map(|outcome| number(outcome?)).collect().await
+        let removed = removed.map(|outcome| number(self.written(outcome?)?));
+        removed.collect().await
+    }
+
+    /// The outcome of a write, if it was done.
+    fn written(&self, outcome: Outcome) -> Result<Outcome, Error> {
+        match outcome {
+            Outcome::Failed(failure) => Err(Error::of_write(failure)),
+            outcome => {
+                self.counts.wrote();
+                Ok(outcome)
+            }
+        }
     }
 
     /// Executes operations, some at the same time. Their outcomes come in their order.
-    fn all<E>(
+    fn all(
         &self,
-        operations: impl Iterator<Item = Result<(bytes::Bytes, Action), E>>,
-    ) -> impl Stream<Item = Result<Outcome, E>> {
+        operations: impl Iterator<Item = Result<(Bytes, Action), Error>>,
+    ) -> impl Stream<Item = Result<Outcome, Error>> {
         let asked = operations.map(|operation| {
             let asked =
                 operation.map(|(key, action)| self.data.execute(self.operation(key, action)));
@@ -211,14 +287,5 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
             }
         });
         Box::pin(stream::iter(asked).buffered(UNDER_WAY))
-    }
-}
-
-/// Whether a write found the key.
-pub(super) fn number(outcome: Outcome) -> Result<bool, WriteError> {
-    match outcome {
-        Outcome::Int(n) => Ok(n != 0),
-        Outcome::Failed(failure) => Err(failure.into()),
-        other => Err(WriteError::Unexpected(format!("{other:?}"))),
     }
 }

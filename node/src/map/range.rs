@@ -1,7 +1,7 @@
 //! Keys in order, page by page, from a keyspace of ranges.
 
 use crate::data::DataHandle;
-use crate::error::ReadError;
+use crate::error::Error;
 use bytes::Bytes;
 use doyen_engine::op::{Failure, Outcome, PartitionAction, PartitionOperation, RangeQuery};
 use doyen_placement::{Division, KeyspaceId, MapId};
@@ -81,15 +81,13 @@ impl RangeScan {
     ///
     /// # Errors
     /// No node serves a partition of the range for 5 s, or the keyspace is gone.
-    pub async fn next(&mut self) -> Result<Option<Vec<(Bytes, Bytes)>>, ReadError> {
+    pub async fn next(&mut self) -> Result<Option<Vec<(Bytes, Bytes)>>, Error> {
         let mut renewed = 0;
         while !self.over {
-            let table = self.data.table().ok_or(ReadError::Unavailable)?;
-            let keyspace = table
-                .keyspace(self.keyspace)
-                .ok_or(ReadError::Unavailable)?;
+            let table = self.data.table().ok_or(Error::Unavailable)?;
+            let keyspace = table.keyspace(self.keyspace).ok_or(Error::Unavailable)?;
             let within = keyspace.partitions_within(MapId(0), &self.query.from, &self.query.to);
-            let within = within.map_err(|_| ReadError::Unavailable)?;
+            let within = within.map_err(|_| Error::Unavailable)?;
             let place = if self.query.reverse {
                 within.len().checked_sub(1)
             } else {
@@ -112,8 +110,8 @@ impl RangeScan {
                     renewed += 1;
                     continue;
                 }
-                Outcome::Failed(failure) => return Err(failure.into()),
-                other => return Err(ReadError::Unexpected(format!("{other:?}"))),
+                Outcome::Failed(failure) => return Err(Error::of_read(failure)),
+                other => return Err(Error::unexpected(other)),
             };
             let begins = |partition| match &keyspace.division {
                 Division::Ranges(ranges) => ranges
@@ -129,9 +127,9 @@ impl RangeScan {
                 // The partition has no more keys: continue with the next one, if any.
                 _ if within.len() == 1 => self.over = true,
                 _ if self.query.reverse => {
-                    self.query.to = begins(partition).ok_or(ReadError::Unavailable)?
+                    self.query.to = begins(partition).ok_or(Error::Unavailable)?
                 }
-                _ => self.query.from = begins(within[1]).ok_or(ReadError::Unavailable)?,
+                _ => self.query.from = begins(within[1]).ok_or(Error::Unavailable)?,
             }
             if !found.is_empty() {
                 let mut found = found.into_iter();

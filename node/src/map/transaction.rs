@@ -1,9 +1,9 @@
 //! Several operations on keys of one partition: all of them at once, or none.
 
 use super::value::Form;
-use super::{Database, Map, encode_key, encode_value, expiry, key};
+use super::{Database, Map, encode_key, encode_value, expiry};
 use crate::data::DataHandle;
-use crate::error::{ReadError, WriteError};
+use crate::error::Error;
 use bytes::Bytes;
 use doyen_engine::op::{self, Action, Condition, Expiry, Outcome, Step, Value, Watched};
 use doyen_placement::{KeyspaceId, MapId};
@@ -31,6 +31,11 @@ impl<T> Versioned<T> {
         self.value.as_ref()
     }
 
+    /// What was seen, if it is a key of this map.
+    pub(super) fn watched(&self, keyspace: KeyspaceId, map: MapId) -> Option<&Watched> {
+        (self.keyspace == keyspace && self.seen.map == map).then_some(&self.seen)
+    }
+
     /// Whether the key had no value, not even one that cannot be decoded.
     pub(super) const fn is_absent(&self) -> bool {
         self.seen.version.is_none()
@@ -51,7 +56,7 @@ pub struct Pending<T> {
 }
 
 /// Reads an answer, of a map with this form.
-type Read<T> = fn(&Outcome, Option<&Form>) -> Result<T, ReadError>;
+type Read<T> = fn(&Outcome, Option<&Form>) -> Result<T, Error>;
 
 impl<T> Clone for Pending<T> {
     fn clone(&self) -> Self {
@@ -80,10 +85,10 @@ impl Answers {
     /// # Errors
     /// The stored bytes are not a value of this type, or the operation belongs to another
     /// transaction.
-    pub fn of<T>(&self, pending: Pending<T>) -> Result<T, ReadError> {
+    pub fn of<T>(&self, pending: Pending<T>) -> Result<T, Error> {
         match self.outcomes.get(pending.at) {
             Some(outcome) => (pending.read)(outcome, self.form.as_deref()),
-            None => Err(ReadError::Unexpected(
+            None => Err(Error::Unexpected(
                 "the answer belongs to another transaction".into(),
             )),
         }
@@ -129,17 +134,18 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Transaction<K, V> {
         self.draft.add(encode_key(key), Ok(Action::Exists), flag)
     }
 
-    /// Writes a value.
+    /// Writes a value, which has the time to live of the map
+    /// ([`OpenMap::ttl`](crate::OpenMap::ttl)), or none.
     pub fn insert<Q>(&mut self, key: &Q, value: &V)
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        self.set(key, value, Expiry::None);
+        self.set(key, value, self.draft.ttl.map_or(Expiry::None, expiry));
     }
 
     /// Writes a value that expires after `ttl` (at once, if `ttl` is below a millisecond).
-    pub fn insert_with<Q>(&mut self, key: &Q, value: &V, ttl: Duration)
+    pub fn insert_for<Q>(&mut self, key: &Q, value: &V, ttl: Duration)
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
@@ -160,12 +166,12 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Transaction<K, V> {
     /// returns, every copy in sync has what was written.
     ///
     /// # Errors
-    /// [`WriteError::Changed`]: a watched key has changed. [`WriteError::CrossPartition`]: see
-    /// [`Map::transaction`]. [`WriteError::OldMembers`]: the cluster is being upgraded.
-    /// [`WriteError::TooLarge`]: all keys, values and answers together are above the limit of one
+    /// [`Error::Changed`]: a watched key has changed. [`Error::CrossPartition`]: see
+    /// [`Map::transaction`]. [`Error::OldMembers`]: the cluster is being upgraded.
+    /// [`Error::TooLarge`]: all keys, values and answers together are above the limit of one
     /// value, or there are more than 10,000 operations. For the others see [`Map::insert`].
-    /// [`WriteError::Unknown`]: all of it may have happened. With every other error nothing did.
-    pub async fn commit(self) -> Result<Answers, WriteError> {
+    /// [`Error::Unknown`]: all of it may have happened. With every other error nothing did.
+    pub async fn commit(self) -> Result<Answers, Error> {
         self.draft.commit().await
     }
 
@@ -174,10 +180,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Transaction<K, V> {
     }
 
     /// Executes all operations. Returns whether what is watched had not changed.
-    pub(super) async fn commit_unless_changed(self) -> Result<bool, WriteError> {
+    pub(super) async fn commit_unless_changed(self) -> Result<bool, Error> {
         match self.commit().await {
             Ok(_) => Ok(true),
-            Err(WriteError::Changed) => Ok(false),
+            Err(Error::Changed) => Ok(false),
             Err(why) => Err(why),
         }
     }
@@ -236,7 +242,7 @@ impl DatabaseTransaction {
     ///
     /// # Errors
     /// As for [`Transaction::commit`].
-    pub async fn commit(self) -> Result<Answers, WriteError> {
+    pub async fn commit(self) -> Result<Answers, Error> {
         self.draft.commit().await
     }
 }
@@ -245,17 +251,54 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// The value of a key, for a transaction that must not overwrite what was written since.
     ///
     /// # Errors
-    /// As for [`Map::get`]. [`ReadError::OldMembers`]: the cluster is being upgraded.
-    pub async fn get_versioned<Q>(&self, key: &Q) -> Result<Versioned<V>, ReadError>
+    /// As for [`Map::get`]. [`Error::OldMembers`]: the cluster is being upgraded.
+    pub async fn get_versioned<Q>(&self, key: &Q) -> Result<Versioned<V>, Error>
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        let key = key::encode(key).map_err(ReadError::Key)?;
-        self.versioned(key.into()).await
+        self.versioned(encode_key(key)?).await
     }
 
-    pub(super) async fn versioned(&self, key: Bytes) -> Result<Versioned<V>, ReadError> {
+    /// What a key holds, not decoded, with its version.
+    pub(super) async fn seen(&self, key: Bytes) -> Result<(Watched, Option<Value>), Error> {
+        let place = (self.entry.keyspace, self.entry.id, key);
+        let seen = versioned(&self.data, place, None, raw).await?;
+        Ok((seen.seen, seen.value))
+    }
+
+    /// Writes an encoded value over what was seen. Returns whether that had not changed.
+    pub(super) async fn swap(
+        &self,
+        seen: Watched,
+        value: Bytes,
+        expiry: Expiry,
+    ) -> Result<bool, Error> {
+        let write = Step::Key {
+            map: seen.map,
+            key: seen.key.clone(),
+            action: Action::Set {
+                value,
+                condition: Condition::Always,
+                expiry,
+                get: false,
+            },
+        };
+        let swap = op::Transaction {
+            keyspace: self.entry.keyspace,
+            watched: vec![seen],
+            steps: vec![write],
+        };
+        self.counts.wrote();
+        match self.data.execute_transaction(swap).await {
+            Outcome::Many(_) => Ok(true),
+            Outcome::Nil => Ok(false),
+            Outcome::Failed(failure) => Err(Error::of_write(failure)),
+            other => Err(Error::unexpected(other)),
+        }
+    }
+
+    pub(super) async fn versioned(&self, key: Bytes) -> Result<Versioned<V>, Error> {
         let place = (self.entry.keyspace, self.entry.id, key);
         versioned(&self.data, place, Some(&self.form), decoded::<V>).await
     }
@@ -268,7 +311,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// [`Database::transaction`] for several keys.
     ///
     /// ```no_run
-    /// # use doyen::{Map, WriteError};
+    /// # use doyen::{Map, Error};
     /// # use std::time::Duration;
     /// /// Extends a session, unless it has ended.
     /// async fn extend(sessions: &Map<u64, String>, id: u64) -> anyhow::Result<bool> {
@@ -279,9 +322,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///         };
     ///         let mut transaction = sessions.transaction();
     ///         transaction.watch(&seen);
-    ///         transaction.insert_with(&id, session, Duration::from_secs(600));
+    ///         transaction.insert_for(&id, session, Duration::from_secs(600));
     ///         match transaction.commit().await {
-    ///             Err(WriteError::Changed) => {} // another writer was faster: read again
+    ///             Err(Error::Changed) => {} // another writer was faster: read again
     ///             done => return Ok(done.map(|_| true)?),
     ///         }
     ///     }
@@ -291,6 +334,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         Transaction {
             draft: Draft {
                 form: Some(self.form.clone()),
+                ttl: self.ttl,
                 ..Draft::new(self.data.clone(), self.entry.keyspace, self.entry.id)
             },
             kinds: PhantomData,
@@ -302,11 +346,8 @@ impl Database {
     /// The value of a key, for a transaction that must not overwrite what was written since.
     ///
     /// # Errors
-    /// As for [`Database::get`]. [`ReadError::OldMembers`]: the cluster is being upgraded.
-    pub async fn get_versioned(
-        &self,
-        key: impl Into<Bytes>,
-    ) -> Result<Versioned<Value>, ReadError> {
+    /// As for [`Database::get`]. [`Error::OldMembers`]: the cluster is being upgraded.
+    pub async fn get_versioned(&self, key: impl Into<Bytes>) -> Result<Versioned<Value>, Error> {
         let place = (self.keyspace, MapId(0), key.into());
         versioned(&self.data, place, None, raw).await
     }
@@ -341,9 +382,11 @@ struct Draft {
     /// How the map encodes values, if it is one.
     form: Option<Arc<Form>>,
     map: MapId,
+    /// The time to live of entries that are given none.
+    ttl: Option<Duration>,
     transaction: op::Transaction,
     /// Why it cannot be committed.
-    failed: Option<WriteError>,
+    failed: Option<Error>,
 }
 
 impl Draft {
@@ -352,6 +395,7 @@ impl Draft {
             data,
             form: None,
             map,
+            ttl: None,
             transaction: op::Transaction {
                 keyspace,
                 watched: Vec::new(),
@@ -370,7 +414,7 @@ impl Draft {
 
     fn watch<T>(&mut self, seen: &Versioned<T>) {
         if seen.keyspace != self.transaction.keyspace {
-            self.failed.get_or_insert(WriteError::CrossPartition);
+            self.failed.get_or_insert(Error::CrossPartition);
         }
         self.transaction.watched.push(seen.seen.clone());
     }
@@ -379,14 +423,14 @@ impl Draft {
     fn watch_own<T>(&mut self, seen: &Versioned<T>) {
         self.watch(seen);
         if seen.seen.map != self.map {
-            self.failed.get_or_insert(WriteError::CrossPartition);
+            self.failed.get_or_insert(Error::CrossPartition);
         }
     }
 
     fn add<T>(
         &mut self,
-        key: Result<Bytes, WriteError>,
-        action: Result<Action, WriteError>,
+        key: Result<Bytes, Error>,
+        action: Result<Action, Error>,
         read: Read<T>,
     ) -> Pending<T> {
         let at = self.transaction.steps.len();
@@ -406,7 +450,7 @@ impl Draft {
     /// Writes a value of a map.
     fn put<V: Serialize + DeserializeOwned>(
         &mut self,
-        key: Result<Bytes, WriteError>,
+        key: Result<Bytes, Error>,
         value: &V,
         expiry: Expiry,
     ) {
@@ -422,7 +466,7 @@ impl Draft {
         self.add(key, action, |_, _| Ok(()));
     }
 
-    async fn commit(mut self) -> Result<Answers, WriteError> {
+    async fn commit(mut self) -> Result<Answers, Error> {
         let form = self.form;
         let answers = |outcomes| Answers { outcomes, form };
         if let Some(why) = self.failed {
@@ -439,9 +483,9 @@ impl Draft {
         match self.data.execute_transaction(self.transaction).await {
             // An operation that may fail by itself is not among them.
             Outcome::Many(outcomes) => Ok(answers(outcomes)),
-            Outcome::Nil => Err(WriteError::Changed),
-            Outcome::Failed(failure) => Err(failure.into()),
-            other => Err(WriteError::Unexpected(format!("{other:?}"))),
+            Outcome::Nil => Err(Error::Changed),
+            Outcome::Failed(failure) => Err(Error::of_write(failure)),
+            other => Err(Error::unexpected(other)),
         }
     }
 }
@@ -452,7 +496,7 @@ async fn versioned<T>(
     (keyspace, map, key): (KeyspaceId, MapId, Bytes),
     form: Option<&Form>,
     read: Read<Option<T>>,
-) -> Result<Versioned<T>, ReadError> {
+) -> Result<Versioned<T>, Error> {
     let step = |action| Step::Key {
         map,
         key: key.clone(),
@@ -465,16 +509,16 @@ async fn versioned<T>(
     };
     let outcomes = match data.execute_transaction(both).await {
         Outcome::Many(outcomes) => outcomes,
-        Outcome::Failed(failure) => return Err(failure.into()),
-        other => return Err(unexpected(&other)),
+        Outcome::Failed(failure) => return Err(Error::of_read(failure)),
+        other => return Err(Error::unexpected(other)),
     };
     let [version, value] = &outcomes[..] else {
-        return Err(unexpected(&Outcome::Many(outcomes)));
+        return Err(Error::unexpected(outcomes));
     };
     let version = match version {
         Outcome::Int(version) => Some(*version),
         Outcome::Nil => None,
-        other => return Err(unexpected(other)),
+        other => return Err(Error::unexpected(other)),
     };
     Ok(Versioned {
         value: read(value, form)?,
@@ -486,28 +530,24 @@ async fn versioned<T>(
 fn decoded<V: DeserializeOwned>(
     outcome: &Outcome,
     form: Option<&Form>,
-) -> Result<Option<V>, ReadError> {
+) -> Result<Option<V>, Error> {
     match (raw(outcome, form)?, form) {
-        (Some(value), Some(form)) => form.decode(&value).map_err(ReadError::Value),
+        (Some(value), Some(form)) => form.decode(&value).map_err(Error::Value),
         _ => Ok(None),
     }
 }
 
-fn raw(outcome: &Outcome, _: Option<&Form>) -> Result<Option<Value>, ReadError> {
+fn raw(outcome: &Outcome, _: Option<&Form>) -> Result<Option<Value>, Error> {
     match outcome {
         Outcome::Bulk(value) => Ok(Some(value.clone())),
         Outcome::Nil => Ok(None),
-        other => Err(unexpected(other)),
+        other => Err(Error::unexpected(other)),
     }
 }
 
-fn flag(outcome: &Outcome, _: Option<&Form>) -> Result<bool, ReadError> {
+fn flag(outcome: &Outcome, _: Option<&Form>) -> Result<bool, Error> {
     match outcome {
         Outcome::Int(n) => Ok(*n != 0),
-        other => Err(unexpected(other)),
+        other => Err(Error::unexpected(other)),
     }
-}
-
-fn unexpected(outcome: &Outcome) -> ReadError {
-    ReadError::Unexpected(format!("{outcome:?}"))
 }

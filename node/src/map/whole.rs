@@ -2,7 +2,7 @@
 
 use super::Map;
 use super::range::RENEWED_MAX;
-use crate::error::{ReadError, WriteError};
+use crate::error::Error;
 use doyen_engine::op::{Failure, Outcome, PartitionAction, PartitionOperation};
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
@@ -17,7 +17,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// No node serves some of the partitions for 5 s.
-    pub async fn len(&self) -> Result<u64, ReadError> {
+    pub async fn len(&self) -> Result<u64, Error> {
         for _ in 0..RENEWED_MAX {
             let mut sum = 0;
             let outcomes = self.in_all(PartitionAction::Count).await?;
@@ -27,20 +27,20 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
             for outcome in outcomes {
                 match outcome {
                     Outcome::Int(count) => sum += u64::try_from(count).unwrap_or(0),
-                    Outcome::Failed(failure) => return Err(failure.into()),
-                    other => return Err(ReadError::Unexpected(format!("{other:?}"))),
+                    Outcome::Failed(failure) => return Err(Error::of_read(failure)),
+                    other => return Err(Error::unexpected(other)),
                 }
             }
             return Ok(sum);
         }
-        Err(ReadError::Unavailable)
+        Err(Error::Unavailable)
     }
 
     /// Whether the map has no key, as for [`Map::len`].
     ///
     /// # Errors
     /// As for [`Map::len`].
-    pub async fn is_empty(&self) -> Result<bool, ReadError> {
+    pub async fn is_empty(&self) -> Result<bool, Error> {
         Ok(self.len().await? == 0)
     }
 
@@ -48,9 +48,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// meanwhile may stay.
     ///
     /// # Errors
-    /// [`WriteError::Unknown`]: some keys may be removed, and others not. With every other error
+    /// [`Error::Unknown`]: some keys may be removed, and others not. With every other error
     /// nothing happened.
-    pub async fn clear(&self) -> Result<(), WriteError> {
+    pub async fn clear(&self) -> Result<(), Error> {
         let mut began = false;
         for _ in 0..RENEWED_MAX {
             let outcomes = self.in_all(PartitionAction::Clear).await?;
@@ -64,19 +64,19 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
             match failed.iter().find(|why| **why != Failure::Stale) {
                 None if failed.is_empty() => return Ok(()),
                 None => {}
-                Some(_) if began => return Err(WriteError::Unknown),
-                Some(why) => return Err((*why).into()),
+                Some(_) if began => return Err(Error::Unknown),
+                Some(why) => return Err(Error::of_write(*why)),
             }
         }
-        Err(WriteError::Unknown)
+        Err(Error::Unknown)
     }
 
     /// Does this in all partitions.
-    async fn in_all(&self, action: PartitionAction) -> Result<Vec<Outcome>, ReadError> {
-        let table = self.data.table().ok_or(ReadError::Unavailable)?;
+    async fn in_all(&self, action: PartitionAction) -> Result<Vec<Outcome>, Error> {
+        let table = self.data.table().ok_or(Error::Unavailable)?;
         let keyspace = table
             .keyspace(self.entry.keyspace)
-            .ok_or(ReadError::Unavailable)?;
+            .ok_or(Error::Unavailable)?;
         let asked = keyspace.partitions.iter().map(|partition| {
             self.data.execute_partition(PartitionOperation {
                 keyspace: self.entry.keyspace,

@@ -12,11 +12,11 @@ use crate::config::{
 use crate::control::shared::Shared;
 use crate::control::{self, ControlOptions};
 use crate::data::{self, DataOptions};
-use crate::error::StartError;
+use crate::error::Error;
 #[cfg(feature = "http")]
 use crate::http::{self, ServerOptions};
 use crate::net::identity::Identity;
-use crate::node::{Node, Parts};
+use crate::node::{Driver, Node, Parts, Threads};
 use doyen_engine::Limits;
 use doyen_gossip::agreement::Timing;
 use doyen_placement::{Addresses, Assignment, Eviction, MemberId, OnLoss, OrderKey, ThreadPorts};
@@ -28,6 +28,8 @@ use std::time::Duration;
 
 /// Limit of upcalls of the data threads that wait for the control thread.
 const UPCALLS_MAX: usize = 4096;
+/// How long `map` waits for a cluster, by default.
+const READY_MAX: Duration = Duration::from_secs(30);
 /// The largest key.
 pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;
 /// Limit of operations that wait at the same time.
@@ -49,9 +51,48 @@ pub(crate) const WAITING_MAX: usize = 1 << 16;
 #[must_use = "a builder does nothing until `start`"]
 pub struct Builder {
     options: Options,
+    client: bool,
+    ready_timeout: Option<Duration>,
 }
 
 impl Builder {
+    /// A builder with the options that the environment gives: the variables `DOYEN_*` of
+    /// `doyen run --help`. What the program sets afterwards wins.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), doyen::Error> {
+    /// let node = doyen::Node::builder().from_env()?.name("orders-1").start().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// A variable has a value that its option does not take. The error names both.
+    pub fn from_env(mut self) -> Result<Self, Error> {
+        self.options = self.options.or(Options::from_env()?);
+        Ok(self)
+    }
+
+    /// Makes this a client: a program that uses the cluster without being a member of it. It needs
+    /// seeds, which are data addresses (`--data`, by default port 7401) of nodes; one of them must
+    /// be alive. [`start`](Self::start) connects.
+    pub fn client(mut self) -> Self {
+        self.client = true;
+        self
+    }
+
+    /// How long [`Node::map`] waits for the cluster, and [`start`](Self::start) of a client for a
+    /// node that accepts it. 30 s by default, of a client 10 s.
+    pub fn ready_timeout(mut self, timeout: Duration) -> Self {
+        self.ready_timeout = Some(timeout);
+        self
+    }
+
+    /// Adds the address of another node, as `host:port`.
+    pub fn seed(mut self, seed: impl Into<String>) -> Self {
+        self.options.seed.push(seed.into());
+        self
+    }
+
     /// Addresses of other nodes, as `host:port`. Without any, a node forms a cluster of itself.
     pub fn seeds<S: Into<String>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
         self.options.seed = seeds.into_iter().map(Into::into).collect();
@@ -199,8 +240,8 @@ impl Builder {
         self
     }
 
-    /// Limit of the node's memory: data and buffers. By default three quarters of what the machine
-    /// or the control group allows. The rest of the process belongs to the program and is not
+    /// Limit of the node's memory: data and buffers. By default a quarter of what the machine or
+    /// the control group allows. The rest of the process belongs to the program and is not
     /// counted. (The binary bounds its whole process.)
     pub fn memory_max(mut self, bytes: u64) -> Self {
         self.options.memory_max = Some(Size(bytes));
@@ -276,17 +317,25 @@ impl Builder {
         self
     }
 
-    /// Opens every port, then starts. The node is running when this returns, and looks for its
-    /// cluster; [`Node::wait_ready`] waits until it serves.
+    /// Opens every port, then starts. A member is running when this returns, and looks for its
+    /// cluster; [`Node::wait_ready`] waits until it serves. A client is connected.
+    ///
+    /// If the future is dropped, a node that was started stops like a crash.
     ///
     /// # Errors
     /// The node cannot start. The error is one line that says what to do. Nothing runs then.
-    pub async fn start(self) -> Result<Node, StartError> {
+    /// [`Error::NoRuntime`]: this was called outside of tokio.
+    pub async fn start(self) -> Result<Node, Error> {
+        if self.client {
+            let timeout = self.ready_timeout.unwrap_or(super::client::CONNECT_MAX);
+            return super::client::start(self.options, timeout).await;
+        }
+        super::within_runtime()?;
         // Names are resolved and files are read: do not block a runtime's thread.
         let config = tokio::task::spawn_blocking(move || self.options.resolve(Defaults::Embedded))
             .await
-            .map_err(|e| StartError::System(e.to_string()))??;
-        start(config).await
+            .map_err(|e| Error::System(e.to_string()))??;
+        run(config, self.ready_timeout.unwrap_or(READY_MAX)).await
     }
 }
 
@@ -294,10 +343,15 @@ impl Builder {
 ///
 /// # Errors
 /// The node cannot start. The error is one line that says what to do. Nothing runs then.
-pub async fn start(config: Config) -> Result<Node, StartError> {
-    tokio::task::spawn_blocking(move || assemble(config))
+pub async fn start(config: Config) -> Result<Node, Error> {
+    super::within_runtime()?;
+    run(config, READY_MAX).await
+}
+
+async fn run(config: Config, ready_timeout: Duration) -> Result<Node, Error> {
+    tokio::task::spawn_blocking(move || assemble(config, ready_timeout))
         .await
-        .map_err(|e| StartError::System(e.to_string()))?
+        .map_err(|e| Error::System(e.to_string()))?
 }
 
 /// The open ports of one data thread.
@@ -319,7 +373,7 @@ struct Sockets {
 
 impl Sockets {
     /// Opens all ports or none. A node that opened only half of them would be noticed later.
-    fn open(config: &Config) -> Result<Self, StartError> {
+    fn open(config: &Config) -> Result<Self, Error> {
         own_ports(config)?;
         let control = udp("--listen", config.listen)?;
         let port = local("--listen", config.listen, control.local_addr())?.port();
@@ -340,7 +394,7 @@ impl Sockets {
                 .resp_cluster
                 .map(|a| tcp("--resp-cluster", nth("--resp-cluster", a, number)?))
                 .transpose()?;
-            Ok::<_, StartError>(ThreadSockets { data, resp_cluster })
+            Ok::<_, Error>(ThreadSockets { data, resp_cluster })
         };
         Ok(Self {
             control,
@@ -351,7 +405,7 @@ impl Sockets {
     }
 
     /// The addresses at which others reach these.
-    fn addresses(&self, config: &Config) -> Result<Addresses, StartError> {
+    fn addresses(&self, config: &Config) -> Result<Addresses, Error> {
         let control = local("--listen", config.listen, self.control.local_addr())?;
         let data =
             |thread: &ThreadSockets| local("--data", config.listen, thread.data.local_addr());
@@ -373,7 +427,7 @@ impl Sockets {
                     address.set_ip(advertised.ip());
                 }
                 address.set_port(port.unwrap_or(address.port()));
-                Ok::<_, StartError>(Some(address))
+                Ok::<_, Error>(Some(address))
             };
         let cluster = |thread: &ThreadSockets, number: u16| {
             // `resolve` has checked that all of them are ports.
@@ -386,15 +440,13 @@ impl Sockets {
         };
         let ports = |(thread, number): (&ThreadSockets, u16)| {
             let resp_cluster = cluster(thread, number)?.map(|a| a.port());
-            Ok::<_, StartError>(ThreadPorts {
+            Ok::<_, Error>(ThreadPorts {
                 data: data(thread)?.port(),
                 resp_cluster,
             })
         };
         let [first, further @ ..] = &self.threads[..] else {
-            return Err(StartError::System(
-                "a node has at least one data thread".into(),
-            ));
+            return Err(Error::System("a node has at least one data thread".into()));
         };
         Ok(Addresses {
             control: advertised,
@@ -414,7 +466,7 @@ impl Sockets {
     }
 }
 
-fn assemble(config: Config) -> Result<Node, StartError> {
+fn assemble(config: Config, ready_timeout: Duration) -> Result<Node, Error> {
     config
         .exposed
         .iter()
@@ -441,7 +493,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         Trust::Secret(secret) => Identity::from_secret(secret, &name),
         Trust::Pem { ca, cert, key } => Identity::from_pem(ca, cert, key, &name),
     };
-    let identity = Arc::new(identity.map_err(|e| StartError::Identity(e.to_string()))?);
+    let identity = Arc::new(identity.map_err(|e| Error::Identity(e.to_string()))?);
     let token = http_token(&config, &identity);
 
     let me = MemberId::of_member(rand::random());
@@ -489,7 +541,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         whole_process: config.whole_process,
         seeds: Vec::new(),
     };
-    let system = |e: &dyn std::fmt::Display| StartError::System(e.to_string());
+    let system = |e: &dyn std::fmt::Display| Error::System(e.to_string());
     let (data_thread, data) =
         data::start(data_options, doors, shared.clone(), upcall).map_err(|e| system(&e))?;
     let control_options = ControlOptions {
@@ -507,7 +559,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         }
     };
     #[cfg(feature = "http")]
-    let admin = {
+    let http = {
         let options = ServerOptions {
             listener: sockets.http,
             admin: Admin::new(control.clone(), shared.clone()),
@@ -526,7 +578,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
                 .collect(),
         };
         match http::start(options) {
-            Ok(admin) => admin,
+            Ok(http) => http,
             Err(e) => {
                 control.stop();
                 data.stop();
@@ -539,15 +591,19 @@ fn assemble(config: Config) -> Result<Node, StartError> {
     Ok(Node::new(Parts {
         name,
         addresses,
-        config,
+        leave_timeout: config.leave_timeout,
+        ready_timeout,
+        insecure: config.trust == Trust::Loopback,
         shared,
         identity,
         control,
         data,
-        control_thread,
-        data_thread,
-        #[cfg(feature = "http")]
-        admin,
+        threads: Threads {
+            driver: Driver::Member(control_thread),
+            data: data_thread,
+            #[cfg(feature = "http")]
+            http: Some(http),
+        },
     }))
 }
 
@@ -557,7 +613,7 @@ fn doors(
     config: &Config,
     plain: Option<TcpListener>,
     cluster: Vec<Option<TcpListener>>,
-) -> Result<Vec<crate::resp::door::RespOpener>, StartError> {
+) -> Result<Vec<crate::resp::door::RespOpener>, Error> {
     Ok(crate::resp::door::doors(crate::resp::door::Options {
         plain,
         cluster,
@@ -577,7 +633,7 @@ fn doors(
     _: &Config,
     _: Option<TcpListener>,
     cluster: Vec<Option<TcpListener>>,
-) -> Result<Vec<crate::data::door::NoDoor>, StartError> {
+) -> Result<Vec<crate::data::door::NoDoor>, Error> {
     Ok(vec![crate::data::door::NoDoor; cluster.len()])
 }
 
@@ -649,7 +705,7 @@ fn machine_name() -> Option<String> {
 
 /// The address of the data thread of this number: the first one's port plus the number. If the
 /// system chose that port, it chooses this one too.
-fn nth(flag: &'static str, first: SocketAddr, number: u8) -> Result<SocketAddr, StartError> {
+fn nth(flag: &'static str, first: SocketAddr, number: u8) -> Result<SocketAddr, Error> {
     let port = match first.port() {
         0 => Some(0),
         port => port.checked_add(number.into()),
@@ -662,7 +718,7 @@ fn nth(flag: &'static str, first: SocketAddr, number: u8) -> Result<SocketAddr, 
     };
     Ok(SocketAddr::new(
         first.ip(),
-        port.ok_or_else(|| StartError::Bind {
+        port.ok_or_else(|| Error::Bind {
             flag,
             address: first,
             why: why(),
@@ -672,7 +728,7 @@ fn nth(flag: &'static str, first: SocketAddr, number: u8) -> Result<SocketAddr, 
 
 /// Checks that no two of the ports that a node is told to open are the same. The system's own error
 /// would name only the second one.
-fn own_ports(config: &Config) -> Result<(), StartError> {
+fn own_ports(config: &Config) -> Result<(), Error> {
     let threads = u16::from(config.threads);
     // Each flag, its first port, and how many ports it takes.
     let udp = [
@@ -687,7 +743,7 @@ fn own_ports(config: &Config) -> Result<(), StartError> {
     apart(&udp).and_then(|()| apart(&tcp))
 }
 
-fn apart(asked: &[(&'static str, Option<SocketAddr>, u16)]) -> Result<(), StartError> {
+fn apart(asked: &[(&'static str, Option<SocketAddr>, u16)]) -> Result<(), Error> {
     let asked: Vec<_> = asked
         .iter()
         .filter_map(|(flag, address, count)| Some((*flag, (*address)?, *count)))
@@ -714,13 +770,13 @@ fn apart(asked: &[(&'static str, Option<SocketAddr>, u16)]) -> Result<(), StartE
                 "that port".into()
             };
             let why = format!("{other} of this node takes {all}: choose another with {flag}");
-            return Err(StartError::Bind { flag, address, why });
+            return Err(Error::Bind { flag, address, why });
         }
     }
     Ok(())
 }
 
-fn udp(flag: &'static str, address: SocketAddr) -> Result<UdpSocket, StartError> {
+fn udp(flag: &'static str, address: SocketAddr) -> Result<UdpSocket, Error> {
     let socket = UdpSocket::bind(address).map_err(|e| bind(flag, address, &e))?;
     socket
         .set_nonblocking(true)
@@ -731,7 +787,7 @@ fn udp(flag: &'static str, address: SocketAddr) -> Result<UdpSocket, StartError>
 /// Connections that may wait to be accepted, if the system allows that many (net.core.somaxconn).
 const BACKLOG: i32 = 4096;
 
-fn tcp(flag: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
+fn tcp(flag: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {
     let listener = TcpListener::bind(address).map_err(|e| bind(flag, address, &e))?;
     // The standard library lets 128 wait. After a restart many clients come at once, and those that
     // do not fit wait a second.
@@ -746,11 +802,11 @@ fn local(
     flag: &'static str,
     wanted: SocketAddr,
     found: io::Result<SocketAddr>,
-) -> Result<SocketAddr, StartError> {
+) -> Result<SocketAddr, Error> {
     found.map_err(|e| bind(flag, wanted, &e))
 }
 
-fn bind(flag: &'static str, address: SocketAddr, e: &io::Error) -> StartError {
+fn bind(flag: &'static str, address: SocketAddr, e: &io::Error) -> Error {
     let why = match e.kind() {
         io::ErrorKind::AddrInUse => format!(
             "the port is in use: stop what uses it, or choose another with {flag} (port 0 takes \
@@ -764,7 +820,7 @@ fn bind(flag: &'static str, address: SocketAddr, e: &io::Error) -> StartError {
         }
         _ => e.to_string(),
     };
-    StartError::Bind { flag, address, why }
+    Error::Bind { flag, address, why }
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! A node in this program. One of its data threads ends by itself.
 
 use super::*;
-use crate::error::{ReadError, WriteError};
 use crate::http::client;
 
 /// How long anything may take: a guard against hangs.
@@ -20,7 +19,9 @@ async fn serving(threads: u8) -> Node {
         .start()
         .await
         .expect("the node starts");
-    node.wait_ready().await.expect("a cluster of one");
+    node.wait_ready(Duration::from_secs(60))
+        .await
+        .expect("a cluster of one");
     for key in 0..KEYS {
         node.database()
             .set(key.to_string(), "value")
@@ -46,7 +47,7 @@ async fn refuses(node: &Node, path: &str) -> String {
 async fn a_node_whose_data_thread_ends_says_so_to_every_caller() {
     for threads in [1, 2] {
         let node = serving(threads).await;
-        let (database, mut fatal) = (node.database(), node.fatal());
+        let database = node.database();
         assert_eq!(
             [
                 refuses(&node, "/readyz").await,
@@ -55,30 +56,27 @@ async fn a_node_whose_data_thread_ends_says_so_to_every_caller() {
             ["", ""]
         );
         // The last thread: the others may still run.
-        node.data.panic(usize::from(threads) - 1);
-        let why = tokio::time::timeout(PATIENCE, fatal.wait_for(Option::is_some))
-            .await
-            .expect("it is told")
-            .expect("it runs")
-            .clone();
+        node.0.data.panic(usize::from(threads) - 1);
+        let end = tokio::time::timeout(PATIENCE, node.closed()).await;
+        let Err(Error::Fatal(why)) = end.expect("it is told") else {
+            panic!("it ended with a reason");
+        };
         assert!(
-            why.as_ref().is_some_and(
-                |why| why.contains("a data thread has ended") && why.contains("panicked")
-            ),
-            "{why:?}"
+            why.contains("a data thread has ended") && why.contains("panicked"),
+            "{why}"
         );
 
         assert!(!node.is_ready());
-        let waited = tokio::time::timeout(PATIENCE, node.wait_ready())
+        let waited = tokio::time::timeout(PATIENCE, node.wait_ready(Duration::from_secs(60)))
             .await
             .expect("it does not wait");
         assert!(
-            matches!(&waited, Err(NodeError::Fatal(told)) if Some(told) == why.as_ref()),
+            matches!(&waited, Err(Error::Fatal(told)) if *told == why),
             "{waited:?}"
         );
         let map = node.map::<u32, u32>("users").await.err();
         assert!(
-            matches!(&map, Some(NodeError::Fatal(told)) if Some(told) == why.as_ref()),
+            matches!(&map, Some(Error::Fatal(told)) if *told == why),
             "{map:?}"
         );
         for path in ["/readyz", "/healthz"] {
@@ -95,12 +93,12 @@ async fn a_node_whose_data_thread_ends_says_so_to_every_caller() {
                     }
                 };
                 assert!(
-                    matches!(failed, ReadError::Stopped),
+                    matches!(failed, Error::Closed),
                     "{threads} threads, {key}: {failed:?}"
                 );
                 let written = database.set(key.to_string(), "another").await;
                 assert!(
-                    matches!(written, Err(WriteError::Stopped)),
+                    matches!(written, Err(Error::Closed)),
                     "{threads} threads, {key}: {written:?}"
                 );
             }

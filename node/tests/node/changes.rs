@@ -1,9 +1,7 @@
 //! Subscribers of maps are told every change in order, over a failover and at clients, too.
 
 use crate::embedded::{node_with, safe};
-use doyen::{
-    Cause, Changes, Client, DatabaseChange, Map, MapChange, Node, ReadError, Subscribe, What,
-};
+use doyen::{Cause, Changes, DatabaseChange, Error, Map, MapChange, Node, Subscribe, What};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,10 +11,10 @@ async fn node(name: &str, seeds: &[&Node]) -> Node {
     node_with(name, seeds, |builder| builder.secret(SECRET)).await
 }
 
-async fn client(seeds: &[&Node]) -> Client {
+async fn client(seeds: &[&Node]) -> Node {
     let seeds = seeds.iter().map(|n| n.addresses().data.to_string());
-    let builder = Client::builder().seeds(seeds).secret(SECRET);
-    builder.connect().await.expect("it connects")
+    let builder = Node::builder().client().seeds(seeds).secret(SECRET);
+    builder.start().await.expect("it connects")
 }
 
 async fn begin(subscribe: Subscribe<u64, String>) -> Changes<u64, String> {
@@ -59,9 +57,7 @@ async fn nodes_and_clients_are_told_what_anyone_does_to_a_map() {
     there.insert(&7, &"b".into()).await.expect("written");
     map.remove(&7).await.expect("removed");
     let short = Duration::from_millis(20);
-    map.insert_with(&7, &"c".into(), short)
-        .await
-        .expect("written");
+    map.put(&7, &"c".into()).ttl(short).await.expect("written");
     for changes in &mut followers {
         assert_eq!(next(changes).await, put(7, "a"));
         assert_eq!(next(changes).await, put(7, "b"));
@@ -76,7 +72,7 @@ async fn nodes_and_clients_are_told_what_anyone_does_to_a_map() {
     map.insert(&7, &"y".into()).await.expect("written");
     assert_eq!(next(&mut followers[3]).await, put(7, "y"));
     drop(followers);
-    client.close().await;
+    client.shutdown().await;
     two.kill().await;
     one.kill().await;
 }
@@ -187,7 +183,7 @@ async fn a_database_tells_what_redis_clients_do() {
         .expect("written");
     words.insert("a", &1).await.expect("written");
     let first = changes.next().await.expect("it goes on");
-    assert!(matches!(first, Err(ReadError::Value(_))), "{first:?}");
+    assert!(matches!(first, Err(Error::Value(_))), "{first:?}");
     let second = changes.next().await.expect("it goes on").expect("a change");
     let (key, value) = ("a".to_owned(), 1);
     assert_eq!(second, MapChange::Put { key, value });

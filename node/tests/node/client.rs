@@ -2,7 +2,7 @@
 //! process.
 
 use crate::embedded::safe;
-use doyen::{Builder, Client, ClientError, ConnectError, Map, Node, WriteError};
+use doyen::{Builder, Error, Map, Node};
 use std::time::{Duration, Instant};
 
 const SECRET: &str = "the secret of the tests";
@@ -15,12 +15,13 @@ async fn node_with(name: &str, seeds: &[&Node], more: impl FnOnce(Builder) -> Bu
     crate::embedded::node_with(name, seeds, |builder| more(builder.secret(SECRET))).await
 }
 
-async fn client(seeds: &[&Node]) -> Client {
+async fn client(seeds: &[&Node]) -> Node {
     let seeds = seeds.iter().map(|n| n.addresses().data.to_string());
-    Client::builder()
+    Node::builder()
+        .client()
         .seeds(seeds)
         .secret(SECRET)
-        .connect()
+        .start()
         .await
         .expect("it connects")
 }
@@ -52,6 +53,7 @@ async fn a_client_has_the_maps_of_the_cluster() {
             .insert_if_absent(&7, &"eve".into())
             .await
             .expect("written")
+            .is_none()
     );
     let seen = outside.get_versioned(&7).await.expect("read");
     assert_eq!(seen.value().map(String::as_str), Some("eve"));
@@ -61,7 +63,8 @@ async fn a_client_has_the_maps_of_the_cluster() {
     assert!(!swapped.expect("asked"), "it was written since");
     assert_eq!(inside.get(&7).await.expect("read").as_deref(), Some("ada"));
     outside
-        .insert_with(&8, &"soon".into(), Duration::from_millis(50))
+        .put(&8, &"soon".into())
+        .ttl(Duration::from_millis(50))
         .await
         .expect("written");
     let gone = async { while outside.contains(&8).await.expect("asked") {} };
@@ -74,10 +77,10 @@ async fn a_client_has_the_maps_of_the_cluster() {
         Some(&b"v"[..])
     );
 
-    client.close().await;
+    client.shutdown().await;
     assert!(matches!(
         outside.insert(&1, &String::new()).await,
-        Err(WriteError::Stopped)
+        Err(Error::Closed)
     ));
     for node in [three, two, one] {
         node.kill().await;
@@ -87,14 +90,16 @@ async fn a_client_has_the_maps_of_the_cluster() {
 #[tokio::test]
 async fn an_impossible_map_is_refused_with_the_reason() {
     let one = node("one", &[]).await;
-    one.wait_ready().await.expect("a cluster of one");
+    one.wait_ready(Duration::from_secs(60))
+        .await
+        .expect("a cluster of one");
     let client = client(&[&one]).await;
     let refused = client.map::<u64, u64>("").await.expect_err("no name");
     assert!(
-        matches!(&refused, ClientError::Refused(why) if why.contains("name")),
+        matches!(&refused, Error::Refused(why) if why.contains("name")),
         "{refused}"
     );
-    client.close().await;
+    client.shutdown().await;
     one.kill().await;
 }
 
@@ -131,7 +136,7 @@ async fn members_come_and_go_without_an_error_for_a_client() {
         assert!(n > 10, "{n}");
         assert_eq!(map.get(&writer).await.expect("read"), Some(n));
     }
-    client.close().await;
+    client.shutdown().await;
     three.kill().await;
     two.kill().await;
 }
@@ -139,21 +144,23 @@ async fn members_come_and_go_without_an_error_for_a_client() {
 #[tokio::test]
 async fn values_above_the_limit_of_the_nodes_are_refused_and_the_client_goes_on() {
     let one = node_with("one", &[], |b| b.value_max(10_000)).await;
-    one.wait_ready().await.expect("a cluster of one");
+    one.wait_ready(Duration::from_secs(60))
+        .await
+        .expect("a cluster of one");
     let client = client(&[&one]).await;
     let database = client.database();
     for size in [10_001, 3_000_000] {
         assert!(
             matches!(
                 database.set("k", vec![b'x'; size]).await,
-                Err(WriteError::TooLarge)
+                Err(Error::TooLarge)
             ),
             "{size}"
         );
     }
     assert!(matches!(
         database.set(vec![b'k'; 70_000], "v").await,
-        Err(WriteError::TooLarge)
+        Err(Error::TooLarge)
     ));
     database
         .set("k", vec![b'x'; 10_000])
@@ -163,16 +170,16 @@ async fn values_above_the_limit_of_the_nodes_are_refused_and_the_client_goes_on(
         database.get("k").await.expect("read").map(|v| v.len()),
         Some(10_000)
     );
-    client.close().await;
+    client.shutdown().await;
     one.kill().await;
 }
 
 /// The connection fails in time, with all of these words in its error.
-async fn refused(builder: doyen::ClientBuilder, words: &[&str]) {
+async fn refused(builder: doyen::Builder, words: &[&str]) {
     let began = Instant::now();
     let error = builder
-        .connect_timeout(Duration::from_secs(4))
-        .connect()
+        .ready_timeout(Duration::from_secs(4))
+        .start()
         .await
         .expect_err("it cannot connect");
     assert!(began.elapsed() < Duration::from_secs(6), "{error}");
@@ -187,12 +194,14 @@ async fn refused(builder: doyen::ClientBuilder, words: &[&str]) {
 #[tokio::test]
 async fn a_client_that_is_refused_is_told_why() {
     let one = node_with("one", &[], |b| b.clients_max(1)).await;
-    one.wait_ready().await.expect("a cluster of one");
+    one.wait_ready(Duration::from_secs(60))
+        .await
+        .expect("a cluster of one");
     let (data, control) = (
         one.addresses().data.to_string(),
         one.addresses().control.to_string(),
     );
-    let builder = || Client::builder().secret(SECRET);
+    let builder = || Node::builder().client().secret(SECRET);
     refused(
         builder().seed(&data).secret("another secret altogether"),
         &[&data, "secret of the nodes"],
@@ -215,28 +224,26 @@ async fn a_client_that_is_refused_is_told_why() {
     .await;
     refused(builder(), &["needs a seed", "7401"]).await;
     refused(
-        Client::builder().seed("10.0.0.1:7401"),
+        Node::builder().client().seed("10.0.0.1:7401"),
         &["10.0.0.1:7401", "secret"],
     )
     .await;
     refused(builder().seed(&data).secret("short"), &["16"]).await;
-    let lasting = Client::builder()
+    let lasting = Node::builder()
+        .client()
         .seed(&data)
         .secret("another secret altogether")
-        .connect()
+        .start()
         .await;
-    assert!(
-        matches!(lasting, Err(ConnectError::Refused(_))),
-        "{lasting:?}"
-    );
+    assert!(matches!(lasting, Err(Error::Refused(_))), "{lasting:?}");
 
     let first = client(&[&one]).await;
     refused(builder().seed(&data), &["its limit (--clients-max)"]).await;
     // A client that closes makes room.
-    first.close().await;
+    first.shutdown().await;
     let second = client(&[&one]).await;
     second.database().set("k", "v").await.expect("it serves");
-    second.close().await;
+    second.shutdown().await;
     one.kill().await;
 }
 
@@ -249,10 +256,13 @@ async fn a_client_without_a_secret_reaches_nodes_without_one() {
         .start()
         .await
         .expect("starts");
-    one.wait_ready().await.expect("a cluster of one");
-    let client = Client::builder()
+    one.wait_ready(Duration::from_secs(60))
+        .await
+        .expect("a cluster of one");
+    let client = Node::builder()
+        .client()
         .seed(one.addresses().data.to_string())
-        .connect()
+        .start()
         .await
         .expect("it connects");
     client.database().set("k", "v").await.expect("written");
@@ -277,7 +287,7 @@ async fn a_node_that_dies_takes_no_entry_with_it() {
         assert_eq!(map.get(&n).await.expect("read"), Some(n));
         map.insert(&n, &(n + 1)).await.expect("written");
     }
-    client.close().await;
+    client.shutdown().await;
     three.kill().await;
     two.kill().await;
 }

@@ -1,7 +1,7 @@
 //! What a program that embeds nodes relies on, with real nodes on real sockets in one process.
 
 use crate::embedded::safe;
-use doyen::{Departure, KeyspaceOptions, Map, Node, NodeError, OnLoss, RangeScan, StartError};
+use doyen::{Departure, Error, KeyspaceOptions, Map, Node, OnLoss, RangeScan};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -41,12 +41,14 @@ async fn a_map_is_the_same_on_every_node() {
         here.insert_if_absent(&7, &user("eve", 0))
             .await
             .expect("written")
+            .is_none()
     );
     assert!(
-        !there
+        there
             .insert_if_absent(&7, &user("bob", 0))
             .await
             .expect("asked")
+            .is_some_and(|there| there.name == "eve")
     );
     let absent = there.get_versioned(&1_000).await.expect("read");
     let seen = there.get_versioned(&7).await.expect("read");
@@ -276,11 +278,13 @@ async fn entries_vanish_when_their_time_is_over() {
     let one = node("one", &[]).await;
     let users: Map<String, User> = one.map("users").await.expect("a map");
     users
-        .insert_with("soon", &user("ada", 1), Duration::from_millis(80))
+        .put("soon", &user("ada", 1))
+        .ttl(Duration::from_millis(80))
         .await
         .expect("written");
     users
-        .insert_with("later", &user("ada", 1), Duration::from_secs(600))
+        .put("later", &user("ada", 1))
+        .ttl(Duration::from_secs(600))
         .await
         .expect("written");
     assert!(users.contains("soon").await.expect("asked"));
@@ -330,7 +334,7 @@ async fn a_port_in_use_leaves_nothing_running() {
     assert!(
         matches!(
             error,
-            StartError::Bind {
+            Error::Bind {
                 flag: "--listen",
                 ..
             }
@@ -350,7 +354,9 @@ async fn a_node_with_another_secret_is_refused() {
         .await
         .expect("starts");
     let seed = one.addresses().control.to_string();
-    one.wait_ready().await.expect("a cluster of one");
+    one.wait_ready(Duration::from_secs(60))
+        .await
+        .expect("a cluster of one");
     let two = Node::builder()
         .name("two")
         .listen("127.0.0.1:0")
@@ -359,11 +365,14 @@ async fn a_node_with_another_secret_is_refused() {
         .start()
         .await
         .expect("starts");
-    let refused = tokio::time::timeout(Duration::from_secs(10), two.wait_ready())
-        .await
-        .expect("it is told");
+    let refused = tokio::time::timeout(
+        Duration::from_secs(10),
+        two.wait_ready(Duration::from_secs(60)),
+    )
+    .await
+    .expect("it is told");
     assert!(
-        matches!(&refused, Err(NodeError::Fatal(why)) if why.contains("secret")),
+        matches!(&refused, Err(Error::Fatal(why)) if why.contains("secret")),
         "{refused:?}"
     );
     assert_eq!(one.status().await.expect("it goes on").members.len(), 1);
@@ -381,7 +390,9 @@ async fn a_node_that_was_always_alone_leaves_at_once_and_reports_its_keys() {
             .start()
             .await
             .expect("starts");
-        one.wait_ready().await.expect("a cluster of one");
+        one.wait_ready(Duration::from_secs(60))
+            .await
+            .expect("a cluster of one");
         if holds {
             let map = one.map::<u32, String>("held").await.expect("a map");
             map.insert(&1, &"value".to_owned()).await.expect("a write");

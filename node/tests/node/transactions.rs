@@ -1,7 +1,7 @@
 //! Transactions of several nodes and of clients, on real sockets in one process.
 
 use crate::embedded::{node_with, safe};
-use doyen::{Client, Database, KeyspaceOptions, Map, Node, Value, Versioned, WriteError};
+use doyen::{Database, Error, KeyspaceOptions, Map, Node, Value, Versioned};
 
 const SECRET: &str = "the secret of the tests";
 const ACCOUNTS: u64 = 4;
@@ -39,7 +39,7 @@ async fn transfer(database: Database, seed: u64) -> u64 {
             transaction.set(to.clone(), (balance(&payee) + 1).to_string());
             match transaction.commit().await {
                 Ok(_) => break,
-                Err(WriteError::Changed) => conflicts += 1,
+                Err(Error::Changed) => conflicts += 1,
                 Err(other) => panic!("{other}"),
             }
         }
@@ -53,10 +53,11 @@ async fn transfers_through_nodes_and_a_client_create_and_lose_nothing() {
     let two = node("two", &[&one]).await;
     let three = node("three", &[&one]).await;
     safe(&one, 3).await;
-    let client = Client::builder()
+    let client = Node::builder()
+        .client()
         .seeds([two.addresses().data.to_string()])
         .secret(SECRET)
-        .connect()
+        .start()
         .await
         .expect("it connects");
     let database = one.database();
@@ -83,7 +84,7 @@ async fn transfers_through_nodes_and_a_client_create_and_lose_nothing() {
     });
     assert_eq!(last.iter().sum::<u64>(), ACCOUNTS * OPENED_WITH, "{last:?}");
 
-    client.close().await;
+    client.shutdown().await;
     for node in [three, two, one] {
         node.kill().await;
     }

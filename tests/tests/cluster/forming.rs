@@ -162,10 +162,11 @@ fn nodes_on_one_family_and_on_both_copy_to_each_other_and_serve_native_clients()
     tokio::runtime::Runtime::new()
         .expect("a runtime")
         .block_on(async {
-            let client = doyen::Client::builder()
+            let client = doyen::Node::builder()
+                .client()
                 .seeds(data)
                 .secret_file(secret)
-                .connect()
+                .start()
                 .await
                 .expect("members are reached");
             let map: doyen::Map<String, String> = client.map("both families").await.expect("a map");
@@ -174,7 +175,7 @@ fn nodes_on_one_family_and_on_both_copy_to_each_other_and_serve_native_clients()
                     .await
                     .expect("the primary takes it");
             }
-            client.close().await;
+            client.shutdown().await;
         });
 }
 

@@ -319,12 +319,11 @@ fn operations_of_a_client_take_one_hop_also_after_a_split() {
         .enable_all()
         .build()
         .expect("a runtime");
-    let client = doyen::Client::builder()
+    let client = doyen::Node::builder()
+        .client()
         .seeds(seeds)
         .secret_file(cluster.secret_file());
-    let client = runtime
-        .block_on(client.connect())
-        .expect("a client connects");
+    let client = runtime.block_on(client.start()).expect("a client connects");
     let use_all = || {
         runtime.block_on(async {
             for name in ["default", "names", "ring"] {
@@ -405,5 +404,5 @@ fn operations_of_a_client_take_one_hop_also_after_a_split() {
             "{wrong}: {refused}"
         );
     }
-    runtime.block_on(client.close());
+    runtime.block_on(client.shutdown());
 }

@@ -1,4 +1,4 @@
-//! Load through the native client, as a program causes it that uses `doyen::Client`.
+//! Load through the native client, as a program causes it that uses `doyen::Node`.
 //!
 //! ```text
 //!   worker (a thread) ── polls ──> caller (a future) ── map.get, map.insert ──> Client (thread)
@@ -17,8 +17,8 @@ use super::pace::on_threads;
 use super::recorder::Recorder;
 use super::schedule::{Clock, Schedule};
 use crate::runtime;
-use doyen::Client;
-use doyen::ConnectError;
+use doyen::Error;
+use doyen::Node;
 use doyen::config::DATA_PORT;
 use std::path::PathBuf;
 use worker::{Shared, Worker};
@@ -86,13 +86,13 @@ impl Target {
             let (recorder, late) = worker.end();
             behind += late;
             sum.merge(recorder);
-            runtime.block_on(client.close());
+            runtime.block_on(client.shutdown());
         }
         Ok((sum, behind))
     }
 
-    async fn connect(&self) -> Result<(Client, worker::Keys), Failed> {
-        let mut builder = Client::builder().name("doyen-bench");
+    async fn connect(&self) -> Result<(Node, worker::Keys), Failed> {
+        let mut builder = Node::builder().client().name("doyen-bench");
         builder = match &self.data[..] {
             [] => builder.seed(format!("127.0.0.1:{DATA_PORT}")),
             nodes => builder.seeds(nodes),
@@ -103,8 +103,8 @@ impl Target {
             (None, Some(secret)) => builder.secret(secret),
             (None, None) => builder,
         };
-        let client = builder.connect().await.map_err(|e| match e {
-            ConnectError::Config(_) | ConnectError::Identity(_) => {
+        let client = builder.start().await.map_err(|e| match e {
+            Error::Config(_) | Error::Identity(_) => {
                 Failed::usage(format!("--data, --secret-file: {e}"))
             }
             e => Failed::new(format!("{e} (--data, --secret-file)")),

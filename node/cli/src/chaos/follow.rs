@@ -84,7 +84,7 @@ pub(super) struct Follower {
 
 impl Follower {
     /// Subscribes to all keys that clients use.
-    pub(super) async fn start(client: &doyen::Client, book: &Shared) -> Result<Self, Failed> {
+    pub(super) async fn start(client: &doyen::Node, book: &Shared) -> Result<Self, Failed> {
         let subscribe = client.database().subscribe().prefix("chaos:");
         let mut changes = subscribe
             .await

@@ -6,10 +6,10 @@ use super::Shared;
 use super::follow::{Followed, Follower, Told};
 use crate::Failed;
 use doyen::Database;
-use doyen::WriteError;
 use doyen::resp::client::{Reply, RespClient, nothing_happened};
 use doyen::testkit::linear::{Answer, Call};
 use doyen::testkit::{Cluster, History, Pending};
+use doyen::{Error, Happened};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -49,7 +49,7 @@ pub(super) const READER: u32 = u32::MAX;
 pub(super) struct Load {
     running: Rc<Cell<bool>>,
     tasks: Vec<JoinHandle<()>>,
-    native: doyen::Client,
+    native: doyen::Node,
     follower: Follower,
 }
 
@@ -78,10 +78,11 @@ impl Load {
             .running()
             .filter_map(|node| Some(cluster.data(node)?.to_string()))
             .collect();
-        let native = doyen::Client::builder()
+        let native = doyen::Node::builder()
+            .client()
             .seeds(seeds)
             .secret_file(cluster.secret_file())
-            .connect()
+            .start()
             .await;
         let native = native.map_err(|e| Failed::new(format!("the native client: {e}")))?;
         let follower = Follower::start(&native, book).await?;
@@ -130,7 +131,7 @@ impl Load {
                 .map_err(|e| Failed::new(format!("a client of the chaos panicked: {e}")))?;
         }
         let told = self.follower.finish().await;
-        self.native.close().await;
+        self.native.shutdown().await;
         Ok(told)
     }
 }
@@ -352,9 +353,9 @@ impl Asker {
 
 async fn ask_native(database: &Database, key: &str, call: &Call) -> Outcome {
     let key = key.to_owned();
-    let written = |written: Result<Answer, WriteError>| match written {
+    let written = |written: Result<Answer, Error>| match written {
         Ok(answer) => Outcome::Answered(answer),
-        Err(e) if e.may_have_happened() => Outcome::Unknown,
+        Err(e) if e.happened() != Happened::No => Outcome::Unknown,
         Err(_) => Outcome::NotDone,
     };
     match call {

@@ -221,6 +221,17 @@ fn increase(c: Call<'_>) -> Parsed {
     c.one(Action::call(&INCREASE, &numbers, vec![Bytes::new(); 3]))
 }
 
+impl Action {
+    /// Adds to a 64-bit integer if the sum is within these bounds, and gives its key a deadline:
+    /// with `only_new`, only if it has none. → `Many` of the value and of what was added, `Int`s
+    #[must_use]
+    pub fn add_within(by: i64, (lower, upper): (i64, i64), expiry: Expiry, only_new: bool) -> Self {
+        let [unit, ms] = expiry.numbers();
+        let numbers = [0, by, lower, upper, 0, unit, ms, only_new.into()];
+        Self::call(&INCREASE, &numbers, vec![Bytes::new(); 3])
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::action::{Change, Context, apply};

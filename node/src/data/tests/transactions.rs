@@ -1,7 +1,7 @@
 //! Transactions of the library.
 
 use super::*;
-use crate::{Database, Map, ReadError, WriteError};
+use crate::{Database, Error, Happened, Map};
 use doyen_placement::MapEntry;
 use doyen_placement::level::TRANSACTIONS;
 
@@ -41,7 +41,7 @@ async fn each_operation_has_an_answer_of_its_type() {
     let mut other = database.transaction();
     let first = other.get("{u}:a");
     let other = other.commit().await.unwrap();
-    assert!(matches!(other.of(after), Err(ReadError::Unexpected(_))));
+    assert!(matches!(other.of(after), Err(Error::Unexpected(_))));
     assert!(matches!(answers.of(removed), Ok(true)), "it is kept");
     assert_eq!(other.of(first).unwrap().as_deref(), Some(&b"new"[..]));
     node.stop().await;
@@ -66,12 +66,12 @@ async fn a_typed_map_changes_one_key_by_what_it_holds() {
         let mut transaction = users.transaction();
         transaction.watch(&seen);
         let before = transaction.get(&7);
-        transaction.insert_with(&7, &"Eve".to_owned(), Duration::from_secs(60));
+        transaction.insert_for(&7, &"Eve".to_owned(), Duration::from_secs(60));
         match transaction.commit().await {
             Ok(answers) if expected => {
                 assert_eq!(answers.of(before).unwrap().as_deref(), Some("Ada"));
             }
-            Err(WriteError::Changed) if !expected => {}
+            Err(Error::Changed) if !expected => {}
             other => panic!("{other:?}"),
         }
     }
@@ -79,8 +79,8 @@ async fn a_typed_map_changes_one_key_by_what_it_holds() {
     transaction.watch(&absent);
     transaction.remove(&7);
     let refused = transaction.commit().await.unwrap_err();
-    assert!(matches!(refused, WriteError::Changed), "{refused}");
-    assert!(!refused.may_have_happened());
+    assert!(matches!(refused, Error::Changed), "{refused}");
+    assert_eq!(refused.happened(), Happened::No);
     let mut transaction = users.transaction();
     let removed = transaction.remove(&7);
     let answers = transaction.commit().await.unwrap();
@@ -97,11 +97,11 @@ async fn what_cannot_be_one_transaction_is_refused_and_nothing_happens() {
     crossed.set("a", "1");
     crossed.set("b", "1");
     let refused = crossed.commit().await.unwrap_err();
-    assert!(matches!(refused, WriteError::CrossPartition), "{refused}");
+    assert!(matches!(refused, Error::CrossPartition), "{refused}");
     let mut crossed = users.transaction();
     (0..20).for_each(|id| crossed.insert(&id, &String::new()));
     let refused = crossed.commit().await.unwrap_err();
-    assert!(matches!(refused, WriteError::CrossPartition), "{refused}");
+    assert!(matches!(refused, Error::CrossPartition), "{refused}");
     assert!(!users.contains(&0).await.unwrap());
 
     let other = Database::new(KeyspaceId(9), node.handle.clone());
@@ -110,14 +110,14 @@ async fn what_cannot_be_one_transaction_is_refused_and_nothing_happens() {
     crossed.watch(&seen);
     crossed.set("a", "1");
     let refused = crossed.commit().await.unwrap_err();
-    assert!(matches!(refused, WriteError::CrossPartition), "{refused}");
+    assert!(matches!(refused, Error::CrossPartition), "{refused}");
 
     let mut large = database.transaction();
     for key in ["{u}:a", "{u}:b"] {
         large.set(key, vec![b'x'; limits().value_bytes_max / 2]);
     }
     let refused = large.commit().await.unwrap_err();
-    assert!(matches!(refused, WriteError::TooLarge), "{refused}");
+    assert!(matches!(refused, Error::TooLarge), "{refused}");
 
     for key in ["a", "b", "{u}:a", "{u}:b"] {
         assert_eq!(database.get(key).await.unwrap(), None, "{key}");
@@ -142,12 +142,9 @@ async fn a_key_that_cannot_be_encoded_fails_the_whole_transaction() {
     let asked = transaction.get(&Key);
     transaction.insert(&Key, &String::new());
     let refused = transaction.commit().await.unwrap_err();
-    assert!(
-        matches!(refused, WriteError::Key(_)),
-        "{refused}, {asked:?}"
-    );
+    assert!(matches!(refused, Error::Key(_)), "{refused}, {asked:?}");
     let refused = map.get_versioned(&Key).await.unwrap_err();
-    assert!(matches!(refused, ReadError::Key(_)), "{refused}");
+    assert!(matches!(refused, Error::Key(_)), "{refused}");
     node.stop().await;
 }
 
@@ -179,9 +176,9 @@ async fn while_a_member_runs_the_former_program_transactions_are_refused() {
     let mut transaction = database.transaction();
     transaction.set("a", "1");
     let refused = transaction.commit().await.unwrap_err();
-    assert!(matches!(refused, WriteError::OldMembers), "{refused}");
+    assert!(matches!(refused, Error::OldMembers), "{refused}");
     let refused = database.get_versioned("a").await.unwrap_err();
-    assert!(matches!(refused, ReadError::OldMembers), "{refused}");
+    assert!(matches!(refused, Error::OldMembers), "{refused}");
     assert_eq!(database.get("a").await.unwrap(), None);
     node.stop().await;
 }

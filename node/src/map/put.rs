@@ -1,0 +1,274 @@
+//! A write of one value, with its options.
+
+use super::{Map, Versioned, encode_key, encode_value, expiry};
+use crate::error::Error;
+use bytes::Bytes;
+use doyen_engine::op::{Action, Condition, Expiry, Outcome, Watched};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::borrow::Borrow;
+use std::fmt;
+use std::future::IntoFuture;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::time::Duration;
+
+/// A write of one value, from [`Map::put`]. Give it options, then await it. It answers `A`.
+///
+/// | condition | writes | answers |
+/// |---|---|---|
+/// | none | always | `()` |
+/// | [`returning`](Put::returning) | always | the former value |
+/// | [`if_absent`](Put::if_absent) | if the key has no value | the value that is there; `None`: it was written |
+/// | [`if_present`](Put::if_present) | if the key has a value | the former value; `None`: nothing was written |
+/// | [`if_unchanged`](Put::if_unchanged) | if the key was not written since it was read | whether it was written |
+///
+/// ```no_run
+/// # async fn example(sessions: doyen::Map<u64, String>) -> Result<(), doyen::Error> {
+/// use std::time::Duration;
+///
+/// let hour = Duration::from_secs(3600);
+/// sessions.put(&7, &"ada".to_owned()).ttl(hour).await?;
+/// if let Some(there) = sessions.put(&7, &"eve".to_owned()).ttl(hour).if_absent().await? {
+///     println!("{there} has session 7");
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// [`Error::Unknown`]: the write may have happened. [`Error::Former`]: it happened, and the former
+/// value cannot be decoded. With every other error it did not happen.
+#[must_use = "nothing is written until it is awaited"]
+pub struct Put<'a, K, V, A = ()> {
+    map: &'a Map<K, V>,
+    /// The key and the value, or why they cannot be stored.
+    encoded: Result<(Bytes, Bytes), Error>,
+    /// `None`: as the map has it, or as the condition has it.
+    expiry: Option<Expiry>,
+    when: When,
+    answer: PhantomData<fn() -> A>,
+}
+
+/// When a value is written.
+#[derive(Debug, Clone)]
+enum When {
+    Set {
+        condition: Condition,
+        get: bool,
+    },
+    Unchanged(Watched),
+    /// What was seen belongs to another map.
+    Elsewhere,
+}
+
+impl<K, V, A> fmt::Debug for Put<'_, K, V, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Put")
+            .field("map", &self.map.name())
+            .field("expiry", &self.expiry)
+            .field("when", &self.when)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
+    /// Writes a value with options: a time to live, a condition. Await it.
+    ///
+    /// # Errors
+    /// When it is awaited: see [`Put`].
+    pub fn put<Q>(&self, key: &Q, value: &V) -> Put<'_, K, V>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        Put {
+            map: self,
+            encoded: encode_key(key).and_then(|key| Ok((key, encode_value(&self.form, value)?))),
+            expiry: None,
+            when: When::Set {
+                condition: Condition::Always,
+                get: false,
+            },
+            answer: PhantomData,
+        }
+    }
+}
+
+impl<'a, K, V, A> Put<'a, K, V, A> {
+    /// The entry expires after `ttl` (at once, if `ttl` is below a millisecond). Without this it has
+    /// the time to live of the map ([`OpenMap::ttl`](crate::OpenMap::ttl)), or none.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.expiry = Some(expiry(ttl));
+        self
+    }
+
+    /// The entry does not expire, whatever the time to live of the map is.
+    pub const fn no_ttl(mut self) -> Self {
+        self.expiry = Some(Expiry::None);
+        self
+    }
+
+    /// The entry keeps its deadline, if it has one.
+    pub const fn keep_ttl(mut self) -> Self {
+        self.expiry = Some(Expiry::Keep);
+        self
+    }
+
+    fn when<B>(self, when: When) -> Put<'a, K, V, B> {
+        Put {
+            map: self.map,
+            encoded: self.encoded,
+            expiry: self.expiry,
+            when,
+            answer: PhantomData,
+        }
+    }
+
+    fn deadline(&self) -> Expiry {
+        self.expiry.unwrap_or_else(|| self.map.expiry())
+    }
+}
+
+impl<'a, K, V> Put<'a, K, V> {
+    /// Answers the former value.
+    pub fn returning(self) -> Put<'a, K, V, Option<V>> {
+        self.when(When::Set {
+            condition: Condition::Always,
+            get: true,
+        })
+    }
+
+    /// Writes only if the key has no value. Answers the value that is there; `None`: it was
+    /// written.
+    pub fn if_absent(self) -> Put<'a, K, V, Option<V>> {
+        self.when(When::Set {
+            condition: Condition::IfAbsent,
+            get: true,
+        })
+    }
+
+    /// Writes only if the key has a value. Answers the former value; `None`: nothing was written.
+    pub fn if_present(self) -> Put<'a, K, V, Option<V>> {
+        self.when(When::Set {
+            condition: Condition::IfPresent,
+            get: true,
+        })
+    }
+
+    /// Writes only if the key was not written, removed or expired since `seen` was read
+    /// ([`Map::get_versioned`]). Answers whether it was written.
+    pub fn if_unchanged(self, seen: &Versioned<V>) -> Put<'a, K, V, bool> {
+        let key = self.encoded.as_ref().ok().map(|(key, _)| key);
+        let when = match seen.watched(self.map.entry.keyspace, self.map.entry.id) {
+            Some(watched) if Some(&watched.key) == key => When::Unchanged(watched.clone()),
+            _ => When::Elsewhere,
+        };
+        self.when(when)
+    }
+}
+
+impl<K, V, A> Put<'_, K, V, A>
+where
+    K: Serialize,
+    V: Serialize + DeserializeOwned,
+{
+    async fn set(self) -> Result<Outcome, Error> {
+        let expiry = self.deadline();
+        let (key, value) = self.encoded?;
+        let When::Set { condition, get } = self.when else {
+            return Err(Error::CrossPartition);
+        };
+        let action = Action::Set {
+            value,
+            condition,
+            expiry,
+            get,
+        };
+        self.map.write_encoded(key, action).await
+    }
+
+    /// Writes if the key has no value that this map can decode.
+    async fn set_absent(self) -> Result<Option<V>, Error> {
+        let expiry = self.deadline();
+        let (map, (key, value)) = (self.map, self.encoded?);
+        loop {
+            let action = Action::Set {
+                value: value.clone(),
+                condition: Condition::IfAbsent,
+                expiry,
+                get: true,
+            };
+            let there = map.write_encoded(key.clone(), action).await?;
+            if there == Outcome::Nil {
+                return Ok(None);
+            }
+            if let Some(there) = map.decoded(there)? {
+                return Ok(Some(there));
+            }
+            // It cannot be decoded and counts as absent: write over it, unless another program
+            // writes meanwhile.
+            let (watched, there) = map.seen(key.clone()).await?;
+            if let Some(there) = there {
+                if let Some(there) = map.decoded(Outcome::Bulk(there))? {
+                    return Ok(Some(there));
+                }
+            }
+            if map.swap(watched, value.clone(), expiry).await? {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl<'a, K, V> IntoFuture for Put<'a, K, V>
+where
+    K: Serialize + 'a,
+    V: Serialize + DeserializeOwned + 'a,
+{
+    type Output = Result<(), Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { super::done(self.set().await?) })
+    }
+}
+
+impl<'a, K, V> IntoFuture for Put<'a, K, V, Option<V>>
+where
+    K: Serialize + 'a,
+    V: Serialize + DeserializeOwned + 'a,
+{
+    type Output = Result<Option<V>, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let map = self.map;
+        match self.when {
+            When::Set {
+                condition: Condition::IfAbsent,
+                ..
+            } => Box::pin(self.set_absent()),
+            _ => Box::pin(async move { map.former(self.set().await?) }),
+        }
+    }
+}
+
+impl<'a, K, V> IntoFuture for Put<'a, K, V, bool>
+where
+    K: Serialize + 'a,
+    V: Serialize + DeserializeOwned + 'a,
+{
+    type Output = Result<bool, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let expiry = self.deadline();
+            let (_, value) = self.encoded?;
+            match self.when {
+                When::Unchanged(watched) => self.map.swap(watched, value, expiry).await,
+                _ => Err(Error::CrossPartition),
+            }
+        })
+    }
+}
