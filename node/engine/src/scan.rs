@@ -2,6 +2,7 @@
 //! member. So a scan has no state here, and it continues at any primary. A range is asked for by
 //! its keys, and continues after the last one.
 
+use super::entry::Entry;
 use super::op::{Kind, RangeQuery};
 use super::store::Store;
 use bytes::Bytes;
@@ -27,26 +28,45 @@ pub(super) fn scan(
     (cursor, count, kind): (u64, u32, Option<Kind>),
     clock: u64,
 ) -> (u64, Vec<Bytes>) {
+    let mut keys = Vec::new();
+    let next = walk(store, map, (cursor, ORDER_SHIFT, count), |entry| {
+        if entry.overdue(clock) || kind.is_some_and(|kind| kind != entry.kind()) {
+            return 0;
+        }
+        keys.push(Bytes::copy_from_slice(entry.key()));
+        entry.key().len()
+    });
+    (next, keys)
+}
+
+/// Looks at about `count` keys of a map, from a cursor on. A cursor is an order without its lowest
+/// `shift` bits. `take` says how many bytes it took of each key. Returns the next cursor, or 0 at
+/// the end.
+fn walk(
+    store: &mut Store,
+    map: MapId,
+    (cursor, shift, count): (u64, u32, u32),
+    mut take: impl FnMut(&Entry) -> usize,
+) -> u64 {
     let count = count.clamp(1, COUNT_MAX);
-    let upto = store.draw_places(map, cursor, ORDER_SHIFT, (count as usize).min(DRAWN_MAX));
-    let (mut keys, mut bytes, mut looked, mut next) = (Vec::new(), 0, 0, 0);
-    for entry in store.at_or_after(map, cursor << ORDER_SHIFT) {
-        let place = store.order(entry.key()) >> ORDER_SHIFT;
-        if place >= next && (looked >= count || bytes >= ANSWER_BYTES) {
-            return (next, keys);
+    let upto = store.draw_places(map, cursor, shift, (count as usize).min(DRAWN_MAX));
+    let (mut bytes, mut looked, mut last) = (0, 0, None);
+    for entry in store.at_or_after(map, cursor << shift) {
+        let place = store.order(entry.key()) >> shift;
+        if let Some(last) = last.filter(|last| *last != place)
+            && (looked >= count || bytes >= ANSWER_BYTES)
+        {
+            // Never 0, and it fits, because a later place follows.
+            return last + 1;
         }
         if upto.is_some_and(|upto| place > upto) {
             break;
         }
         looked += 1;
-        // Never 0. If it does not fit into 32 bits, no further key follows.
-        next = place + 1;
-        if !entry.overdue(clock) && kind.is_none_or(|kind| kind == entry.kind()) {
-            bytes += entry.key().len();
-            keys.push(Bytes::copy_from_slice(entry.key()));
-        }
+        last = Some(place);
+        bytes += take(entry);
     }
-    (upto.map_or(0, |upto| upto + 1), keys)
+    upto.map_or(0, |upto| upto + 1)
 }
 
 /// Some keys of a range in order, with their values if they are wanted, and whether more may
