@@ -1,10 +1,12 @@
 //! Scans of a map. A cursor is a place in the order of the index, which is the same at every
 //! member. So a scan has no state here, and it continues at any primary. A range is asked for by
-//! its keys, and continues after the last one.
+//! its keys, and continues after the last one. A query for strings goes on as a scan does.
 
 use super::entry::Entry;
-use super::op::{Kind, RangeQuery};
+use super::op::{FindQuery, Kind, RangeQuery};
 use super::store::Store;
+use super::tags;
+use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_placement::MapId;
 
@@ -67,6 +69,117 @@ fn walk(
         bytes += take(entry);
     }
     upto.map_or(0, |upto| upto + 1)
+}
+
+/// The strings that match a query, on a page.
+struct Found<'a> {
+    query: &'a FindQuery,
+    clock: u64,
+    /// Each key, and its value behind it if values are wanted.
+    keys: Vec<Bytes>,
+}
+
+impl<'a> Found<'a> {
+    const fn new(query: &'a FindQuery, clock: u64) -> Self {
+        Self {
+            query,
+            clock,
+            keys: Vec::new(),
+        }
+    }
+
+    /// Takes a key if it matches. Returns how many bytes were taken, or read of its tags.
+    fn take(&mut self, entry: &Entry) -> usize {
+        let FindQuery {
+            prefix,
+            values,
+            holding,
+            ..
+        } = self.query;
+        let (key, value) = (entry.key(), entry.value());
+        if !key.starts_with(prefix) || entry.kind() != Kind::String || entry.overdue(self.clock) {
+            return 0;
+        }
+        let mut bytes = 0;
+        if let Some(tag) = holding {
+            bytes += tags::head_bytes_max(value);
+            if !tags::holds(value, tag) {
+                return bytes;
+            }
+        }
+        bytes += key.len();
+        self.keys.push(Bytes::copy_from_slice(key));
+        if *values {
+            bytes += value.len();
+            self.keys.push(Bytes::copy_from_slice(value));
+        }
+        bytes
+    }
+}
+
+/// A page of the strings of a map that match a query, and where to continue. 0 begins, and is the
+/// end.
+///
+/// The cursor is a whole order, unlike that of `scan`: values that shared a cursor would share a
+/// page, however large they are.
+pub(super) fn find(
+    store: &mut Store,
+    map: MapId,
+    query: &FindQuery,
+    clock: u64,
+) -> (u64, Vec<Bytes>) {
+    if let Some(all) = find_in_order(store, map, query, clock) {
+        return (0, all);
+    }
+    let mut found = Found::new(query, clock);
+    let next = walk(store, map, (query.cursor, 0, query.count), |entry| {
+        found.take(entry)
+    });
+    if next != 0 && broken(&mutant::HIDES_KEYS) {
+        return (next.saturating_add(u64::MAX / 16), found.keys);
+    }
+    (next, found.keys)
+}
+
+/// All matches at once, if the store knows the order of keys, and a page has room for all keys with
+/// the prefix. Otherwise the whole map must be walked through: the cursor is no place in this
+/// order.
+fn find_in_order(
+    store: &mut Store,
+    map: MapId,
+    query: &FindQuery,
+    clock: u64,
+) -> Option<Vec<Bytes>> {
+    if query.cursor != 0 || query.prefix.is_empty() || !store.is_sorted() {
+        return None;
+    }
+    let count = query.count.clamp(1, COUNT_MAX);
+    let (from, to) = (&*query.prefix, behind(&query.prefix));
+    let drawn = (count as usize).min(DRAWN_MAX);
+    if store.draw_range(map, from, &to, drawn, false).is_some() {
+        return None;
+    }
+    let (mut found, mut bytes) = (Found::new(query, clock), 0);
+    for (looked, entry) in (0..).zip(store.range(map, from, &to, false)) {
+        if looked >= count || bytes >= ANSWER_BYTES {
+            return None;
+        }
+        bytes += found.take(entry);
+    }
+    Some(found.keys)
+}
+
+/// The first key behind all keys with a prefix. Empty: there is none.
+fn behind(prefix: &[u8]) -> Vec<u8> {
+    let kept = prefix
+        .iter()
+        .rposition(|byte| *byte != u8::MAX)
+        .map_or(0, |last| last + 1);
+    let mut end = prefix[..kept].to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
 }
 
 /// Some keys of a range in order, with their values if they are wanted, and whether more may
