@@ -56,5 +56,8 @@ pub const MAP_NAMES: u16 = 15;
 /// From this level on, subscribers are told of committed changes.
 pub const SUBSCRIBING: u16 = 15;
 
+/// From this level on, keys are found by the tags of their values, and with their values.
+pub const FINDING: u16 = 15;
+
 /// Connections of this version carry messages of publishers.
 pub const PUBLISHING: u16 = 15;

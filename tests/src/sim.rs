@@ -26,6 +26,7 @@ mod client;
 mod control;
 mod data;
 mod fault;
+mod finder;
 mod judge;
 mod links;
 mod logs;
@@ -76,6 +77,10 @@ pub struct Report {
     pub answered: u64,
     /// Operations that were refused because memory was full.
     pub full: u64,
+    /// Queries for keys that went through all partitions.
+    pub finds: u64,
+    /// Keys that queries showed.
+    pub found: u64,
     /// Transactions that were executed.
     pub transactions: u64,
     /// Transactions that were not executed because a watched key had changed.
@@ -147,6 +152,8 @@ impl Report {
         self.unknown += other.unknown;
         self.refused += other.refused;
         self.full += other.full;
+        self.finds += other.finds;
+        self.found += other.found;
         self.transactions += other.transactions;
         self.transactions_in_vain += other.transactions_in_vain;
         self.expired += other.expired;
@@ -319,7 +326,7 @@ pub fn summary(total: &Report) -> String {
          operations: {}, of them {} answered ({} reads at once, {} read again; {} writes by the \
          short way; {} overtaken and asked again, {} overtaken and refused; {} batches between \
          threads of a process), {} refused ({} for memory), {} unknown; {} transactions, {} not \
-         executed because their key had changed\n\
+         executed because their key had changed; {} queries for keys, which showed {}\n\
          subscribers: told {} changes, and {} times that some are missing\n\
          keys: {} expired, {} evicted; {} judged, {} undecided; \
          {} copies compared; peers congested {} times\n\
@@ -347,6 +354,8 @@ pub fn summary(total: &Report) -> String {
         total.unknown,
         total.transactions,
         total.transactions_in_vain,
+        total.finds,
+        total.found,
         total.told,
         total.missed,
         total.expired,

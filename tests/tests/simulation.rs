@@ -82,6 +82,11 @@ fn invariants_hold_under_every_mix_of_faults_and_a_seed_replays_exactly() {
         summary(&total)
     );
     assert!(
+        total.finds > 0 && total.found > total.finds,
+        "{}",
+        summary(&total)
+    );
+    assert!(
         ["upgrade", "refused for its level"]
             .iter()
             .all(|kind| total.faults.contains_key(kind)),

@@ -455,6 +455,20 @@ impl Context {
                     self.memory.recount(before, held.bytes());
                     Step::Done(Outcome::Keys { next, keys }, held.log.last(), false)
                 }
+                PartitionAction::Find(query) => {
+                    let clock = held.clock.advance(self.now);
+                    let before = held.bytes();
+                    let (next, keys) = scan::find(&mut held.store, op.map, query, clock);
+                    self.memory.recount(before, held.bytes());
+                    let found = Outcome::Keys { next, keys };
+                    if let Source::Peer { member, .. } = call.source
+                        && !self.peers.may_owe(member, found.bytes())
+                    {
+                        // Nothing was changed, so it may be sent again.
+                        return Step::Refused(Failure::Overloaded);
+                    }
+                    Step::Done(found, held.log.last(), false)
+                }
                 PartitionAction::Range(query) => {
                     self.stats.ranges += 1;
                     let clock = held.clock.advance(self.now);

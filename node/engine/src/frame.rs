@@ -17,8 +17,9 @@ use super::dedup::{OpId, Remembered};
 use super::entry::Entry;
 use super::log::Logged;
 use super::op::{
-    Action, Condition, ExpireCondition, Expiry, Failure, Kind, Operation, Outcome, PartitionAction,
-    PartitionOperation, RangeQuery, ScriptCall, Step, Transaction, Value, Watched, Work,
+    Action, Condition, ExpireCondition, Expiry, Failure, FindQuery, Kind, Operation, Outcome,
+    PartitionAction, PartitionOperation, RangeQuery, ScriptCall, Step, Transaction, Value, Watched,
+    Work,
 };
 use super::peers::Lanes;
 use super::procedure::{Called, ProcedureCall};

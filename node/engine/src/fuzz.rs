@@ -8,7 +8,7 @@ use super::extended::Extended;
 use super::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
 use super::log::Logged;
 use super::op::{
-    Action, Condition, Expiry, Failure, Kind, Operation, Outcome, PartitionAction,
+    Action, Condition, Expiry, Failure, FindQuery, Kind, Operation, Outcome, PartitionAction,
     PartitionOperation, RangeQuery, ScriptCall, Step, Transaction, Watched, Work,
 };
 use super::publishing::Publication;
@@ -476,6 +476,13 @@ fn every() -> Vec<Frame> {
         reverse: true,
         values: true,
     };
+    let found = |holding: Option<Bytes>| FindQuery {
+        cursor: 1 << 40,
+        count: 10,
+        prefix: bytes(b"a"),
+        values: holding.is_none(),
+        holding,
+    };
     let script = ScriptCall {
         keyspace: KeyspaceId(0),
         map: MAP,
@@ -519,6 +526,8 @@ fn every() -> Vec<Frame> {
             },
             PartitionAction::Clear,
             PartitionAction::Range(range),
+            PartitionAction::Find(found(None)),
+            PartitionAction::Find(found(Some(bytes(b"tag")))),
             PartitionAction::Fields { walk: 7, page: 1 },
         ]
         .map(|action| {

@@ -59,6 +59,8 @@ doyen_placement::mutants! {
     SKIPS_CHANGES = ("skips-changes", "subscribers"),
     /// A subscriber is not told that changes are missing.
     HIDES_GAPS = ("hides-gaps", "subscribers"),
+    /// The next page of a query begins behind keys that the page before did not reach.
+    HIDES_KEYS = ("hides-keys", "queries"),
     /// A copy undoes only one change of a record.
     UNDOES_ONE = ("undoes-one", "transactions"),
     /// Sends an operation again to a lineage that began empty.

@@ -126,7 +126,7 @@ impl Work {
             Self::Key(_) => {
                 self.keys().map(|(_, key)| key.len()).sum::<usize>() + self.given().bytes
             }
-            Self::Partition(_) => 0,
+            Self::Partition(op) => op.action.bytes(),
             Self::Transaction(transaction) => transaction.bytes(),
             Self::Script(call) => call.bytes(),
         }
@@ -915,6 +915,9 @@ pub enum PartitionAction {
     /// Keys in the order of their bytes; none if the keyspace is not ordered. → `Keys`, with `next`
     /// 1 if more may follow. If values are wanted, each key is followed by its value.
     Range(RangeQuery),
+    /// The keys with strings from a cursor on that match a query. → `Keys`. If values are wanted,
+    /// each key is followed by its value.
+    Find(FindQuery),
     /// The next page of a hash that is read in pages. → `Keys`, as the first one, which
     /// [`Action::in_pages`] reads. `Nil`: that is not possible any more; begin again.
     Fields {
@@ -923,6 +926,42 @@ pub enum PartitionAction {
         /// How many pages of it were read.
         page: u32,
     },
+}
+
+impl PartitionAction {
+    /// Bytes that its caller gives.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Range(query) => query.from.len() + query.to.len(),
+            Self::Find(query) => query.prefix.len() + query.holding.as_ref().map_or(0, Bytes::len),
+            Self::Count | Self::Scan { .. } | Self::Clear | Self::Fields { .. } => 0,
+        }
+    }
+}
+
+/// A query for keys with strings, in no order.
+///
+/// A whole query begins with cursor 0, goes on with the `next` of each answer, and is over when
+/// that is 0. A key that exists all the time is found at least once, whatever is written, moved or
+/// elected meanwhile, with a value that it has when its page is read. If the partition is split or
+/// merged, the answer is [`Failure::Stale`]: ask the new partitions from their beginning.
+///
+/// A page may be empty though more follow: its work is bounded, whether keys match or not. In a
+/// keyspace that keeps the order of keys, a prefix that few keys have costs only these. For one
+/// that many have, ask for a [range](RangeQuery) there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FindQuery {
+    /// The place to go on from: 0 to begin, or the `next` of the answer before.
+    pub cursor: u64,
+    /// About how many keys of the map are looked at for a page, 1 to 10,000. A page also ends at
+    /// about half a megabyte of keys, values and tags that are looked at.
+    pub count: u32,
+    /// Only keys that begin with these bytes.
+    pub prefix: Bytes,
+    /// Whether to return values, too.
+    pub values: bool,
+    /// Only keys whose values have this tag, or are still being loaded ([`tags`](super::tags)).
+    pub holding: Option<Bytes>,
 }
 
 /// A query for a range of keys.

@@ -1,9 +1,12 @@
 //! Scans of a map. A cursor is a place in the order of the index, which is the same at every
 //! member. So a scan has no state here, and it continues at any primary. A range is asked for by
-//! its keys, and continues after the last one.
+//! its keys, and continues after the last one. A query for strings goes on as a scan does.
 
-use super::op::{Kind, RangeQuery};
+use super::entry::Entry;
+use super::op::{FindQuery, Kind, RangeQuery};
 use super::store::Store;
+use super::tags;
+use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_placement::MapId;
 
@@ -27,26 +30,156 @@ pub(super) fn scan(
     (cursor, count, kind): (u64, u32, Option<Kind>),
     clock: u64,
 ) -> (u64, Vec<Bytes>) {
+    let mut keys = Vec::new();
+    let next = walk(store, map, (cursor, ORDER_SHIFT, count), |entry| {
+        if entry.overdue(clock) || kind.is_some_and(|kind| kind != entry.kind()) {
+            return 0;
+        }
+        keys.push(Bytes::copy_from_slice(entry.key()));
+        entry.key().len()
+    });
+    (next, keys)
+}
+
+/// Looks at about `count` keys of a map, from a cursor on. A cursor is an order without its lowest
+/// `shift` bits. `take` says how many bytes it took of each key. Returns the next cursor, or 0 at
+/// the end.
+fn walk(
+    store: &mut Store,
+    map: MapId,
+    (cursor, shift, count): (u64, u32, u32),
+    mut take: impl FnMut(&Entry) -> usize,
+) -> u64 {
     let count = count.clamp(1, COUNT_MAX);
-    let upto = store.draw_places(map, cursor, ORDER_SHIFT, (count as usize).min(DRAWN_MAX));
-    let (mut keys, mut bytes, mut looked, mut next) = (Vec::new(), 0, 0, 0);
-    for entry in store.at_or_after(map, cursor << ORDER_SHIFT) {
-        let place = store.order(entry.key()) >> ORDER_SHIFT;
-        if place >= next && (looked >= count || bytes >= ANSWER_BYTES) {
-            return (next, keys);
+    let upto = store.draw_places(map, cursor, shift, (count as usize).min(DRAWN_MAX));
+    let (mut bytes, mut looked, mut last) = (0, 0, None);
+    for entry in store.at_or_after(map, cursor << shift) {
+        let place = store.order(entry.key()) >> shift;
+        if let Some(last) = last.filter(|last| *last != place)
+            && (looked >= count || bytes >= ANSWER_BYTES)
+        {
+            // Never 0, and it fits, because a later place follows.
+            return last + 1;
         }
         if upto.is_some_and(|upto| place > upto) {
             break;
         }
         looked += 1;
-        // Never 0. If it does not fit into 32 bits, no further key follows.
-        next = place + 1;
-        if !entry.overdue(clock) && kind.is_none_or(|kind| kind == entry.kind()) {
-            bytes += entry.key().len();
-            keys.push(Bytes::copy_from_slice(entry.key()));
+        last = Some(place);
+        bytes += take(entry);
+    }
+    upto.map_or(0, |upto| upto + 1)
+}
+
+/// The strings that match a query, on a page.
+struct Found<'a> {
+    query: &'a FindQuery,
+    clock: u64,
+    /// Each key, and its value behind it if values are wanted.
+    keys: Vec<Bytes>,
+}
+
+impl<'a> Found<'a> {
+    const fn new(query: &'a FindQuery, clock: u64) -> Self {
+        Self {
+            query,
+            clock,
+            keys: Vec::new(),
         }
     }
-    (upto.map_or(0, |upto| upto + 1), keys)
+
+    /// Takes a key if it matches. Returns how many bytes were taken, or read of its tags.
+    fn take(&mut self, entry: &Entry) -> usize {
+        let FindQuery {
+            prefix,
+            values,
+            holding,
+            ..
+        } = self.query;
+        let (key, value) = (entry.key(), entry.value());
+        if !key.starts_with(prefix) || entry.kind() != Kind::String || entry.overdue(self.clock) {
+            return 0;
+        }
+        let mut bytes = 0;
+        if let Some(tag) = holding {
+            bytes += tags::head_bytes_max(value);
+            if !tags::holds(value, tag) {
+                return bytes;
+            }
+        }
+        bytes += key.len();
+        self.keys.push(Bytes::copy_from_slice(key));
+        if *values {
+            bytes += value.len();
+            self.keys.push(Bytes::copy_from_slice(value));
+        }
+        bytes
+    }
+}
+
+/// A page of the strings of a map that match a query, and where to continue. 0 begins, and is the
+/// end.
+///
+/// The cursor is a whole order, unlike that of `scan`: values that shared a cursor would share a
+/// page, however large they are.
+pub(super) fn find(
+    store: &mut Store,
+    map: MapId,
+    query: &FindQuery,
+    clock: u64,
+) -> (u64, Vec<Bytes>) {
+    if let Some(all) = find_in_order(store, map, query, clock) {
+        return (0, all);
+    }
+    let mut found = Found::new(query, clock);
+    let next = walk(store, map, (query.cursor, 0, query.count), |entry| {
+        found.take(entry)
+    });
+    if next != 0 && broken(&mutant::HIDES_KEYS) {
+        return (next.saturating_add(u64::MAX / 16), found.keys);
+    }
+    (next, found.keys)
+}
+
+/// All matches at once, if the store knows the order of keys, and a page has room for all keys with
+/// the prefix. Otherwise the whole map must be walked through: the cursor is no place in this
+/// order.
+fn find_in_order(
+    store: &mut Store,
+    map: MapId,
+    query: &FindQuery,
+    clock: u64,
+) -> Option<Vec<Bytes>> {
+    if query.cursor != 0 || query.prefix.is_empty() || !store.is_sorted() {
+        return None;
+    }
+    let count = query.count.clamp(1, COUNT_MAX);
+    let (from, to) = (&*query.prefix, behind(&query.prefix));
+    let drawn = (count as usize).min(DRAWN_MAX);
+    if store.draw_range(map, from, &to, drawn, false).is_some() {
+        return None;
+    }
+    let (mut found, mut bytes) = (Found::new(query, clock), 0);
+    for (looked, entry) in (0..).zip(store.range(map, from, &to, false)) {
+        if looked >= count || bytes >= ANSWER_BYTES {
+            return None;
+        }
+        bytes += found.take(entry);
+    }
+    Some(found.keys)
+}
+
+/// The first key behind all keys with a prefix. Empty: there is none.
+fn behind(prefix: &[u8]) -> Vec<u8> {
+    let kept = prefix
+        .iter()
+        .rposition(|byte| *byte != u8::MAX)
+        .map_or(0, |last| last + 1);
+    let mut end = prefix[..kept].to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
 }
 
 /// Some keys of a range in order, with their values if they are wanted, and whether more may

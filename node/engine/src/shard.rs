@@ -10,10 +10,11 @@ use super::op::{
     Transaction, Work,
 };
 use super::slots::Slots;
+use super::tags::TAG_BYTES_MAX;
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_gossip::Time;
-use doyen_placement::level::TRANSACTIONS;
+use doyen_placement::level::{FINDING, TRANSACTIONS};
 use doyen_placement::{Eviction, KeyspaceId, MapId, MemberId, PartitionId, PartitionRef};
 use std::time::Duration;
 
@@ -122,11 +123,22 @@ impl Shard {
     /// The same for an operation on a partition.
     ///
     /// # Errors
-    /// A member does not know it.
+    /// It is too large, or a member does not know it.
     fn may_sweep(&self, operation: &PartitionOperation) -> Result<(), Failure> {
-        match operation.action {
+        match &operation.action {
             PartitionAction::Scan { kind: Some(_), .. } => self.cx.tables.need_level(TRANSACTIONS),
-            _ => Ok(()),
+            PartitionAction::Find(query) => {
+                let tag = query.holding.as_ref().map_or(0, Bytes::len);
+                if query.prefix.len() > self.cx.limits.key_bytes_max || tag > TAG_BYTES_MAX {
+                    return Err(Failure::TooLarge);
+                }
+                self.cx.tables.need_level(FINDING)
+            }
+            PartitionAction::Scan { kind: None, .. }
+            | PartitionAction::Count
+            | PartitionAction::Clear
+            | PartitionAction::Range(_)
+            | PartitionAction::Fields { .. } => Ok(()),
         }
     }
 

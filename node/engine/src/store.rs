@@ -599,6 +599,11 @@ impl Store {
         Self { sorted, ..self }
     }
 
+    /// Whether it keeps keys in the order of their bytes, too.
+    pub(super) const fn is_sorted(&self) -> bool {
+        self.sorted
+    }
+
     /// An empty store with the same settings.
     pub(super) fn emptied(&self) -> Self {
         Self::new(self.seed).sorted(self.sorted)

@@ -4,6 +4,7 @@
 mod clients;
 mod compacting;
 mod eviction;
+mod finding;
 mod hashes;
 mod hostile;
 mod joint;

@@ -1,6 +1,7 @@
 //! Clients. Each does one operation at a time on a few keys, or several at once on one key, through
 //! the process to which it is connected.
 
+use super::finder::Finding;
 use super::mix::{Mix, Placed};
 use super::process::{ControlInput, DataInput, Leaving, ProcessId, ThreadId};
 use super::schedule::{Event, MS, Nanos, SECOND};
@@ -28,18 +29,27 @@ pub(crate) struct Client {
     /// The process to which it is connected.
     pub(crate) at: Option<ProcessId>,
     /// The data thread that has its operation.
-    thread: usize,
+    pub(crate) thread: usize,
     /// The time at which it goes on.
     next_at: Option<Nanos>,
     /// The operations that it waits for: serial number, key, index in the key's history.
     pub(crate) current: Vec<(u64, String, usize)>,
     /// Hashes that come in pages: how many came, and what is in them.
     pages: BTreeMap<u64, (u32, Vec<u8>)>,
+    /// The query for keys that it makes. Then it does nothing else.
+    pub(crate) finding: Option<Finding>,
     /// Whether it sends several operations at once, which must happen in their order.
     pub(crate) pipelines: bool,
     /// What it does at the end of the run, last one first: it writes each key, and then reads it
     /// through every process.
     pub(crate) last_calls: Vec<(ProcessId, String, Last)>,
+}
+
+impl Client {
+    /// Whether it waits for an answer.
+    pub(crate) fn waits(&self) -> bool {
+        !self.current.is_empty() || self.finding.is_some()
+    }
 }
 
 /// A call after all is well.
@@ -56,13 +66,16 @@ pub(crate) struct Histories {
     /// Entries that did not happen.
     void: BTreeMap<String, Vec<usize>>,
     moment: u64,
-    serial: u64,
+    pub(crate) serial: u64,
     pub(crate) operations: u64,
     pub(crate) answered: u64,
     pub(crate) unknown: u64,
     pub(crate) refused: u64,
     /// Operations that were refused because memory was full.
     pub(crate) full: u64,
+    /// Queries that went through all partitions, and the keys that all queries showed.
+    pub(crate) finds: u64,
+    pub(crate) found: u64,
     /// Transactions that were executed, and those that were not because their key had changed.
     pub(crate) transactions: (u64, u64),
     /// What was last read of each pair: its value, and its version.
@@ -167,7 +180,7 @@ fn counts(name: &str) -> bool {
 }
 
 /// Whether what has this name gets deadlines.
-fn fleets(name: &str) -> bool {
+pub(crate) fn fleets(name: &str) -> bool {
     name.starts_with("fleeting") || name.ends_with(FLEETING)
 }
 
@@ -181,6 +194,11 @@ const PAIR: &str = "{pair";
 /// The prefix of fields of hashes: two counters and a field that expires are in one key. Each field
 /// has a history of its own.
 const HASH: &str = "hash";
+
+/// Whether what has this name is a field.
+pub(crate) fn is_field(name: &str) -> bool {
+    name.starts_with(HASH)
+}
 
 /// The key that holds what has this name: that of the hash, if it is a field.
 pub(crate) fn key_of(name: &str) -> &str {
@@ -256,6 +274,24 @@ const STOPPED: &[u8] = b"redis.call('APPEND', KEYS[1], ARGV[1]) redis.call('DEL'
 /// The twin of a key of a pair: it has the same tag, and follows in the order of bytes.
 fn twin_of(key: &str) -> String {
     format!("{key}~")
+}
+
+/// The key of a pair that has this twin, or the key itself.
+pub(crate) fn pair_of(key: &str) -> &str {
+    match key.strip_suffix('~') {
+        Some(one) if key.starts_with(PAIR) => one,
+        _ => key,
+    }
+}
+
+/// The value as histories hold it. `None`: its padding was changed.
+pub(crate) fn head_of(key: &str, value: &[u8]) -> Option<Vec<u8>> {
+    if !key.starts_with(BULK) {
+        return Some(value.to_vec());
+    }
+    let colon = value.iter().position(|b| *b == b':');
+    let head = colon.map_or(&[][..], |colon| &value[..=colon]);
+    (padded(key, head) == value).then(|| head.to_vec())
 }
 
 fn padded(key: &str, value: &[u8]) -> Bytes {
@@ -462,7 +498,7 @@ impl World {
             return;
         }
         self.clients[id].next_at = None;
-        if !self.clients[id].current.is_empty() {
+        if self.clients[id].waits() {
             return;
         }
         self.clients[id].pipelines = false;
@@ -508,6 +544,16 @@ impl World {
         } else {
             0..ordinary
         };
+        // The connection may be at any thread, or at the one that has the key.
+        let threads = self.processes[at].threads.len();
+        self.clients[id].thread = if threads > 1 {
+            self.rng.random_range(0..threads)
+        } else {
+            0
+        };
+        if !strange && self.begins_to_find(id) {
+            return;
+        }
         let key = self.keys[self.rng.random_range(keys)].clone();
         self.clients[id].pipelines =
             self.mix.pipelined > 0 && self.rng.random_range(0..100) < self.mix.pipelined;
@@ -515,13 +561,6 @@ impl World {
             self.rng.random_range(2..=4)
         } else {
             1
-        };
-        // The connection may be at any thread, or at the one that has the key.
-        let threads = self.processes[at].threads.len();
-        self.clients[id].thread = if threads > 1 {
-            self.rng.random_range(0..threads)
-        } else {
-            0
         };
         for _ in 0..count {
             let call = self.draw_call(&key);
@@ -698,8 +737,17 @@ impl World {
         self.client_in(think, id);
     }
 
+    /// Whether a client waits for a page of this number.
+    fn finds(&self, id: ClientId, serial: u64) -> bool {
+        let finding = self.clients[id].finding.as_ref();
+        finding.is_some_and(|finding| finding.serial == serial)
+    }
+
     /// The answer to a client's operation, if the client still waits for it.
     pub(crate) fn client_answer(&mut self, id: ClientId, serial: u64, outcome: &Outcome) {
+        if self.finds(id, serial) {
+            return self.take_page(id, outcome);
+        }
         let Some(at) = self.clients[id]
             .current
             .iter()
@@ -754,17 +802,12 @@ impl World {
             Outcome::Ok => Some(Answer::Ok),
             Outcome::Nil => Some(Answer::Nil),
             Outcome::Int(n) => Some(Answer::Int(*n)),
-            Outcome::Bulk(value) if key.starts_with(BULK) => {
-                let head = value
-                    .iter()
-                    .position(|b| *b == b':')
-                    .map_or(&[][..], |colon| &value[..=colon]);
-                if padded(&key, head) != **value {
+            Outcome::Bulk(value) => match head_of(&key, value) {
+                Some(head) => Some(Answer::Bulk(head)),
+                None => {
                     return self.broken(format!("#{serial} on {key}: a value came back changed"));
                 }
-                Some(Answer::Bulk(head.to_vec()))
-            }
-            Outcome::Bulk(value) => Some(Answer::Bulk(value.to_vec())),
+            },
             Outcome::Keys { .. } | Outcome::Many(_) => {
                 return self.broken(format!("#{serial} on {key} was answered with {outcome:?}"));
             }
@@ -920,7 +963,7 @@ impl World {
         Ok(if swaps { Outcome::Int(1) } else { one.clone() })
     }
 
-    fn client_done(&mut self, id: ClientId) {
+    pub(crate) fn client_done(&mut self, id: ClientId) {
         if !self.clients[id].current.is_empty() {
             return;
         }
@@ -933,6 +976,13 @@ impl World {
     }
 
     pub(crate) fn client_timeout(&mut self, id: ClientId, serial: u64) {
+        if self.finds(id, serial) {
+            if let Some(at) = self.clients[id].at.take() {
+                let thread = self.clients[id].thread;
+                self.data((at, thread), DataInput::Forget(id, serial));
+            }
+            return self.stop_finding(id);
+        }
         if self.clients[id]
             .current
             .iter()
@@ -1038,6 +1088,9 @@ impl World {
         for id in 0..self.clients.len() {
             if self.clients[id].at == Some(process) {
                 self.clients[id].at = None;
+                if self.clients[id].finding.is_some() {
+                    self.stop_finding(id);
+                }
                 for (serial, ..) in self.clients[id].current.clone() {
                     self.client_answer(id, serial, &Outcome::Failed(Failure::Unknown));
                 }

@@ -211,11 +211,7 @@ impl World {
         if process.gone || process.leaving != Leaving::HandedOver {
             return;
         }
-        if self
-            .clients
-            .iter()
-            .any(|c| c.at == Some(p) && !c.current.is_empty())
-        {
+        if self.clients.iter().any(|c| c.at == Some(p) && c.waits()) {
             return self.schedule.after(5 * MS, Event::Drain(p));
         }
         let me = process.me;

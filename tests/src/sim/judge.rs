@@ -341,7 +341,7 @@ impl World {
     pub(crate) fn clients_idle(&mut self) {
         if self.healed_at.is_none()
             || self.last_calls_begun
-            || self.clients.iter().any(|c| !c.current.is_empty())
+            || self.clients.iter().any(Client::waits)
         {
             return;
         }
@@ -377,7 +377,7 @@ impl World {
     /// Once all of that is answered or has timed out, the last acks get time to arrive, so that
     /// copies can be compared at rest.
     pub(crate) fn rest_at_the_end(&mut self) {
-        let busy = |c: &Client| !c.current.is_empty() || !c.last_calls.is_empty();
+        let busy = |c: &Client| c.waits() || !c.last_calls.is_empty();
         if !self.all_is_called && !self.clients.iter().any(busy) {
             self.all_is_called = true;
             self.schedule.after(REST, Event::Healed);
@@ -394,6 +394,8 @@ impl World {
             unknown: self.histories.unknown,
             refused: self.histories.refused,
             full: self.histories.full,
+            finds: self.histories.finds,
+            found: self.histories.found,
             transactions: self.histories.transactions.0,
             transactions_in_vain: self.histories.transactions.1,
             caught_up: self.caught_up

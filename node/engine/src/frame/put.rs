@@ -6,6 +6,8 @@ use super::*;
 pub(super) const SCAN_OF_KIND: u8 = 4;
 /// The tag of a page of a large hash.
 pub(super) const FIELDS: u8 = 5;
+/// The tag of a query for strings.
+pub(super) const FIND: u8 = 6;
 
 /// The tag of an effect that puts a hash.
 pub(super) const HASH: u8 = 5;
@@ -312,6 +314,23 @@ pub(super) fn put_work(out: &mut Out, work: &Work) {
                     out.bytes.put_u32_le(*count);
                     out.bytes.put_u8(u8::from(*reverse));
                     out.bytes.put_u8(u8::from(*values));
+                }
+                PartitionAction::Find(FindQuery {
+                    cursor,
+                    count,
+                    prefix,
+                    values,
+                    holding,
+                }) => {
+                    out.bytes.put_u8(FIND);
+                    out.bytes.put_u64_le(*cursor);
+                    out.bytes.put_u32_le(*count);
+                    put_bytes(out, prefix);
+                    out.bytes.put_u8(u8::from(*values));
+                    out.bytes.put_u8(u8::from(holding.is_some()));
+                    if let Some(tag) = holding {
+                        put_bytes(out, tag);
+                    }
                 }
                 PartitionAction::Fields { walk, page } => {
                     out.bytes.put_u8(FIELDS);

@@ -488,6 +488,16 @@ impl<B: Buf> Reader<B> {
                 reverse: self.flag()?,
                 values: self.flag()?,
             }),
+            FIND => PartitionAction::Find(FindQuery {
+                cursor: self.u64()?,
+                count: self.u32()?,
+                prefix: self.bytes()?,
+                values: self.flag()?,
+                holding: match self.flag()? {
+                    true => Some(self.bytes()?),
+                    false => None,
+                },
+            }),
             FIELDS => PartitionAction::Fields {
                 walk: self.u64()?,
                 page: self.u32()?,

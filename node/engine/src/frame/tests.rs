@@ -119,6 +119,22 @@ fn work() -> impl Strategy<Value = Work> {
         (
             any::<u64>(),
             any::<u32>(),
+            bytes(),
+            any::<bool>(),
+            prop::option::of(bytes())
+        )
+            .prop_map(|(cursor, count, prefix, values, holding)| {
+                PartitionAction::Find(FindQuery {
+                    cursor,
+                    count,
+                    prefix,
+                    values,
+                    holding,
+                })
+            }),
+        (
+            any::<u64>(),
+            any::<u32>(),
             prop::option::of(prop_oneof![Just(Kind::String), Just(Kind::Hash)])
         )
             .prop_map(|(cursor, count, kind)| {

@@ -1,4 +1,7 @@
-use super::super::{op::RangeQuery, scan};
+use super::super::{
+    op::{FindQuery, RangeQuery},
+    scan,
+};
 use super::*;
 use crate::hash::Hash;
 use crate::op::Kind;
@@ -559,6 +562,68 @@ fn check_range(
     assert_eq!(found, expected[..found.len()]);
 }
 
+/// A query for strings finds each one once, with its value.
+fn check_find(store: &mut Store, model: &Model, map: MapId, prefix: &[u8], count: u32) {
+    let (mut found, mut cursor) = (Vec::new(), 0);
+    loop {
+        let query = FindQuery {
+            cursor,
+            count,
+            prefix: Bytes::copy_from_slice(prefix),
+            values: true,
+            holding: None,
+        };
+        let (next, keys) = scan::find(store, map, &query, 0);
+        assert!(keys.len() <= 2 * count as usize && next != cursor || next == 0);
+        found.extend(
+            keys.chunks(2)
+                .map(|pair| (pair[0].to_vec(), pair[1].to_vec())),
+        );
+        cursor = next;
+        if cursor == 0 {
+            break;
+        }
+    }
+    found.sort();
+    let expected = model.iter().filter(|((m, key, field), held)| {
+        *m == map && key.starts_with(prefix) && field.is_none() && !held.hash
+    });
+    let expected = expected.map(|((_, key, _), held)| (key.to_vec(), held.value.clone()));
+    assert_eq!(found, expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_key_whose_deadline_has_passed_is_not_found() {
+    for sorted in [false, true] {
+        let mut store = Store::new(OrderKey(3)).sorted(sorted);
+        for (k, deadline) in [(1, 0), (2, deadline::new(10, 50_010))] {
+            store.apply(
+                1,
+                &Effect::Put {
+                    map: MapId(0),
+                    entry: Entry::new(&key(k), b"v", 0, 0),
+                    deadline,
+                },
+            );
+        }
+        let query = FindQuery {
+            cursor: 0,
+            count: 10,
+            prefix: Bytes::from_static(b"k"),
+            values: false,
+            holding: None,
+        };
+        let mut at = |clock| {
+            let (next, mut keys) = scan::find(&mut store, MapId(0), &query, clock);
+            keys.sort();
+            assert_eq!(next, 0);
+            keys
+        };
+        assert_eq!(at(9), [&*key(1), &*key(2)]);
+        assert_eq!(at(11), [&*key(1)]);
+    }
+}
+
 /// The keys whose number, divided by four, leaves one of these remainders.
 #[derive(Debug)]
 struct Quarters(Vec<u8>);
@@ -630,6 +695,8 @@ impl Course {
             }
             Happens::Ranged { .. } => {}
             Happens::Scanned(count) => {
+                check_find(store, model, MapId(1), b"k", count);
+                check_find(store, model, MapId(1), &[b'k', count as u8], count);
                 let (mut found, mut cursor) = (Vec::new(), 0);
                 loop {
                     let (next, keys) = scan::scan(store, MapId(2), (cursor, count, None), 0);
