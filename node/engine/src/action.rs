@@ -37,7 +37,7 @@ impl Context {
     }
 
     /// The deadline so many milliseconds from now.
-    fn after(&self, ms: u64) -> u64 {
+    pub(super) fn after(&self, ms: u64) -> u64 {
         after(self.now(), ms)
     }
 

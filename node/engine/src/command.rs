@@ -242,6 +242,7 @@ pub(crate) static PROCEDURES: &[&[&Procedure]] = &[
     bitfield::PROCEDURES,
     conditional::PROCEDURES,
     increase::PROCEDURES,
+    crate::cached::PROCEDURES,
 ];
 
 /// The operations on several keys that commands call.

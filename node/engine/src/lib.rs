@@ -13,6 +13,7 @@
 //!  view / lease / tick ────┘                       └─> poll_request() -> Request
 //! ```
 
+pub mod cached;
 pub mod codec;
 pub mod command;
 #[cfg_attr(not(feature = "fault-points"), allow(dead_code))]
