@@ -5,6 +5,8 @@ use crate::config::ConfigError;
 use crate::map::{KeyError, ValueError};
 use doyen_engine::op::Failure;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Why an operation did not succeed.
 ///
@@ -22,7 +24,7 @@ use std::net::SocketAddr;
 /// }
 /// # Ok(()) }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An option is invalid, or contradicts another one.
@@ -111,6 +113,12 @@ pub enum Error {
          give its keys the same {{tag}}, as in {{user1}}:name and {{user1}}:mail"
     )]
     CrossPartition,
+    /// The loader of a cache failed.
+    #[error("the value was not loaded: {0}")]
+    Load(#[source] Arc<dyn std::error::Error + Send + Sync>),
+    /// A cache got no value in time.
+    #[error("the value was not loaded within {0:?}: try again later, or give hard_timeout")]
+    LoadTimeout(Duration),
     /// Some member runs an older version, which does not know the operation.
     #[error(
         "not every member of the cluster runs this version: nothing happened; finish the upgrade"
@@ -158,7 +166,15 @@ impl Error {
                 | Self::TooFewCopies
                 | Self::Unavailable
                 | Self::Overloaded
+                | Self::LoadTimeout(_)
         )
+    }
+
+    /// A value was not loaded, for a reason that is no error of the loader.
+    pub(crate) fn load(why: &str) -> Self {
+        Self::Load(Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(
+            why,
+        )))
     }
 
     /// Why a read failed. It changes nothing, so a read whose outcome is unknown only lacks its
@@ -196,3 +212,13 @@ impl Error {
         Self::Unexpected(format!("{outcome:?}"))
     }
 }
+
+/// Errors are equal if they are of one kind and say the same.
+impl PartialEq for Error {
+    fn eq(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+            && self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for Error {}

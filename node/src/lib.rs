@@ -98,10 +98,10 @@ pub use doyen_placement::{
 };
 pub use error::{Error, Happened};
 pub use map::{
-    Add, Answers, Changes, Codec, Counters, Database, DatabaseChange, DatabaseChanges,
-    DatabaseTransaction, KeyError, Map, MapChange, MapStats, OpenCounters, OpenMap, Pending, Put,
-    RangeScan, SHARDS_MAX, ShardedCounter, Subscribe, SubscribeDatabase, Transaction, Undecodable,
-    ValueError, Versioned,
+    Add, Answers, Cache, CachePut, Changes, Codec, Counters, Database, DatabaseChange,
+    DatabaseChanges, DatabaseTransaction, Entries, KeyError, Loaded, Map, MapChange, MapStats,
+    OpenCache, OpenCounters, OpenMap, Pending, Put, RangeScan, SHARDS_MAX, ShardedCounter,
+    Subscribe, SubscribeDatabase, Transaction, Undecodable, ValueError, Versioned,
 };
 pub use node::{Builder, Departure, Node, start};
 pub use report::events::LoggedEvent;

@@ -7,6 +7,7 @@
 //! `key` and `value` turn keys and values into bytes. What a map does with one key is in this file,
 //! `put` and `operations`; what it does with many is in `whole`.
 
+mod cache;
 mod changes;
 mod counter;
 mod counters;
@@ -14,6 +15,7 @@ mod database;
 mod key;
 mod open;
 mod operations;
+mod pages;
 mod put;
 mod range;
 mod stats;
@@ -21,6 +23,7 @@ mod transaction;
 mod value;
 mod whole;
 
+pub use cache::{Cache, CachePut, Loaded, OpenCache};
 pub use changes::{
     Changes, DatabaseChange, DatabaseChanges, MapChange, Subscribe, SubscribeDatabase,
 };
@@ -29,6 +32,7 @@ pub use counters::{Add, Counters};
 pub use database::Database;
 pub use key::KeyError;
 pub use open::{OpenCounters, OpenMap};
+pub use pages::Entries;
 pub use put::Put;
 pub use range::RangeScan;
 pub use stats::MapStats;
@@ -40,6 +44,7 @@ use crate::error::Error;
 use bytes::Bytes;
 use doyen_engine::op::{Action, Condition, Expiry, Operation, Outcome};
 use doyen_placement::MapEntry;
+use pages::Pages;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use stats::Counts;

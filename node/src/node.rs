@@ -14,7 +14,7 @@ use crate::data::{Data, DataHandle};
 use crate::error::Error;
 #[cfg(feature = "http")]
 use crate::http::Server;
-use crate::map::{Database, OpenCounters, OpenMap};
+use crate::map::{Database, OpenCache, OpenCounters, OpenMap};
 use crate::net::identity::Identity;
 use crate::report::events::LoggedEvent;
 use crate::report::status::ClusterReport;
@@ -254,6 +254,15 @@ impl Node {
     /// As for [`Node::map`].
     pub fn counters<K>(&self, name: &str) -> OpenCounters<'_, K> {
         OpenCounters::new(self.map(name))
+    }
+
+    /// Opens the cache of this name, as [`Node::map`] opens a map. Await it; before that, say how
+    /// long its entries are fresh ([`OpenCache`]). Do not open a map and a cache of one name.
+    ///
+    /// # Errors
+    /// As for [`Node::map`].
+    pub fn cache<K, V>(&self, name: &str) -> OpenCache<'_, K, V> {
+        OpenCache::new(self.map(name))
     }
 
     /// Map 0, which Redis clients use, as bytes.

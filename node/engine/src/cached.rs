@@ -25,7 +25,7 @@ use super::action::{Change, Context, failed};
 use super::entry::Entry;
 use super::op::{Action, Failure, Footprint, Given, Kind, Outcome, Value};
 use super::procedure::{Inputs, Procedure, READS, Run, WRITES};
-use super::tags::{LOADING, Tagged, TagsTooLong, put_head};
+use super::tags::{LOADING, TAGGED, Tagged, TagsTooLong, put_head};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -207,14 +207,14 @@ static READ: Procedure = Procedure {
 };
 
 /// Claims the entry with this id for so many milliseconds, or renews the claim, unless the entry is
-/// fresh for more than so many milliseconds. → `Many` of the verdict (two `Int`s), of the freshness
+/// fresh for more than so many milliseconds. With a third number other than 0, it only renews. → `Many` of the verdict (two `Int`s), of the freshness
 /// (two `Int`s) and of the value, if there is one
 static CLAIM: Procedure = Procedure {
     number: 97,
     name: "cache-claim",
     event: None,
     kind: Kind::String,
-    takes: (2, 1),
+    takes: (3, 1),
     footprint: |inputs| Footprint {
         answers_value: true,
         given: Given::one(&inputs.bytes[0]),
@@ -225,7 +225,7 @@ static CLAIM: Procedure = Procedure {
 };
 
 fn claim(inputs: &Inputs, entry: Option<&Entry>, cx: &Context) -> (Outcome, Change) {
-    let (&[lease, ahead], id) = (&inputs.numbers[..], &inputs.bytes[0]) else {
+    let (&[lease, ahead, renews], id) = (&inputs.numbers[..], &inputs.bytes[0]) else {
         return failed(Failure::NotAnInteger);
     };
     let (lease, now) = (lease.max(1), now(cx));
@@ -244,7 +244,12 @@ fn claim(inputs: &Inputs, entry: Option<&Entry>, cx: &Context) -> (Outcome, Chan
     let freshness = stored
         .as_ref()
         .map_or(Freshness::Absent, |stored| stored.freshness(now));
-    if let Freshness::Fresh(left) = freshness
+    let is_own = matches!(&stored, Some(Stored::Claimed(claim, _)) if claim.id == &id[..]);
+    if renews != 0 && !is_own {
+        return (answer([2, 0], freshness), Change::None);
+    }
+    if !is_own
+        && let Freshness::Fresh(left) = freshness
         && left.as_millis() > ahead.max(0).cast_unsigned().into()
     {
         return (answer([0, 0], freshness), Change::None);
@@ -450,11 +455,18 @@ pub fn read() -> Action {
     Action::call(&READ, &[], Vec::new())
 }
 
-/// Claims an entry, or renews the claim, unless it is fresh for more than `ahead`.
+/// Claims an entry, unless it is fresh for more than `ahead`.
 #[must_use]
 pub fn claim_for(id: ClaimId, lease: Duration, ahead: Duration) -> Action {
     let id = Bytes::copy_from_slice(&id);
-    Action::call(&CLAIM, &[ms(lease), ms(ahead)], vec![id])
+    Action::call(&CLAIM, &[ms(lease), ms(ahead), 0], vec![id])
+}
+
+/// Renews a claim. The verdict is `Taken` if it is lost: what is stored with it will be refused.
+#[must_use]
+pub fn renew(id: ClaimId, lease: Duration) -> Action {
+    let id = Bytes::copy_from_slice(&id);
+    Action::call(&CLAIM, &[ms(lease), 0, 1], vec![id])
 }
 
 /// Stores a value (`None`: there is nothing to load) with these tags ([`tags`]). With an id, only if
@@ -475,6 +487,12 @@ pub fn store_as(id: Option<ClaimId>, times: Times, tags: Bytes, body: Option<Byt
 #[must_use]
 pub fn release(id: ClaimId, hold: Duration) -> Action {
     Action::call(&RELEASE, &[ms(hold)], vec![Bytes::copy_from_slice(&id)])
+}
+
+/// The head of a value without tags.
+#[must_use]
+pub fn no_tags() -> Bytes {
+    Bytes::from_static(&[TAGGED, 0, 0])
 }
 
 /// The head of a value with these tags, as [`store_as`] takes it.
@@ -572,7 +590,9 @@ mod tests {
         assert_eq!(key.claim(ADA), Verdict::Claimed);
         assert_eq!(key.at(1).claim(EVE), Verdict::Taken(SECOND * 4));
         assert_eq!(key.read(), (Freshness::Absent, None));
-        assert_eq!(key.at(3).claim(ADA), Verdict::Claimed, "renewed");
+        let renewed = key.at(3).run(&renew(ADA, SECOND * 5));
+        let verdict = Found::of_claim(renewed).map(|(verdict, _)| verdict);
+        assert_eq!(verdict, Some(Verdict::Claimed));
         assert_eq!(key.at(7).claim(EVE), Verdict::Taken(SECOND));
         assert!(!key.store(Some(EVE), Some("not hers")));
         assert!(key.store(Some(ADA), Some("a")));
@@ -626,6 +646,9 @@ mod tests {
         // A write is newer than what a loader read.
         assert_eq!(key.claim(ADA), Verdict::Claimed);
         assert!(key.store(None, Some("written")));
+        let renewed = key.run(&renew(ADA, SECOND));
+        let verdict = Found::of_claim(renewed).map(|(verdict, _)| verdict);
+        assert_eq!(verdict, Some(Verdict::Taken(Duration::ZERO)));
         assert!(!key.store(Some(ADA), Some("read before")));
         assert_eq!(key.read().1, Some(Some(b"written".to_vec())));
     }

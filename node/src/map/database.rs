@@ -85,14 +85,8 @@ impl Database {
     /// begin with the same tag.
     #[must_use]
     pub fn range(&self, from: impl Into<Bytes>, to: impl Into<Bytes>) -> Option<RangeScan> {
-        let (from, mut to) = (from.into(), to.into());
-        let table = self.data.table()?;
-        let keyspace = table.keyspace(self.keyspace)?;
-        if to.is_empty() {
-            to = keyspace.end_from(&from).into();
-        }
-        keyspace.partitions_within(MapId(0), &from, &to).ok()?;
-        Some(RangeScan::new(self.keyspace, self.data.clone(), from, to))
+        let place = (self.keyspace, MapId(0));
+        RangeScan::of(&self.data, place, from.into(), to.into())
     }
 
     pub(crate) fn execute(

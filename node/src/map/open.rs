@@ -123,6 +123,17 @@ where
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
+        let ttl = self.ttl;
+        Box::pin(async move {
+            let ((entry, data), form) = self.found().await?;
+            Ok(Map::new(entry, data, form, ttl))
+        })
+    }
+}
+
+impl<K, V: DeserializeOwned> OpenMap<'_, K, V> {
+    /// Finds the map, and how its values are encoded.
+    pub(super) async fn found(self) -> Result<((MapEntry, DataHandle), Form), Error> {
         let Self {
             open,
             keyspace,
@@ -130,24 +141,21 @@ where
             codec,
             schema,
             undecodable,
-            ttl,
             ..
         } = self;
-        Box::pin(async move {
-            let schema = match (codec, schema) {
-                (Codec::Bincode, Schema::None) => fingerprint::<V>().map_err(|why| {
-                    Error::Refused(format!(
-                        "the map {name} cannot have the codec Bincode without a schema, because \
+        let schema = match (codec, schema) {
+            (Codec::Bincode, Schema::None) => fingerprint::<V>().map_err(|why| {
+                Error::Refused(format!(
+                    "the map {name} cannot have the codec Bincode without a schema, because \
                          its type has no fingerprint ({why}): give it schema(NAME, VERSION), or \
                          the codec MessagePack"
-                    ))
-                })?,
-                (_, schema) => schema,
-            };
-            let (entry, data) = open(keyspace, name).await?;
-            let form = Form::new(entry.name.clone(), codec, schema, undecodable);
-            Ok(Map::new(entry, data, form, ttl))
-        })
+                ))
+            })?,
+            (_, schema) => schema,
+        };
+        let (entry, data) = open(keyspace, name).await?;
+        let form = Form::new(entry.name.clone(), codec, schema, undecodable);
+        Ok(((entry, data), form))
     }
 }
 

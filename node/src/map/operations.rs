@@ -260,8 +260,16 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         removed.collect().await
     }
 
+    /// Executes operations on encoded keys, some at the same time.
+    pub(super) async fn execute_all(
+        &self,
+        operations: impl Iterator<Item = Result<(Bytes, Action), Error>>,
+    ) -> Vec<Result<Outcome, Error>> {
+        self.all(operations).collect().await
+    }
+
     /// The outcome of a write, if it was done.
-    fn written(&self, outcome: Outcome) -> Result<Outcome, Error> {
+    pub(super) fn written(&self, outcome: Outcome) -> Result<Outcome, Error> {
         match outcome {
             Outcome::Failed(failure) => Err(Error::of_write(failure)),
             outcome => {

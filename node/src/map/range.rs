@@ -32,16 +32,35 @@ const PAGE: u32 = 1000;
 #[derive(Debug, Clone)]
 pub struct RangeScan {
     keyspace: KeyspaceId,
+    map: MapId,
     data: DataHandle,
     query: RangeQuery,
     over: bool,
 }
 
 impl RangeScan {
-    pub(crate) fn new(keyspace: KeyspaceId, data: DataHandle, from: Bytes, to: Bytes) -> Self {
+    /// The keys of a map from `from` up to `to`. `None`: its keyspace keeps no order, or none
+    /// between these keys, or is not known yet.
+    pub(super) fn of(
+        data: &DataHandle,
+        (keyspace, map): (KeyspaceId, MapId),
+        from: Bytes,
+        mut to: Bytes,
+    ) -> Option<Self> {
+        let table = data.table()?;
+        let known = table.keyspace(keyspace)?;
+        if to.is_empty() && map == MapId(0) {
+            to = known.end_from(&from).into();
+        }
+        known.partitions_within(map, &from, &to).ok()?;
+        Some(Self::new((keyspace, map), data.clone(), from, to))
+    }
+
+    fn new((keyspace, map): (KeyspaceId, MapId), data: DataHandle, from: Bytes, to: Bytes) -> Self {
         let over = !to.is_empty() && from >= to;
         Self {
             keyspace,
+            map,
             data,
             query: RangeQuery {
                 from,
@@ -86,7 +105,7 @@ impl RangeScan {
         while !self.over {
             let table = self.data.table().ok_or(Error::Unavailable)?;
             let keyspace = table.keyspace(self.keyspace).ok_or(Error::Unavailable)?;
-            let within = keyspace.partitions_within(MapId(0), &self.query.from, &self.query.to);
+            let within = keyspace.partitions_within(self.map, &self.query.from, &self.query.to);
             let within = within.map_err(|_| Error::Unavailable)?;
             let place = if self.query.reverse {
                 within.len().checked_sub(1)
@@ -100,7 +119,7 @@ impl RangeScan {
             let operation = PartitionOperation {
                 keyspace: self.keyspace,
                 partition,
-                map: MapId(0),
+                map: self.map,
                 action,
             };
             let (more, found) = match self.data.execute_partition(operation).await {
@@ -118,6 +137,7 @@ impl RangeScan {
                     .starts()
                     .iter()
                     .find(|s| s.partition == partition)
+                    .filter(|s| s.map == self.map)
                     .map(|s| Bytes::copy_from_slice(&s.key)),
                 _ => None,
             };

@@ -1,0 +1,250 @@
+//! A cache of the cluster that loads what is missing.
+//!
+//! ```text
+//!   get_or_load ── read ──> fresh: that value
+//!       │                   stale: that value, and a flight in the background
+//!       └─ flight (one a key in this process): claim ── load ── store, or release
+//!                                                └─ another node loads: wait, read again
+//! ```
+//! The claim is part of the entry (`doyen_engine::cached`): one caller of the whole cluster has it
+//! at a time, and it is gone with the entry when the entry is invalidated.
+
+mod flight;
+mod load;
+mod open;
+mod store;
+
+pub use load::Loaded;
+pub use open::OpenCache;
+pub use store::CachePut;
+
+use super::value::Form;
+use super::{Map, Pages, encode_key};
+use crate::data::DataHandle;
+use crate::error::Error;
+use bytes::Bytes;
+use doyen_engine::cached::{self, Freshness, Times};
+use doyen_engine::op::{Action, Outcome};
+use doyen_placement::MapEntry;
+use flight::Flights;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A cache that all nodes share, from [`Node::cache`](crate::Node::cache): a map whose entries are
+/// loaded when they are missing, once for the whole cluster. Cheap to clone.
+///
+/// ```no_run
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct User;
+/// # #[derive(Clone)] struct Db;
+/// # impl Db { async fn user(&self, _: u64) -> Result<User, std::io::Error> { Ok(User) } }
+/// # async fn example(node: &doyen::Node, db: Db) -> Result<(), doyen::Error> {
+/// use std::time::Duration;
+///
+/// let users = node
+///     .cache::<u64, User>("users")
+///     .fresh_for(Duration::from_secs(60))
+///     .stale_for(Duration::from_secs(600))
+///     .stale_if_error(Duration::from_secs(3600))
+///     .await?;
+/// let user = users.get_or_load(&7, move || async move { db.user(7).await }).await?;
+/// users.invalidate(&7).await?; // after the user was changed
+/// # Ok(()) }
+/// ```
+///
+/// # What an entry goes through
+/// | for | a read |
+/// |---|---|
+/// | [`fresh_for`](OpenCache::fresh_for) | returns it |
+/// | then [`stale_for`](OpenCache::stale_for) | returns it at once, and one caller of the cluster loads it anew in the background |
+/// | then [`stale_if_error`](OpenCache::stale_if_error) | loads it; returns the old value if that fails, or takes longer than [`soft_timeout`](OpenCache::soft_timeout) |
+/// | afterwards | loads it |
+///
+/// # Loading
+/// Of all callers in the cluster that miss an entry at a time, one runs its loader; the others wait
+/// for what it brings. If its node ends, another caller loads when the claim ends
+/// ([`claim_lease`](OpenCache::claim_lease)). The loader runs in a task of its own, so it goes on if
+/// the caller's future is dropped.
+///
+/// [`invalidate`](Cache::invalidate) and its siblings, and every write, void the loads that are
+/// under way: what these bring is not stored, and no read that begins afterwards returns it.
+pub struct Cache<K, V> {
+    map: Map<K, V>,
+    settings: Arc<Settings>,
+    flights: Arc<Flights>,
+}
+
+/// How a cache behaves.
+#[derive(Debug, Clone, PartialEq)]
+struct Settings {
+    times: Times,
+    /// How long it is known that there is nothing to load.
+    absent: Option<Duration>,
+    /// The part of its freshness, at its end, in which an entry is loaded ahead.
+    ahead: f64,
+    /// The part of its freshness by which an entry may be fresh for less.
+    jitter: f64,
+    lease: Duration,
+    soft_timeout: Option<Duration>,
+    hard_timeout: Duration,
+    /// How long an old value is served after a load has failed, before the next one.
+    retry: Duration,
+}
+
+impl<K, V> Clone for Cache<K, V> {
+    fn clone(&self) -> Self {
+        Self {
+            map: self.map.clone(),
+            settings: self.settings.clone(),
+            flights: self.flights.clone(),
+        }
+    }
+}
+
+impl<K, V> fmt::Debug for Cache<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache")
+            .field("name", &self.map.name())
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a cache holds of a key.
+enum Held<V> {
+    /// There is no value.
+    Nothing,
+    /// There is a value that this program cannot decode, and that counts as absent.
+    Undecodable,
+    /// It is known that there is nothing to load.
+    Absent(Freshness),
+    Value(V, Freshness),
+}
+
+impl<K, V> Cache<K, V> {
+    fn new((entry, data): (MapEntry, DataHandle), form: Form, settings: Settings) -> Self {
+        Self {
+            map: Map::new(entry, data, form, None),
+            settings: Arc::new(settings),
+            flights: Arc::default(),
+        }
+    }
+
+    /// The name of the cache.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.map.name()
+    }
+
+    /// What this cache was asked by this process: hits and misses of its reads.
+    #[must_use]
+    pub fn stats(&self) -> super::MapStats {
+        self.map.stats()
+    }
+}
+
+impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
+    /// The value of a key, if it is fresh or stale. Nothing is loaded.
+    ///
+    /// # Errors
+    /// As for [`Map::get`].
+    pub async fn get<Q>(&self, key: &Q) -> Result<Option<V>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        let found = match self.held(encode_key(key)?).await? {
+            Held::Value(value, Freshness::Fresh(_) | Freshness::Stale) => Some(value),
+            Held::Value(..) | Held::Absent(_) | Held::Nothing | Held::Undecodable => None,
+        };
+        self.map.counts.looked_up(found.is_some());
+        Ok(found)
+    }
+
+    /// Removes a key, so that the next read loads it. A load that is under way is void. Returns
+    /// whether there was an entry.
+    ///
+    /// # Errors
+    /// As for [`Map::remove`].
+    pub async fn invalidate<Q>(&self, key: &Q) -> Result<bool, Error>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        self.map.remove(key).await
+    }
+
+    /// Removes all keys that begin with this, as [`Map::prefix`] finds them. Loads of such keys that
+    /// are under way are void. Costs a look at every key of the cache, unless its keyspace keeps
+    /// keys in order.
+    ///
+    /// # Errors
+    /// As for [`Map::clear`]: it may be done in part, and may be called again.
+    pub async fn invalidate_prefix<Q>(&self, prefix: &Q) -> Result<(), Error>
+    where
+        Q: Serialize + ?Sized,
+    {
+        let pages = self.pages(encode_key(prefix)?);
+        self.remove_pages(pages).await
+    }
+
+    /// Removes all entries with this tag ([`Loaded::tag`]). Loads that are under way are void,
+    /// because their tags are not known yet. Costs a look at every key of the cache.
+    ///
+    /// # Errors
+    /// As for [`Map::clear`]: it may be done in part, and may be called again.
+    pub async fn invalidate_tag(&self, tag: &str) -> Result<(), Error> {
+        let tag = Bytes::copy_from_slice(tag.as_bytes());
+        let pages = self.pages(Bytes::new()).holding(tag);
+        self.remove_pages(pages).await
+    }
+
+    /// Removes all entries. Loads that are under way are void.
+    ///
+    /// # Errors
+    /// As for [`Map::clear`].
+    pub async fn invalidate_all(&self) -> Result<(), Error> {
+        self.map.clear().await
+    }
+
+    fn pages(&self, prefix: Bytes) -> Pages {
+        let place = (self.map.entry.keyspace, self.map.entry.id);
+        Pages::new(place, self.map.data.clone(), prefix)
+    }
+
+    async fn remove_pages(&self, mut pages: Pages) -> Result<(), Error> {
+        while let Some(page) = pages.next().await? {
+            let removals = page.into_iter().map(|(key, _)| Ok((key, Action::Delete)));
+            for removed in self.map.execute_all(removals).await {
+                self.map.written(removed?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is stored of a key.
+    async fn held(&self, key: Bytes) -> Result<Held<V>, Error> {
+        let operation = self.map.operation(key, cached::read());
+        match self.map.data.execute(operation).await {
+            Outcome::Failed(failure) => Err(Error::of_read(failure)),
+            outcome => match cached::Found::of(outcome) {
+                Some(found) => self.decoded(&found),
+                None => Err(Error::Unexpected("no entry of a cache".into())),
+            },
+        }
+    }
+
+    fn decoded(&self, found: &cached::Found) -> Result<Held<V>, Error> {
+        Ok(match found.body() {
+            None => Held::Nothing,
+            Some(None) => Held::Absent(found.freshness),
+            Some(Some(body)) => match self.map.form.decode(body).map_err(Error::Value)? {
+                Some(value) => Held::Value(value, found.freshness),
+                None => Held::Undecodable,
+            },
+        })
+    }
+}

@@ -1,0 +1,261 @@
+//! Reads an entry, and loads it if it is missing.
+
+use super::flight::{Flight, Load};
+use super::store::Extra;
+use super::{Cache, Held};
+use crate::error::Error;
+use crate::map::{encode_key, encode_value};
+use bytes::Bytes;
+use doyen_engine::cached::Freshness;
+use futures_util::future::{BoxFuture, FutureExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::borrow::Borrow;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A loaded value with what its entry is to have besides. A loader may return a plain value, too.
+///
+/// ```no_run
+/// # async fn example(pages: doyen::Cache<String, String>) -> Result<(), doyen::Error> {
+/// use doyen::Loaded;
+///
+/// let page = pages.get_or_load("/ada", || async {
+///     let page = "Ada's page".to_owned();
+///     Ok::<_, std::io::Error>(Loaded::new(page).tag("user 7"))
+/// });
+/// println!("{}", page.await?);
+/// pages.invalidate_tag("user 7").await?; // all pages about user 7
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Loaded<V> {
+    value: V,
+    extra: Extra,
+}
+
+impl<V> From<V> for Loaded<V> {
+    fn from(value: V) -> Self {
+        Self::new(value)
+    }
+}
+
+impl<V> Loaded<V> {
+    /// A value without anything besides.
+    #[must_use]
+    pub fn new(value: V) -> Self {
+        Self {
+            value,
+            extra: Extra::default(),
+        }
+    }
+
+    /// A tag, by which [`Cache::invalidate_tag`] finds the entry. It may have several.
+    #[must_use]
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.extra.tags.push(tag.into());
+        self
+    }
+
+    /// How long it is fresh, instead of the time of the cache.
+    #[must_use]
+    pub const fn fresh_for(mut self, time: Duration) -> Self {
+        self.extra.fresh = Some(time);
+        self
+    }
+}
+
+/// What a loader may fail with.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a loader brought, encoded.
+#[derive(Debug)]
+pub(super) struct Brought {
+    /// `None`: there is nothing to load.
+    pub(super) body: Option<Bytes>,
+    pub(super) extra: Extra,
+}
+
+/// A loader that is not started.
+pub(super) type Loader = Box<dyn FnOnce() -> BoxFuture<'static, Result<Brought, Error>> + Send>;
+
+/// What a caller does with what is stored.
+enum Next<V> {
+    Return(Option<V>),
+    /// Return it, and load anew in the background.
+    ReturnAndLoad(Option<V>),
+    /// Load. If that fails, the old value may be returned, if there is one.
+    Load {
+        old: Option<Option<V>>,
+        /// Load although the entry is fresh.
+        although_fresh: bool,
+    },
+}
+
+impl<V> Next<V> {
+    fn of(held: Held<V>, ahead: Duration) -> Self {
+        let (value, freshness) = match held {
+            Held::Value(value, freshness) => (Some(value), freshness),
+            Held::Absent(freshness) => (None, freshness),
+            Held::Nothing | Held::Undecodable => {
+                return Self::Load {
+                    old: None,
+                    although_fresh: matches!(held, Held::Undecodable),
+                };
+            }
+        };
+        match freshness {
+            Freshness::Fresh(left) if left >= ahead => Self::Return(value),
+            Freshness::Fresh(_) | Freshness::Stale => Self::ReturnAndLoad(value),
+            Freshness::Kept | Freshness::Absent => Self::Load {
+                old: Some(value),
+                although_fresh: false,
+            },
+        }
+    }
+}
+
+impl<K, V> Cache<K, V>
+where
+    K: Serialize,
+    V: Serialize + DeserializeOwned + Send + 'static,
+{
+    /// The value of a key: the stored one, or what a loader brings. See [`Cache`] for who loads, and
+    /// when. If the future is dropped, a load that has begun goes on.
+    ///
+    /// # Errors
+    /// [`Error::Load`]: the loader failed or panicked, and no old value may be served; its `source`
+    /// is the loader's error. [`Error::LoadTimeout`]: no value came within
+    /// [`hard_timeout`](crate::OpenCache::hard_timeout). Otherwise as for
+    /// [`Map::get`](crate::Map::get).
+    pub async fn get_or_load<Q, F, L, T, E>(&self, key: &Q, load: F) -> Result<V, Error>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+        F: FnOnce() -> L + Send + 'static,
+        L: Future<Output = Result<T, E>> + Send + 'static,
+        T: Into<Loaded<V>>,
+        E: Into<BoxError>,
+    {
+        let loader = self.loader(move || load().map(|loaded| loaded.map(Some)));
+        // Another caller may have stored that there is nothing.
+        let found = self.obtain(encode_key(key)?, loader).await?;
+        found.ok_or_else(|| Error::load("there is nothing to load"))
+    }
+
+    /// As [`Cache::get_or_load`], for a loader that may find nothing. The cache remembers that for
+    /// [`absent_for`](crate::OpenCache::absent_for).
+    ///
+    /// # Errors
+    /// As for [`Cache::get_or_load`].
+    pub async fn find_or_load<Q, F, L, T, E>(&self, key: &Q, load: F) -> Result<Option<V>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+        F: FnOnce() -> L + Send + 'static,
+        L: Future<Output = Result<Option<T>, E>> + Send + 'static,
+        T: Into<Loaded<V>>,
+        E: Into<BoxError>,
+    {
+        let loader = self.loader(load);
+        self.obtain(encode_key(key)?, loader).await
+    }
+
+    /// A loader that encodes what it brings.
+    fn loader<F, L, T, E>(&self, load: F) -> Loader
+    where
+        F: FnOnce() -> L + Send + 'static,
+        L: Future<Output = Result<Option<T>, E>> + Send + 'static,
+        T: Into<Loaded<V>>,
+        E: Into<BoxError>,
+    {
+        let form = self.map.form.clone();
+        Box::new(move || {
+            let loading = load().map(move |loaded| match loaded {
+                Ok(Some(loaded)) => {
+                    let Loaded { value, extra } = loaded.into();
+                    let body = Some(encode_value(&form, &value)?);
+                    Ok(Brought { body, extra })
+                }
+                Ok(None) => Ok(Brought {
+                    body: None,
+                    extra: Extra::default(),
+                }),
+                Err(why) => Err(Error::Load(Arc::from(why.into()))),
+            });
+            loading.boxed()
+        })
+    }
+
+    async fn obtain(&self, key: Bytes, loader: Loader) -> Result<Option<V>, Error> {
+        crate::node::within_runtime()?;
+        let mut loader = Some(loader);
+        loop {
+            let next = Next::of(self.held(key.clone()).await?, self.ahead());
+            self.map
+                .counts
+                .looked_up(!matches!(next, Next::Load { .. }));
+            let (old, although_fresh) = match next {
+                Next::Return(value) => return Ok(value),
+                Next::ReturnAndLoad(value) => {
+                    // It runs by itself.
+                    drop(self.join(key, self.ahead(), &mut loader));
+                    return Ok(value);
+                }
+                Next::Load {
+                    old,
+                    although_fresh,
+                } => (old, although_fresh),
+            };
+            let ahead = if although_fresh {
+                Duration::MAX
+            } else {
+                Duration::ZERO
+            };
+            let Some((flight, leads)) = self.join(key.clone(), ahead, &mut loader) else {
+                return Err(Error::load(
+                    "the load was void, because the entry was changed",
+                ));
+            };
+            let soft = self.settings.soft_timeout.filter(|_| old.is_some());
+            let limit = soft.unwrap_or(self.settings.hard_timeout);
+            let landed = tokio::time::timeout(limit, flight).await;
+            match (landed.unwrap_or(Err(Error::LoadTimeout(limit))), old) {
+                // What was loaded may be older than an invalidation that this caller knows of.
+                (Ok(landed), _) if landed.is_void && !leads => {}
+                (Ok(landed), _) => {
+                    return match &landed.body {
+                        Some(body) => self.map.form.decode(body).map_err(Error::Value),
+                        None => Ok(None),
+                    };
+                }
+                (Err(why), Some(old)) => {
+                    tracing::debug!("an old value of {} is served: {why}", self.name());
+                    return Ok(old);
+                }
+                (Err(why), None) => return Err(why),
+            }
+        }
+    }
+
+    /// How long before its end an entry is loaded ahead.
+    fn ahead(&self) -> Duration {
+        self.settings.times.fresh.mul_f64(self.settings.ahead)
+    }
+
+    /// Joins the load of a key, or begins it.
+    fn join(
+        &self,
+        key: Bytes,
+        ahead: Duration,
+        loader: &mut Option<Loader>,
+    ) -> Option<(Flight, bool)> {
+        let load = Load {
+            data: self.map.data.clone(),
+            place: (self.map.entry.keyspace, self.map.entry.id),
+            settings: self.settings.clone(),
+            ahead,
+        };
+        self.flights.join(key, load, loader)
+    }
+}

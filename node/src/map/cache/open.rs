@@ -1,0 +1,174 @@
+//! Opens a cache with its times.
+
+use super::{Cache, Settings};
+use crate::error::Error;
+use crate::map::open::OpenMap;
+use crate::map::value::{Codec, Undecodable};
+use doyen_engine::cached::Times;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::borrow::Cow;
+use std::fmt;
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::time::Duration;
+
+const FRESH: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_secs(3);
+const HARD_TIMEOUT: Duration = Duration::from_secs(30);
+const RETRY: Duration = Duration::from_secs(1);
+/// The shortest lease: a claim is renewed after a third of it.
+const LEASE_LEAST: Duration = Duration::from_millis(100);
+
+/// A cache that is about to be opened, from [`Node::cache`](crate::Node::cache). Await it.
+#[must_use = "it is opened when it is awaited"]
+pub struct OpenCache<'a, K, V> {
+    map: OpenMap<'a, K, V>,
+    settings: Settings,
+}
+
+impl<K, V> fmt::Debug for OpenCache<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenCache")
+            .field("map", &self.map)
+            .field("settings", &self.settings)
+            .finish()
+    }
+}
+
+impl<'a, K, V> OpenCache<'a, K, V> {
+    pub(crate) fn new(map: OpenMap<'a, K, V>) -> Self {
+        Self {
+            // What another version of the program cached is loaded anew.
+            map: map.on_undecodable(Undecodable::Miss),
+            settings: Settings {
+                times: Times {
+                    fresh: FRESH,
+                    stale: Duration::ZERO,
+                    kept: Duration::ZERO,
+                },
+                absent: None,
+                ahead: 0.0,
+                jitter: 0.0,
+                lease: LEASE,
+                soft_timeout: None,
+                hard_timeout: HARD_TIMEOUT,
+                retry: RETRY,
+            },
+        }
+    }
+
+    /// The keyspace, as for [`OpenMap::keyspace`].
+    pub fn keyspace(mut self, keyspace: impl Into<String>) -> Self {
+        self.map = self.map.keyspace(keyspace);
+        self
+    }
+
+    /// How values are encoded, as for [`OpenMap::codec`].
+    pub fn codec(mut self, codec: Codec) -> Self {
+        self.map = self.map.codec(codec);
+        self
+    }
+
+    /// What the values are, as for [`OpenMap::schema`]. A value of another schema is loaded anew.
+    pub fn schema(mut self, name: impl Into<Cow<'static, str>>, version: u16) -> Self {
+        self.map = self.map.schema(name, version);
+        self
+    }
+
+    /// What happens if a value cannot be decoded. Without this it is loaded anew.
+    pub fn on_undecodable(mut self, undecodable: Undecodable) -> Self {
+        self.map = self.map.on_undecodable(undecodable);
+        self
+    }
+
+    /// How long an entry is fresh; 60 s by default.
+    pub const fn fresh_for(mut self, time: Duration) -> Self {
+        self.settings.times.fresh = time;
+        self
+    }
+
+    /// How long an entry is served after that, while one caller of the cluster loads it anew in the
+    /// background; not at all by default.
+    pub const fn stale_for(mut self, time: Duration) -> Self {
+        self.settings.times.stale = time;
+        self
+    }
+
+    /// How long an entry is kept after that, in case that it cannot be loaded; not at all by
+    /// default.
+    pub const fn stale_if_error(mut self, time: Duration) -> Self {
+        self.settings.times.kept = time;
+        self
+    }
+
+    /// How long the cache remembers that there is nothing to load ([`Cache::find_or_load`]); not at
+    /// all by default.
+    pub const fn absent_for(mut self, time: Duration) -> Self {
+        self.settings.absent = Some(time);
+        self
+    }
+
+    /// Loads an entry anew in the background if a read finds it within this part of its freshness
+    /// from its end, 0 to 1: with `0.2` and 60 s, in its last 12 s. 0 by default.
+    pub const fn refresh_ahead(mut self, part: f64) -> Self {
+        self.settings.ahead = clamped(part);
+        self
+    }
+
+    /// Lets each entry be fresh for up to this part less, 0 to 1, so that entries of one moment do
+    /// not expire in one moment. 0 by default.
+    pub const fn jitter(mut self, part: f64) -> Self {
+        self.settings.jitter = clamped(part);
+        self
+    }
+
+    /// How long the node that loads an entry may be silent before another one loads; 3 s by default,
+    /// 100 ms at least. It renews its claim by itself while its loader runs.
+    pub fn claim_lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease.max(LEASE_LEAST);
+        self
+    }
+
+    /// How long a read waits for a load before it returns the old value that is kept for the case of
+    /// an error ([`stale_if_error`](Self::stale_if_error)). Without this it waits for the load.
+    pub const fn soft_timeout(mut self, limit: Duration) -> Self {
+        self.settings.soft_timeout = Some(limit);
+        self
+    }
+
+    /// How long a load may take, and a read that waits for one; 30 s by default.
+    pub const fn hard_timeout(mut self, limit: Duration) -> Self {
+        self.settings.hard_timeout = limit;
+        self
+    }
+
+    /// How long the old value is served after a load has failed, before the next read loads again;
+    /// 1 s by default.
+    pub const fn retry_after(mut self, time: Duration) -> Self {
+        self.settings.retry = time;
+        self
+    }
+}
+
+/// A part from 0 to 1. What is no number is 0.
+const fn clamped(part: f64) -> f64 {
+    if part > 0.0 { part.min(1.0) } else { 0.0 }
+}
+
+impl<'a, K, V> IntoFuture for OpenCache<'a, K, V>
+where
+    K: Serialize + 'a,
+    V: Serialize + DeserializeOwned + 'a,
+{
+    type Output = Result<Cache<K, V>, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self { map, settings } = self;
+        Box::pin(async move {
+            let (place, form) = map.found().await?;
+            Ok(Cache::new(place, form, settings))
+        })
+    }
+}
