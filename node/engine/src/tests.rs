@@ -17,6 +17,7 @@ mod reshaping;
 mod scripts;
 mod slices;
 mod subscribers;
+mod sync;
 mod threads;
 mod transactions;
 
