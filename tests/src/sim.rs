@@ -6,6 +6,7 @@
 //!     ├─ Process: what control.rs and data.rs are in production
 //!     ├─ Network: datagrams, streams, data connections; cuts, loss, delay
 //!     ├─ Client:  operations with timeouts, and their history
+//!     ├─ Locker:  clients that take and release locks
 //!     └─ Oracle:  the invariants of docs/agreement.md, after every step
 //! ```
 //!
@@ -28,6 +29,7 @@ mod data;
 mod fault;
 mod judge;
 mod links;
+mod locker;
 mod logs;
 mod mix;
 mod network;
@@ -103,6 +105,9 @@ pub struct Report {
     pub overtaken: [u64; 2],
     /// Batches of bytes between data threads of a process.
     pub handed_over: u64,
+    /// Locks and semaphores: grants, those of owners that had waited in line, and permits that were
+    /// lost because their time was over.
+    pub locks: [u64; 3],
     /// Changes that subscribers were told.
     pub told: u64,
     /// How often a subscriber was told that changes are missing.
@@ -159,6 +164,7 @@ impl Report {
         self.set_at_once += other.set_at_once;
         (0..2).for_each(|i| self.overtaken[i] += other.overtaken[i]);
         self.handed_over += other.handed_over;
+        (0..3).for_each(|i| self.locks[i] += other.locks[i]);
         self.told += other.told;
         self.missed += other.missed;
         self.judged += other.judged;
@@ -320,6 +326,7 @@ pub fn summary(total: &Report) -> String {
          short way; {} overtaken and asked again, {} overtaken and refused; {} batches between \
          threads of a process), {} refused ({} for memory), {} unknown; {} transactions, {} not \
          executed because their key had changed\n\
+         locks: {} granted, {} of them to owners that had waited in line, {} lost by time\n\
          subscribers: told {} changes, and {} times that some are missing\n\
          keys: {} expired, {} evicted; {} judged, {} undecided; \
          {} copies compared; peers congested {} times\n\
@@ -347,6 +354,9 @@ pub fn summary(total: &Report) -> String {
         total.unknown,
         total.transactions,
         total.transactions_in_vain,
+        total.locks[0],
+        total.locks[1],
+        total.locks[2],
         total.told,
         total.missed,
         total.expired,

@@ -93,6 +93,13 @@ impl Tolerance {
     }
 }
 
+impl Tolerance {
+    /// The earliest time at which a time to live is over that begins after a call.
+    pub(crate) fn earliest(&self, called: Nanos, ms: u64) -> Nanos {
+        self.bounds(called, called, ms).0
+    }
+}
+
 impl Histories {
     /// What was called, by the key and the place in its history.
     fn called(&self, key: &str, index: usize) -> Option<&Call> {
@@ -458,6 +465,9 @@ impl World {
     }
 
     pub(crate) fn client_next(&mut self, id: ClientId) {
+        if Self::is_locker(id) {
+            return self.locker_next(id);
+        }
         if self.clients[id].next_at != Some(self.schedule.now()) {
             return;
         }
@@ -700,6 +710,9 @@ impl World {
 
     /// The answer to a client's operation, if the client still waits for it.
     pub(crate) fn client_answer(&mut self, id: ClientId, serial: u64, outcome: &Outcome) {
+        if Self::is_locker(id) {
+            return self.locker_answer(id, serial, outcome);
+        }
         let Some(at) = self.clients[id]
             .current
             .iter()
@@ -933,6 +946,9 @@ impl World {
     }
 
     pub(crate) fn client_timeout(&mut self, id: ClientId, serial: u64) {
+        if Self::is_locker(id) {
+            return self.locker_timeout(id, serial);
+        }
         if self.clients[id]
             .current
             .iter()
@@ -972,6 +988,7 @@ impl World {
     /// unknown moment.
     pub(crate) fn note_losses(&mut self) {
         for (at, keyspace) in std::mem::take(&mut self.oracle.newly_lost) {
+            self.lockers.note_loss(at, &keyspace);
             for key in self.keys.clone() {
                 let Some(map) = map_name(&key).map_or(Some(MapId(0)), |name| self.oracle.map(name))
                 else {
@@ -1019,6 +1036,7 @@ impl World {
 
     /// All processes were killed, and all data is gone.
     pub(crate) fn everything_is_lost(&mut self) {
+        self.lockers.forget();
         for key in self.keys.clone() {
             let called = self.histories.moment(self.schedule.now());
             let answered = self.histories.moment(self.schedule.now());
@@ -1035,6 +1053,7 @@ impl World {
 
     /// The process died, so the outcomes of its clients' operations are unknown.
     pub(crate) fn clients_cut_off(&mut self, process: ProcessId) {
+        self.lockers_cut_off(process);
         for id in 0..self.clients.len() {
             if self.clients[id].at == Some(process) {
                 self.clients[id].at = None;
