@@ -731,8 +731,8 @@ impl World {
                 }
                 Some(Outcome::Bulk(all[..].into()))
             }
-            // The walk was lost, so nothing was read.
-            (Outcome::Nil, Some(_)) => None,
+            // The walk was lost, or its partition was split or merged, so nothing was read.
+            (Outcome::Nil | Outcome::Failed(Failure::Stale), Some(_)) => None,
             _ => Some(outcome.clone()),
         };
         self.clients[id].current.remove(at);
