@@ -6,6 +6,7 @@
 //!     ├─ Process: what control.rs and data.rs are in production
 //!     ├─ Network: datagrams, streams, data connections; cuts, loss, delay
 //!     ├─ Client:  operations with timeouts, and their history
+//!     ├─ Locker:  clients that take and release locks
 //!     └─ Oracle:  the invariants of docs/agreement.md, after every step
 //! ```
 //!
@@ -29,6 +30,7 @@ mod fault;
 mod finder;
 mod judge;
 mod links;
+mod locker;
 mod logs;
 mod mix;
 mod network;
@@ -108,6 +110,9 @@ pub struct Report {
     pub overtaken: [u64; 2],
     /// Batches of bytes between data threads of a process.
     pub handed_over: u64,
+    /// Locks and semaphores: grants, those of owners that had waited in line, and permits that were
+    /// lost because their time was over.
+    pub locks: [u64; 3],
     /// Changes that subscribers were told.
     pub told: u64,
     /// How often a subscriber was told that changes are missing.
@@ -166,6 +171,7 @@ impl Report {
         self.set_at_once += other.set_at_once;
         (0..2).for_each(|i| self.overtaken[i] += other.overtaken[i]);
         self.handed_over += other.handed_over;
+        (0..3).for_each(|i| self.locks[i] += other.locks[i]);
         self.told += other.told;
         self.missed += other.missed;
         self.judged += other.judged;
@@ -327,6 +333,7 @@ pub fn summary(total: &Report) -> String {
          short way; {} overtaken and asked again, {} overtaken and refused; {} batches between \
          threads of a process), {} refused ({} for memory), {} unknown; {} transactions, {} not \
          executed because their key had changed; {} queries for keys, which showed {}\n\
+         locks: {} granted, {} of them to owners that had waited in line, {} lost by time\n\
          subscribers: told {} changes, and {} times that some are missing\n\
          keys: {} expired, {} evicted; {} judged, {} undecided; \
          {} copies compared; peers congested {} times\n\
@@ -356,6 +363,9 @@ pub fn summary(total: &Report) -> String {
         total.transactions_in_vain,
         total.finds,
         total.found,
+        total.locks[0],
+        total.locks[1],
+        total.locks[2],
         total.told,
         total.missed,
         total.expired,

@@ -28,6 +28,9 @@ pub(super) struct Context {
     pub(super) hash_bytes_max: usize,
     /// What the numbers of the partition's versions count from.
     pub(super) versions_from: u64,
+    /// The number of the write that this action may make. It is above those of all earlier writes
+    /// of the same cluster to its key.
+    pub(super) next_write: u64,
 }
 
 impl Context {
@@ -547,6 +550,7 @@ mod tests {
         value_bytes_max: 64,
         hash_bytes_max: 64,
         versions_from: 1 << 44,
+        next_write: 1 << 44,
     };
 
     /// The deadline at this moment of the partition's clock; 0: never.

@@ -548,6 +548,7 @@ mod tests {
                 value_bytes_max: 1 << 20,
                 hash_bytes_max: 2 << 10,
                 versions_from: 0,
+                next_write: 0,
             };
             let found = store::Found {
                 entry: self.entry.as_ref(),

@@ -60,6 +60,7 @@ pub use crate::hash::{Fields, Part};
 use crate::integer;
 use crate::op::Action;
 use crate::procedure::{Joint, Procedure};
+use crate::sync;
 use bytes::Bytes;
 pub use call::{Arguments, Call, is};
 pub use error::{ErrorText, NOT_A_FLOAT, NOT_AN_INTEGER, SYNTAX, unknown_subcommand, wrong_arity};
@@ -235,7 +236,7 @@ pub const FAMILIES: &[&[Description<Parse>]] = &[
     string::ROWS,
 ];
 
-/// The procedures that commands call, a slice for each family.
+/// The procedures that commands and the library call, a slice for each family.
 pub(crate) static PROCEDURES: &[&[&Procedure]] = &[
     range::PROCEDURES,
     hash::PROCEDURES,
@@ -243,6 +244,7 @@ pub(crate) static PROCEDURES: &[&[&Procedure]] = &[
     conditional::PROCEDURES,
     increase::PROCEDURES,
     crate::cached::PROCEDURES,
+    sync::PROCEDURES,
 ];
 
 /// The operations on several keys that commands call.

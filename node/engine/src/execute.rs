@@ -382,6 +382,7 @@ impl Context {
                     value_bytes_max: self.limits.value_bytes_max,
                     hash_bytes_max: self.limits.hash_bytes_max,
                     versions_from: held.versions_from,
+                    next_write: held.next_write(),
                 };
                 let (outcome, change) = action::apply(&op.action, found, &cx);
                 // A read must not answer what may still be undone, nor that a key is gone if its
@@ -523,6 +524,7 @@ impl Context {
             value_bytes_max: self.limits.value_bytes_max,
             hash_bytes_max: self.limits.hash_bytes_max,
             versions_from: held.versions_from,
+            next_write: held.next_write(),
         };
         let hearers = match &call.work {
             Work::Transaction(_) | Work::Script(_) => self.hearers(),

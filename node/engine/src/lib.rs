@@ -19,6 +19,7 @@ pub mod command;
 #[cfg_attr(not(feature = "fault-points"), allow(dead_code))]
 pub mod fault;
 pub mod op;
+pub mod sync;
 pub mod tags;
 
 mod action;

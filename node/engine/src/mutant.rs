@@ -55,6 +55,10 @@ doyen_placement::mutants! {
     EXECUTES_OVERTAKEN = ("executes-overtaken", "order"),
     /// Executes a transaction although a watched key has changed.
     IGNORES_WATCHED = ("ignores-watched", "transactions"),
+    /// The tokens of locks are counted only in their entries.
+    FORGETS_TOKENS = ("forgets-tokens", "locks"),
+    /// Locks end before their time.
+    ENDS_LOCKS_EARLY = ("ends-locks-early", "locks"),
     /// A primary does not tell all changes that were committed together.
     SKIPS_CHANGES = ("skips-changes", "subscribers"),
     /// A subscriber is not told that changes are missing.

@@ -9,7 +9,7 @@ use super::log::Log;
 use super::replication::Primary;
 use super::role::{Follower, Role};
 use super::store::Store;
-use super::tables::Tables;
+use super::tables::{SEQS, Tables};
 use super::threads::Threads;
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
@@ -205,6 +205,15 @@ impl Held {
             formers: Vec::new(),
             role: Role::Follower(Follower::default()),
         }
+    }
+
+    /// The number of the next write, which is above those of all earlier ones: a partition that
+    /// begins empty, or is made of others, has no lower lineage than any that had its keys before,
+    /// and goes on after the highest of their sequences (`reshaping`).
+    pub(super) fn next_write(&self) -> u64 {
+        u64::from(self.lineage.0)
+            .saturating_mul(SEQS)
+            .saturating_add(self.log.last() + 1)
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -12,6 +12,9 @@ use doyen_placement::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
+/// More writes than one lineage of a partition has.
+pub(super) const SEQS: u64 = 1 << 44;
+
 /// The installed and the accepted table.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
@@ -37,10 +40,8 @@ impl Tables {
     /// A cluster that was founded anew counts lineages and sequences from 1 again, and a member of
     /// the former cluster may still know versions of it. The id of a cluster is drawn at random.
     pub(super) fn versions_from(&self, lineage: Lineage) -> u64 {
-        /// More writes than one lineage of a partition has.
-        const SEQ_BITS: u32 = 44;
         let cluster = self.name.map_or(0, |name| name.cluster.0 as u64);
-        cluster.wrapping_add(u64::from(lineage.0) << SEQ_BITS)
+        cluster.wrapping_add(u64::from(lineage.0).wrapping_mul(SEQS))
     }
 
     /// The partition and slot of a key by the installed table.

@@ -18,6 +18,7 @@ mod reshaping;
 mod scripts;
 mod slices;
 mod subscribers;
+mod sync;
 mod threads;
 mod transactions;
 

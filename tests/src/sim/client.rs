@@ -106,6 +106,13 @@ impl Tolerance {
     }
 }
 
+impl Tolerance {
+    /// The earliest time at which a time to live is over that begins after a call.
+    pub(crate) fn earliest(&self, called: Nanos, ms: u64) -> Nanos {
+        self.bounds(called, called, ms).0
+    }
+}
+
 impl Histories {
     /// What was called, by the key and the place in its history.
     fn called(&self, key: &str, index: usize) -> Option<&Call> {
@@ -494,6 +501,9 @@ impl World {
     }
 
     pub(crate) fn client_next(&mut self, id: ClientId) {
+        if Self::is_locker(id) {
+            return self.locker_next(id);
+        }
         if self.clients[id].next_at != Some(self.schedule.now()) {
             return;
         }
@@ -748,6 +758,9 @@ impl World {
         if self.finds(id, serial) {
             return self.take_page(id, outcome);
         }
+        if Self::is_locker(id) {
+            return self.locker_answer(id, serial, outcome);
+        }
         let Some(at) = self.clients[id]
             .current
             .iter()
@@ -766,8 +779,8 @@ impl World {
                 }
                 Some(Outcome::Bulk(all[..].into()))
             }
-            // The walk was lost, so nothing was read.
-            (Outcome::Nil, Some(_)) => None,
+            // The walk was lost, or its partition was split or merged, so nothing was read.
+            (Outcome::Nil | Outcome::Failed(Failure::Stale), Some(_)) => None,
             _ => Some(outcome.clone()),
         };
         self.clients[id].current.remove(at);
@@ -983,6 +996,9 @@ impl World {
             }
             return self.stop_finding(id);
         }
+        if Self::is_locker(id) {
+            return self.locker_timeout(id, serial);
+        }
         if self.clients[id]
             .current
             .iter()
@@ -1022,6 +1038,7 @@ impl World {
     /// unknown moment.
     pub(crate) fn note_losses(&mut self) {
         for (at, keyspace) in std::mem::take(&mut self.oracle.newly_lost) {
+            self.lockers.note_loss(at, &keyspace);
             for key in self.keys.clone() {
                 let Some(map) = map_name(&key).map_or(Some(MapId(0)), |name| self.oracle.map(name))
                 else {
@@ -1069,6 +1086,7 @@ impl World {
 
     /// All processes were killed, and all data is gone.
     pub(crate) fn everything_is_lost(&mut self) {
+        self.lockers.forget();
         for key in self.keys.clone() {
             let called = self.histories.moment(self.schedule.now());
             let answered = self.histories.moment(self.schedule.now());
@@ -1085,6 +1103,7 @@ impl World {
 
     /// The process died, so the outcomes of its clients' operations are unknown.
     pub(crate) fn clients_cut_off(&mut self, process: ProcessId) {
+        self.lockers_cut_off(process);
         for id in 0..self.clients.len() {
             if self.clients[id].at == Some(process) {
                 self.clients[id].at = None;

@@ -223,9 +223,10 @@ impl World {
             DataInput::Submit(client, serial, work) => {
                 // Like commands of a pipeline behind ones that waited in vain: all that is asked
                 // together waits equally long.
-                let first = self.clients[client]
-                    .current
-                    .first()
+                let first = self
+                    .clients
+                    .get(client)
+                    .and_then(|client| client.current.first())
                     .is_some_and(|(first, ..)| first.is_multiple_of(8));
                 let hurried = first && !self.last_calls_begun;
                 // A read at once that is taken back has the whole patience. A hurried caller makes
@@ -415,7 +416,7 @@ impl World {
                 continue;
             };
             match work {
-                work if !self.clients[client].pipelines => {
+                work if !self.clients.get(client).is_some_and(|c| c.pipelines) => {
                     self.overtaken[0] += 1;
                     thread
                         .shard

@@ -203,6 +203,7 @@ impl World {
             .map(|v| v.accepted.version.max(v.installed.version))
             .max();
         self.oracle.recovers(cluster, known.unwrap_or(Version(0)));
+        self.lockers.forget();
         let input = Input::Recover {
             dead: dead.into_iter().collect(),
             ticket: now,
@@ -417,6 +418,7 @@ impl World {
             set_at_once: self.set_at_once,
             overtaken: self.overtaken,
             handed_over: self.handed_over,
+            locks: self.lockers.counts,
             expired: self.expired
                 + self
                     .processes

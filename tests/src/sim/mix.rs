@@ -88,6 +88,10 @@ pub struct Mix {
     pub pairs: usize,
     /// Hashes, each with two fields that clients use.
     pub hashes: usize,
+    /// Locks and semaphores.
+    pub locks: usize,
+    /// Clients that take them.
+    pub lockers: usize,
     /// Keys with large values, which soon fill the memory.
     pub bulk: usize,
     /// Whether the last slot runs a process that was told to begin alone, and knows the founders:
@@ -280,6 +284,8 @@ impl Mix {
             ][last.random_range(0..5)],
             pairs: Self::pairs(seed, eviction),
             hashes: Self::hashes(seed),
+            locks: Self::locks(seed, eviction, stranger).0,
+            lockers: Self::locks(seed, eviction, stranger).1,
             bulk: if small { 6 } else { 0 },
             stranger,
             eviction,
@@ -309,6 +315,19 @@ impl Mix {
         let mut numbers = ChaCha8Rng::seed_from_u64(seed);
         numbers.set_stream(13);
         numbers.random_range(0..=2)
+    }
+
+    /// How many locks there are, and how many clients take them. A lock that is evicted is lost,
+    /// and a stranger's cluster has locks of its own.
+    fn locks(seed: u64, eviction: Eviction, stranger: bool) -> (usize, usize) {
+        let mut numbers = ChaCha8Rng::seed_from_u64(seed);
+        numbers.set_stream(20);
+        let drawn = (numbers.random_range(0..=3), numbers.random_range(2..=5));
+        if eviction == Eviction::None && !stranger {
+            drawn
+        } else {
+            (0, 0)
+        }
     }
 
     /// A process that is refused for its level ends, so a stranger is none of those.
@@ -367,6 +386,7 @@ impl Mix {
             &mut self.named,
             &mut self.pairs,
             &mut self.hashes,
+            &mut self.locks,
             &mut self.bulk,
         ];
         for kind in kinds {

@@ -2,6 +2,7 @@
 
 use super::client::{self, Client, Histories};
 use super::fault::Undo;
+use super::locker::Lockers;
 use super::mix::{Mix, Programs};
 use super::network::{ConnectionId, Network, Plane};
 use super::oracle::Oracle;
@@ -68,6 +69,7 @@ pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) keys: Vec<String>,
     pub(crate) clients: Vec<Client>,
+    pub(crate) lockers: Lockers,
     pub(crate) histories: Histories,
     pub(crate) oracle: Oracle,
     pub(crate) faults: BTreeMap<&'static str, u64>,
@@ -167,6 +169,7 @@ impl World {
             },
             oracle: Oracle::new(mix.stranger),
             keys: client::keys(&mix),
+            lockers: Lockers::new(&mix, case.seed),
             mix,
             rng,
             schedule: Schedule::default(),
@@ -229,6 +232,7 @@ impl World {
             let at = world.rng.random_range(0..3 * SECOND);
             world.client_in(at, id);
         }
+        world.begin_lockers();
         let first = world.rng.random_range(0..6 * SECOND);
         world.schedule.at(first, Event::Fault);
         world.schedule.at(4 * SECOND + mix.faulty, Event::Calm);

@@ -251,6 +251,7 @@ mod tests {
         value_bytes_max: 1 << 20,
         hash_bytes_max: 2 << 10,
         versions_from: 0,
+        next_write: 0,
     };
 
     /// The reply, and the value and the deadline that are written, by the partition's clock.

@@ -388,6 +388,7 @@ pub(super) mod tests {
         value_bytes_max: 64,
         hash_bytes_max: 64,
         versions_from: 1 << 44,
+        next_write: 1 << 44,
     };
 
     fn ask(words: &[&str], value: Option<&[u8]>) -> Result<(Outcome, Change), ErrorText> {
