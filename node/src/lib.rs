@@ -68,6 +68,8 @@ mod error;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
+#[doc(hidden)]
+pub mod hooks;
 #[cfg(feature = "http")]
 pub mod http;
 /// The client alone: what the testkit asks nodes with.
@@ -84,7 +86,7 @@ pub mod report;
 pub mod resp;
 #[cfg(any(feature = "http", feature = "resp"))]
 mod seldom;
-#[cfg(feature = "testkit")]
+#[cfg(feature = "testkit-local")]
 pub mod testkit;
 
 pub use admin::keyspace::{KeyspaceMode, KeyspaceOptions};
@@ -92,6 +94,8 @@ pub use admin::{Admin, AdminError, InvalidField, Refusal, ReportError};
 pub use doyen_engine::op::{Kind, Value};
 pub use doyen_engine::{By, Cause, Change, Position, What};
 pub use doyen_gossip::agreement::{Event, Severity, Stage};
+#[cfg(feature = "testkit-local")]
+pub use doyen_macros::test;
 pub use doyen_placement::{
     Addresses, Assignment, Eviction, MemberId, MoveRate, OnLoss, Rule, Scheduler, Schedulers,
     Window,
