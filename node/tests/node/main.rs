@@ -6,6 +6,7 @@ mod changes;
 mod client;
 mod embedded;
 mod embedding;
+mod local;
 mod operations;
 mod schemas;
 mod transactions;
