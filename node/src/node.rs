@@ -401,6 +401,19 @@ impl Node {
         let _ = self.0.ended().await;
     }
 
+    /// Begins to stop, like a crash, and waits for nothing.
+    #[cfg(feature = "testkit-local")]
+    pub(crate) fn begin_to_stop(&self) {
+        self.0.begin_to_stop();
+    }
+
+    /// Runs each of its threads once. Returns when all of them have answered.
+    #[cfg(feature = "testkit-local")]
+    pub(crate) async fn nudge(&self) {
+        // Only that they run matters. A client has no control thread, and no answer of it.
+        let _ = tokio::join!(self.0.control.coordinated(), self.0.data.stats());
+    }
+
     /// Waits until this node has ended: how it left, if it was shut down. It may be awaited by any
     /// number of tasks, for the life of the program.
     ///
