@@ -240,10 +240,9 @@ where
             // It cannot be decoded and counts as absent: write over it, unless another program
             // writes meanwhile.
             let (watched, there) = map.seen(key.clone()).await?;
-            if let Some(there) = there {
-                if let Some(there) = map.decoded(Outcome::Bulk(there))? {
-                    return Ok(Some(there));
-                }
+            let there = there.map_or(Outcome::Nil, Outcome::Bulk);
+            if let Some(there) = map.decoded(there)? {
+                return Ok(Some(there));
             }
             if map.swap(watched, value.clone(), expiry).await? {
                 return Ok(None);

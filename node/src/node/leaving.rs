@@ -8,6 +8,8 @@
 //! with a future that is dropped.
 
 use super::Inner;
+#[cfg(feature = "http")]
+use super::Threads;
 use crate::error::Error;
 use doyen_placement::planner::{self, Pace};
 use doyen_placement::{MemberId, MemberState, Partition, Table};
@@ -129,10 +131,11 @@ impl Inner {
             return Departure::Outside;
         }
         #[cfg(feature = "http")]
-        if let Some(threads) = &*self.threads() {
-            if let Some(http) = &threads.http {
-                http.leaving();
-            }
+        if let Some(Threads {
+            http: Some(http), ..
+        }) = &*self.threads()
+        {
+            http.leaving();
         }
         if self.data.has_ended() {
             // The data of that thread is gone with it: there is nothing to hand over.

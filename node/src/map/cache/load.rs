@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// A loaded value with what its entry is to have besides. A loader may return a plain value, too.
 ///
@@ -190,6 +191,7 @@ where
     async fn obtain(&self, key: Bytes, loader: Loader) -> Result<Option<V>, Error> {
         crate::node::within_runtime()?;
         let mut loader = Some(loader);
+        let until = Instant::now() + self.settings.hard_timeout;
         loop {
             let next = Next::of(self.held(key.clone()).await?, self.ahead());
             self.map
@@ -219,8 +221,11 @@ where
             };
             let soft = self.settings.soft_timeout.filter(|_| old.is_some());
             let limit = soft.unwrap_or(self.settings.hard_timeout);
-            let landed = tokio::time::timeout(limit, flight).await;
+            let until = soft.map_or(until, |soft| until.min(Instant::now() + soft));
+            let landed = tokio::time::timeout_at(until, flight).await;
             match (landed.unwrap_or(Err(Error::LoadTimeout(limit))), old) {
+                // It was under way before this caller began, which still has time to load itself.
+                (Err(Error::LoadTimeout(_)), None) if !leads && Instant::now() < until => {}
                 // What was loaded may be older than an invalidation that this caller knows of.
                 (Ok(landed), _) if landed.is_void && !leads => {}
                 (Ok(landed), _) => {
