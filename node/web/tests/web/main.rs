@@ -1,0 +1,7 @@
+//! The adapters with real nodes on real sockets, two in one process.
+
+mod cached;
+mod embedded;
+mod http;
+mod idempotency;
+mod sessions;
