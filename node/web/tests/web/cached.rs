@@ -77,7 +77,10 @@ async fn a_store_keeps_its_contract() {
     assert!(store.set_refresh_on_hit(false));
     assert_eq!(store.unset_ttl(), Some(minute * 60));
 
-    assert_eq!(store.cache_remove_entry(&key).await, Ok(Some((key.clone(), 3))));
+    assert_eq!(
+        store.cache_remove_entry(&key).await,
+        Ok(Some((key.clone(), 3)))
+    );
     assert_eq!(store.cache_remove_entry(&key).await, Ok(None));
     assert_eq!(store.cache_set(key.clone(), 4).await, Ok(None));
     assert_eq!(store.cache_remove(&key).await, Ok(Some(4)));

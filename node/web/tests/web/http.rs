@@ -25,11 +25,7 @@ pub(crate) fn post(path: &str) -> request::Builder {
     Request::post(path)
 }
 
-pub(crate) async fn send(
-    app: &Router,
-    request: request::Builder,
-    body: impl Into<Body>,
-) -> Answer {
+pub(crate) async fn send(app: &Router, request: request::Builder, body: impl Into<Body>) -> Answer {
     let request = request.body(body.into()).expect("a request");
     let answer = match app.clone().oneshot(request).await {
         Ok(answer) => answer,

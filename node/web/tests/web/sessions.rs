@@ -102,19 +102,28 @@ async fn a_store_keeps_what_it_is_given_and_takes_no_id_twice() {
     let store = Sessions::new(node.map("sessions").await.expect("a map"));
     let mut first = record(60);
     store.create(&mut first).await.expect("created");
-    assert_eq!(store.load(&first.id).await.expect("read"), Some(first.clone()));
+    assert_eq!(
+        store.load(&first.id).await.expect("read"),
+        Some(first.clone())
+    );
 
     let mut second = record(60);
     second.id = first.id;
     second.data.clear();
     store.create(&mut second).await.expect("created");
     assert_ne!(second.id, first.id, "its id was taken");
-    assert_eq!(store.load(&first.id).await.expect("read"), Some(first.clone()));
+    assert_eq!(
+        store.load(&first.id).await.expect("read"),
+        Some(first.clone())
+    );
     assert_eq!(store.load(&second.id).await.expect("read"), Some(second));
 
     first.data.insert("more".into(), "text".into());
     store.save(&first).await.expect("saved");
-    assert_eq!(store.load(&first.id).await.expect("read"), Some(first.clone()));
+    assert_eq!(
+        store.load(&first.id).await.expect("read"),
+        Some(first.clone())
+    );
     store.delete(&first.id).await.expect("deleted");
     store.delete(&first.id).await.expect("deleted already");
     store.save(&first).await.expect("a late request saves");
