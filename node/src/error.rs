@@ -113,6 +113,15 @@ pub enum Error {
          give its keys the same {{tag}}, as in {{user1}}:name and {{user1}}:mail"
     )]
     CrossPartition,
+    /// A lock is held by another process, for longer than this caller waited.
+    #[error("the lock is held by another process: nothing happened; try again later")]
+    Busy,
+    /// The key was written with a higher fencing token: this process has lost its lock.
+    #[error(
+        "the key was written by a later holder of the lock: nothing happened; give up, because \
+         this process has lost the lock"
+    )]
+    Fenced,
     /// The loader of a cache failed.
     #[error("the value was not loaded: {0}")]
     Load(#[source] Arc<dyn std::error::Error + Send + Sync>),
@@ -166,6 +175,7 @@ impl Error {
                 | Self::TooFewCopies
                 | Self::Unavailable
                 | Self::Overloaded
+                | Self::Busy
                 | Self::LoadTimeout(_)
         )
     }

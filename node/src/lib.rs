@@ -84,6 +84,7 @@ pub mod report;
 pub mod resp;
 #[cfg(any(feature = "http", feature = "resp"))]
 mod seldom;
+mod sync;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
@@ -107,3 +108,7 @@ pub use node::{Builder, Departure, Node, start};
 pub use report::events::LoggedEvent;
 pub use report::moves::{BalanceReport, DrainReport, MoveReport, MovesReport};
 pub use report::rebalance::{Goal, RebalancePlan, Step};
+pub use sync::{
+    Decision, Election, Grant, Leadership, Lock, LockState, Once, OpenRateLimiter, RateLimiter,
+    Turn,
+};

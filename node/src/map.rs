@@ -311,7 +311,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     }
 }
 
-fn encode_key<Q: Serialize + ?Sized>(key: &Q) -> Result<Bytes, Error> {
+pub(crate) fn encode_key<Q: Serialize + ?Sized>(key: &Q) -> Result<Bytes, Error> {
     key::encode(key).map(Bytes::from).map_err(Error::Key)
 }
 

@@ -18,10 +18,11 @@ use crate::map::{Database, OpenCache, OpenCounters, OpenMap};
 use crate::net::identity::Identity;
 use crate::report::events::LoggedEvent;
 use crate::report::status::ClusterReport;
+use crate::sync::{Election, Lock, Once, OpenRateLimiter};
 use client::Companion;
 use doyen_gossip::agreement::Event;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
-use doyen_placement::{Addresses, KeyspaceId, MapEntry};
+use doyen_placement::{Addresses, Eviction, KeyspaceId, MapEntry};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -263,6 +264,52 @@ impl Node {
     /// As for [`Node::map`].
     pub fn cache<K, V>(&self, name: &str) -> OpenCache<'_, K, V> {
         OpenCache::new(self.map(name))
+    }
+
+    /// The lock of this name, which one caller in the cluster holds at a time. Nothing happens yet.
+    #[must_use]
+    pub fn lock(&self, name: &str) -> Lock {
+        Lock::new(self.clone(), format!("lock/{name}"), 1)
+    }
+
+    /// The semaphore of this name, which so many callers in the cluster hold at a time, 1 to 1,024.
+    /// All must give the same number. Nothing happens yet.
+    #[must_use]
+    pub fn semaphore(&self, name: &str, permits: u16) -> Lock {
+        Lock::new(self.clone(), format!("semaphore/{name}"), permits)
+    }
+
+    /// The election of this name, which has one leader at a time. Nothing happens yet.
+    #[must_use]
+    pub fn election(&self, name: &str) -> Election {
+        Election::new(self.clone(), name)
+    }
+
+    /// The work of this name, which the cluster does once. Nothing happens yet.
+    #[must_use]
+    pub fn once(&self, name: &str) -> Once {
+        Once::new(self.clone(), name)
+    }
+
+    /// Opens the rate limiter of this name. Say how it limits, then await it.
+    pub fn rate_limiter<K>(&self, name: &str) -> OpenRateLimiter<K> {
+        OpenRateLimiter::new(self.clone(), name)
+    }
+
+    /// Finds a map, and whether its keyspace evicts keys.
+    pub(crate) async fn place_of(
+        &self,
+        keyspace: &str,
+        map: &str,
+    ) -> Result<(MapEntry, DataHandle, bool), Error> {
+        self.wait_ready(self.0.ready_timeout).await?;
+        let entry = self.map_entry(keyspace, map).await?;
+        let local = self.0.shared.local();
+        let table = local.view.as_ref().map(|view| &view.installed);
+        let evicts = table
+            .and_then(|table| table.keyspace(entry.keyspace))
+            .is_some_and(|keyspace| keyspace.eviction != Eviction::None);
+        Ok((entry, self.0.data.clone(), evicts))
     }
 
     /// Map 0, which Redis clients use, as bytes.

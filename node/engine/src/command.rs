@@ -244,6 +244,7 @@ pub(crate) static PROCEDURES: &[&[&Procedure]] = &[
     conditional::PROCEDURES,
     increase::PROCEDURES,
     crate::cached::PROCEDURES,
+    crate::fenced::PROCEDURES,
     sync::PROCEDURES,
 ];
 

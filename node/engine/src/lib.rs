@@ -18,6 +18,7 @@ pub mod codec;
 pub mod command;
 #[cfg_attr(not(feature = "fault-points"), allow(dead_code))]
 pub mod fault;
+pub mod fenced;
 pub mod op;
 pub mod sync;
 pub mod tags;

@@ -98,6 +98,7 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[
     &permits::RELEASE,
     &permits::CANCEL,
     &permits::LOOK,
+    &permits::TURN,
     &bucket::TAKE,
     &window::COUNT,
 ];
@@ -190,6 +191,16 @@ pub fn release(owner: Owner, token: u64) -> Action {
 #[must_use]
 pub fn cancel(owner: Owner) -> Action {
     Action::call(&permits::CANCEL, &owner.numbers(), Vec::new())
+}
+
+/// Asks whether [`acquire`] would now give the owner a permit, without asking for one: a waiter that
+/// is woken by a change asks this first, because it changes nothing and wakes no other waiter. →
+/// [`read_done`]
+#[must_use]
+pub fn is_turn(owner: Owner, permits: Permits) -> Action {
+    let [high, low] = owner.numbers();
+    let numbers = [high, low, i64::from(permits.0)];
+    Action::call(&permits::TURN, &numbers, Vec::new())
 }
 
 /// Reads the state of a lock or semaphore. → [`read_looked`]

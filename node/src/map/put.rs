@@ -3,6 +3,7 @@
 use super::{Map, Versioned, encode_key, encode_value, expiry};
 use crate::error::Error;
 use bytes::Bytes;
+use doyen_engine::fenced;
 use doyen_engine::op::{Action, Condition, Expiry, Outcome, Watched};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,6 +22,7 @@ use std::time::Duration;
 /// | [`returning`](Put::returning) | always | the former value |
 /// | [`if_absent`](Put::if_absent) | if the key has no value | the value that is there; `None`: it was written |
 /// | [`if_present`](Put::if_present) | if the key has a value | the former value; `None`: nothing was written |
+/// | [`fenced`](Put::fenced) | unless a later holder of a lock has written the key | `()`, or [`Error::Fenced`] |
 /// | [`if_unchanged`](Put::if_unchanged) | if the key was not written since it was read | whether it was written |
 ///
 /// ```no_run
@@ -57,6 +59,8 @@ enum When {
         get: bool,
     },
     Unchanged(Watched),
+    /// Unless the key was written with a higher token than this.
+    Fenced(u64),
     /// What was seen belongs to another map.
     Elsewhere,
 }
@@ -155,6 +159,16 @@ impl<'a, K, V> Put<'a, K, V> {
         })
     }
 
+    /// Writes only if the key was not written with a higher fencing token than this
+    /// ([`Grant::token`](crate::Grant::token)), and remembers the token with the value. So a process
+    /// that has lost its lock cannot write over what the next holder wrote. Give all writes of such
+    /// a key a token; a write without one, and a removal, forget it.
+    ///
+    /// The codec [`Codec::Bytes`](crate::Codec::Bytes) has no place for it ([`Error::Refused`]).
+    pub fn fenced(self, token: u64) -> Self {
+        self.when(When::Fenced(token))
+    }
+
     /// Writes only if the key was not written, removed or expired since `seen` was read
     /// ([`Map::get_versioned`]). Answers whether it was written.
     pub fn if_unchanged(self, seen: &Versioned<V>) -> Put<'a, K, V, bool> {
@@ -185,6 +199,24 @@ where
             get,
         };
         self.map.write_encoded(key, action).await
+    }
+
+    async fn set_fenced(self, token: u64) -> Result<(), Error> {
+        if !self.map.form.has_label() {
+            return Err(Error::Refused(format!(
+                "the map {} has the codec Bytes, which has no place for a fencing token: give it \
+                 another codec",
+                self.map.name()
+            )));
+        }
+        let expiry = self.deadline();
+        let (key, value) = self.encoded?;
+        let action = fenced::set_fenced(token, expiry, value);
+        match self.map.write_encoded(key, action).await? {
+            Outcome::Int(1) => Ok(()),
+            Outcome::Int(0) => Err(Error::Fenced),
+            other => Err(Error::unexpected(other)),
+        }
     }
 
     /// Writes if the key has no value that this map can decode.
@@ -229,7 +261,12 @@ where
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { super::done(self.set().await?) })
+        Box::pin(async move {
+            match self.when {
+                When::Fenced(token) => self.set_fenced(token).await,
+                _ => super::done(self.set().await?),
+            }
+        })
     }
 }
 

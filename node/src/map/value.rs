@@ -8,6 +8,7 @@
 
 use super::key;
 use doyen_engine::codec::{self, BYTES_MAX};
+use doyen_engine::fenced;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
@@ -265,11 +266,17 @@ impl Form {
         }
     }
 
+    /// Whether values have a label, and so may have something before it.
+    pub(super) fn has_label(&self) -> bool {
+        self.codec != Codec::Bytes
+    }
+
     /// What follows the label, if the label is that of this map.
     fn body<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], String> {
         if self.codec == Codec::Bytes {
             return Ok(bytes);
         }
+        let bytes = fenced::unfenced(bytes);
         if let Some(body) = bytes.strip_prefix(&self.label[..]) {
             return Ok(body);
         }

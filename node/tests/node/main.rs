@@ -2,10 +2,12 @@
 
 #[cfg(feature = "http")]
 mod administration;
+mod caching;
 mod changes;
 mod client;
 mod embedded;
 mod embedding;
+mod locks;
 mod operations;
 mod schemas;
 mod transactions;

@@ -133,6 +133,33 @@ pub(super) static LOOK: Procedure = Procedure {
     }),
 };
 
+/// Whether an owner would get a permit if it asked. → `Int` 1 or 0
+pub(super) static TURN: Procedure = Procedure {
+    number: 67,
+    name: "is it the turn",
+    event: None,
+    kind: Kind::String,
+    // The owner and the number of permits.
+    takes: (3, 0),
+    footprint: |_| READS,
+    run: Run::Entry(|inputs, entry, cx| {
+        let [high, low, permits] = inputs.numbers[..] else {
+            return failed(Failure::NotAnInteger);
+        };
+        let Some(permits) = u16::try_from(permits).ok().and_then(super::Permits::new) else {
+            return failed(Failure::NotAnInteger);
+        };
+        match State::of(entry) {
+            Ok(mut state) => {
+                state.purge(cx.clock);
+                let is_turn = state.is_turn(Owner::of_numbers([high, low]), permits.count().into());
+                (Outcome::Int(is_turn.into()), Change::None)
+            }
+            Err(failure) => failed(failure),
+        }
+    }),
+};
+
 /// A span of time among the inputs.
 fn ms(input: i64) -> Option<u64> {
     u64::try_from(input).ok().filter(|ms| *ms <= MS_MAX)
@@ -336,9 +363,9 @@ impl State {
                 remaining_ms: holder.renew(ask.until) - cx.clock,
             };
         }
-        let place = self.waiters.iter().position(|waiter| waiter.owner == owner);
+        let place = self.place(owner);
         let ahead = place.unwrap_or(self.waiters.len());
-        if ahead < ask.permits.saturating_sub(self.holders.len()) {
+        if self.is_free(ahead, ask.permits) {
             if let Some(place) = place {
                 self.waiters.remove(place);
             }
@@ -368,6 +395,20 @@ impl State {
             place: ahead,
             ask_within_ms: turn_ms.min(wait / 2).max(1),
         }
+    }
+
+    fn place(&self, owner: Owner) -> Option<usize> {
+        self.waiters.iter().position(|waiter| waiter.owner == owner)
+    }
+
+    /// Whether a permit is free for an owner with so many waiters before it.
+    fn is_free(&self, ahead: usize, permits: usize) -> bool {
+        ahead < permits.saturating_sub(self.holders.len())
+    }
+
+    fn is_turn(&self, owner: Owner, permits: usize) -> bool {
+        let ahead = self.place(owner).unwrap_or(self.waiters.len());
+        self.holders.iter().any(|holder| holder.owner == owner) || self.is_free(ahead, permits)
     }
 
     fn grant(&mut self, ask: Ask, cx: &Context) -> Acquired {

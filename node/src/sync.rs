@@ -1,0 +1,64 @@
+//! Locks, semaphores, leaders, work that is done once, and rate limits, for the whole cluster.
+//!
+//! ```text
+//!   node.lock("x") ── acquire ──> Grant (`permit`) ── token, lost, release
+//!                       │            └─ renews itself while it is held
+//!                       └─ no permit: wait in line, woken by changes of the key (`line`)
+//! ```
+//! The engine decides (`doyen_engine::sync`), by the clock of the partition that has the key. A
+//! grant gives itself up before its lease can be over there, by the clock of this process.
+
+mod election;
+mod limit;
+mod line;
+mod lock;
+mod once;
+mod permit;
+
+pub use election::{Election, Leadership};
+pub use limit::{Decision, OpenRateLimiter, RateLimiter};
+pub use lock::{Lock, LockState};
+pub use once::{Once, Turn};
+pub use permit::Grant;
+
+use crate::data::DataHandle;
+use crate::error::Error;
+use bytes::Bytes;
+use doyen_engine::op::{Action, Operation, Outcome};
+use doyen_engine::sync::Unanswered;
+use doyen_placement::{KeyspaceId, MapId};
+
+/// One key of the cluster that locks something.
+#[derive(Debug, Clone)]
+struct Place {
+    data: DataHandle,
+    keyspace: KeyspaceId,
+    map: MapId,
+    key: Bytes,
+}
+
+impl Place {
+    fn execute(&self, action: Action) -> impl Future<Output = Outcome> + Send + use<> {
+        self.data.execute(Operation {
+            keyspace: self.keyspace,
+            map: self.map,
+            key: self.key.clone(),
+            action,
+        })
+    }
+
+    /// Executes without waiting for the outcome.
+    fn send(&self, action: Action) {
+        use futures_util::FutureExt;
+        // The first poll hands it over, and dropping it undoes nothing.
+        let _ = self.execute(action).now_or_never();
+    }
+}
+
+/// The error of an answer.
+fn refused(why: Unanswered) -> Error {
+    match why {
+        Unanswered::Failed(failure) => Error::of_write(failure),
+        Unanswered::Foreign => Error::Unexpected(why.to_string()),
+    }
+}

@@ -1,0 +1,138 @@
+//! Waits in line for a permit.
+
+use super::permit::Grant;
+use super::{Place, refused};
+use crate::data::{Next, Stream};
+use crate::error::Error;
+use doyen_engine::sync::{self, Acquired, Owner, Permits};
+use doyen_engine::{Filter, Keys, Maps};
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+/// For so long a waiter keeps its place after it has asked.
+const PLACE_KEPT: Duration = Duration::from_secs(10);
+/// The pause after an error that may pass.
+const AGAIN: Duration = Duration::from_millis(50);
+/// How often a waiter looks if it is not told of changes.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A place in line. Dropping it gives the place up.
+pub(super) struct Line {
+    place: Place,
+    owner: Owner,
+    permits: Permits,
+    is_waiting: bool,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if self.is_waiting {
+            self.place.send(sync::cancel(self.owner));
+        }
+    }
+}
+
+impl Line {
+    pub(super) const fn new(place: Place, owner: Owner, permits: Permits) -> Self {
+        Self {
+            place,
+            owner,
+            permits,
+            is_waiting: false,
+        }
+    }
+
+    pub(super) async fn wait(
+        mut self,
+        ttl: Duration,
+        until: Option<Instant>,
+    ) -> Result<Grant, Error> {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(sync::MS_MAX);
+        let is_over = || until.is_some_and(|until| Instant::now() >= until);
+        let mut changes = None;
+        loop {
+            let ask = sync::acquire(self.owner, self.permits, ms(ttl), ms(PLACE_KEPT));
+            let asked = Instant::now();
+            self.is_waiting = true;
+            let answer = sync::read_acquired(&self.place.execute(ask).await).map_err(refused);
+            let within = match answer {
+                Ok(Acquired::Granted { token, .. }) => {
+                    self.is_waiting = false;
+                    let place = self.place.clone();
+                    return Ok(Grant::new(place, self.owner, token, asked, ttl));
+                }
+                Ok(Acquired::QueueFull { .. }) => return Err(Error::Overloaded),
+                Ok(
+                    Acquired::Queued { ask_within_ms, .. } | Acquired::Busy { ask_within_ms, .. },
+                ) => Duration::from_millis(ask_within_ms),
+                // To ask again is harmless: an owner has one permit at most.
+                Err(why) if (why.retryable() || why == Error::Unknown) && !is_over() => {
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                }
+                Err(why) => return Err(why),
+            };
+            if is_over() {
+                return Err(Error::Busy);
+            }
+            let mut again = asked + within;
+            if let Some(until) = until {
+                again = again.min(until);
+            }
+            self.sleep(&mut changes, again).await;
+        }
+    }
+
+    /// Sleeps until it is this owner's turn, but no longer than until then.
+    async fn sleep(&self, changes: &mut Option<Stream>, until: Instant) {
+        loop {
+            if Instant::now() >= until {
+                return;
+            }
+            if changes.is_none() {
+                let following = self.place.data.subscribe(self.filter());
+                if let Ok(Ok(stream)) = timeout_at(until, following).await {
+                    *changes = Some(stream);
+                    // Whatever happened before that was not told.
+                    if self.is_turn().await {
+                        return;
+                    }
+                }
+            }
+            match changes {
+                Some(stream) => {
+                    let Ok(told) = timeout_at(until, Next(stream)).await else {
+                        return;
+                    };
+                    if told.is_none() {
+                        *changes = None;
+                    }
+                }
+                None => sleep_until(until.min(Instant::now() + LOOK)).await,
+            }
+            if self.is_turn().await {
+                return;
+            }
+        }
+    }
+
+    async fn is_turn(&self) -> bool {
+        let outcome = self
+            .place
+            .execute(sync::is_turn(self.owner, self.permits))
+            .await;
+        // If it cannot be known, the owner asks.
+        sync::read_done(&outcome).unwrap_or(true)
+    }
+
+    /// Changes of the key.
+    fn filter(&self) -> Filter {
+        Filter {
+            keyspace: self.place.keyspace,
+            maps: Maps::One(self.place.map),
+            keys: Keys::One(self.place.key.clone()),
+            values: false,
+            fields: false,
+        }
+    }
+}

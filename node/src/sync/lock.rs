@@ -1,0 +1,189 @@
+//! A lock or a semaphore of the cluster.
+
+use super::line::Line;
+use super::permit::Grant;
+use super::{Place, refused};
+use crate::error::Error;
+use crate::node::Node;
+use doyen_engine::sync::{self, Acquired, Owner, Permits};
+use std::fmt;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The map of locks.
+const LOCKS: &str = "doyen.locks";
+/// The time to live of a grant, by default.
+const TTL: Duration = Duration::from_secs(15);
+/// The shortest one. A grant gives itself up 1.3 s and 2 % before its end, because clocks differ,
+/// and is renewed after a third.
+const TTL_LEAST: Duration = Duration::from_secs(5);
+
+/// A lock of the cluster ([`Node::lock`]), or a semaphore with several permits
+/// ([`Node::semaphore`]). Who asks first is served first.
+///
+/// ```no_run
+/// # async fn report() {}
+/// # async fn example(node: doyen::Node, totals: doyen::Map<String, u64>) -> Result<(), doyen::Error> {
+/// use std::time::Duration;
+///
+/// let lock = node.lock("nightly report");
+/// if let Some(grant) = lock.try_acquire().await? {
+///     tokio::select! {
+///         () = report() => {
+///             // A write with the token is refused if another process got the lock meanwhile.
+///             totals.put("reports", &1).fenced(grant.token()).await?;
+///         }
+///         () = grant.lost() => eprintln!("another process may have the lock now"),
+///     }
+///     grant.release().await?;
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// A grant renews itself while its process runs and reaches the cluster. If it does not, the grant
+/// ends after its time to live, and the next in line is served. A process that was paused may find
+/// only afterwards that it lost the lock; [`Put::fenced`](crate::Put::fenced) keeps what it then
+/// writes out.
+#[derive(Clone)]
+pub struct Lock {
+    node: Node,
+    keyspace: String,
+    key: String,
+    permits: u16,
+    ttl: Duration,
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("key", &self.key)
+            .field("permits", &self.permits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Who holds a lock or a semaphore, and who waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockState {
+    /// Permits that are taken.
+    pub holders: usize,
+    /// Callers that wait in line.
+    pub waiters: usize,
+    /// The token of the last grant, if there is a holder or a waiter.
+    pub token: Option<u64>,
+}
+
+impl Lock {
+    pub(crate) fn new(node: Node, key: String, permits: u16) -> Self {
+        Self {
+            node,
+            keyspace: doyen_placement::planner::DEFAULT_KEYSPACE.to_owned(),
+            key,
+            permits,
+            ttl: TTL,
+        }
+    }
+
+    /// The keyspace of the lock; `default` without this. It must not evict keys, because a lock
+    /// that is evicted is lost.
+    #[must_use]
+    pub fn keyspace(mut self, keyspace: impl Into<String>) -> Self {
+        self.keyspace = keyspace.into();
+        self
+    }
+
+    /// How long a grant outlives a holder that has died or is cut off; 15 s by default, 5 s at
+    /// least, 24 days at most.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl.clamp(TTL_LEAST, Duration::from_millis(sync::MS_MAX));
+        self
+    }
+
+    /// Acquires the lock if it is free and nobody waits for it. `None`: it is not.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: the keyspace evicts keys, or there are too many permits.
+    /// [`Error::Unavailable`] and its like: the cluster does not answer. A grant that this caller
+    /// was given without knowing it ends after its time to live.
+    pub async fn try_acquire(&self) -> Result<Option<Grant>, Error> {
+        let (place, permits) = self.place().await?;
+        let owner = Owner(rand::random());
+        let asked = Instant::now();
+        let outcome = place.execute(sync::try_acquire(owner, permits, self.ttl_ms()));
+        match sync::read_acquired(&outcome.await).map_err(refused)? {
+            Acquired::Granted { token, .. } => {
+                Ok(Some(Grant::new(place, owner, token, asked, self.ttl)))
+            }
+            Acquired::Queued { .. } | Acquired::Busy { .. } | Acquired::QueueFull { .. } => {
+                Ok(None)
+            }
+        }
+    }
+
+    /// Acquires the lock, and waits in line for so long at most. If the future is dropped, it leaves
+    /// the line.
+    ///
+    /// # Errors
+    /// [`Error::Busy`]: it is not this caller's turn in time. [`Error::Overloaded`]: 1,024 callers
+    /// wait already. Otherwise as for [`Lock::try_acquire`].
+    pub async fn acquire(&self, limit: Duration) -> Result<Grant, Error> {
+        let until = Instant::now().checked_add(limit);
+        self.acquire_until(until).await
+    }
+
+    /// Acquires the lock, until this moment or without end.
+    pub(super) async fn acquire_until(&self, until: Option<Instant>) -> Result<Grant, Error> {
+        let (place, permits) = self.place().await?;
+        let line = Line::new(place, Owner(rand::random()), permits);
+        line.wait(self.ttl, until).await
+    }
+
+    /// Who holds it, and who waits.
+    ///
+    /// # Errors
+    /// As for [`Lock::try_acquire`].
+    pub async fn state(&self) -> Result<LockState, Error> {
+        let (place, _) = self.place().await?;
+        let looked = sync::read_looked(&place.execute(sync::look()).await).map_err(refused)?;
+        Ok(LockState {
+            holders: looked.holders,
+            waiters: looked.waiters,
+            token: looked.token,
+        })
+    }
+
+    pub(super) fn in_keyspace(&self) -> &str {
+        &self.keyspace
+    }
+
+    fn ttl_ms(&self) -> u64 {
+        u64::try_from(self.ttl.as_millis()).unwrap_or(sync::MS_MAX)
+    }
+
+    async fn place(&self) -> Result<(Place, Permits), Error> {
+        let permits = Permits::new(self.permits).ok_or_else(|| {
+            Error::Refused(format!(
+                "a semaphore has 1 to {} permits, not {}: give such a number",
+                sync::PERMITS_MAX,
+                self.permits
+            ))
+        })?;
+        let (entry, data, evicts) = self.node.place_of(&self.keyspace, LOCKS).await?;
+        if evicts {
+            return Err(Error::Refused(format!(
+                "the keyspace {} evicts keys, and with them locks: make another one, and give it \
+                 to the lock (.keyspace(NAME))",
+                self.keyspace
+            )));
+        }
+        let place = Place {
+            data,
+            keyspace: entry.keyspace,
+            map: entry.id,
+            key: self.key.clone().into(),
+        };
+        Ok((place, permits))
+    }
+}

@@ -1,0 +1,139 @@
+//! Work that the whole cluster does once.
+
+use super::lock::Lock;
+use super::permit::Grant;
+use crate::error::Error;
+use crate::map::Map;
+use crate::node::Node;
+use std::fmt;
+use std::time::Duration;
+
+/// The map of what was done.
+const DONE: &str = "doyen.done";
+
+/// Work that is done once in the whole cluster, from [`Node::once`].
+///
+/// ```no_run
+/// # async fn import() {}
+/// # async fn example(node: doyen::Node) -> Result<(), doyen::Error> {
+/// use std::time::Duration;
+///
+/// let once = node.once("import 2026-11");
+/// if let Some(turn) = once.begin(Duration::from_secs(60)).await? {
+///     import().await;
+///     turn.done().await?; // without this, the next caller begins
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// If the process that works dies, another one begins. So the work may be begun more than once, and
+/// is finished once.
+#[derive(Clone)]
+pub struct Once {
+    lock: Lock,
+    node: Node,
+    name: String,
+}
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Once")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// It is this process's turn to do the work. Dropping it lets another process begin.
+#[derive(Debug)]
+#[must_use = "dropping it lets another process begin"]
+pub struct Turn {
+    grant: Grant,
+    done: Map<String, u64>,
+    name: String,
+}
+
+impl Once {
+    pub(crate) fn new(node: Node, name: &str) -> Self {
+        Self {
+            lock: Lock::new(node.clone(), format!("once/{name}"), 1),
+            node,
+            name: name.to_owned(),
+        }
+    }
+
+    /// The keyspace, as for [`Lock::keyspace`].
+    #[must_use]
+    pub fn keyspace(mut self, keyspace: impl Into<String>) -> Self {
+        self.lock = self.lock.keyspace(keyspace);
+        self
+    }
+
+    /// Begins the work if it is not done. If another process works, waits for it, for so long at
+    /// most. `None`: it is done.
+    ///
+    /// # Errors
+    /// [`Error::Busy`]: another process still works. Otherwise as for [`Lock::acquire`].
+    pub async fn begin(&self, limit: Duration) -> Result<Option<Turn>, Error> {
+        let opened = self.node.map(DONE).keyspace(self.lock.in_keyspace());
+        let done: Map<String, u64> = opened.await?;
+        if done.contains(&self.name).await? {
+            return Ok(None);
+        }
+        let grant = self.lock.acquire(limit).await?;
+        // It may have been done meanwhile.
+        if done.contains(&self.name).await? {
+            return Ok(None);
+        }
+        Ok(Some(Turn {
+            grant,
+            done,
+            name: self.name.clone(),
+        }))
+    }
+
+    /// Whether it is done.
+    ///
+    /// # Errors
+    /// As for [`Map::contains`].
+    pub async fn is_done(&self) -> Result<bool, Error> {
+        let opened = self.node.map(DONE).keyspace(self.lock.in_keyspace());
+        let done: Map<String, u64> = opened.await?;
+        done.contains(&self.name).await
+    }
+
+    /// Forgets that it was done, so that the next caller begins anew.
+    ///
+    /// # Errors
+    /// As for [`Map::remove`].
+    pub async fn forget(&self) -> Result<bool, Error> {
+        let opened = self.node.map(DONE).keyspace(self.lock.in_keyspace());
+        let done: Map<String, u64> = opened.await?;
+        done.remove(&self.name).await
+    }
+}
+
+impl Turn {
+    /// The fencing token, as [`Grant::token`].
+    #[must_use]
+    pub const fn token(&self) -> u64 {
+        self.grant.token()
+    }
+
+    /// Waits until it is no longer certain that it is this process's turn, as [`Grant::lost`].
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.grant.lost()
+    }
+
+    /// The work is done: no process begins it again.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`]: another process has begun it meanwhile, and done it. Otherwise as for
+    /// [`Map::insert`].
+    pub async fn done(self) -> Result<(), Error> {
+        let token = self.grant.token();
+        self.done.put(&self.name, &token).fenced(token).await?;
+        // If this gets no answer, the lock ends after its time to live.
+        let _ = self.grant.release().await;
+        Ok(())
+    }
+}

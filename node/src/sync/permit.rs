@@ -1,0 +1,164 @@
+//! A permit that this process holds.
+
+use super::Place;
+use crate::error::Error;
+use doyen_engine::sync::{self, Owner};
+use std::fmt;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+/// The pause after a renewal that failed.
+const AGAIN: Duration = Duration::from_millis(50);
+/// How far the clock of a partition may be ahead after a failover, besides the drift of clocks
+/// (`doyen_engine::sync`).
+const CLOCK_AHEAD: Duration = Duration::from_millis(1_300);
+
+/// A lock that this process holds, or a permit of a semaphore. It renews itself. Dropping it gives
+/// it back; [`release`](Grant::release) does the same and says whether it was still held.
+///
+/// It needs the tokio runtime in which it was acquired: if that ends, it is not renewed any more.
+#[must_use = "dropping it gives it back"]
+pub struct Grant {
+    place: Place,
+    owner: Owner,
+    token: u64,
+    /// Until when it is certainly held; `None`: it is lost.
+    held: watch::Receiver<Option<Instant>>,
+    renewing: JoinHandle<()>,
+    is_released: bool,
+}
+
+impl fmt::Debug for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grant")
+            .field("token", &self.token)
+            .field("held", &*self.held.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+/// How long a grant is certainly held from when it was asked for.
+fn certain(ttl: Duration) -> Duration {
+    (ttl - ttl / 50).saturating_sub(CLOCK_AHEAD)
+}
+
+impl Grant {
+    /// A permit that was granted. It was `asked` for at that moment.
+    pub(super) fn new(
+        place: Place,
+        owner: Owner,
+        token: u64,
+        asked: Instant,
+        ttl: Duration,
+    ) -> Self {
+        let (holds, held) = watch::channel(Some(asked + certain(ttl)));
+        let renewing = tokio::spawn(renew(place.clone(), (owner, token), asked, ttl, holds));
+        Self {
+            place,
+            owner,
+            token,
+            held,
+            renewing,
+            is_released: false,
+        }
+    }
+
+    /// The fencing token: a number above those of all earlier grants of this name. A resource that
+    /// refuses lower tokens than it has seen is safe from holders that lost the lock without
+    /// knowing it ([`Put::fenced`](crate::Put::fenced)).
+    #[must_use]
+    pub const fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// Whether it is certainly held at this moment.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.held
+            .borrow()
+            .is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Waits until it is no longer certain that it is held: its process was paused or cut off for
+    /// too long, or its key was deleted. The future does not borrow the grant, and may be dropped.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut held = self.held.clone();
+        async move {
+            loop {
+                let Some(until) = *held.borrow_and_update() else {
+                    return;
+                };
+                if Instant::now() >= until {
+                    return;
+                }
+                tokio::select! {
+                    () = sleep_until(until) => {}
+                    changed = held.changed() => if changed.is_err() {
+                        // It is not renewed any more.
+                        sleep_until(until).await;
+                        return;
+                    },
+                }
+            }
+        }
+    }
+
+    /// Gives it back. Returns whether it was still held.
+    ///
+    /// # Errors
+    /// No node answers; then it ends after its time to live.
+    pub async fn release(mut self) -> Result<bool, Error> {
+        self.is_released = true;
+        self.renewing.abort();
+        let outcome = self
+            .place
+            .execute(sync::release(self.owner, self.token))
+            .await;
+        sync::read_done(&outcome).map_err(super::refused)
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        self.renewing.abort();
+        if !self.is_released {
+            self.place.send(sync::release(self.owner, self.token));
+        }
+    }
+}
+
+/// Renews a permit until it is lost.
+async fn renew(
+    place: Place,
+    (owner, token): (Owner, u64),
+    mut asked: Instant,
+    ttl: Duration,
+    holds: watch::Sender<Option<Instant>>,
+) {
+    let ms = u64::try_from(ttl.as_millis()).unwrap_or(sync::MS_MAX);
+    sleep_until(asked + ttl / 3).await;
+    loop {
+        let until = asked + certain(ttl);
+        let now = Instant::now();
+        let renewal = place.execute(sync::renew(owner, token, ms));
+        let renewed = match timeout_at(until, renewal).await {
+            Ok(outcome) => sync::read_renewed(&outcome).map_err(super::refused),
+            Err(_) => Err(Error::Unavailable),
+        };
+        match renewed {
+            Ok(Some(_)) => {
+                asked = now;
+                holds.send_replace(Some(asked + certain(ttl)));
+                sleep_until(asked + ttl / 3).await;
+            }
+            // It may still be renewed until it is over.
+            Err(why) if Instant::now() < until && why != Error::Closed => sleep(AGAIN).await,
+            Ok(None) | Err(_) => {
+                holds.send_replace(None);
+                return;
+            }
+        }
+    }
+}
