@@ -6,7 +6,7 @@
 //! | `sessions` | [`Sessions`] | the session store of `tower-sessions` |
 //! | `axum` | [`IdempotencyLayer`] | a request with an `Idempotency-Key` runs once in the cluster |
 //! | `axum` | [`Failed`] | `?` in handlers: each error of the grid is an answer |
-//! | `tower` | `RateLimitLayer` | limits that the whole cluster counts |
+//! | `tower` | [`RateLimitLayer`] | limits that the whole cluster counts |
 //! | `cached` | [`CachedMap`] | functions that the crate `cached` remembers |
 //!
 //! No feature is on by default. Each adapter stands on a [`doyen::Map`] or a limiter that you open,
@@ -20,7 +20,7 @@ mod failed;
 pub mod idempotency;
 #[cfg(feature = "problem")]
 mod problem;
-#[cfg(any())]
+#[cfg(feature = "tower")]
 pub mod rate_limit;
 #[cfg(feature = "sessions")]
 mod sessions;
@@ -31,7 +31,7 @@ pub use cached::CachedMap;
 pub use failed::Failed;
 #[cfg(feature = "axum")]
 pub use idempotency::IdempotencyLayer;
-#[cfg(any())]
+#[cfg(feature = "tower")]
 pub use rate_limit::RateLimitLayer;
 #[cfg(feature = "sessions")]
 pub use sessions::{Sessions, StoredSession};

@@ -4,4 +4,5 @@ mod cached;
 mod embedded;
 mod http;
 mod idempotency;
+mod rate_limit;
 mod sessions;

@@ -1,0 +1,122 @@
+//! Limits that two nodes count together.
+
+use crate::embedded::{node, two_nodes};
+use crate::http::send;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::request;
+use axum::routing::get;
+use doyen::{Node, RateLimiter};
+use doyen_web::RateLimitLayer;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+async fn limiter(node: &Node) -> RateLimiter<String> {
+    let limiter = node.rate_limiter("api").sliding_window(3, HOUR);
+    limiter.await.expect("a limiter")
+}
+
+fn user(request: &Request) -> Option<String> {
+    let user = request.headers().get("user")?;
+    Some(user.to_str().ok()?.to_owned())
+}
+
+type Layer = RateLimitLayer<String, fn(&Request) -> Option<String>>;
+
+async fn layer(node: &Node) -> Layer {
+    RateLimitLayer::new(limiter(node).await, user as fn(&Request) -> _)
+}
+
+fn app(served: &Arc<AtomicU32>, layer: Layer) -> Router {
+    let served = served.clone();
+    let serve = async move || (served.fetch_add(1, Ordering::SeqCst) + 1).to_string();
+    Router::new().route("/", get(serve)).layer(layer)
+}
+
+fn of(user: &str) -> request::Builder {
+    Request::get("/").header("user", user)
+}
+
+#[tokio::test]
+async fn a_limit_holds_for_all_nodes_together() {
+    let [one, two] = two_nodes().await;
+    let served = Arc::new(AtomicU32::new(0));
+    let here = app(&served, layer(&one).await.policy("api", 3, HOUR));
+    let there = app(&served, layer(&two).await);
+    let first = send(&here, of("ada"), Body::empty()).await;
+    assert_eq!((first.status, first.body.as_str()), (200, "1"));
+    assert!(first.header("ratelimit").starts_with("\"api\";r=2;t="));
+    assert_eq!(first.header("ratelimit-policy"), "\"api\";q=3;w=3600");
+    let second = send(&there, of("ada"), Body::empty()).await;
+    assert!(second.header("ratelimit").starts_with("\"default\";r=1;t="));
+    assert_eq!(second.header("ratelimit-policy"), "");
+    assert_eq!(send(&here, of("ada"), Body::empty()).await.status, 200);
+
+    for app in [&here, &there] {
+        let answer = send(app, of("ada"), Body::empty()).await;
+        assert_eq!(answer.status, 429);
+        assert_eq!(answer.header("content-type"), "application/problem+json");
+        assert!(answer.header("ratelimit").contains(";r=0;t="), "{answer:?}");
+        let seconds: u64 = answer.header("retry-after").parse().expect("seconds");
+        assert!((1..=7200).contains(&seconds), "{seconds}");
+    }
+    assert_eq!(send(&there, of("eve"), Body::empty()).await.status, 200);
+    let unlimited = send(&there, Request::get("/"), Body::empty()).await;
+    assert_eq!((unlimited.status, unlimited.header("ratelimit")), (200, ""));
+    assert_eq!(
+        served.load(Ordering::SeqCst),
+        5,
+        "a refused one is not served"
+    );
+    two.shutdown().await;
+    one.kill().await;
+}
+
+#[tokio::test]
+async fn a_long_key_is_limited_as_others_are() {
+    let node = node("one", &[]).await;
+    let served = Arc::new(AtomicU32::new(0));
+    let app = app(&served, layer(&node).await);
+    let long = "u".repeat(10_000);
+    for status in [200, 200, 200, 429] {
+        assert_eq!(send(&app, of(&long), Body::empty()).await.status, status);
+    }
+    node.kill().await;
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_stored_is_refused_and_passes_no_limit() {
+    let node = node("one", &[]).await;
+    let limiter = node
+        .rate_limiter::<Vec<Option<std::collections::BTreeMap<u8, u8>>>>("odd")
+        .sliding_window(3, HOUR)
+        .await
+        .expect("a limiter");
+    let odd = |_: &Request| Some(vec![Some(std::collections::BTreeMap::from([(1, 1)]))]);
+    let serve = async || "served";
+    let app = Router::new()
+        .route("/", get(serve))
+        .layer(RateLimitLayer::new(limiter, odd));
+    assert_eq!(send(&app, of("ada"), Body::empty()).await.status, 400);
+    node.kill().await;
+}
+
+#[tokio::test]
+async fn requests_pass_without_the_grid_or_are_refused() {
+    let node = node("one", &[]).await;
+    let served = Arc::new(AtomicU32::new(0));
+    let open = app(&served, layer(&node).await);
+    let closed = app(&served, layer(&node).await.fail_closed());
+    node.kill().await;
+    for _ in 0..5 {
+        let answer = send(&open, of("ada"), Body::empty()).await;
+        assert_eq!((answer.status, answer.header("ratelimit")), (200, ""));
+    }
+    let answer = send(&closed, of("ada"), Body::empty()).await;
+    assert_eq!((answer.status, answer.header("retry-after")), (503, "1"));
+    assert_eq!(served.load(Ordering::SeqCst), 5);
+}
