@@ -25,7 +25,7 @@ use std::fmt;
 /// | error | answer |
 /// |---|---|
 /// | [`Error::retryable`], [`Error::Closed`] | 503 with `Retry-After` |
-/// | [`Error::Changed`] | 409 |
+/// | [`Error::Changed`], [`Error::Fenced`] | 409 |
 /// | [`Error::TooLarge`] | 413 |
 /// | [`Error::OutOfMemory`] | 507 |
 /// | others | 500, without details; `tracing` has them |

@@ -35,3 +35,10 @@ pub use idempotency::IdempotencyLayer;
 pub use rate_limit::RateLimitLayer;
 #[cfg(feature = "sessions")]
 pub use sessions::{Sessions, StoredSession};
+
+/// The Rust code of docs/web.md compiles.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/web.md")]
+    struct Web;
+}

@@ -39,7 +39,7 @@ impl Problem {
         let status = match why {
             why if why.retryable() => StatusCode::SERVICE_UNAVAILABLE,
             Error::Closed => StatusCode::SERVICE_UNAVAILABLE,
-            Error::Changed => StatusCode::CONFLICT,
+            Error::Changed | Error::Fenced => StatusCode::CONFLICT,
             Error::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Error::OutOfMemory => StatusCode::INSUFFICIENT_STORAGE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
@@ -49,7 +49,9 @@ impl Problem {
                 "It is not known whether this happened: read before you try again."
             }
             _ if status == StatusCode::INTERNAL_SERVER_ERROR => "The request failed.",
-            Error::Changed => "Another request has changed this meanwhile: read it again.",
+            Error::Changed | Error::Fenced => {
+                "Another request has changed this meanwhile: read it again."
+            }
             Error::TooLarge => "The request is too large to be stored.",
             Error::OutOfMemory => "There is no memory left to store this.",
             _ => "The cluster cannot answer at the moment: nothing happened; try again later.",
@@ -97,6 +99,7 @@ mod tests {
             (Error::Overloaded, 503, true),
             (Error::Closed, 503, true),
             (Error::Changed, 409, false),
+            (Error::Fenced, 409, false),
             (Error::TooLarge, 413, false),
             (Error::OutOfMemory, 507, false),
             (Error::Unknown, 500, false),

@@ -18,6 +18,9 @@ use tokio::time::Instant;
 const CLAIMS_MAX: usize = 3;
 /// The pause after a failed renewal or write.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How far the clock of a partition may be ahead after a failover, besides the drift of clocks, as
+/// for locks of the cluster (`doyen_engine::sync`).
+const CLOCK_AHEAD: Duration = Duration::from_millis(1_300);
 /// When a repeat of a request that runs may come again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -164,10 +167,10 @@ impl Run {
         }
     }
 
-    /// When this node gives a claim up. The quarter of the lease that is left is for clocks that run
-    /// at different speeds.
+    /// Until when a claim that was renewed at that moment is certainly held.
     fn end(&self, renewed: Instant) -> Instant {
-        renewed + self.settings.lease * 3 / 4
+        let lease = self.settings.lease;
+        renewed + (lease - lease / 50).saturating_sub(CLOCK_AHEAD)
     }
 
     /// Stores that the request was executed, as long as the claim lasts.
