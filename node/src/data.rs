@@ -40,6 +40,7 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 pub(crate) use streams::{Next, Stream};
 use tokio::sync::{mpsc, oneshot};
 
@@ -265,13 +266,22 @@ impl DataHandle {
         &self,
         filter: Filter,
     ) -> impl Future<Output = Result<Stream, Failure>> + Send + use<> {
+        self.subscribe_confirmed(filter, None)
+    }
+
+    /// The same. With an interval, it is told about this often that it was told all.
+    pub(crate) fn subscribe_confirmed(
+        &self,
+        filter: Filter,
+        confirms: Option<Duration>,
+    ) -> impl Future<Output = Result<Stream, Failure>> + Send + use<> {
         let inbox = self.inbox_of(|| match (filter.maps, &filter.keys) {
             (Maps::One(map), Keys::One(key)) => {
                 self.0.shared.partition_of(filter.keyspace, map, key)
             }
             _ => None,
         });
-        streams::subscribe(inbox, filter)
+        streams::subscribe(inbox, filter, confirms)
     }
 
     /// The table that this node acts on; `None` before there is one.

@@ -23,30 +23,45 @@
 //!     .start()
 //!     .await?;
 //! let users = node.map::<u64, User>("users").await?;
-//! users.insert_with(&7, &User { name: "Ada".into() }, Duration::from_secs(60)).await?;
+//! users.put(&7, &User { name: "Ada".into() }).ttl(Duration::from_secs(60)).await?;
 //! let ada = users.get(&7).await?;
 //! node.shutdown().await;
 //! # Ok(()) }
 //! ```
 //!
 //! Any node of the cluster can be asked for any key: `users.get` asks the node that leads the key.
-//! An error says whether anything happened; only [`Error::Unknown`] leaves that open.
+//! An [`Error`] says whether anything happened ([`Error::happened`]) and whether trying again may
+//! help ([`Error::retryable`]).
+//!
+//! # What a node gives
+//! | | |
+//! |---|---|
+//! | [`Node::map`] | a typed map: [`Map`], with options by [`Map::put`], changes by [`Map::subscribe`] |
+//! | [`Node::cache`] | a map that loads what is missing, once for the cluster: [`Cache::get_or_load`] |
+//! | `Map::near` | copies in the process, never older than a bound (feature `near`) |
+//! | [`Node::counters`] | numbers with bounds and windows: [`Counters`] |
+//! | [`Node::lock`], [`Node::semaphore`] | locks with fencing tokens: [`Lock`], [`Grant`] |
+//! | [`Node::election`], [`Node::once`] | one leader; work that is done once |
+//! | [`Node::rate_limiter`] | token buckets and sliding windows: [`RateLimiter`] |
+//! | [`Node::database`] | the bytes that Redis clients see: [`Database`] |
+//! | [`Node::admin`] | keyspaces, members, moves, reports: [`Admin`] |
 //!
 //! # From another process
 //!
-//! A [`Client`] gives the same maps to a program that is not a member. It dials the data port of
-//! any node, learns which node leads which key, and asks that one.
+//! A client is a node that is no member of the cluster. It dials the data port of any member, learns
+//! which member leads which key, and asks that one. It has the same maps, caches, locks and limits.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let client = doyen::Client::builder()
+//! let client = doyen::Node::builder()
+//!     .client()
 //!     .seed("10.0.0.1:7401")
 //!     .secret_file("/etc/doyen/secret")
-//!     .connect()
+//!     .start()
 //!     .await?;
 //! let visits = client.map::<String, u64>("visits").await?;
 //! visits.insert("/", &1).await?;
-//! client.close().await;
+//! client.shutdown().await;
 //! # Ok(()) }
 //! ```
 //!
@@ -54,21 +69,25 @@
 //!
 //! `node` builds a [`Node`] from [`config`]. `control` drives agreement, and `data` drives the
 //! engine (the crate `doyen-engine`), each on a thread of its own. `net` has the networks of both.
-//! `resp` (feature `resp`) serves programs in
-//! other languages, and `http` (feature `http`) serves people. ARCHITECTURE.md is the map of
-//! all parts.
+//! `resp` (feature `resp`) serves programs in other languages, and `http` (feature `http`) serves
+//! people. ARCHITECTURE.md is the map of all parts. These modules are not part of the public
+//! interface: the program `doyen` and the tests use them, and they may change at any time.
 
 pub mod admin;
 mod advice;
+#[doc(hidden)]
 pub mod clock;
 pub mod config;
+#[doc(hidden)]
 pub mod control;
+#[doc(hidden)]
 pub mod data;
 mod error;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
 #[cfg(feature = "http")]
+#[doc(hidden)]
 pub mod http;
 /// The client alone: what the testkit asks nodes with.
 #[cfg(all(feature = "testkit", not(feature = "http")))]
@@ -77,10 +96,12 @@ mod http {
     pub(crate) mod client;
 }
 mod map;
+#[doc(hidden)]
 pub mod net;
 mod node;
 pub mod report;
 #[cfg(feature = "resp")]
+#[doc(hidden)]
 pub mod resp;
 #[cfg(any(feature = "http", feature = "resp"))]
 mod seldom;
@@ -104,6 +125,8 @@ pub use map::{
     OpenCache, OpenCounters, OpenMap, Pending, Put, RangeScan, SHARDS_MAX, ShardedCounter,
     Subscribe, SubscribeDatabase, Transaction, Undecodable, ValueError, Versioned,
 };
+#[cfg(feature = "near")]
+pub use map::{NearMap, NearStats, OpenNear};
 pub use node::{Builder, Departure, Node, start};
 pub use report::events::LoggedEvent;
 pub use report::moves::{BalanceReport, DrainReport, MoveReport, MovesReport};

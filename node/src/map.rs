@@ -13,6 +13,8 @@ mod counter;
 mod counters;
 mod database;
 mod key;
+#[cfg(feature = "near")]
+mod near;
 mod open;
 mod operations;
 mod pages;
@@ -31,6 +33,8 @@ pub use counter::{SHARDS_MAX, ShardedCounter};
 pub use counters::{Add, Counters};
 pub use database::Database;
 pub use key::KeyError;
+#[cfg(feature = "near")]
+pub use near::{NearMap, NearStats, OpenNear};
 pub use open::{OpenCounters, OpenMap};
 pub use pages::Entries;
 pub use put::Put;

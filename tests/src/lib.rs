@@ -101,4 +101,10 @@ mod pages {
     struct Readme;
     #[doc = include_str!("../../docs/embedding.md")]
     struct Embedding;
+    #[doc = include_str!("../../docs/from-moka.md")]
+    struct FromMoka;
+    #[doc = include_str!("../../docs/from-redis.md")]
+    struct FromRedis;
+    #[doc = include_str!("../../docs/from-hazelcast.md")]
+    struct FromHazelcast;
 }

@@ -6,6 +6,8 @@
 //!     <── Subscribed: changes follow from here, so many are missing
 //!     <── Changes, in the order of the log, up to a window
 //!     Taken: so many bytes were taken ────────>    the window moves on
+//!     Confirm ─────────────────────────────────>   is all told that is committed?
+//!     <── Confirmed: of these partitions, behind the last of their changes
 //!   Reads ──────────────────> all members: keep some of the logs of these keyspaces
 //! ```
 //! A change is told once it is committed, so it is never taken back. A subscriber knows its place
@@ -14,6 +16,10 @@
 //! subscriber is told that changes are missing. So a subscriber sees every change of a key in
 //! order, or is told that it did not.
 //!
+//! A subscriber that keeps copies of values asks for confirmations. A primary answers one as it
+//! answers a read: with a lease that it had afterwards. So the subscriber knows that its copies
+//! were right at the moment when it asked.
+//!
 //! Copies drop log entries soon after they are committed. While a subscriber reads a keyspace, its
 //! members keep a part of its logs ([`Context::reads`](super::context::Context::reads)).
 
@@ -21,6 +27,7 @@ use super::op::Kind;
 use super::procedure::Called;
 use super::store::Effect;
 use bytes::Bytes;
+use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, Lineage, MapId, PartitionId};
 use serde::{Deserialize, Serialize};
 
@@ -243,6 +250,14 @@ pub enum Told {
     /// Changes of some keys are missing: this many log entries at most, of any keys. `None`: the
     /// number is not known.
     Missed(Option<u64>),
+    /// All changes of these partitions that were committed at this moment were told before
+    /// ([`Shard::confirm`](crate::Shard::confirm)).
+    Confirmed {
+        /// The moment, by the clock of the subscriber.
+        at: Time,
+        /// The partitions.
+        partitions: Vec<PartitionId>,
+    },
     /// The keyspace is gone. Nothing follows.
     Ended,
 }
@@ -253,6 +268,9 @@ impl Told {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Change(change) => change.bytes(),
+            Self::Confirmed { partitions, .. } => {
+                OVERHEAD + partitions.len() * size_of::<PartitionId>()
+            }
             Self::Ready | Self::Missed(_) | Self::Ended => OVERHEAD,
         }
     }

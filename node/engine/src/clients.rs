@@ -124,8 +124,9 @@ pub(super) fn fits(me: MemberId, from: MemberId, frame: &Frame) -> bool {
         Frame::Subscribe { .. }
         | Frame::Unsubscribe { .. }
         | Frame::Taken { .. }
+        | Frame::Confirm { .. }
         | Frame::Reads { .. } => !to_client,
-        Frame::Subscribed { .. } | Frame::Changes { .. } => !of_client,
+        Frame::Subscribed { .. } | Frame::Changes { .. } | Frame::Confirmed { .. } => !of_client,
         Frame::View(_) | Frame::Reply { .. } | Frame::NotServing { .. } => !of_client,
         Frame::Tick { .. } | Frame::Table { .. } | Frame::MapMade { .. } => to_client && !of_client,
         _ => !to_client && !of_client,

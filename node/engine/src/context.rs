@@ -10,7 +10,7 @@ use super::outbox::Outbox;
 use super::partition::Slot;
 use super::peers::Peers;
 use super::publishing::Publishing;
-use super::readers::Read;
+use super::readers::{Confirming, Read};
 use super::rounds::Rounds;
 use super::scripting::Scripts;
 use super::subscriptions::Subscriptions;
@@ -45,6 +45,8 @@ pub(super) struct Context {
     pub(super) publishing: Publishing,
     pub(super) subscriptions: Subscriptions,
     pub(super) read: Read,
+    /// Confirmations that wait for a look at the lease.
+    pub(super) confirming: Confirming,
     pub(super) callers: Callers,
     pub(super) copying: Copying,
     pub(super) memory: Memory,
@@ -72,6 +74,7 @@ impl Context {
             publishing: Publishing::default(),
             subscriptions: Subscriptions::default(),
             read: Read::default(),
+            confirming: Confirming::default(),
             callers: Callers::default(),
             copying: Copying::new(now),
             memory: Memory::new(now),

@@ -261,6 +261,10 @@ pub(super) enum Frame {
     Unsubscribe { at: PartitionRef, ticket: u64 },
     /// Logs of these keyspaces are read: keep some of them for a while.
     Reads { keyspaces: Vec<KeyspaceId> },
+    /// A subscriber asks which of its tickets were told all that is committed.
+    Confirm { round: u64 },
+    /// These were, when the question arrived, by a primary that had its lease.
+    Confirmed { round: u64, tickets: Vec<u64> },
 }
 
 /// The beginning of every forwarded operation.
@@ -387,6 +391,8 @@ const CHANGES: u8 = 35;
 const TAKEN: u8 = 36;
 const UNSUBSCRIBE: u8 = 37;
 const READS: u8 = 38;
+const CONFIRM: u8 = 41;
+const CONFIRMED: u8 = 42;
 
 /// Takes one frame off the front if all of it is there, and returns how many bytes it had.
 pub(super) fn take(

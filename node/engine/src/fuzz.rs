@@ -364,6 +364,11 @@ fn every() -> Vec<Frame> {
         Frame::Reads {
             keyspaces: vec![KeyspaceId(0)],
         },
+        Frame::Confirm { round: 3 },
+        Frame::Confirmed {
+            round: 3,
+            tickets: vec![1, 2],
+        },
     ];
     frames.extend(
         [

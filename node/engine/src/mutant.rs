@@ -63,6 +63,10 @@ doyen_placement::mutants! {
     SKIPS_CHANGES = ("skips-changes", "subscribers"),
     /// A subscriber is not told that changes are missing.
     HIDES_GAPS = ("hides-gaps", "subscribers"),
+    /// A primary confirms that a subscriber was told all, though it was not.
+    CONFIRMS_UNTOLD = ("confirms-untold", "subscribers"),
+    /// A primary confirms that a subscriber was told all, without a lease.
+    CONFIRMS_WITHOUT_LEASE = ("confirms-without-lease", "subscribers"),
     /// The next page of a query begins behind keys that the page before did not reach.
     HIDES_KEYS = ("hides-keys", "queries"),
     /// A copy undoes only one change of a record.

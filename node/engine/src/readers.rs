@@ -17,6 +17,10 @@ pub(super) const WINDOW: u64 = 64 << 10;
 const FRAME_BYTES: u64 = 32 << 10;
 /// Readers of one partition.
 const READERS_MAX: usize = 16_384;
+/// Tickets of one frame of confirmations.
+const CONFIRMED_MAX: usize = 4_096;
+/// Frames of confirmations that wait for a look at the lease.
+const CONFIRMING_MAX: usize = 1_024;
 /// Keyspaces whose logs are kept.
 const READ_MAX: usize = 1_024;
 /// For how long members keep logs after they were told that the logs are read. They are told
@@ -83,6 +87,7 @@ impl Shard {
         let cx = &mut self.cx;
         let at = match &frame {
             Frame::Reads { keyspaces } => return cx.note_read(keyspaces),
+            Frame::Confirm { round } => return self.confirm_to(peer, *round),
             Frame::Subscribe { at, .. }
             | Frame::Unsubscribe { at, .. }
             | Frame::Taken { at, .. } => *at,
@@ -111,6 +116,42 @@ impl Shard {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A subscriber asks which of its readers were sent all that is committed. They are told what
+    /// is left first, in the same lane.
+    fn confirm_to(&mut self, peer: MemberId, round: u64) {
+        let cx = &mut self.cx;
+        if cx.confirming.len() >= CONFIRMING_MAX {
+            // It asks again.
+            return;
+        }
+        let mut tickets = Vec::new();
+        for mut leading in self.slots.iter_mut().filter_map(|slot| slot.leading()) {
+            if leading.lead.readers.iter().any(|r| r.peer == peer) {
+                leading.tell_readers_at(cx, peer);
+                let committed = leading.log.committed();
+                let has_all = |r: &&Reader| {
+                    let has_all = r.sent >= committed || broken(&mutant::CONFIRMS_UNTOLD);
+                    r.peer == peer && r.had.is_none() && has_all
+                };
+                if leading.lead.open {
+                    let all = leading.lead.readers.iter().filter(has_all);
+                    tickets.extend(all.map(|r| r.ticket));
+                }
+            }
+        }
+        let rest = tickets.chunks(CONFIRMED_MAX);
+        cx.confirming
+            .extend(rest.map(|tickets| (peer, round, tickets.to_vec())));
+    }
+
+    /// Sends confirmations. This member had its lease after they were made.
+    pub(super) fn release_confirmed(&mut self) {
+        for (peer, round, tickets) in std::mem::take(&mut self.cx.confirming) {
+            self.cx
+                .tell_reader(peer, Frame::Confirmed { round, tickets });
         }
     }
 
@@ -302,6 +343,9 @@ impl Leading<'_> {
         }
     }
 }
+
+/// Confirmations that wait for a look at the lease: to which subscriber, its round and its tickets.
+pub(super) type Confirming = Vec<(MemberId, u64, Vec<u64>)>;
 
 /// Until when the logs of each keyspace are kept for readers.
 pub(super) type Read = std::collections::BTreeMap<KeyspaceId, Time>;

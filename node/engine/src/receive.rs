@@ -333,11 +333,12 @@ impl Shard {
             Frame::Subscribe { .. }
             | Frame::Unsubscribe { .. }
             | Frame::Taken { .. }
+            | Frame::Confirm { .. }
             | Frame::Reads { .. } => {
                 self.asked_by_subscriber(peer, read);
                 return Ok(());
             }
-            Frame::Subscribed { .. } | Frame::Changes { .. } => {
+            Frame::Subscribed { .. } | Frame::Changes { .. } | Frame::Confirmed { .. } => {
                 self.cx.told_of_changes(peer, read);
                 return Ok(());
             }
@@ -498,6 +499,8 @@ impl Shard {
             | Frame::Changes { .. }
             | Frame::Taken { .. }
             | Frame::Unsubscribe { .. }
+            | Frame::Confirm { .. }
+            | Frame::Confirmed { .. }
             | Frame::Reads { .. } => {}
         }
         Ok(())

@@ -402,6 +402,11 @@ impl Shard {
         let passed = now.since(self.cx.now);
         self.cx.now = self.cx.now.max(now);
         if !Self::may_answer(now, lease, current) {
+            if broken(&mutant::CONFIRMS_WITHOUT_LEASE) {
+                self.release_confirmed();
+            }
+            // Subscribers ask again.
+            self.cx.confirming.clear();
             // The tenure decides. While it lasts, no other member can have led, so what was read
             // stays true. If it ends, `install` sends these back to be executed again.
             return;
@@ -431,6 +436,9 @@ impl Shard {
             self.cx.answer(slot, asker, executed.outcome);
         }
         self.cx.callers.ready.settle(&mut self.cx.timers);
+        if !self.cx.confirming.is_empty() {
+            self.release_confirmed();
+        }
     }
 
     /// The next released outcome.

@@ -27,6 +27,10 @@ use std::time::Duration;
 const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// How often members are told that logs are read: three times while they keep them.
 const SAY_READS: Duration = Duration::from_secs(KEPT.as_secs() / 3);
+/// The shortest interval of confirmations.
+const CONFIRM_LEAST: Duration = Duration::from_millis(10);
+/// Rounds of confirmations whose answers still count.
+const ROUNDS_MAX: usize = 64;
 /// Subscriptions of one thread.
 const SUBSCRIPTIONS_MAX: usize = 4_096;
 
@@ -47,6 +51,10 @@ pub(super) struct Subscriptions {
     bytes: usize,
     /// When members are told again that logs are read.
     say_at: Time,
+    /// When primaries are asked for confirmations again.
+    confirm_at: Time,
+    /// The latest rounds of confirmations, and when each was asked for.
+    rounds: VecDeque<(u64, Time)>,
 }
 
 #[derive(Debug)]
@@ -56,6 +64,8 @@ struct Subscription {
     queue: VecDeque<(Option<u64>, Told)>,
     /// Whether it is in `Subscriptions::told`.
     queued: bool,
+    /// How often it wants to know that it was told all.
+    confirms: Option<Duration>,
     /// Every partition has answered.
     ready: bool,
     /// Its keyspace is gone.
@@ -149,6 +159,9 @@ fn partitions<'a>(table: &'a Table, filter: &Filter) -> Vec<&'a Partition> {
 impl Context {
     /// A primary tells subscriptions of this thread.
     pub(super) fn told_of_changes(&mut self, peer: MemberId, frame: Frame) {
+        if let Frame::Confirmed { round, tickets } = frame {
+            return self.confirmed(peer, round, &tickets);
+        }
         let subscriptions = &mut self.subscriptions;
         let ticket = match &frame {
             Frame::Subscribed { ticket, .. } | Frame::Changes { ticket, .. } => *ticket,
@@ -206,7 +219,78 @@ impl Context {
     }
 }
 
+impl Context {
+    /// A primary has told these tickets all that was committed when it was asked.
+    fn confirmed(&mut self, peer: MemberId, round: u64, tickets: &[u64]) {
+        let subscriptions = &mut self.subscriptions;
+        let asked = subscriptions.rounds.iter().find(|(n, _)| *n == round);
+        let Some(at) = asked.map(|(_, at)| *at) else {
+            return;
+        };
+        let mut found: BTreeMap<SubscriptionId, Vec<PartitionId>> = BTreeMap::new();
+        for ticket in tickets {
+            let Some((id, partition)) = subscriptions.tickets.get(ticket) else {
+                continue;
+            };
+            let Some(subscription) = subscriptions.all.get(id) else {
+                continue;
+            };
+            let answered = subscription.places.get(partition).is_some_and(|cursor| {
+                cursor.answered
+                    && cursor
+                        .asked
+                        .is_some_and(|(asked, _, number)| (asked, number) == (peer, *ticket))
+            });
+            if answered && subscription.confirms.is_some() {
+                found.entry(*id).or_default().push(*partition);
+            }
+        }
+        for (id, partitions) in found {
+            subscriptions.push(id, None, Told::Confirmed { at, partitions });
+        }
+    }
+}
+
 impl Shard {
+    /// From now on, a subscription is told about this often that it was told all
+    /// ([`Told::Confirmed`]).
+    pub fn confirm(&mut self, now: Time, id: SubscriptionId, every: Duration) {
+        self.cx.now = self.cx.now.max(now);
+        if let Some(subscription) = self.cx.subscriptions.all.get_mut(&id) {
+            subscription.confirms = Some(every.max(CONFIRM_LEAST));
+            self.cx.subscriptions.confirm_at = Time::ZERO;
+            self.follow_up();
+        }
+    }
+
+    /// Asks primaries for confirmations, if it is time. Returns when it is time again.
+    fn ask_confirmations(&mut self) -> Option<Time> {
+        let (now, subscriptions) = (self.cx.now, &mut self.cx.subscriptions);
+        let wanting = subscriptions.all.values();
+        let every = wanting.filter_map(|s| s.confirms).min()?;
+        if now < subscriptions.confirm_at {
+            return Some(subscriptions.confirm_at);
+        }
+        subscriptions.confirm_at = now + every;
+        let next = subscriptions.confirm_at;
+        subscriptions.last += 1;
+        let round = subscriptions.last;
+        if subscriptions.rounds.len() >= ROUNDS_MAX {
+            subscriptions.rounds.pop_front();
+        }
+        subscriptions.rounds.push_back((round, now));
+        let wanting = subscriptions.all.values().filter(|s| s.confirms.is_some());
+        let places = wanting.flat_map(|s| s.places.values());
+        let answered = places.filter(|cursor| cursor.answered);
+        let primaries: BTreeSet<MemberId> = answered
+            .filter_map(|cursor| Some(cursor.asked?.0))
+            .collect();
+        for primary in primaries {
+            self.ask_primary(primary, Frame::Confirm { round });
+        }
+        Some(next)
+    }
+
     /// Begins to follow the changes that a filter lets through. [`Shard::poll_subscription`] names
     /// subscriptions that were told something.
     ///
@@ -229,6 +313,7 @@ impl Shard {
         let id = cx.subscriptions.number();
         let subscription = Subscription {
             filter,
+            confirms: None,
             places: BTreeMap::new(),
             queue: VecDeque::new(),
             queued: false,
@@ -475,12 +560,13 @@ impl Shard {
                 asks.push((primary, subscribe));
             }
         }
-        if waits_for_any {
-            self.cx.timers.set(Duty::Subscribe, now + ASK_AGAIN);
-        }
         for (primary, frame) in asks {
             self.ask_primary(primary, frame);
         }
+        let again = waits_for_any.then_some(now + ASK_AGAIN);
+        let due = [again, self.ask_confirmations()].into_iter().flatten();
+        let due = due.fold(self.cx.subscriptions.say_at, Time::min);
+        self.cx.timers.set(Duty::Subscribe, due);
     }
 
     /// Subscriptions ask again if it is time.

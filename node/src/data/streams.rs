@@ -114,6 +114,7 @@ impl Drop for Stream {
 #[derive(Debug)]
 pub(super) struct Asked {
     filter: Filter,
+    confirms: Option<Duration>,
     queue: Arc<Queue>,
     answer: oneshot::Sender<Result<(), Failure>>,
 }
@@ -122,7 +123,13 @@ pub(super) struct Asked {
 ///
 /// # Errors
 /// See [`Shard::subscribe`]. Some partition may have no primary for 5 s, or the thread has ended.
-pub(super) async fn subscribe(inbox: Arc<Inbox>, filter: Filter) -> Result<Stream, Failure> {
+///
+/// With an interval, it is told about this often that it was told all ([`Told::Confirmed`]).
+pub(super) async fn subscribe(
+    inbox: Arc<Inbox>,
+    filter: Filter,
+    confirms: Option<Duration>,
+) -> Result<Stream, Failure> {
     let queue = Arc::<Queue>::default();
     let (answer, answered) = oneshot::channel();
     // If the caller gives up before the answer, this ends the subscription.
@@ -132,6 +139,7 @@ pub(super) async fn subscribe(inbox: Arc<Inbox>, filter: Filter) -> Result<Strea
     };
     inbox.tell(Message::Subscribe(Box::new(Asked {
         filter,
+        confirms,
         queue,
         answer,
     })));
@@ -151,6 +159,7 @@ pub(super) struct Streams {
 #[derive(Debug)]
 struct Followed {
     filter: Filter,
+    confirms: Option<Duration>,
     /// `None`: there is no table that has its keyspace, since the beginning or since this process
     /// became another member.
     id: Option<SubscriptionId>,
@@ -176,10 +185,11 @@ impl Streams {
     pub(super) fn begin(&mut self, shard: &mut Shard, now: Time, asked: Asked) {
         let Asked {
             filter,
+            confirms,
             queue,
             answer,
         } = asked;
-        let id = match shard.subscribe(now, filter.clone()) {
+        let id = match subscribed(shard, now, &filter, confirms) {
             Ok(id) => Some(id),
             // There is no table yet, or none that has the keyspace. The next one may.
             Err(Failure::NoPartition) => None,
@@ -187,6 +197,7 @@ impl Streams {
         };
         self.all.push(Followed {
             filter,
+            confirms,
             id,
             queue,
             answer: Some(answer),
@@ -212,7 +223,7 @@ impl Streams {
     /// Subscribes what waited for a table.
     pub(super) fn resume(&mut self, shard: &mut Shard, now: Time) {
         for followed in self.all.iter_mut().filter(|f| f.id.is_none()) {
-            followed.id = shard.subscribe(now, followed.filter.clone()).ok();
+            followed.id = subscribed(shard, now, &followed.filter, followed.confirms).ok();
         }
     }
 
@@ -284,6 +295,19 @@ impl Streams {
         let waits = self.all.iter().filter(|f| f.answer.is_some());
         waits.map(|f| f.until).min()
     }
+}
+
+fn subscribed(
+    shard: &mut Shard,
+    now: Time,
+    filter: &Filter,
+    confirms: Option<Duration>,
+) -> Result<SubscriptionId, Failure> {
+    let id = shard.subscribe(now, filter.clone())?;
+    if let Some(every) = confirms {
+        shard.confirm(now, id, every);
+    }
+    Ok(id)
 }
 
 impl Drop for Streams {

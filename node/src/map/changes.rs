@@ -64,6 +64,17 @@ impl<K, V> Subscribe<K, V> {
     }
 }
 
+impl<K, V> Subscribe<K, V> {
+    /// Only changes of keys that begin with this, as [`Map::prefix`](crate::Map::prefix) finds them.
+    pub fn prefix<Q: Serialize + ?Sized>(mut self, prefix: &Q) -> Self {
+        match key::encode(prefix) {
+            Ok(prefix) => self.filter.keys = Keys::Prefix(prefix.into()),
+            Err(wrong) => self.wrong = Some(wrong),
+        }
+        self
+    }
+}
+
 impl<K: 'static, V: 'static> IntoFuture for Subscribe<K, V> {
     type Output = Result<Changes<K, V>, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
@@ -145,7 +156,8 @@ where
     match told {
         Told::Change(change) => Some(typed(change, form)),
         Told::Missed(changes) => Some(Ok(MapChange::Missed { changes })),
-        Told::Ready | Told::Ended => None,
+        // Only a near cache asks for confirmations.
+        Told::Ready | Told::Confirmed { .. } | Told::Ended => None,
     }
 }
 
@@ -283,7 +295,7 @@ fn database_change(told: Told) -> Option<DatabaseChange> {
     match told {
         Told::Change(change) => Some(DatabaseChange::Change(change)),
         Told::Missed(changes) => Some(DatabaseChange::Missed { changes }),
-        Told::Ready | Told::Ended => None,
+        Told::Ready | Told::Confirmed { .. } | Told::Ended => None,
     }
 }
 
@@ -296,7 +308,7 @@ impl futures_util::Stream for DatabaseChanges {
     }
 }
 
-const fn filter(keyspace: KeyspaceId, map: MapId) -> Filter {
+pub(super) const fn filter(keyspace: KeyspaceId, map: MapId) -> Filter {
     Filter {
         keyspace,
         maps: Maps::One(map),

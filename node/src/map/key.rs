@@ -51,11 +51,17 @@ impl KeyError {
 /// The bytes of a key.
 pub(super) fn encode<K: Serialize + ?Sized>(key: &K) -> Result<Vec<u8>, KeyError> {
     let mut out = Vec::new();
-    key.serialize(Writer {
-        out: &mut out,
-        nested: false,
-    })?;
+    encode_into(key, &mut out)?;
     Ok(out)
+}
+
+/// Appends the bytes of a key.
+pub(super) fn encode_into<K: Serialize + ?Sized>(
+    key: &K,
+    out: &mut Vec<u8>,
+) -> Result<(), KeyError> {
+    key.serialize(Writer { out, nested: false })?;
+    Ok(())
 }
 
 /// The key of these bytes.

@@ -132,6 +132,8 @@ impl Context {
                 Some(Told::Ready) => self.door.notices.ready = true,
                 Some(Told::Ended) => self.door.notices.following = None,
                 Some(Told::Missed(count)) => self.missed(count),
+                // Nothing is asked for confirmations here.
+                Some(Told::Confirmed { .. }) => {}
                 Some(Told::Change(change)) => {
                     for (event, class) in names(&change).into_iter().flatten() {
                         messages(events, &change, event, class, |message| {

@@ -755,11 +755,11 @@ impl World {
 
     /// The answer to a client's operation, if the client still waits for it.
     pub(crate) fn client_answer(&mut self, id: ClientId, serial: u64, outcome: &Outcome) {
-        if self.finds(id, serial) {
-            return self.take_page(id, outcome);
-        }
         if Self::is_locker(id) {
             return self.locker_answer(id, serial, outcome);
+        }
+        if self.finds(id, serial) {
+            return self.take_page(id, outcome);
         }
         let Some(at) = self.clients[id]
             .current
@@ -989,15 +989,15 @@ impl World {
     }
 
     pub(crate) fn client_timeout(&mut self, id: ClientId, serial: u64) {
+        if Self::is_locker(id) {
+            return self.locker_timeout(id, serial);
+        }
         if self.finds(id, serial) {
             if let Some(at) = self.clients[id].at.take() {
                 let thread = self.clients[id].thread;
                 self.data((at, thread), DataInput::Forget(id, serial));
             }
             return self.stop_finding(id);
-        }
-        if Self::is_locker(id) {
-            return self.locker_timeout(id, serial);
         }
         if self.clients[id]
             .current

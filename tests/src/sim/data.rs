@@ -344,7 +344,7 @@ impl World {
         }
         self.ask_overtaken((p, t), now);
         self.note_evicted((p, t));
-        self.follow((p, t), now);
+        self.follow((p, t), now, self.schedule.now());
         if self.mix.dawdles && self.rng.random_bool(0.05) {
             // Clients have their answers, but peers have nothing yet. What happens now happens in
             // between.

@@ -20,6 +20,8 @@ struct Truth {
     /// acknowledged.
     tenure: Option<(Epoch, MemberId)>,
     acknowledged: u64,
+    /// When it was how far acknowledged.
+    history: Vec<(Nanos, u64)>,
     /// Content by the name of the last entry.
     contents: BTreeMap<(u64, Epoch), (MemberId, u64)>,
 }
@@ -75,6 +77,17 @@ impl Logs {
     pub(crate) fn committed_between(&self, log: LogId, from: u64, to: u64) -> Option<u64> {
         let committed = &self.truths.get(&log)?.committed;
         committed.range(from + 1..to).next().map(|(seq, _)| *seq)
+    }
+
+    /// An entry after this one that was acknowledged at that moment.
+    pub(crate) fn acknowledged_after(&self, log: LogId, from: u64, moment: Nanos) -> Option<u64> {
+        let truth = self.truths.get(&log)?;
+        let known = truth.history.partition_point(|(at, _)| *at <= moment);
+        let (_, to) = truth.history[..known].last()?;
+        if *to <= from {
+            return None;
+        }
+        self.committed_between(log, from, to + 1)
     }
 
     /// The digest of the changes of an entry, if it is known.
@@ -146,7 +159,10 @@ impl Logs {
                         );
                     }
                     truth.tenure = Some((since, me));
-                    truth.acknowledged = truth.acknowledged.max(now.committed);
+                    if now.committed > truth.acknowledged {
+                        truth.acknowledged = now.committed;
+                        truth.history.push((at, now.committed));
+                    }
                     seen.acknowledged = now.committed;
                     copies_have(processes, (p, t), now, newest)?;
                     no_other_member_answers(processes, (p, t), at, now)?;

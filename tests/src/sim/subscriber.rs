@@ -9,7 +9,8 @@ use doyen_engine::{Change, Filter, Keys, Maps, SubscriptionId, Told};
 use doyen_gossip::Time;
 use doyen_placement::{ClusterId, KeyspaceId, Lineage, PartitionId, PartitionRef};
 use rand::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 /// The subscription of a data thread.
 #[derive(Debug)]
@@ -22,9 +23,18 @@ pub(crate) struct Subscriber {
     slow: bool,
     /// The last log entry that it was told of each partition, with what it was told of it.
     last: BTreeMap<(PartitionId, Lineage), (u64, Vec<Change>)>,
+    /// Its latest moments, by its own clock and by that of the simulation.
+    moments: VecDeque<(Time, Nanos)>,
+    /// Partitions that were confirmed.
+    confirmed: u64,
     /// Changes that it was told, and how often changes were missing.
     counts: (u64, u64),
 }
+
+/// How often a subscriber asks for confirmations.
+const CONFIRM: Duration = Duration::from_millis(100);
+/// Moments that are kept: more than confirmations count for.
+const MOMENTS_MAX: usize = 20_000;
 
 impl Subscriber {
     fn log(&self, partition: PartitionId, lineage: Lineage) -> LogId {
@@ -46,11 +56,38 @@ impl Subscriber {
                 self.counts.1 += 1;
                 self.last.clear();
             }
+            Told::Confirmed { at, partitions } => {
+                for partition in partitions {
+                    self.confirmed += 1;
+                    self.confirmed(partition, at, logs)?;
+                }
+            }
             Told::Ended => return Err("subscribers: no keyspace is dropped here".into()),
             Told::Change(change) => {
                 self.counts.0 += 1;
                 return self.changed(change, logs);
             }
+        }
+        Ok(())
+    }
+
+    /// It was told all that was acknowledged at that moment of its clock. So a copy of a value
+    /// that it keeps was right then.
+    fn confirmed(&self, partition: PartitionId, at: Time, logs: &Logs) -> Result<(), String> {
+        let known = self.moments.partition_point(|(own, _)| *own <= at);
+        let Some((_, moment)) = known.checked_sub(1).and_then(|n| self.moments.get(n)) else {
+            return Ok(());
+        };
+        let first = (partition, Lineage(0))..=(partition, Lineage(u32::MAX));
+        for ((_, lineage), (last, _)) in self.last.range(first) {
+            let log = self.log(partition, *lineage);
+            let untold = logs.acknowledged_after(log, *last, *moment);
+            hold!(
+                untold.is_none(),
+                "subscribers: one is told that it knows all of {}, and entry {untold:?} was \
+                 acknowledged before; it knows {last}",
+                log.1
+            );
         }
         Ok(())
     }
@@ -112,12 +149,18 @@ fn same(logs: &Logs, log: LogId, seq: u64, changes: &[Change]) -> Result<(), Str
 
 impl World {
     /// A data thread follows changes, if it is one of those that do, and takes what it was told.
-    pub(crate) fn follow(&mut self, (p, t): ThreadId, now: Time) {
+    pub(crate) fn follow(&mut self, (p, t): ThreadId, now: Time, at: Nanos) {
         if !self.mix.subscribes {
             return;
         }
         if self.processes[p].threads[t].subscriber.is_none() {
             self.subscribe((p, t), now);
+        }
+        if let Some(subscriber) = &mut self.processes[p].threads[t].subscriber {
+            if subscriber.moments.len() >= MOMENTS_MAX {
+                subscriber.moments.pop_front();
+            }
+            subscriber.moments.push_back((now, at));
         }
         let lazy = self.followers.random_bool(0.98) && !self.stop_clients;
         self.take_told((p, t), now, lazy);
@@ -145,6 +188,7 @@ impl World {
         let Ok(id) = thread.shard.subscribe(now, filter) else {
             return;
         };
+        thread.shard.confirm(now, id, CONFIRM);
         thread.subscriber = Some(Subscriber {
             id,
             cluster: thread.shard.inspect_cluster(),
@@ -152,6 +196,8 @@ impl World {
             ready: false,
             slow: self.followers.random_bool(0.2),
             last: BTreeMap::new(),
+            moments: VecDeque::new(),
+            confirmed: 0,
             counts: (0, 0),
         });
     }

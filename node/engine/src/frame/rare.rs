@@ -65,6 +65,8 @@ rare! {
     TAKEN => Taken { at, ticket, bytes },
     UNSUBSCRIBE => Unsubscribe { at, ticket },
     READS => Reads { keyspaces },
+    CONFIRM => Confirm { round },
+    CONFIRMED => Confirmed { round, tickets },
 }
 
 fn lay_out<T: serde::Serialize>(out: &mut Out, kind: u8, fields: &T) {

@@ -567,6 +567,9 @@ fn of_subscribers() -> impl Strategy<Value = Frame> {
         (at(), n()).prop_map(|(at, ticket)| Frame::Unsubscribe { at, ticket }),
         prop::collection::vec(any::<u16>().prop_map(KeyspaceId), 0..3)
             .prop_map(|keyspaces| Frame::Reads { keyspaces }),
+        n().prop_map(|round| Frame::Confirm { round }),
+        (n(), prop::collection::vec(n(), 0..40))
+            .prop_map(|(round, tickets)| Frame::Confirmed { round, tickets }),
     ]
 }
 

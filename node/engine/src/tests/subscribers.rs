@@ -423,3 +423,49 @@ fn a_stranger_cannot_fill_a_primary_with_readers_or_read_another_keyspace() {
     w.disconnect(1, 2);
     assert_eq!(readers(&w), 0);
 }
+
+/// A near cache serves a copy as long as it is confirmed often enough.
+#[test]
+fn a_subscriber_is_told_that_it_knows_all() {
+    let mut w = World::of_threads(61, 3, |_| 1, |_| vec![1, 2]);
+    let id = w.follow(3, all());
+    let every = Duration::from_millis(50);
+    let now = w.now;
+    w.nodes.get_mut(&3).unwrap().shard.confirm(now, id, every);
+    w.drain(3);
+    let key = key_of(0);
+    assert_eq!(w.set(2, &key, "a"), Outcome::Ok);
+    let written = w.now;
+    w.settle(Duration::from_millis(200));
+    let told = w.told(3, id);
+    let partition = told.iter().find_map(|told| match told {
+        Told::Change(change) => Some(change.position.partition),
+        _ => None,
+    });
+    let partition = partition.expect("it is told");
+    let change = told.iter().position(|t| matches!(t, Told::Change(_)));
+    let confirmed: Vec<(usize, Time)> = told
+        .iter()
+        .enumerate()
+        .filter_map(|(n, told)| match told {
+            Told::Confirmed { at, partitions } if partitions.contains(&partition) => Some((n, *at)),
+            _ => None,
+        })
+        .collect();
+    let later = confirmed.iter().filter(|(_, at)| *at >= written);
+    let later: Vec<usize> = later.map(|(n, _)| *n).collect();
+    assert!(later.len() >= 2, "{told:?}");
+    assert!(later.iter().all(|n| Some(*n) > change), "{told:?}");
+    // Who takes nothing is not told that it knows all.
+    for n in 0..200 {
+        assert_eq!(w.set(2, &key, &"x".repeat(1_000 + n)), Outcome::Ok);
+    }
+    let filled = w.now;
+    w.settle(Duration::from_millis(200));
+    let told = w.told(3, id);
+    let too_early = told.iter().any(|told| match told {
+        Told::Confirmed { at, partitions } => *at > filled && partitions.contains(&partition),
+        _ => false,
+    });
+    assert!(!too_early, "it does not know all");
+}

@@ -1,0 +1,154 @@
+//! Near caches: copies in the process that are as old as their bound at most.
+
+use crate::embedded::{node_with, safe};
+use doyen::{Error, Map, NearMap, Node};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// A guard against hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+const BOUND: Duration = Duration::from_millis(400);
+
+async fn three() -> [Node; 3] {
+    let one = node_with("one", &[], |builder| builder).await;
+    let two = node_with("two", &[&one], |builder| builder).await;
+    let three = node_with("three", &[&one], |builder| builder).await;
+    safe(&one, 3).await;
+    [one, two, three]
+}
+
+#[tokio::test]
+async fn copies_serve_reads_until_their_keys_change() {
+    let [one, two, _three] = three().await;
+    let here: Map<String, u64> = one.map("prices").await.expect("a map");
+    let there: Map<String, u64> = two.map("prices").await.expect("a map");
+    let near = here.near(Duration::from_secs(30)).await.expect("opened");
+    there.insert("tea", &1).await.expect("written");
+    for _ in 0..100 {
+        assert_eq!(near.get("tea").await, Ok(Some(1)));
+        assert_eq!(near.get("milk").await, Ok(None), "absence is known, too");
+    }
+    let stats = near.stats();
+    assert_eq!((stats.hits, stats.misses), (198, 2), "{stats:?}");
+    // Far sooner than the bound.
+    let becomes = async |key: &str, value: Option<u64>| {
+        let waiting = async {
+            while near.get(key).await != Ok(value) {
+                tokio::task::yield_now().await;
+            }
+        };
+        let came = tokio::time::timeout(Duration::from_secs(10), waiting).await;
+        came.unwrap_or_else(|_| panic!("{key} does not become {value:?}"));
+    };
+    there.insert("tea", &2).await.expect("written");
+    becomes("tea", Some(2)).await;
+    there.insert("milk", &3).await.expect("written");
+    becomes("milk", Some(3)).await;
+    there.remove("tea").await.expect("removed");
+    becomes("tea", None).await;
+    there.clear().await.expect("emptied");
+    becomes("milk", None).await;
+    let short = Duration::from_millis(100);
+    there.put("tea", &4).ttl(short).await.expect("written");
+    becomes("tea", Some(4)).await;
+    becomes("tea", None).await;
+    // It holds no more than it may.
+    let small: NearMap<String, u64> = here.near(PATIENCE).capacity(10).await.expect("opened");
+    for n in 0..100_u64 {
+        there.insert(&n.to_string(), &n).await.expect("written");
+        assert_eq!(small.get(&n.to_string()).await, Ok(Some(n)));
+    }
+}
+
+/// Values only grow. A read returns at least what was acknowledged before the bound.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_read_is_older_than_the_bound_while_nodes_die() {
+    let [one, two, three] = three().await;
+    let map: Map<u64, u64> = one.map("clock").await.expect("a map");
+    let near = map.near(BOUND).await.expect("opened");
+    let seed = one.addresses().data.to_string();
+    let client = Node::builder().client().seed(seed).start().await;
+    let client = client.expect("it connects");
+    let outside: Map<u64, u64> = client.map("clock").await.expect("a map");
+    let far = outside.near(BOUND).await.expect("opened");
+    let running = Arc::new(AtomicBool::new(true));
+    // When each value of a key was acknowledged.
+    let acknowledged: Arc<Vec<std::sync::Mutex<Vec<Instant>>>> =
+        Arc::new((0..8).map(|_| std::sync::Mutex::default()).collect());
+    let mut tasks = Vec::new();
+    for key in 0..8_u64 {
+        let (map, running, acknowledged) = (map.clone(), running.clone(), acknowledged.clone());
+        tasks.push(tokio::spawn(async move {
+            let mut value = 0;
+            while running.load(Ordering::SeqCst) {
+                value += 1;
+                loop {
+                    match map.insert(&key, &value).await {
+                        Ok(()) => break,
+                        Err(why) if why.retryable() || why == Error::Unknown => {}
+                        Err(why) => panic!("{why}"),
+                    }
+                }
+                let mut known = acknowledged[key as usize].lock().expect("whole");
+                known.push(Instant::now());
+                drop(known);
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }));
+    }
+    let mut readers = Vec::new();
+    for near in [near.clone(), far.clone()] {
+        let (running, acknowledged) = (running.clone(), acknowledged.clone());
+        readers.push(tokio::spawn(async move {
+            let mut reads = 0_u64;
+            while running.load(Ordering::SeqCst) {
+                for key in 0..8_u64 {
+                    let began = Instant::now();
+                    let Ok(found) = near.get(&key).await else {
+                        continue;
+                    };
+                    let known = acknowledged[key as usize].lock().expect("whole").clone();
+                    let before = began.checked_sub(BOUND).expect("a moment");
+                    let least = known.partition_point(|at| *at < before) as u64;
+                    let found = found.unwrap_or(0);
+                    assert!(
+                        found >= least,
+                        "key {key}: {found}, and {least} was acknowledged"
+                    );
+                    reads += 1;
+                }
+                tokio::task::yield_now().await;
+            }
+            reads
+        }));
+    }
+    tokio::time::sleep(BOUND).await;
+    three.kill().await;
+    safe(&one, 2).await;
+    tokio::time::sleep(BOUND).await;
+    two.kill().await;
+    tokio::time::sleep(BOUND * 3).await;
+    running.store(false, Ordering::SeqCst);
+    for task in tasks {
+        task.await.expect("it writes");
+    }
+    for reader in readers {
+        assert!(reader.await.expect("no read is too old") > 100);
+    }
+    assert!(near.stats().hits > 0 && far.stats().hits > 0);
+    // Cut off from all others, it serves no copy after the bound.
+    assert!(far.get(&0).await.is_ok());
+    one.kill().await;
+    let began = Instant::now();
+    let ends = async {
+        while far.get(&0).await.is_ok() {
+            assert!(
+                began.elapsed() < BOUND * 2 + Duration::from_secs(1),
+                "too old"
+            );
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, ends).await.expect("it ends");
+}
