@@ -3,13 +3,13 @@
 //!
 //! | feature | type | for |
 //! |---|---|---|
-//! | `sessions` | [`Sessions`] | the session store of `tower-sessions` |
-//! | `axum` | [`IdempotencyLayer`] | a request with an `Idempotency-Key` runs once in the cluster |
-//! | `axum` | [`Failed`] | `?` in handlers: each error of the grid is an answer |
-//! | `tower` | [`RateLimitLayer`] | limits that the whole cluster counts |
-//! | `cached` | [`CachedMap`] | functions that the crate `cached` remembers |
+//! | `sessions` | `Sessions` | the session store of `tower-sessions` |
+//! | `axum` | `IdempotencyLayer` | a request with an `Idempotency-Key` runs once in the cluster |
+//! | `axum` | `Failed` | `?` in handlers: each error of the grid is an answer |
+//! | `tower` | `RateLimitLayer` | limits that the whole cluster counts |
+//! | `cached` | `CachedMap` | functions that the crate `cached` remembers |
 //!
-//! No feature is on by default. Each adapter stands on a [`doyen::Map`] or a limiter that you open,
+//! No feature is on by default. docs/web.md has an example of each. Each adapter stands on a [`doyen::Map`] or a limiter that you open,
 //! so it has the keyspace that you choose.
 
 #[cfg(feature = "cached")]

@@ -28,6 +28,15 @@ struct Shop {
     go_on: Notify,
     /// Waiting payments that were dropped half way.
     dropped: Notify,
+    /// Payments that wait, here and in shops that share this.
+    running: Arc<Running>,
+}
+
+/// How many payments run, and how many ran at a time at most.
+#[derive(Default)]
+struct Running {
+    now: AtomicU32,
+    most: AtomicU32,
 }
 
 impl Shop {
@@ -53,10 +62,10 @@ fn app(shop: &Arc<Shop>, layer: IdempotencyLayer) -> Router {
         (StatusCode::CREATED, [("payment", number.to_string())], text)
     };
     let pay_slowly = async |State(shop): State<Arc<Shop>>| {
-        let half_way = HalfWay(shop.clone());
+        let mut half_way = HalfWay::new(shop.clone());
         shop.waiting.notify_one();
         shop.go_on.notified().await;
-        std::mem::forget(half_way);
+        half_way.is_done = true;
         shop.paid.fetch_add(1, Ordering::SeqCst);
         "paid slowly"
     };
@@ -85,12 +94,29 @@ fn app(shop: &Arc<Shop>, layer: IdempotencyLayer) -> Router {
         .with_state(shop.clone())
 }
 
-/// Tells its shop when it is dropped.
-struct HalfWay(Arc<Shop>);
+/// A payment that runs. It tells its shop if it is dropped before it is done.
+struct HalfWay {
+    shop: Arc<Shop>,
+    is_done: bool,
+}
+
+impl HalfWay {
+    fn new(shop: Arc<Shop>) -> Self {
+        let Running { now, most } = &*shop.running;
+        most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        Self {
+            shop,
+            is_done: false,
+        }
+    }
+}
 
 impl Drop for HalfWay {
     fn drop(&mut self) {
-        self.0.dropped.notify_one();
+        self.shop.running.now.fetch_sub(1, Ordering::SeqCst);
+        if !self.is_done {
+            self.shop.dropped.notify_one();
+        }
     }
 }
 
@@ -400,35 +426,45 @@ async fn a_long_request_keeps_its_claim() {
     one.kill().await;
 }
 
-/// The node of a request dies: its handler is dropped before a repeat runs at another node.
+/// The node of a request dies while its process lives on: its handler is dropped before a repeat
+/// runs at another node.
 #[tokio::test]
 async fn a_repeat_runs_after_the_lease_of_a_dead_node() {
     let [one, two] = two_nodes().await;
     let three = node("three", &[&one]).await;
     crate::embedded::safe(&one, 3).await;
-    let (ours, theirs) = (Arc::new(Shop::default()), Arc::new(Shop::default()));
+    let ours = Arc::new(Shop::default());
+    let theirs = Arc::new(Shop {
+        running: ours.running.clone(),
+        ..Shop::default()
+    });
     let lease = Duration::from_secs(5);
     let here = app(&ours, layer(&one).await.lease(lease));
     let there = app(&theirs, layer(&two).await.lease(lease));
     let first = tokio::spawn(async move { send(&here, keyed("/slow", "k"), "10").await });
     ours.waiting.notified().await;
     one.kill().await;
-    // It cannot renew its claim, so it stops the handler, which would wait for ever.
-    let stopped = first.await.expect("no panic");
-    ours.dropped.notified().await;
-    is_problem(&stopped, 503);
+
+    // It repeats without a pause, so it runs as soon as anything lets it.
     theirs.go_on.notify_one();
-    let answer = loop {
-        let answer = send(&there, keyed("/slow", "k"), "10").await;
-        match answer.status {
-            // The lease still runs, or the cluster finds a new primary.
-            409 | 503 => tokio::task::yield_now().await,
-            _ => break answer,
+    let repeats = tokio::spawn(async move {
+        loop {
+            let answer = send(&there, keyed("/slow", "k"), "10").await;
+            match answer.status {
+                // The lease still runs, or the cluster finds a new primary.
+                409 | 503 => tokio::task::yield_now().await,
+                _ => return answer,
+            }
         }
-    };
+    });
+    // The first one cannot renew its claim, so its handler, which would wait for ever, is stopped.
+    is_problem(&first.await.expect("no panic"), 503);
+    ours.dropped.notified().await;
+    let answer = repeats.await.expect("no panic");
     assert_eq!((answer.status, answer.body.as_str()), (200, "paid slowly"));
     assert_eq!(answer.header("idempotent-replayed"), "");
     assert_eq!((ours.paid(), theirs.paid()), (0, 1));
+    assert_eq!(ours.running.most.load(Ordering::SeqCst), 1, "one at a time");
     three.kill().await;
     two.kill().await;
 }

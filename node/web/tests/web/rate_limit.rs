@@ -12,6 +12,7 @@ use doyen_web::RateLimitLayer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use tower::ServiceExt;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -119,4 +120,24 @@ async fn requests_pass_without_the_grid_or_are_refused() {
     let answer = send(&closed, of("ada"), Body::empty()).await;
     assert_eq!((answer.status, answer.header("retry-after")), (503, "1"));
     assert_eq!(served.load(Ordering::SeqCst), 5);
+}
+
+#[tokio::test]
+async fn a_request_that_is_cancelled_is_not_served() {
+    let node = node("one", &[]).await;
+    let served = Arc::new(AtomicU32::new(0));
+    let app = app(&served, layer(&node).await);
+    for _ in 0..3 {
+        let request = of("ada").body(Body::empty()).expect("a request");
+        let mut call = std::pin::pin!(app.clone().oneshot(request));
+        // It has asked the limiter, and its client goes away before the answer.
+        assert!(futures_util::poll!(call.as_mut()).is_pending());
+    }
+    assert_eq!(served.load(Ordering::SeqCst), 0);
+    // Each may have been counted, so between none and all of the three are left.
+    let answer = send(&app, of("ada"), Body::empty()).await;
+    assert!(matches!(answer.status, 200 | 429), "{answer:?}");
+    let passed = u32::from(answer.status == 200);
+    assert_eq!(served.load(Ordering::SeqCst), passed, "this one alone");
+    node.kill().await;
 }

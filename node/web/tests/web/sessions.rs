@@ -10,6 +10,7 @@ use doyen::{MapChange, Node};
 use doyen_web::Sessions;
 use std::collections::HashMap;
 use time::OffsetDateTime;
+use tower::ServiceExt;
 use tower_sessions::session::{Id, Record};
 use tower_sessions::session_store::Error;
 use tower_sessions::{Expiry, Session, SessionManagerLayer, SessionStore};
@@ -136,6 +137,23 @@ async fn a_store_keeps_what_it_is_given_and_takes_no_id_twice() {
     let mut old = record(-1);
     store.create(&mut old).await.expect("created");
     assert_eq!(store.load(&old.id).await.expect("read"), None);
+    node.kill().await;
+}
+
+/// A client that goes away while its session is made leaves nothing that stands in the way.
+#[tokio::test]
+async fn a_request_that_is_cancelled_leaves_a_session_that_works() {
+    let node = node("one", &[]).await;
+    let expiry = Expiry::OnInactivity(time::Duration::hours(1));
+    let app = app(&node, expiry).await;
+    let id = cookie(&visit(&app, "/", "").await);
+    {
+        let request = Request::get("/").header("cookie", &id);
+        let request = request.body(Body::empty()).expect("a request");
+        let mut call = std::pin::pin!(app.clone().oneshot(request));
+        assert!(futures_util::poll!(call.as_mut()).is_pending());
+    }
+    assert_eq!(visit(&app, "/", &id).await.body, "2");
     node.kill().await;
 }
 
