@@ -6,8 +6,8 @@
 //!   worker "west"  ── node ─┘
 //! ```
 //!
-//! Start it: `cargo run -p doyen-examples --bin job-lock`. It takes about ten seconds: the lock of a
-//! dead process is free when its time is over.
+//! Start it: `cargo run -p doyen-examples --bin job-lock`. It takes some seconds: the lock of
+//! a dead process is free when its time is over.
 
 use doyen::{Error, Map, Node};
 use doyen_examples::{node, safe};
@@ -26,7 +26,7 @@ async fn main() -> anyhow::Result<()> {
     let west = node("west", &[&north]).await?;
     safe(&north, 3).await?;
 
-    // All three want the lock; the first one gets it.
+    // The first one that asks gets it.
     let lock = north.lock(LOCK).ttl(TTL);
     let grant = lock.acquire(PATIENCE).await?;
     println!("north has the lock and begins the report");

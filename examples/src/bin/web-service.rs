@@ -1,5 +1,5 @@
-//! A web service on two nodes, behind any load balancer: sessions, idempotency keys and a rate limit
-//! are the same on both.
+//! A web service on two nodes, behind any load balancer: sessions, idempotency keys and a rate
+//! limit are the same on both.
 //!
 //! ```text
 //!   requests ──> "north" ── axum: rate limit, sessions, idempotency keys ── node ─┐
@@ -50,8 +50,9 @@ async fn main() -> anyhow::Result<()> {
 /// The service of one node. A process in production has just this.
 async fn app(node: &Node) -> anyhow::Result<Router> {
     let orders = node.counters::<String>("orders").await?;
-    let sessions =
-        SessionManagerLayer::new(Sessions::new(node.map("sessions").await?)).with_secure(false); // because this speaks HTTP without TLS
+    // It may not ask for TLS, because this speaks HTTP without it.
+    let sessions = Sessions::new(node.map("sessions").await?);
+    let sessions = SessionManagerLayer::new(sessions).with_secure(false);
     let once = IdempotencyLayer::new(node.map("requests").await?, user).required();
     let limiter = node.rate_limiter::<String>("api");
     let limiter = limiter.sliding_window(LIMIT, MINUTE).await?;

@@ -124,8 +124,8 @@ impl IdempotencyLayer {
     /// How long a node may be silent until another one may run its request. A failover takes some
     /// seconds, and the lease must outlast it.
     const LEASE: Duration = Duration::from_secs(30);
-    /// The shortest one. A node gives a claim up 1.3 s and 2 % before its end, because clocks differ,
-    /// and renews it after a third.
+    /// The shortest one. A node gives a claim up 1.3 s and 2 % before its end, because clocks
+    /// differ, and renews it after a third.
     const LEASE_MIN: Duration = Duration::from_secs(5);
     /// As much as axum's extractors read.
     const REQUEST_MAX: usize = 2 << 20;

@@ -9,8 +9,8 @@
 //! | `tower` | `RateLimitLayer` | limits that the whole cluster counts |
 //! | `cached` | `CachedMap` | functions that the crate `cached` remembers |
 //!
-//! No feature is on by default. docs/web.md has an example of each. Each adapter stands on a [`doyen::Map`] or a limiter that you open,
-//! so it has the keyspace that you choose.
+//! No feature is on by default. Each adapter stands on a [`doyen::Map`] or a limiter that you open,
+//! so it has the keyspace that you choose. docs/web.md has an example of each.
 
 #[cfg(feature = "cached")]
 mod cached;

@@ -17,11 +17,12 @@ use tower_service::Service;
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// A tower layer that asks a [`RateLimiter`] before each request: what a caller has left is the same
-/// at every node.
+/// A tower layer that asks a [`RateLimiter`] before each request: what a caller has left is the
+/// same at every node.
 ///
 /// ```no_run
-/// # async fn example(node: &doyen::Node, app: axum::Router) -> Result<axum::Router, doyen::Error> {
+/// # use axum::Router;
+/// # async fn example(node: &doyen::Node, app: Router) -> Result<Router, doyen::Error> {
 /// use axum::extract::Request;
 /// use doyen_web::RateLimitLayer;
 /// use std::time::Duration;
@@ -48,8 +49,8 @@ const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// `RateLimit: "api";r=99;t=60` says that 99 requests are left, and that the limit is as new in 60
 /// seconds. [`policy`](Self::policy) adds `RateLimit-Policy: "api";q=100;w=60`.
 ///
-/// Limit by what a caller cannot change at will: by the user rather than by a header that any client
-/// may set. A key is stored until its limit is as new.
+/// Limit by what a caller cannot change at will: by the user rather than by a header that any
+/// client may set. A key is stored until its limit is as new.
 pub struct RateLimitLayer<K, F> {
     limiter: RateLimiter<K>,
     key: F,

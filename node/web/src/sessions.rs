@@ -16,7 +16,8 @@ const IDS_MAX: usize = 4;
 /// Cheap to clone.
 ///
 /// ```no_run
-/// # async fn example(node: &doyen::Node, app: axum::Router) -> Result<axum::Router, doyen::Error> {
+/// # use axum::Router;
+/// # async fn example(node: &doyen::Node, app: Router) -> Result<Router, doyen::Error> {
 /// use doyen_web::Sessions;
 /// use tower_sessions::SessionManagerLayer;
 ///
@@ -39,7 +40,7 @@ pub struct Sessions(Map<Id, StoredSession>);
 /// What a map holds of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredSession {
-    /// JSON: the values of a session are of any type, and JSON is what `tower-sessions` has them in.
+    /// JSON, which is the form that `tower-sessions` has the values of a session in.
     data: String,
     /// When it expires: seconds since 1970, and nanoseconds of the second.
     seconds: i64,
