@@ -126,6 +126,10 @@ load MINUTES="10" NODES="3":
     cargo build --release -p doyen-cli -p doyen-tests
     target/release/figures load --minutes {{MINUTES}} --nodes {{NODES}} --binary target/release/doyen
 
+# what a program that embeds a node pays, beside moka in one run
+embedded:
+    cargo bench -p doyen --features near --bench embedded
+
 # what each part of the data path costs and allocates, e.g. `just bench-parts store`
 bench-parts *ARGS:
     cargo bench -p doyen --features bench-internals,resp --bench parts -- {{ARGS}}

@@ -21,6 +21,7 @@ pub mod shared;
 mod tests;
 
 use crate::control::shared::Shared;
+use crate::hooks::Hooks;
 use crate::net::identity::Identity;
 use crate::report::events::{EventLog, LoggedEvent};
 use counted::Counted;
@@ -52,6 +53,8 @@ pub struct ControlOptions {
     pub socket: UdpSocket,
     /// The seeds, as `host:port`. A name is resolved again before each attempt.
     pub seeds: Vec<String>,
+    /// What a test does to this node.
+    pub hooks: Hooks,
 }
 
 /// Messages from data threads to the control thread.

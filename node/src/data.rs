@@ -29,6 +29,7 @@ use self::siblings::Siblings;
 use self::thread_waker::ThreadWaker;
 use crate::control::Upcall;
 use crate::control::shared::Shared;
+use crate::hooks::Hooks;
 use crate::net::endpoint;
 use crate::net::identity::Identity;
 use doyen_engine::op::{Failure, Operation, Outcome, PartitionOperation, Transaction, Work};
@@ -68,6 +69,8 @@ pub(crate) struct DataOptions {
     pub(crate) whole_process: bool,
     /// For a client: data ports of nodes at which it begins.
     pub(crate) seeds: Vec<SocketAddr>,
+    /// What a test does to this node.
+    pub(crate) hooks: Hooks,
 }
 
 /// The options of one data thread.
@@ -82,6 +85,7 @@ struct ThreadOptions {
     seeds: Vec<SocketAddr>,
     siblings: Siblings,
     group: Arc<ThreadGroup>,
+    hooks: Hooks,
 }
 
 /// A data thread could not start.
@@ -410,6 +414,7 @@ pub(crate) fn start<O: Opener>(
         level_max,
         whole_process,
         seeds,
+        hooks,
     } = options;
     let count = u8::try_from(sockets.len())
         .ok()
@@ -451,6 +456,7 @@ pub(crate) fn start<O: Opener>(
             seeds: seeds.clone(),
             siblings,
             group: group.clone(),
+            hooks: hooks.clone(),
         };
         match start_one(poll, options, door, shared.clone(), upcalls.clone()) {
             Ok(thread) => data.threads.push(thread),

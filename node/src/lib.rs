@@ -86,6 +86,8 @@ mod error;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
+#[doc(hidden)]
+pub mod hooks;
 #[cfg(feature = "http")]
 #[doc(hidden)]
 pub mod http;
@@ -106,7 +108,7 @@ pub mod resp;
 #[cfg(any(feature = "http", feature = "resp"))]
 mod seldom;
 mod sync;
-#[cfg(feature = "testkit")]
+#[cfg(feature = "testkit-local")]
 pub mod testkit;
 
 pub use admin::keyspace::{KeyspaceMode, KeyspaceOptions};
@@ -114,6 +116,8 @@ pub use admin::{Admin, AdminError, InvalidField, Refusal, ReportError};
 pub use doyen_engine::op::{Kind, Value};
 pub use doyen_engine::{By, Cause, Change, Position, What};
 pub use doyen_gossip::agreement::{Event, Severity, Stage};
+#[cfg(feature = "testkit-local")]
+pub use doyen_macros::test;
 pub use doyen_placement::{
     Addresses, Assignment, Eviction, MemberId, MoveRate, OnLoss, Rule, Scheduler, Schedulers,
     Window,

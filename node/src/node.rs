@@ -401,6 +401,19 @@ impl Node {
         let _ = self.0.ended().await;
     }
 
+    /// Begins to stop, like a crash, and waits for nothing.
+    #[cfg(feature = "testkit-local")]
+    pub(crate) fn begin_to_stop(&self) {
+        self.0.begin_to_stop();
+    }
+
+    /// Runs each of its threads once. Returns when all of them have answered.
+    #[cfg(feature = "testkit-local")]
+    pub(crate) async fn nudge(&self) {
+        // Only that they run matters. A client has no control thread, and no answer of it.
+        let _ = tokio::join!(self.0.control.coordinated(), self.0.data.stats());
+    }
+
     /// Waits until this node has ended: how it left, if it was shut down. It may be awaited by any
     /// number of tasks, for the life of the program.
     ///
@@ -419,17 +432,19 @@ impl Node {
     /// nothing: shut it down. [`Error::Closed`]: it was killed.
     pub async fn closed(&self) -> Result<Departure, Error> {
         let mut fatal = self.0.control.fatal();
+        let failed = async {
+            let why = fatal.wait_for(Option::is_some).await;
+            why.ok().map(|why| why.clone().unwrap_or_default())
+        };
         tokio::select! {
             biased;
             end = self.0.ended() => end,
-            why = async {
-                match fatal.wait_for(Option::is_some).await {
-                    Ok(why) => why.clone().unwrap_or_default(),
-                    // It was told to end, and will.
-                    Err(_) if self.0.ending.load(Ordering::SeqCst) => std::future::pending().await,
-                    Err(_) => "the control thread ended: this is a defect".into(),
-                }
-            } => Err(Error::Fatal(why)),
+            why = failed => match why {
+                Some(why) => Err(Error::Fatal(why)),
+                // It was told to end, and will.
+                None if self.0.ending.load(Ordering::SeqCst) => self.0.ended().await,
+                None => Err(Error::Fatal("the control thread ended: this is a defect".into())),
+            },
         }
     }
 }

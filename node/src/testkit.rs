@@ -1,4 +1,8 @@
-//! Kill tests: clusters of real processes on one machine, whose network a test can hurt.
+//! Kill tests: clusters on one machine, whose nodes and network a test can hurt.
+//!
+//! [`Local`] is a cluster in the process of the test, ready within a fraction of a second
+//! (feature `testkit-local`). All else here is about clusters of real processes, whose links lose,
+//! delay and corrupt datagrams (feature `testkit`, which has both).
 //!
 //! ```text
 //!   test ──> Cluster ── starts, kills, pauses ──> node processes
@@ -43,20 +47,37 @@
 //! Nodes have one data thread each. Clients of RESP and HTTP connect to the node directly, so the
 //! relay does not disturb them.
 
+#[cfg(feature = "testkit")]
 mod cluster;
+#[cfg(feature = "testkit")]
 mod history;
+#[cfg(feature = "testkit")]
 mod household;
+#[cfg(feature = "testkit")]
 pub mod linear;
+#[cfg(feature = "testkit")]
 mod link;
+mod local;
+#[cfg(feature = "testkit")]
 mod process;
+#[cfg(feature = "testkit")]
 mod relay;
 mod safety;
 
+#[cfg(feature = "testkit")]
 pub use cluster::{Cluster, ClusterBuilder, NODES_MAX, PATIENCE};
+#[cfg(feature = "testkit")]
 pub use history::{History, Pending, Violation, Wrong};
+#[cfg(feature = "testkit")]
 pub use household::{Household, node_name};
+#[cfg(feature = "testkit")]
 pub use link::{DatagramCounts, Faults};
+#[doc(hidden)]
+pub use local::run;
+pub use local::{Local, LocalBuilder};
+#[cfg(feature = "testkit")]
 pub use process::{NotStarted, Process, Ready, Unready};
+#[cfg(feature = "testkit")]
 pub use relay::{Plane, Relay};
 
 use std::io;
@@ -66,8 +87,17 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum TestkitError {
     /// The process of a node did not start.
+    #[cfg(feature = "testkit")]
     #[error(transparent)]
     Start(#[from] NotStarted),
+    /// A node in this process does not start.
+    #[error("{name} does not start: {why}")]
+    Node {
+        /// The name of the node.
+        name: String,
+        /// The reason.
+        why: crate::Error,
+    },
     /// The system refused something.
     #[error("{what}: {why}")]
     System {
@@ -97,6 +127,7 @@ pub enum TestkitError {
     },
 }
 
+#[cfg(feature = "testkit")]
 impl TestkitError {
     fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();

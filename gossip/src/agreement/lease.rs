@@ -118,6 +118,9 @@ impl Answers {
     }
 }
 
+/// The epoch in which partitions begin with their keyspace. Every change of a primary raises it.
+const FIRST: Epoch = Epoch(1);
+
 /// What this node knows about tenures: its own, and those of primaries that it gave leases to.
 #[derive(Debug, Default)]
 pub(super) struct Tenures {
@@ -191,7 +194,11 @@ impl Tenures {
                 .into_iter()
                 .chain(formers)
                 .peekable();
+            // The tenure that began with the keyspace. A newcomer knows that it had no predecessor,
+            // although it knows no table before this one.
+            let is_first = partition.since == FIRST && partition.from.is_empty();
             let wait = match known {
+                _ if is_first => Duration::ZERO,
                 // The partition never had a primary.
                 Some(_) if before.peek().is_none() => Duration::ZERO,
                 // The predecessor is the primary in the table before. The commit says what is known

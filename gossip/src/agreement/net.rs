@@ -94,6 +94,7 @@ pub(super) struct Net {
     /// The partitions of the first keyspace.
     pub(super) partitions: u16,
     pub(super) backups: u8,
+    pub(super) members_min: u16,
     pub(super) on_loss: OnLoss,
     /// The highest level of processes that speak less than this program.
     pub(super) levels: BTreeMap<Slot, u16>,
@@ -141,6 +142,7 @@ impl Net {
             sent: None,
             partitions: 8,
             backups: 1,
+            members_min: 1,
             on_loss: OnLoss::Reset { after_ms: 3000 },
             levels: BTreeMap::new(),
             speak: BTreeMap::new(),
@@ -223,7 +225,10 @@ impl Net {
             weight: 100,
             seeds: self.seeds_of(slot, self.named),
             expect: self.expect,
-            settings: Settings::default(),
+            settings: Settings {
+                members_min: self.members_min,
+                ..Settings::default()
+            },
             default_keyspace: Keyspace {
                 backups: self.backups,
                 on_loss: self.on_loss,

@@ -24,6 +24,29 @@ fn a_node_without_seeds_is_a_cluster_at_once() {
     assert!(took < 100, "{took}");
 }
 
+/// The last newcomer got its partitions with the table that admitted it. It did not know that they
+/// never had a primary, and waited half a second for the lease of one.
+#[test]
+fn partitions_that_waited_for_members_open_as_soon_as_these_are_there() {
+    let waits = |seed| {
+        let mut net = Net::new(seed, vec![vec![], vec![0], vec![0]]);
+        net.members_min = 3;
+        (0..3).for_each(|slot| _ = net.start(slot));
+        let installed = |net: &Net, slot| {
+            let view = net.process(slot).view.as_ref();
+            view.is_some_and(|view| !view.installed.keyspaces[0].partitions.is_empty())
+        };
+        net.until(2000, |net| (0..3).all(|slot| installed(net, slot)));
+        (0..3).any(|slot| {
+            let process = net.process(slot);
+            let (view, now) = (process.view.as_ref().unwrap(), net.local(process));
+            view.opens_at.iter().any(|(_, _, opens)| *opens > now)
+        })
+    };
+    let waiting: Vec<u64> = (0..20).filter(|seed| waits(*seed)).collect();
+    assert_eq!(waiting, [], "seeds");
+}
+
 #[test]
 fn two_start_at_once_form_one_cluster() {
     for seed in 0..20 {

@@ -30,6 +30,8 @@ pub(super) struct Context {
     pub(super) now: Time,
     /// Wall time, and the moment when it was read.
     pub(super) wall: (u64, Time),
+    /// How far the clocks of data are ahead of this machine's (`Shard::set_ahead`).
+    pub(super) ahead: Duration,
     rng: u64,
     /// Whether this cluster may not be forgotten: a cluster of one is marked used before its first
     /// write.
@@ -62,6 +64,7 @@ impl Context {
             me,
             now,
             wall: (0, now),
+            ahead: Duration::ZERO,
             rng: rng_seed | 1,
             used: false,
             asked_used: false,
@@ -91,6 +94,14 @@ impl Context {
         self.wall
             .0
             .saturating_add(u64::try_from(self.now.since(self.wall.1).as_millis()).unwrap_or(0))
+    }
+
+    /// The time by which keys expire. Members tell each other the clocks of partitions without what
+    /// a test has moved them ahead, because each member adds that itself. So a message that was
+    /// under way meanwhile moves no clock back.
+    #[inline]
+    pub(super) fn data_now(&self) -> Time {
+        self.now + self.ahead
     }
 
     /// A pause that doubles with each attempt, with jitter.

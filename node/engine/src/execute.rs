@@ -250,7 +250,7 @@ impl Context {
         if held.meter.write(entry.key().len() + entry.value().len()) {
             held.meter.sample(map, entry.key());
         }
-        let clock = held.clock.advance(self.now);
+        let clock = held.clock.advance(self.data_now());
         let order = held.store.order(entry.key());
         let effect = Effect::Put {
             map,
@@ -317,7 +317,7 @@ impl Context {
         }
         match &call.work {
             Work::Key(op) if !op.action.is_joint() => {
-                let clock = held.clock.advance(self.now);
+                let clock = held.clock.advance(self.data_now());
                 let order = held.store.order(&op.key);
                 self.draw(held, op.map, order, &op.key);
                 let mut found = held.store.found(op.map, order, &op.key);
@@ -449,7 +449,7 @@ impl Context {
                     count,
                     kind,
                 } => {
-                    let clock = held.clock.advance(self.now);
+                    let clock = held.clock.advance(self.data_now());
                     let before = held.bytes();
                     let (next, keys) =
                         scan::scan(&mut held.store, op.map, (*cursor, *count, *kind), clock);
@@ -457,7 +457,7 @@ impl Context {
                     Step::Done(Outcome::Keys { next, keys }, held.log.last(), false)
                 }
                 PartitionAction::Find(query) => {
-                    let clock = held.clock.advance(self.now);
+                    let clock = held.clock.advance(self.data_now());
                     let before = held.bytes();
                     let (next, keys) = scan::find(&mut held.store, op.map, query, clock);
                     self.memory.recount(before, held.bytes());
@@ -472,7 +472,7 @@ impl Context {
                 }
                 PartitionAction::Range(query) => {
                     self.stats.ranges += 1;
-                    let clock = held.clock.advance(self.now);
+                    let clock = held.clock.advance(self.data_now());
                     let before = held.bytes();
                     let (more, keys) = scan::range(&mut held.store, op.map, query, clock);
                     self.memory.recount(before, held.bytes());
@@ -518,7 +518,7 @@ impl Context {
         };
         let (open, teaches) = (lead.open, lead.teaches());
         let cx = action::Context {
-            clock: held.clock.advance(self.now),
+            clock: held.clock.advance(self.data_now()),
             unix_ms: self.unix_ms(),
             default_ttl_ms,
             value_bytes_max: self.limits.value_bytes_max,

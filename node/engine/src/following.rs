@@ -191,7 +191,7 @@ impl Following<'_> {
             self.clock.hear(head.clock, cx.now);
         }
         if broken(&mutant::COPIES_EXPIRE) {
-            self.expire_alone(cx.now);
+            self.expire_alone(cx.data_now());
         }
         // Entries that came again may be committed already.
         self.commit(cx, head.committed);

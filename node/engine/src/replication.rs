@@ -306,10 +306,10 @@ impl Context {
     }
 
     /// Notes that there are overdue keys to expire.
-    fn note_overdue(&mut self, slot: &mut Slot) {
+    pub(super) fn note_overdue(&mut self, slot: &mut Slot) {
         let Some(held) = &slot.held else { return };
         let expires = self.used && !slot.still && held.lead().is_some_and(|l| l.open && l.serving);
-        if expires && !slot.expiring && held.store.is_overdue(held.clock.advance(self.now)) {
+        if expires && !slot.expiring && held.store.is_overdue(held.clock.advance(self.data_now())) {
             self.rounds.expires(slot, &mut self.timers);
         }
     }
@@ -323,7 +323,9 @@ impl Context {
             return false;
         }
         let most = EXPIRE_SLICE.min(*budget);
-        let overdue = held.store.overdue(held.clock.advance(self.now), most);
+        let overdue = held
+            .store
+            .overdue(held.clock.advance(self.data_now()), most);
         let more = overdue.len() == most;
         *budget -= overdue.len();
         for (map, key, field) in overdue {

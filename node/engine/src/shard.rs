@@ -43,6 +43,20 @@ impl Shard {
         self.cx.scripts.set_clock(clock);
     }
 
+    /// Moves the clocks of data ahead of this machine's, by so much altogether: keys expire sooner,
+    /// and wall time is later. Leases of members, timeouts and everything else that follows `now`
+    /// stay as they are. Only a test moves them, and those of all members by the same time.
+    pub fn set_ahead(&mut self, now: Time, ahead: Duration) {
+        self.cx.now = now;
+        let further = ahead.saturating_sub(self.cx.ahead).as_millis();
+        self.cx.wall.0 =
+            (self.cx.wall.0).saturating_add(u64::try_from(further).unwrap_or(u64::MAX));
+        self.cx.ahead = ahead;
+        for slot in self.slots.iter_mut() {
+            self.cx.note_overdue(slot);
+        }
+    }
+
     /// Submits an operation of a local caller. `unix_ms` is wall time, which the shell reads once a
     /// batch at most. Returns whether the outcome comes from another node, or from another thread
     /// of this one.
@@ -299,7 +313,7 @@ impl Shard {
         self.cx.draw(held, map, order, key);
         let found = held.store.entry(map, order, key);
         let seq = read_at(found, &held.log);
-        let overdue = found.is_some_and(|e| e.overdue(held.clock.advance(self.cx.now)))
+        let overdue = found.is_some_and(|e| e.overdue(held.clock.advance(self.cx.data_now())))
             && !broken(&mutant::READS_OVERDUE);
         let string = found.is_none_or(|e| e.kind() == Kind::String);
         if seq > held.log.committed() || overdue || !string {

@@ -1539,6 +1539,41 @@ fn keys_expire_by_logged_deletes_on_every_copy() {
     w.check_copies();
 }
 
+/// As `advance` of a test in one process does: at one moment on all nodes, while messages with
+/// clocks are under way.
+#[test]
+fn keys_expire_when_the_clocks_of_data_are_moved_and_copies_stay_in_sync() {
+    let mut w = World::new(15, 3, |_| vec![1, 2]);
+    let hour = 3_600_000;
+    assert_eq!(w.ask(1, "a", set_for(hour)), Outcome::Ok);
+    assert_eq!(w.ask(1, "b", set_for(3 * hour)), Outcome::Ok);
+    let ahead = Duration::from_secs(3600);
+    for node in w.nodes.values_mut() {
+        node.shard.set_ahead(w.now, ahead);
+    }
+    assert_eq!(w.get(3, "a"), Outcome::Nil, "its deadline has passed");
+    assert_eq!(w.get(3, "b"), text("x"));
+    // Deadlines count from the moved clocks.
+    assert_eq!(w.ask(2, "c", set_for(hour)), Outcome::Ok);
+    w.settle(Duration::from_millis(400));
+    assert_eq!(w.nodes[&1].shard.stats().expired, 1);
+    assert_eq!(w.get(2, "c"), text("x"));
+    w.check_copies();
+    // The copy leads now. Its clock is as far ahead, whatever it heard last.
+    w.propose(|t| {
+        (0..t.keyspaces[0].partitions.len() as u32).for_each(|p| promote(t, PartitionId(p), 2))
+    });
+    w.settle(Duration::from_millis(700));
+    assert_eq!(w.get(3, "b"), text("x"));
+    for node in w.nodes.values_mut() {
+        node.shard.set_ahead(w.now, 3 * ahead);
+    }
+    assert_eq!((w.get(1, "b"), w.get(1, "c")), (Outcome::Nil, Outcome::Nil));
+    w.settle(Duration::from_millis(400));
+    assert_eq!(w.nodes[&2].shard.stats().keys, 0);
+    w.check_copies();
+}
+
 fn set_for(ms: i64) -> Action {
     Action::Set {
         value: Bytes::from_static(b"x"),

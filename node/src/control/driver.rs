@@ -9,6 +9,7 @@ use crate::advice;
 use crate::clock;
 use crate::control::shared::{Local, Shared};
 use crate::data::waking;
+use crate::hooks::Hooks;
 use crate::net::endpoint::Failure;
 use crate::net::envelope::Envelope;
 use crate::net::hints::{Hints, Scope};
@@ -71,6 +72,7 @@ pub(super) async fn run(
         identity,
         socket,
         seeds,
+        hooks,
     } = options;
     let advertised = config.addresses.control;
     let (peers, peer_events) = match Peers::start(
@@ -79,6 +81,7 @@ pub(super) async fn run(
         identity,
         (config.id, config.level_max),
         ends.counted.clone(),
+        hooks.clone(),
     ) {
         Ok(peers) => peers,
         Err(e) => return drop(started.send(Err(e))),
@@ -143,6 +146,7 @@ pub(super) async fn run(
         pinged: BTreeMap::new(),
         minute: None,
         refusals: BTreeMap::new(),
+        hooks,
     };
     driver.note_unresolved(&resolved);
     let inputs = Inputs {
@@ -205,6 +209,7 @@ pub(super) struct Driver {
     minute: Option<u16>,
     /// Seeds that refuse this node for a reason that another attempt does not change.
     refusals: BTreeMap<SocketAddr, Failure>,
+    hooks: Hooks,
 }
 
 #[derive(Default)]
@@ -293,6 +298,7 @@ impl Driver {
                 }
                 () = tokio::time::sleep(wait) => {}
             }
+            self.hooks.hold();
             // After a suspend, or if the timer was due while another input came first.
             let now = clock::now();
             if self.agreement.poll_timeout().is_some_and(|due| due <= now) {
@@ -929,6 +935,7 @@ impl Driver {
             .pinged
             .keys()
             .filter_map(|id| Some((*id, self.peers.address_of(*id)?)))
+            .filter(|(_, address)| self.hooks.lets_out(*address))
             .collect();
         for (id, in_a_row) in probes.probe(&targets, Instant::now()) {
             self.handle(Input::Hint(Hint::Refused(id)));

@@ -95,6 +95,7 @@ impl Node {
                 identity,
                 socket,
                 seeds,
+                hooks: Hooks::default(),
             },
             shared.clone(),
             upcalls_out,

@@ -47,6 +47,8 @@ pub(crate) struct Context<D: Door> {
     pub(super) looking: Vec<u64>,
     pub(super) now: Time,
     pub(super) unix_ms: u64,
+    /// How far the clock of data is ahead of the machine's, of which `unix_ms` is a part.
+    ahead: Duration,
     started: Time,
     /// The end of this node's lease at the last look.
     pub(super) lease: Time,
@@ -297,6 +299,7 @@ impl<D: Door> Context<D> {
             looking: Vec::new(),
             now,
             unix_ms: clock::unix_ms(),
+            ahead: Duration::ZERO,
             started: now,
             lease: Time::ZERO,
             limits,
@@ -304,6 +307,17 @@ impl<D: Door> Context<D> {
             incarnations: 0,
             redo: Vec::new(),
             redo_until: now,
+        }
+    }
+
+    /// Reads the wall clock. The clock of data is so far ahead of it, and of the machine's other
+    /// clocks.
+    pub(super) fn look_at_wall(&mut self, ahead: Duration) {
+        let ahead_ms = u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX);
+        self.unix_ms = clock::unix_ms().saturating_add(ahead_ms);
+        if ahead != self.ahead {
+            self.ahead = ahead;
+            self.shard.set_ahead(self.now, ahead);
         }
     }
 
@@ -336,6 +350,7 @@ impl<D: Door> Context<D> {
         self.view = None;
         let shard = shard(me, &self.limits, self.incarnations, self.now);
         let former = std::mem::replace(&mut self.shard, shard);
+        self.shard.set_ahead(self.now, self.ahead);
         self.redo_until = self.now + self.limits.park.min(REDO_MAX);
         let calls: Vec<_> = former
             .into_calls(&mut self.shard)

@@ -14,6 +14,7 @@ use crate::clock;
 use crate::control::Upcall;
 use crate::control::shared::{Local, Shared};
 use crate::data::waking;
+use crate::hooks::Hooks;
 use crate::net::links::Links;
 use doyen_engine::{Outside, Request, Shard};
 use doyen_gossip::Time;
@@ -88,6 +89,7 @@ pub(super) struct Core<D: Door> {
     process_at: Time,
     /// Reclaimable bytes when the process was last measured.
     loose: u64,
+    hooks: Hooks,
 }
 
 /// A thread above this many thousandths of a core has no time to spare.
@@ -134,6 +136,7 @@ impl<D: Door> Core<D> {
             alive_at: Time::ZERO,
             process_at: Time::ZERO,
             loose: 0,
+            hooks: options.hooks,
         }
     }
 
@@ -146,7 +149,7 @@ impl<D: Door> Core<D> {
     pub(super) fn begin(&mut self) {
         let context = &mut self.context;
         context.now = clock::now();
-        context.unix_ms = clock::unix_ms();
+        context.look_at_wall(self.hooks.ahead());
         context.lease = self.shared.lease();
         // Load the generation first: then the view is at least as new.
         let generation = self.shared.generation();

@@ -21,6 +21,7 @@ use super::{DataStats, Message, ThreadOptions};
 use crate::control::Upcall;
 use crate::control::shared::Shared;
 use crate::data::waking;
+use crate::hooks::Hooks;
 use crate::net::links::Links;
 use doyen_engine::Patience;
 use doyen_engine::op::Work;
@@ -59,6 +60,7 @@ pub(super) struct Reactor<S: Sockets> {
     awaits_room: bool,
     /// The last pass left work for the next one.
     more: bool,
+    hooks: Hooks,
 }
 
 impl<S: Sockets> Reactor<S> {
@@ -76,6 +78,7 @@ impl<S: Sockets> Reactor<S> {
             options.me,
         )?;
         links.set_level_max(options.level_max);
+        links.set_hooks(options.hooks.clone());
         links.set_partial_max(options.limits.frames_bytes_max(options.group.threads()));
         poll.registry().register(
             &mut SourceFd(&links.socket().as_raw_fd()),
@@ -88,6 +91,7 @@ impl<S: Sockets> Reactor<S> {
             threads: options.group.threads(),
             limits: &options.limits,
         })?;
+        let hooks = options.hooks.clone();
         let core = Core::new(options, door, links, shared.clone(), upcalls, inbox.clone());
         Ok(Self {
             poll,
@@ -102,6 +106,7 @@ impl<S: Sockets> Reactor<S> {
             turns: Turns::new(Instant::now()),
             awaits_room: false,
             more: true,
+            hooks,
         })
     }
 
@@ -120,6 +125,7 @@ impl<S: Sockets> Reactor<S> {
 
     fn pass(&mut self) -> io::Result<()> {
         self.wait()?;
+        self.hooks.hold();
         let now = Instant::now();
         self.core.begin();
         self.more = self.core.receive(now)?;
@@ -277,6 +283,10 @@ impl<S: Sockets> Reactor<S> {
 
     /// Tells the peers, for a limited time.
     fn close(&mut self) {
+        if !self.hooks.lets_in() {
+            // A test has isolated this node: no peer would hear it.
+            return;
+        }
         let me = self.core.context.me;
         self.core.links().reset(me);
         let end = Instant::now() + CLOSE_MAX;

@@ -41,6 +41,7 @@ impl Running {
             level_max: doyen_placement::level::LEVELS.1,
             whole_process: false,
             seeds: Vec::new(),
+            hooks: Hooks::default(),
         };
         shared.publish(crate::control::shared::Local {
             me: ME,

@@ -19,6 +19,7 @@ use super::endpoint::{
     transport,
 };
 use super::identity::{Identity, ROLE};
+use crate::hooks::Hooks;
 use bytes::{Bytes, BytesMut};
 use doyen_placement::MemberId;
 use quinn_proto::{
@@ -66,6 +67,7 @@ pub(super) struct Driver {
     strays: Vec<(ConnectionHandle, Bytes)>,
     /// Connections that were begun by a detour.
     begun_around: usize,
+    hooks: Hooks,
 }
 
 struct Machine {
@@ -110,7 +112,13 @@ impl Driver {
             readable: true,
             strays: Vec::new(),
             begun_around: 0,
+            hooks: Hooks::default(),
         })
+    }
+
+    /// What a test does to this node.
+    pub(super) fn set_hooks(&mut self, hooks: Hooks) {
+        self.hooks = hooks;
     }
 
     /// The socket, for epoll.
@@ -271,6 +279,9 @@ impl Driver {
             };
             // Fewer than fit, so there were no more. The next datagram causes another event.
             self.readable = received == BATCH;
+            if !self.hooks.lets_in() {
+                continue;
+            }
             for (meta, slice) in metas.iter_mut().zip(&slices).take(received) {
                 meta.addr = canonical(meta.addr);
                 let mut rest = BytesMut::from(&slice[..meta.len.min(DATAGRAMS_BYTES)]);
@@ -458,6 +469,9 @@ impl Driver {
 
     /// Sends an answer of the endpoint itself, once: a peer that needs it asks again.
     fn respond(&self, transmit: &Transmit, contents: &[u8]) {
+        if !self.hooks.lets_out(transmit.destination) {
+            return;
+        }
         let _ = self.state.send(
             (&self.socket).into(),
             &datagrams(self.reach, transmit, contents),
@@ -570,6 +584,9 @@ impl Driver {
 
     /// Sends a transmission. If the socket accepts no more, it is kept in `blocked`.
     fn send(&mut self, transmit: Transmit) {
+        if !self.hooks.lets_out(transmit.destination) {
+            return;
+        }
         // Any other error loses the datagrams, as the network might; the protocol notices.
         if let Err(e) = self.state.send(
             (&self.socket).into(),

@@ -27,6 +27,7 @@ use super::endpoint::{ADMISSION_TIMEOUT, Close, DIAL_TIMEOUT, Failure, Purpose, 
 use super::hello::{self, Hello};
 use super::identity::Identity;
 use super::notice::Notices;
+use crate::hooks::Hooks;
 use bytes::{Bytes, BytesMut};
 use doyen_engine::{Lane, Malformed};
 use doyen_placement::MemberId;
@@ -213,6 +214,11 @@ impl Links {
     /// Limits this process to versions up to this one (`--level-max`).
     pub fn set_level_max(&mut self, level: u16) {
         self.level_max = level;
+    }
+
+    /// What a test does to this node.
+    pub(crate) fn set_hooks(&mut self, hooks: Hooks) {
+        self.driver.set_hooks(hooks);
     }
 
     /// Sets the limit on bytes of partial frames of all peers together.

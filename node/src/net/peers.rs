@@ -19,6 +19,7 @@ use super::envelope::Envelope;
 use super::hello::{self, Hello, Stay};
 use super::identity::Identity;
 use crate::control::counted::Counted;
+use crate::hooks::Hooks;
 use bytes::{Bytes, BytesMut};
 use doyen_engine::codec;
 use doyen_gossip::agreement::Peer;
@@ -201,11 +202,12 @@ impl Peers {
         identity: Arc<Identity>,
         (me, level_max): (MemberId, u16),
         counted: Arc<Counted>,
+        hooks: Hooks,
     ) -> io::Result<(Rc<Self>, PeerEvents)> {
         let (datagrams, datagrams_out) = mpsc::channel(EVENTS_MAX);
         let (events, events_out) = mpsc::channel(EVENTS_MAX);
         let peers = Rc::new(Self {
-            endpoint: Endpoint::new(socket, identity.clone())?,
+            endpoint: Endpoint::new(socket, identity.clone(), hooks)?,
             identity,
             me: Cell::new(me),
             level_max,

@@ -4,6 +4,7 @@
 //! Quinn's own socket waits for both, so each datagram of an idle node wakes it once more, for
 //! nothing. A full socket is rare here, and is tried again after a moment.
 
+use crate::hooks::Hooks;
 use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
 use std::future::Future;
@@ -22,8 +23,10 @@ use tokio::time::Sleep;
 const AGAIN: Duration = Duration::from_millis(1);
 
 /// Quinn's tokio runtime, with this socket.
-#[derive(Debug)]
-pub(super) struct ControlRuntime;
+#[derive(Debug, Default)]
+pub(super) struct ControlRuntime {
+    pub(super) hooks: Hooks,
+}
 
 impl Runtime for ControlRuntime {
     fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
@@ -44,6 +47,7 @@ impl Runtime for ControlRuntime {
             io,
             state,
             full: Arc::default(),
+            hooks: self.hooks.clone(),
         }))
     }
 
@@ -58,6 +62,7 @@ struct Socket {
     state: UdpSocketState,
     /// Whether the socket was full at the last attempt.
     full: Arc<AtomicBool>,
+    hooks: Hooks,
 }
 
 impl AsyncUdpSocket for Socket {
@@ -69,6 +74,10 @@ impl AsyncUdpSocket for Socket {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        self.hooks.hold();
+        if !self.hooks.lets_out(transmit.destination) {
+            return Ok(());
+        }
         let sent = self.state.send(self.io.get_ref().into(), transmit);
         self.full.store(
             sent.as_ref()
@@ -86,9 +95,11 @@ impl AsyncUdpSocket for Socket {
     ) -> Poll<io::Result<usize>> {
         loop {
             let mut ready = ready!(self.io.poll_read_ready(cx))?;
+            self.hooks.hold();
             // Other errors are ICMP errors of some peer, or pass, as with quinn's own socket.
             if let Ok(Ok(received)) =
                 ready.try_io(|io| self.state.recv(io.get_ref().into(), buffers, metas))
+                && self.hooks.lets_in()
             {
                 return Poll::Ready(Ok(received));
             }
@@ -154,7 +165,7 @@ mod tests {
         let bound = || {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             socket.set_nonblocking(true).unwrap();
-            ControlRuntime.wrap_udp_socket(socket).unwrap()
+            ControlRuntime::default().wrap_udp_socket(socket).unwrap()
         };
         let (one, other) = (bound(), bound());
         let mut bytes = [0; 100];

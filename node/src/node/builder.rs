@@ -13,6 +13,7 @@ use crate::control::shared::Shared;
 use crate::control::{self, ControlOptions};
 use crate::data::{self, DataOptions};
 use crate::error::Error;
+use crate::hooks::Hooks;
 #[cfg(feature = "http")]
 use crate::http::{self, ServerOptions};
 use crate::net::identity::Identity;
@@ -53,6 +54,7 @@ pub struct Builder {
     options: Options,
     client: bool,
     ready_timeout: Option<Duration>,
+    hooks: Hooks,
 }
 
 impl Builder {
@@ -317,6 +319,13 @@ impl Builder {
         self
     }
 
+    /// What a test does to this node.
+    #[cfg(feature = "testkit-local")]
+    pub(crate) fn hooks(mut self, hooks: Hooks) -> Self {
+        self.hooks = hooks;
+        self
+    }
+
     /// Opens every port, then starts. A member is running when this returns, and looks for its
     /// cluster; [`Node::wait_ready`] waits until it serves. A client is connected.
     ///
@@ -328,14 +337,14 @@ impl Builder {
     pub async fn start(self) -> Result<Node, Error> {
         if self.client {
             let timeout = self.ready_timeout.unwrap_or(super::client::CONNECT_MAX);
-            return super::client::start(self.options, timeout).await;
+            return super::client::start(self.options, timeout, self.hooks).await;
         }
         super::within_runtime()?;
         // Names are resolved and files are read: do not block a runtime's thread.
         let config = tokio::task::spawn_blocking(move || self.options.resolve(Defaults::Embedded))
             .await
             .map_err(|e| Error::System(e.to_string()))??;
-        run(config, self.ready_timeout.unwrap_or(READY_MAX)).await
+        run(config, self.ready_timeout.unwrap_or(READY_MAX), self.hooks).await
     }
 }
 
@@ -345,11 +354,11 @@ impl Builder {
 /// The node cannot start. The error is one line that says what to do. Nothing runs then.
 pub async fn start(config: Config) -> Result<Node, Error> {
     super::within_runtime()?;
-    run(config, READY_MAX).await
+    run(config, READY_MAX, Hooks::default()).await
 }
 
-async fn run(config: Config, ready_timeout: Duration) -> Result<Node, Error> {
-    tokio::task::spawn_blocking(move || assemble(config, ready_timeout))
+async fn run(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Node, Error> {
+    tokio::task::spawn_blocking(move || assemble(config, ready_timeout, hooks))
         .await
         .map_err(|e| Error::System(e.to_string()))?
 }
@@ -466,7 +475,7 @@ impl Sockets {
     }
 }
 
-fn assemble(config: Config, ready_timeout: Duration) -> Result<Node, Error> {
+fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Node, Error> {
     config
         .exposed
         .iter()
@@ -540,6 +549,7 @@ fn assemble(config: Config, ready_timeout: Duration) -> Result<Node, Error> {
         level_max: config.level_max,
         whole_process: config.whole_process,
         seeds: Vec::new(),
+        hooks: hooks.clone(),
     };
     let system = |e: &dyn std::fmt::Display| Error::System(e.to_string());
     let (data_thread, data) =
@@ -549,6 +559,7 @@ fn assemble(config: Config, ready_timeout: Duration) -> Result<Node, Error> {
         identity: identity.clone(),
         socket: sockets.control,
         seeds: config.seeds.clone(),
+        hooks,
     };
     let (control_thread, control) = match control::start(control_options, shared.clone(), upcalls) {
         Ok(started) => started,

@@ -16,6 +16,7 @@ use crate::control::{ControlHandle, Upcall};
 use crate::data::door::NoDoor;
 use crate::data::{self, DataHandle, DataOptions};
 use crate::error::Error;
+use crate::hooks::Hooks;
 use crate::net::address::Reach;
 use crate::net::endpoint::Failure;
 use crate::net::identity::Identity;
@@ -47,7 +48,11 @@ const MAP_MAX: Duration = Duration::from_secs(10);
 const MAP_ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// Connects to a cluster. When this returns, the client knows which node leads which key.
-pub(super) async fn start(options: Options, timeout: Duration) -> Result<Node, Error> {
+pub(super) async fn start(
+    options: Options,
+    timeout: Duration,
+    hooks: Hooks,
+) -> Result<Node, Error> {
     super::within_runtime()?;
     let until = Instant::now() + timeout;
     let system = |e: &dyn std::fmt::Display| Error::System(e.to_string());
@@ -78,8 +83,9 @@ pub(super) async fn start(options: Options, timeout: Duration) -> Result<Node, E
     }
     let seeds = resolved.clone();
     // Making keys, and waiting for threads, block.
-    let started =
-        tokio::task::spawn_blocking(move || assemble(told, socket, address, choice, seeds));
+    let started = tokio::task::spawn_blocking(move || {
+        assemble(told, socket, (address, choice), seeds, hooks)
+    });
     let client = started.await.map_err(|e| system(&e))??;
     match wait(&client, &resolved, until, timeout).await {
         Ok(()) => Ok(client),
@@ -100,9 +106,9 @@ fn open() -> io::Result<UdpSocket> {
 fn assemble(
     told: ClientConfig,
     socket: UdpSocket,
-    address: SocketAddr,
-    choice: Choice,
+    (address, choice): (SocketAddr, Choice),
     seeds: Resolved,
+    hooks: Hooks,
 ) -> Result<Node, Error> {
     let name = told.name;
     let identity = match &told.trust {
@@ -122,6 +128,7 @@ fn assemble(
         level_max: LEVELS.1,
         whole_process: false,
         seeds: seeds.addresses.clone(),
+        hooks,
     };
     // The client answers by the members' words, and the members have leases.
     shared.extend_lease(Time(u64::MAX));

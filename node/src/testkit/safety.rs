@@ -1,10 +1,12 @@
 //! Describes what is missing until all data is safe, for errors of a wait that took too long.
 
 use crate::report::status::ClusterReport;
+#[cfg(feature = "testkit")]
 use crate::report::table::{PartitionReport, PartitionState, TableReport};
 use std::collections::BTreeSet;
 
 /// Limit of partitions that a text names.
+#[cfg(feature = "testkit")]
 const NAMED_MAX: usize = 8;
 
 /// What a report lacks until these members are safe; `None`: nothing.
@@ -66,6 +68,7 @@ pub(super) fn lack(awaited: &BTreeSet<&str>, report: &ClusterReport) -> Option<S
 }
 
 /// The partitions that lack something, as far as a node's table shows it.
+#[cfg(feature = "testkit")]
 pub(super) fn partitions(report: &ClusterReport, table: &TableReport) -> Option<String> {
     let lacking: Vec<String> = report
         .keyspaces

@@ -102,7 +102,8 @@ async fn all_clones_end_together_and_are_told_how() {
         [two.clone(), two.clone()].map(|node| tokio::spawn(async move { node.closed().await }));
     // A caller that gives up does not stop it.
     assert!(two.shutdown().now_or_never().is_none());
-    let (departure, again) = tokio::join!(two.shutdown(), two.clone().shutdown());
+    let other = two.clone();
+    let (departure, again) = tokio::join!(two.shutdown(), other.shutdown());
     assert_eq!(
         (departure, again),
         (Departure::Complete, Departure::Complete)

@@ -28,6 +28,9 @@ use doyen_placement::{Keyspace, KeyspaceId, MapId, PartitionId};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+/// What the names of locks begin with.
+pub(crate) const LOCK: &str = "lock-";
+
 /// Their numbers as clients begin here.
 const FIRST: ClientId = 1 << 32;
 /// How often an owner asks before it gives up.
@@ -118,7 +121,7 @@ impl Lockers {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(21);
         let keys = (0..mix.locks).map(|n| Key {
-            name: format!("lock-{n}"),
+            name: format!("{LOCK}{n}"),
             permits: Permits::new(1 + n as u16 % 2).unwrap_or(Permits::ONE),
             grants: Vec::new(),
             losses: 0,
@@ -483,7 +486,7 @@ mod tests {
 
     fn key(permits: u16) -> Key {
         Key {
-            name: "lock-0".to_owned(),
+            name: format!("{LOCK}0"),
             permits: Permits::new(permits).unwrap(),
             grants: Vec::new(),
             losses: 0,

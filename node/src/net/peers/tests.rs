@@ -22,6 +22,7 @@ impl Node {
             identity,
             (MemberId(id), LEVELS.1),
             Arc::default(),
+            Hooks::default(),
         )
         .unwrap();
         Self {
@@ -218,6 +219,7 @@ fn certificates_of_files_bind_names_to_hosts() {
                 identity_from_files(&authority, name, subject),
                 (MemberId(id), LEVELS.1),
                 Arc::default(),
+                Hooks::default(),
             )
             .unwrap();
             Node {
