@@ -1,8 +1,8 @@
 //! Functions that the whole cluster remembers.
 
-use crate::embedded::{node, two_nodes};
 use cached::ConcurrentCachedAsync;
 use cached::macros::concurrent_cached;
+use doyen::testkit::Local;
 use doyen::{Error, Node};
 use doyen_web::CachedMap;
 use std::sync::OnceLock;
@@ -27,9 +27,9 @@ async fn square(n: u64) -> Result<u64, Error> {
     n.checked_mul(n).ok_or(Error::Overflow)
 }
 
-#[tokio::test]
-async fn a_function_is_called_once_and_its_result_is_on_every_node() {
-    let [one, two] = two_nodes().await;
+#[doyen::test(nodes = 2)]
+async fn a_function_is_called_once_and_its_result_is_on_every_node(cluster: Local) {
+    let [one, two] = [0, 1].map(|number| cluster.node(number));
     NODE.set(one).expect("no other test uses it");
     assert_eq!(square(7).await, Ok(49));
     assert_eq!(square(7).await, Ok(49));
@@ -44,15 +44,14 @@ async fn a_function_is_called_once_and_its_result_is_on_every_node() {
     assert_eq!(square(u64::MAX).await, Err(Error::Overflow));
     assert_eq!(square(u64::MAX).await, Err(Error::Overflow));
     assert_eq!(CALLS.load(Ordering::Relaxed), 3);
-    two.shutdown().await;
-    NODE.get().expect("set above").kill().await;
+    cluster.kill(0).await;
     assert!(square(7).await.is_err(), "the store says what is wrong");
     assert_eq!(CALLS.load(Ordering::Relaxed), 3);
 }
 
-#[tokio::test]
-async fn a_store_keeps_its_contract() {
-    let node = node("one", &[]).await;
+#[doyen::test(nodes = 1, backups = 0)]
+async fn a_store_keeps_its_contract(cluster: Local) {
+    let node = cluster.node(0);
     let map = node.map::<String, u32>("numbers").await.expect("a map");
     let store = CachedMap::new(map.clone());
     let key = "k".to_owned();
@@ -86,5 +85,4 @@ async fn a_store_keeps_its_contract() {
     assert_eq!(store.cache_remove(&key).await, Ok(Some(4)));
     assert_eq!(store.cache_delete(&key).await, Ok(false));
     assert_eq!(store.cache_size(), Ok(None));
-    node.kill().await;
 }

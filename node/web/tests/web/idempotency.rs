@@ -1,6 +1,5 @@
 //! Requests with a key run once, whichever node gets them.
 
-use crate::embedded::{node, two_nodes};
 use crate::http::{Answer, post, send};
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -9,6 +8,7 @@ use axum::http::{StatusCode, request};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post as on_post};
 use doyen::Node;
+use doyen::testkit::Local;
 use doyen_web::IdempotencyLayer;
 use doyen_web::idempotency::{RequestKey, StoredRequest};
 use std::sync::Arc;
@@ -136,9 +136,9 @@ fn is_problem(answer: &Answer, status: u16) {
     );
 }
 
-#[tokio::test]
-async fn a_repeat_gets_the_first_answer_from_any_node() {
-    let [one, two] = two_nodes().await;
+#[doyen::test(nodes = 2)]
+async fn a_repeat_gets_the_first_answer_from_any_node(cluster: Local) {
+    let [one, two] = [0, 1].map(|number| cluster.node(number));
     let shop = Arc::new(Shop::default());
     let here = app(&shop, layer(&one).await);
     let there = app(&shop, layer(&two).await);
@@ -186,19 +186,18 @@ async fn a_repeat_gets_the_first_answer_from_any_node() {
     assert_eq!(shop.paid(), 4);
 
     // The answer outlives the node that gave it.
-    one.shutdown().await;
+    cluster.shutdown(0).await;
     assert_eq!(
         send(&there, keyed("/pay", "k-1"), "10")
             .await
             .header("payment"),
         "1"
     );
-    two.kill().await;
 }
 
-#[tokio::test]
-async fn many_repeats_at_a_time_run_once() {
-    let [one, two] = two_nodes().await;
+#[doyen::test(nodes = 2)]
+async fn many_repeats_at_a_time_run_once(cluster: Local) {
+    let [one, two] = [0, 1].map(|number| cluster.node(number));
     let shop = Arc::new(Shop::default());
     let apps = [&one, &two].map(|node| (node.clone(), shop.clone()));
     let begin = Arc::new(Semaphore::new(0));
@@ -225,13 +224,11 @@ async fn many_repeats_at_a_time_run_once() {
         assert_eq!((answer.status, answer.header("payment")), (201, "1"));
     }
     assert_eq!(shop.paid(), 1);
-    two.shutdown().await;
-    one.kill().await;
 }
 
-#[tokio::test]
-async fn a_repeat_while_the_first_runs_is_told_to_come_later() {
-    let [one, two] = two_nodes().await;
+#[doyen::test(nodes = 2)]
+async fn a_repeat_while_the_first_runs_is_told_to_come_later(cluster: Local) {
+    let [one, two] = [0, 1].map(|number| cluster.node(number));
     let shop = Arc::new(Shop::default());
     let here = app(&shop, layer(&one).await);
     let there = app(&shop, layer(&two).await);
@@ -246,13 +243,11 @@ async fn a_repeat_while_the_first_runs_is_told_to_come_later() {
     let repeat = send(&there, keyed("/slow", "k"), "10").await;
     assert_eq!((repeat.status, repeat.body.as_str()), (200, "paid slowly"));
     assert_eq!(shop.paid(), 1);
-    two.shutdown().await;
-    one.kill().await;
 }
 
-#[tokio::test]
-async fn a_client_that_goes_away_gets_its_answer_with_a_repeat() {
-    let node = node("one", &[]).await;
+#[doyen::test(nodes = 1, backups = 0)]
+async fn a_client_that_goes_away_gets_its_answer_with_a_repeat(cluster: Local) {
+    let node = cluster.node(0);
     let shop = Arc::new(Shop::default());
     let app = app(&shop, layer(&node).await);
     let request = keyed("/slow", "k")
@@ -278,12 +273,11 @@ async fn a_client_that_goes_away_gets_its_answer_with_a_repeat() {
     assert_eq!(answer.body, "paid slowly");
     assert_eq!(answer.header("idempotent-replayed"), "true");
     assert_eq!(shop.paid(), 1);
-    node.kill().await;
 }
 
-#[tokio::test]
-async fn answers_that_ask_to_try_again_and_panics_are_not_stored() {
-    let node = node("one", &[]).await;
+#[doyen::test(nodes = 1, backups = 0)]
+async fn answers_that_ask_to_try_again_and_panics_are_not_stored(cluster: Local) {
+    let node = cluster.node(0);
     let shop = Arc::new(Shop::default());
     let app = app(&shop, layer(&node).await);
     assert_eq!(send(&app, keyed("/fail", "k"), "").await.status, 502);
@@ -298,12 +292,11 @@ async fn answers_that_ask_to_try_again_and_panics_are_not_stored() {
         assert_eq!(send(&app, keyed("/fail", "k"), "").await.body, "try 3");
     }
     assert_eq!(shop.paid(), 4);
-    node.kill().await;
 }
 
-#[tokio::test]
-async fn requests_without_a_key_run_each_time_unless_it_is_required() {
-    let node = node("one", &[]).await;
+#[doyen::test(nodes = 1, backups = 0)]
+async fn requests_without_a_key_run_each_time_unless_it_is_required(cluster: Local) {
+    let node = cluster.node(0);
     let shop = Arc::new(Shop::default());
     let open = app(&shop, layer(&node).await);
     for number in ["1", "2"] {
@@ -329,12 +322,11 @@ async fn requests_without_a_key_run_each_time_unless_it_is_required() {
         let read = keyed("/pay", "k").method("GET");
         assert_eq!(send(&strict, read, "").await.header("payment"), number);
     }
-    node.kill().await;
 }
 
-#[tokio::test]
-async fn a_malformed_key_runs_nothing() {
-    let node = node("one", &[]).await;
+#[doyen::test(nodes = 1, backups = 0)]
+async fn a_malformed_key_runs_nothing(cluster: Local) {
+    let node = cluster.node(0);
     let shop = Arc::new(Shop::default());
     let app = app(&shop, layer(&node).await);
     let too_long = "k".repeat(256);
@@ -348,12 +340,11 @@ async fn a_malformed_key_runs_nothing() {
     assert_eq!(send(&app, keyed("/pay", &longest), "10").await.status, 201);
     assert_eq!(send(&app, keyed("/pay", &longest), "10").await.status, 201);
     assert_eq!(shop.paid(), 1);
-    node.kill().await;
 }
 
-#[tokio::test]
-async fn bodies_above_the_limits_are_refused_or_not_kept() {
-    let node = node("one", &[]).await;
+#[doyen::test(nodes = 1, backups = 0)]
+async fn bodies_above_the_limits_are_refused_or_not_kept(cluster: Local) {
+    let node = cluster.node(0);
     let shop = Arc::new(Shop::default());
     let small = app(&shop, layer(&node).await.request_max(4));
     is_problem(&send(&small, keyed("/pay", "a"), "12345").await, 413);
@@ -376,36 +367,33 @@ async fn bodies_above_the_limits_are_refused_or_not_kept() {
     assert_eq!(answer.body, "payment 3 of 2 bytes", "the client has it");
     is_problem(&send(&terse, keyed("/pay", "d"), "10").await, 409);
     assert_eq!(shop.paid(), 3, "it is not executed again");
-    node.kill().await;
 }
 
-#[tokio::test]
-async fn an_answer_is_forgotten_when_its_time_is_over() {
-    let node = node("one", &[]).await;
+#[doyen::test(nodes = 1, backups = 0)]
+async fn an_answer_is_forgotten_when_its_time_is_over(cluster: Local) {
+    let node = cluster.node(0);
     let shop = Arc::new(Shop::default());
-    let kept = layer(&node).await.keep_for(Duration::from_millis(200));
-    let app = app(&shop, kept);
-    let map = node.map::<RequestKey, StoredRequest>("requests").await;
-    let map = map.expect("a map");
-    let mut changes = map.subscribe().await.expect("followed");
-    assert_eq!(
-        send(&app, keyed("/pay", "k"), "10").await.header("payment"),
-        "1"
-    );
-    while !map.is_empty().await.expect("counted") {
-        changes.next().await.expect("it goes on").expect("a change");
+    let day = app(&shop, layer(&node).await);
+    let minute = app(&shop, layer(&node).await.keep_for(Duration::from_secs(60)));
+    for (app, key) in [(&day, "a"), (&minute, "b")] {
+        assert_eq!(send(app, keyed("/pay", key), "10").await.status, 201);
     }
-    assert_eq!(
-        send(&app, keyed("/pay", "k"), "10").await.header("payment"),
-        "2"
-    );
-    node.kill().await;
+    assert_eq!(shop.paid(), 2);
+    cluster.advance(Duration::from_secs(61)).await;
+    let again = send(&minute, keyed("/pay", "b"), "10").await;
+    assert_eq!(again.header("payment"), "3");
+    cluster.advance(Duration::from_secs(23 * 3_600)).await;
+    let again = send(&day, keyed("/pay", "a"), "10").await;
+    assert_eq!(again.header("payment"), "1");
+    cluster.advance(Duration::from_secs(3_600)).await;
+    let again = send(&day, keyed("/pay", "a"), "10").await;
+    assert_eq!(again.header("payment"), "4");
 }
 
 /// A handler outlives its lease, because its node renews it.
-#[tokio::test]
-async fn a_long_request_keeps_its_claim() {
-    let [one, two] = two_nodes().await;
+#[doyen::test(nodes = 2)]
+async fn a_long_request_keeps_its_claim(cluster: Local) {
+    let [one, two] = [0, 1].map(|number| cluster.node(number));
     let shop = Arc::new(Shop::default());
     let lease = Duration::from_secs(5);
     let here = app(&shop, layer(&one).await.lease(lease));
@@ -422,17 +410,11 @@ async fn a_long_request_keeps_its_claim() {
     shop.go_on.notify_one();
     assert_eq!(first.await.expect("no panic").body, "paid slowly");
     assert_eq!(shop.paid(), 1);
-    two.shutdown().await;
-    one.kill().await;
 }
 
-/// The node of a request dies while its process lives on: its handler is dropped before a repeat
-/// runs at another node.
-#[tokio::test]
-async fn a_repeat_runs_after_the_lease_of_a_dead_node() {
-    let [one, two] = two_nodes().await;
-    let three = node("three", &[&one]).await;
-    crate::embedded::safe(&one, 3).await;
+/// How the node of a running request is lost.
+async fn a_repeat_runs_after_the_lease(cluster: Local, lose: impl AsyncFnOnce(&Local)) {
+    let [one, two] = [0, 1].map(|number| cluster.node(number));
     let ours = Arc::new(Shop::default());
     let theirs = Arc::new(Shop {
         running: ours.running.clone(),
@@ -443,7 +425,7 @@ async fn a_repeat_runs_after_the_lease_of_a_dead_node() {
     let there = app(&theirs, layer(&two).await.lease(lease));
     let first = tokio::spawn(async move { send(&here, keyed("/slow", "k"), "10").await });
     ours.waiting.notified().await;
-    one.kill().await;
+    lose(&cluster).await;
 
     // It repeats without a pause, so it runs as soon as anything lets it.
     theirs.go_on.notify_one();
@@ -465,16 +447,25 @@ async fn a_repeat_runs_after_the_lease_of_a_dead_node() {
     assert_eq!(answer.header("idempotent-replayed"), "");
     assert_eq!((ours.paid(), theirs.paid()), (0, 1));
     assert_eq!(ours.running.most.load(Ordering::SeqCst), 1, "one at a time");
-    three.kill().await;
-    two.kill().await;
 }
 
-#[tokio::test]
-async fn nothing_runs_without_the_grid() {
-    let node = node("one", &[]).await;
+/// The node dies while its process lives on.
+#[doyen::test(nodes = 3)]
+async fn a_repeat_runs_after_the_lease_of_a_dead_node(cluster: Local) {
+    a_repeat_runs_after_the_lease(cluster, async |cluster| cluster.kill(0).await).await;
+}
+
+#[doyen::test(nodes = 3)]
+async fn a_repeat_runs_after_the_lease_of_a_node_that_is_cut_off(cluster: Local) {
+    a_repeat_runs_after_the_lease(cluster, async |cluster| cluster.isolate(0)).await;
+}
+
+#[doyen::test(nodes = 1, backups = 0)]
+async fn nothing_runs_without_the_grid(cluster: Local) {
+    let node = cluster.node(0);
     let shop = Arc::new(Shop::default());
     let app = app(&shop, layer(&node).await);
-    node.kill().await;
+    cluster.kill(0).await;
     let answer = send(&app, keyed("/pay", "k"), "10").await;
     is_problem(&answer, 503);
     assert_eq!(answer.header("retry-after"), "1");

@@ -1,7 +1,6 @@
-//! The adapters with real nodes on real sockets, two in one process.
+//! The adapters with real nodes on real sockets, in the process of the test.
 
 mod cached;
-mod embedded;
 mod http;
 mod idempotency;
 mod rate_limit;

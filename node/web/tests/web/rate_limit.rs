@@ -1,12 +1,12 @@
 //! Limits that two nodes count together.
 
-use crate::embedded::{node, two_nodes};
 use crate::http::send;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::request;
 use axum::routing::get;
+use doyen::testkit::Local;
 use doyen::{Node, RateLimiter};
 use doyen_web::RateLimitLayer;
 use std::sync::Arc;
@@ -42,9 +42,9 @@ fn of(user: &str) -> request::Builder {
     Request::get("/").header("user", user)
 }
 
-#[tokio::test]
-async fn a_limit_holds_for_all_nodes_together() {
-    let [one, two] = two_nodes().await;
+#[doyen::test(nodes = 2)]
+async fn a_limit_holds_for_all_nodes_together(cluster: Local) {
+    let [one, two] = [0, 1].map(|number| cluster.node(number));
     let served = Arc::new(AtomicU32::new(0));
     let here = app(&served, layer(&one).await.policy("api", 3, HOUR));
     let there = app(&served, layer(&two).await);
@@ -66,32 +66,28 @@ async fn a_limit_holds_for_all_nodes_together() {
         assert!((1..=7200).contains(&seconds), "{seconds}");
     }
     assert_eq!(send(&there, of("eve"), Body::empty()).await.status, 200);
+    cluster.advance(HOUR * 2).await;
+    let later = send(&there, of("ada"), Body::empty()).await;
+    assert!(later.header("ratelimit").contains(";r=2;t="), "{later:?}");
     let unlimited = send(&there, Request::get("/"), Body::empty()).await;
     assert_eq!((unlimited.status, unlimited.header("ratelimit")), (200, ""));
-    assert_eq!(
-        served.load(Ordering::SeqCst),
-        5,
-        "a refused one is not served"
-    );
-    two.shutdown().await;
-    one.kill().await;
+    assert_eq!(served.load(Ordering::SeqCst), 6, "no refused one");
 }
 
-#[tokio::test]
-async fn a_long_key_is_limited_as_others_are() {
-    let node = node("one", &[]).await;
+#[doyen::test(nodes = 1, backups = 0)]
+async fn a_long_key_is_limited_as_others_are(cluster: Local) {
+    let node = cluster.node(0);
     let served = Arc::new(AtomicU32::new(0));
     let app = app(&served, layer(&node).await);
     let long = "u".repeat(10_000);
     for status in [200, 200, 200, 429] {
         assert_eq!(send(&app, of(&long), Body::empty()).await.status, status);
     }
-    node.kill().await;
 }
 
-#[tokio::test]
-async fn a_key_that_cannot_be_stored_is_refused_and_passes_no_limit() {
-    let node = node("one", &[]).await;
+#[doyen::test(nodes = 1, backups = 0)]
+async fn a_key_that_cannot_be_stored_is_refused_and_passes_no_limit(cluster: Local) {
+    let node = cluster.node(0);
     let limiter = node
         .rate_limiter::<Vec<Option<std::collections::BTreeMap<u8, u8>>>>("odd")
         .sliding_window(3, HOUR)
@@ -103,16 +99,15 @@ async fn a_key_that_cannot_be_stored_is_refused_and_passes_no_limit() {
         .route("/", get(serve))
         .layer(RateLimitLayer::new(limiter, odd));
     assert_eq!(send(&app, of("ada"), Body::empty()).await.status, 400);
-    node.kill().await;
 }
 
-#[tokio::test]
-async fn requests_pass_without_the_grid_or_are_refused() {
-    let node = node("one", &[]).await;
+#[doyen::test(nodes = 1, backups = 0)]
+async fn requests_pass_without_the_grid_or_are_refused(cluster: Local) {
+    let node = cluster.node(0);
     let served = Arc::new(AtomicU32::new(0));
     let open = app(&served, layer(&node).await);
     let closed = app(&served, layer(&node).await.fail_closed());
-    node.kill().await;
+    cluster.kill(0).await;
     for _ in 0..5 {
         let answer = send(&open, of("ada"), Body::empty()).await;
         assert_eq!((answer.status, answer.header("ratelimit")), (200, ""));
@@ -122,9 +117,9 @@ async fn requests_pass_without_the_grid_or_are_refused() {
     assert_eq!(served.load(Ordering::SeqCst), 5);
 }
 
-#[tokio::test]
-async fn a_request_that_is_cancelled_is_not_served() {
-    let node = node("one", &[]).await;
+#[doyen::test(nodes = 1, backups = 0)]
+async fn a_request_that_is_cancelled_is_not_served(cluster: Local) {
+    let node = cluster.node(0);
     let served = Arc::new(AtomicU32::new(0));
     let app = app(&served, layer(&node).await);
     for _ in 0..3 {
@@ -139,5 +134,4 @@ async fn a_request_that_is_cancelled_is_not_served() {
     assert!(matches!(answer.status, 200 | 429), "{answer:?}");
     let passed = u32::from(answer.status == 200);
     assert_eq!(served.load(Ordering::SeqCst), passed, "this one alone");
-    node.kill().await;
 }

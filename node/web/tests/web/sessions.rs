@@ -1,14 +1,15 @@
 //! Sessions that one node made and another one reads.
 
-use crate::embedded::{node, two_nodes};
 use crate::http::{Answer, send};
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use axum::routing::get;
-use doyen::{MapChange, Node};
-use doyen_web::Sessions;
+use doyen::Node;
+use doyen::testkit::Local;
+use doyen_web::{Sessions, StoredSession};
 use std::collections::HashMap;
+use std::time::Duration;
 use time::OffsetDateTime;
 use tower::ServiceExt;
 use tower_sessions::session::{Id, Record};
@@ -53,9 +54,9 @@ fn record(seconds: i64) -> Record {
     }
 }
 
-#[tokio::test]
-async fn a_session_of_one_node_goes_on_at_another_and_ends_everywhere() {
-    let [one, two] = two_nodes().await;
+#[doyen::test(nodes = 2)]
+async fn a_session_of_one_node_goes_on_at_another_and_ends_everywhere(cluster: Local) {
+    let [one, two] = [0, 1].map(|number| cluster.node(number));
     let expiry = Expiry::OnInactivity(time::Duration::hours(1));
     let (here, there) = (app(&one, expiry).await, app(&two, expiry).await);
     let first = visit(&here, "/", "").await;
@@ -71,35 +72,32 @@ async fn a_session_of_one_node_goes_on_at_another_and_ends_everywhere() {
         let answer = visit(&here, "/", forged).await;
         assert_eq!((answer.status, answer.body.as_str()), (200, "1"));
     }
-    two.shutdown().await;
-    one.kill().await;
 }
 
-#[tokio::test]
-async fn a_session_expires_on_every_node() {
-    let [one, two] = two_nodes().await;
-    let expiry = Expiry::OnInactivity(time::Duration::seconds(1));
+#[doyen::test(nodes = 2)]
+async fn a_session_expires_on_every_node(cluster: Local) {
+    let [one, two] = [0, 1].map(|number| cluster.node(number));
+    let expiry = Expiry::OnInactivity(time::Duration::hours(1));
     let (here, there) = (app(&one, expiry).await, app(&two, expiry).await);
-    let map = two
-        .map::<Id, doyen_web::StoredSession>("sessions")
-        .await
-        .expect("a map");
-    let mut changes = map.subscribe().await.expect("followed");
     let id = cookie(&visit(&here, "/", "").await);
-    loop {
-        let change = changes.next().await.expect("it goes on").expect("read");
-        if matches!(change, MapChange::Removed { .. }) {
-            break;
-        }
-    }
+    assert_eq!(visit(&there, "/", &id).await.body, "2");
+    cluster.advance(Duration::from_secs(3_000)).await;
+    assert_eq!(visit(&there, "/", &id).await.body, "3", "it was used");
+    cluster.advance(Duration::from_secs(3_000)).await;
+    assert_eq!(
+        visit(&here, "/", &id).await.body,
+        "4",
+        "since the last visit"
+    );
+    cluster.advance(Duration::from_secs(3_601)).await;
+    let map = two.map::<Id, StoredSession>("sessions").await;
+    assert_eq!(map.expect("a map").len().await, Ok(0), "nothing is left");
     assert_eq!(visit(&there, "/", &id).await.body, "1", "it begins anew");
-    two.shutdown().await;
-    one.kill().await;
 }
 
-#[tokio::test]
-async fn a_store_keeps_what_it_is_given_and_takes_no_id_twice() {
-    let node = node("one", &[]).await;
+#[doyen::test(nodes = 1, backups = 0)]
+async fn a_store_keeps_what_it_is_given_and_takes_no_id_twice(cluster: Local) {
+    let node = cluster.node(0);
     let store = Sessions::new(node.map("sessions").await.expect("a map"));
     let mut first = record(60);
     store.create(&mut first).await.expect("created");
@@ -137,13 +135,12 @@ async fn a_store_keeps_what_it_is_given_and_takes_no_id_twice() {
     let mut old = record(-1);
     store.create(&mut old).await.expect("created");
     assert_eq!(store.load(&old.id).await.expect("read"), None);
-    node.kill().await;
 }
 
 /// A client that goes away while its session is made leaves nothing that stands in the way.
-#[tokio::test]
-async fn a_request_that_is_cancelled_leaves_a_session_that_works() {
-    let node = node("one", &[]).await;
+#[doyen::test(nodes = 1, backups = 0)]
+async fn a_request_that_is_cancelled_leaves_a_session_that_works(cluster: Local) {
+    let node = cluster.node(0);
     let expiry = Expiry::OnInactivity(time::Duration::hours(1));
     let app = app(&node, expiry).await;
     let id = cookie(&visit(&app, "/", "").await);
@@ -154,19 +151,18 @@ async fn a_request_that_is_cancelled_leaves_a_session_that_works() {
         assert!(futures_util::poll!(call.as_mut()).is_pending());
     }
     assert_eq!(visit(&app, "/", &id).await.body, "2");
-    node.kill().await;
 }
 
-#[tokio::test]
-async fn a_store_without_its_node_and_strange_data_are_errors() {
-    let node = node("one", &[]).await;
+#[doyen::test(nodes = 1, backups = 0)]
+async fn a_store_without_its_node_and_strange_data_are_errors(cluster: Local) {
+    let node = cluster.node(0);
     let strange = node.map::<Id, u64>("sessions").await.expect("a map");
     let store = Sessions::new(node.map("sessions").await.expect("a map"));
     let mut taken = record(60);
     strange.insert(&taken.id, &7).await.expect("written");
     let read = store.load(&taken.id).await;
     assert!(matches!(read, Err(Error::Decode(_))), "{read:?}");
-    node.kill().await;
+    cluster.kill(0).await;
     let read = store.load(&taken.id).await;
     assert!(matches!(read, Err(Error::Backend(_))), "{read:?}");
     let made = store.create(&mut taken).await;
