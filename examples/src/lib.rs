@@ -1,6 +1,7 @@
 //! Programs to copy. Each is one file in `src/bin`. This file has what they share.
 
 use axum::Router;
+use doyen::Node;
 use std::future::Future;
 use std::io;
 use std::time::Duration;
@@ -9,6 +10,58 @@ use tokio::sync::oneshot;
 
 /// How long requests in flight may take to end.
 const FINISH_MAX: Duration = Duration::from_secs(10);
+
+/// How long two nodes may take to become a cluster.
+const SAFE_MAX: Duration = Duration::from_secs(30);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Two nodes of one cluster, in this process. Each holds a copy of every entry.
+///
+/// # Errors
+/// A node cannot start, or the cluster is not there in 30 s.
+pub async fn two_nodes() -> anyhow::Result<[Node; 2]> {
+    let north = node("north", &[]).await?;
+    let south = node("south", &[&north]).await?;
+    safe(&north, 2).await?;
+    Ok([north, south])
+}
+
+/// A node that looks for these, on ports that the system chooses. In production its process has one
+/// node, which has `seeds` on other machines, and a `secret`.
+///
+/// # Errors
+/// The node cannot start.
+pub async fn node(name: &str, seeds: &[&Node]) -> Result<Node, doyen::Error> {
+    let seeds = seeds
+        .iter()
+        .map(|seed| seed.addresses().control.to_string());
+    Node::builder()
+        .name(name)
+        .listen("127.0.0.1:0")
+        .seeds(seeds)
+        .start()
+        .await
+}
+
+/// Waits until a cluster has this many members, and every entry its copies. A service does not need
+/// that: its maps work before. These examples end nodes on purpose.
+///
+/// # Errors
+/// It takes longer than 30 s.
+pub async fn safe(node: &Node, members: usize) -> anyhow::Result<()> {
+    let looking = async {
+        loop {
+            match node.status().await {
+                Ok(status) if status.safe && status.members.len() == members => return,
+                _ => tokio::time::sleep(LOOK).await,
+            }
+        }
+    };
+    tokio::time::timeout(SAFE_MAX, looking)
+        .await
+        .map_err(|_| anyhow::anyhow!("the cluster is not there in {SAFE_MAX:?}"))
+}
 
 /// Serves until `stop`, and then answers the requests in flight, for ten seconds at most. A service
 /// leaves its cluster after that: a node that leaves first would fail those requests.
