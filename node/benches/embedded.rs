@@ -1,4 +1,5 @@
-//! What a program that embeds a node pays: near caches and local operations beside moka, in one run.
+//! What a program that embeds a node pays: near caches and local operations beside moka, in one
+//! run.
 //!
 //! ```text
 //! just embedded

@@ -48,8 +48,9 @@
 //!
 //! # From another process
 //!
-//! A client is a node that is no member of the cluster. It dials the data port of any member, learns
-//! which member leads which key, and asks that one. It has the same maps, caches, locks and limits.
+//! A client is a node that is no member of the cluster. It dials the data port of any member,
+//! learns which member leads which key, and asks that one. It has the same maps, caches, locks and
+//! limits.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -271,6 +271,11 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         Subscribe::new(&self.entry, self.data.clone(), self.form.clone())
     }
 
+    /// A key and a value as they are stored.
+    fn encoded<Q: Serialize + ?Sized>(&self, key: &Q, value: &V) -> Result<(Bytes, Bytes), Error> {
+        Ok((encode_key(key)?, encode_value(&self.form, value)?))
+    }
+
     /// The value that an operation answers.
     fn decoded(&self, outcome: Outcome) -> Result<Option<V>, Error> {
         match outcome {

@@ -188,8 +188,8 @@ impl Node {
         Ok(self.admin().status().await?)
     }
 
-    /// Waits until this node is ready ([`Node::is_ready`]), for so long at most. Dropping the future
-    /// changes nothing.
+    /// Waits until this node is ready ([`Node::is_ready`]), for so long at most. Dropping the
+    /// future changes nothing.
     ///
     /// # Errors
     /// [`Error::NotReady`]: it is not ready in time; the text says what it waits for.
@@ -428,8 +428,8 @@ impl Node {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Fatal`]: it cannot be a member any more, or one of its threads has failed. It serves
-    /// nothing: shut it down. [`Error::Closed`]: it was killed.
+    /// [`Error::Fatal`]: it cannot be a member any more, or one of its threads has failed. It
+    /// serves nothing: shut it down. [`Error::Closed`]: it was killed.
     pub async fn closed(&self) -> Result<Departure, Error> {
         let mut fatal = self.0.control.fatal();
         let failed = async {

@@ -1,5 +1,5 @@
-//! Entries of a cache that loads what is missing: how long each is fresh, its tags, and which caller
-//! loads it.
+//! Entries of a cache that loads what is missing: how long each is fresh, its tags, and which
+//! caller loads it.
 //!
 //! ```text
 //!            claim                      store (only with the claim's id)
@@ -18,8 +18,8 @@
 //!   E0, tags, fresh until (8), served until (8), 0: a value or 1: none, the value     cached
 //!   E1, claimed until (8), id (16), the cached value before it, if there was one      claimed
 //! ```
-//! Times are Unix milliseconds of the primary. If the clocks of two members differ, a failover moves
-//! them by that difference; a claim that ends early costs a second load, and nothing else.
+//! Times are Unix milliseconds of the primary. If the clocks of two members differ, a failover
+//! moves them by that difference; a claim that ends early costs a second load, and nothing else.
 
 use super::action::{Change, Context, failed};
 use super::entry::Entry;
@@ -83,8 +83,8 @@ pub enum Verdict {
 }
 
 impl Found {
-    /// The bytes of the cached value. `None`: there is none. `Some(None)`: it is known that there is
-    /// nothing to load.
+    /// The bytes of the cached value. `None`: there is none. `Some(None)`: it is known that there
+    /// is nothing to load.
     #[must_use]
     pub fn body(&self) -> Option<Option<&[u8]>> {
         match Stored::of(self.value.as_deref()?) {
@@ -207,8 +207,9 @@ static READ: Procedure = Procedure {
 };
 
 /// Claims the entry with this id for so many milliseconds, or renews the claim, unless the entry is
-/// fresh for more than so many milliseconds. With a third number other than 0, it only renews. → `Many` of the verdict (two `Int`s), of the freshness
-/// (two `Int`s) and of the value, if there is one
+/// fresh for more than so many milliseconds. With a third number other than 0, it only renews. →
+/// `Many` of the verdict (two `Int`s), of the freshness (two `Int`s) and of the value, if there is
+/// one
 static CLAIM: Procedure = Procedure {
     number: 97,
     name: "cache-claim",
@@ -469,8 +470,8 @@ pub fn renew(id: ClaimId, lease: Duration) -> Action {
     Action::call(&CLAIM, &[ms(lease), 0, 1], vec![id])
 }
 
-/// Stores a value (`None`: there is nothing to load) with these tags ([`tags`]). With an id, only if
-/// the entry is claimed with it.
+/// Stores a value (`None`: there is nothing to load) with these tags ([`tags`]). With an id, only
+/// if the entry is claimed with it.
 #[must_use]
 pub fn store_as(id: Option<ClaimId>, times: Times, tags: Bytes, body: Option<Bytes>) -> Action {
     let numbers = [

@@ -193,9 +193,9 @@ pub fn cancel(owner: Owner) -> Action {
     Action::call(&permits::CANCEL, &owner.numbers(), Vec::new())
 }
 
-/// Asks whether [`acquire`] would now give the owner a permit, without asking for one: a waiter that
-/// is woken by a change asks this first, because it changes nothing and wakes no other waiter. →
-/// [`read_done`]
+/// Asks whether [`acquire`] would now give the owner a permit, without asking for one: a waiter
+/// that is woken by a change asks this first, because it changes nothing and wakes no other waiter.
+/// → [`read_done`]
 #[must_use]
 pub fn is_turn(owner: Owner, permits: Permits) -> Action {
     let [high, low] = owner.numbers();

@@ -66,8 +66,8 @@ use std::time::Duration;
 /// # Loading
 /// Of all callers in the cluster that miss an entry at a time, one runs its loader; the others wait
 /// for what it brings. If its node ends, another caller loads when the claim ends
-/// ([`claim_lease`](OpenCache::claim_lease)). The loader runs in a task of its own, so it goes on if
-/// the caller's future is dropped.
+/// ([`claim_lease`](OpenCache::claim_lease)). The loader runs in a task of its own, so it goes on
+/// if the caller's future is dropped.
 ///
 /// [`invalidate`](Cache::invalidate) and its siblings, and every write, void the loads that are
 /// under way: what these bring is not stored, and no read that begins afterwards returns it.
@@ -177,9 +177,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
         self.map.remove(key).await
     }
 
-    /// Removes all keys that begin with this, as [`Map::prefix`] finds them. Loads of such keys that
-    /// are under way are void. Costs a look at every key of the cache, unless its keyspace keeps
-    /// keys in order.
+    /// Removes all keys that begin with this, as [`Map::prefix`] finds them. Loads of such keys
+    /// that are under way are void. Costs a look at every key of the cache, unless its keyspace
+    /// keeps keys in order.
     ///
     /// # Errors
     /// As for [`Map::clear`]: it may be done in part, and may be called again.

@@ -65,7 +65,8 @@ impl<K, V> Subscribe<K, V> {
 }
 
 impl<K, V> Subscribe<K, V> {
-    /// Only changes of keys that begin with this, as [`Map::prefix`](crate::Map::prefix) finds them.
+    /// Only changes of keys that begin with this, as [`Map::prefix`](crate::Map::prefix) finds
+    /// them.
     pub fn prefix<Q: Serialize + ?Sized>(mut self, prefix: &Q) -> Self {
         match key::encode(prefix) {
             Ok(prefix) => self.filter.keys = Keys::Prefix(prefix.into()),

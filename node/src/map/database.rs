@@ -59,8 +59,8 @@ impl Database {
 
     /// Follows the changes that anyone makes here, each as soon as it is committed. Changes of a
     /// key come in their order, and none is left out without being told
-    /// ([`DatabaseChange::Missed`](crate::DatabaseChange::Missed)). Narrow it with [`SubscribeDatabase::prefix`] or
-    /// [`SubscribeDatabase::key`].
+    /// ([`DatabaseChange::Missed`](crate::DatabaseChange::Missed)). Narrow it with
+    /// [`SubscribeDatabase::prefix`] or [`SubscribeDatabase::key`].
     ///
     /// # Errors
     /// When it is awaited: as for [`Map::subscribe`](crate::Map::subscribe).

@@ -78,8 +78,8 @@ impl<K, V> fmt::Debug for OpenNear<K, V> {
 /// most `max_staleness` before it was returned. That holds also if this process, a member or the
 /// network stands still: a copy whose partition was not confirmed within the bound is not served,
 /// and the key is read at its primary. A change normally arrives within a round trip, so copies are
-/// much fresher than the bound. A read in this process after a write in this process sees it only if
-/// the change was told before; read through [`map`](NearMap::map) where that matters.
+/// much fresher than the bound. A read in this process after a write in this process sees it only
+/// if the change was told before; read through [`map`](NearMap::map) where that matters.
 ///
 /// A key that expires is gone here when its time to live is over by this process's clock, or when
 /// its primary tells that it removed it.
@@ -158,8 +158,8 @@ struct Copied<V> {
 }
 
 impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
-    /// This map with copies of entries in this process, which are `max_staleness` old at most (50 ms
-    /// at least). Await it.
+    /// This map with copies of entries in this process, which are `max_staleness` old at most (50
+    /// ms at least). Await it.
     ///
     /// # Errors
     /// When it is awaited: as for [`Map::subscribe`]. [`Error::NoRuntime`]: this was called outside

@@ -194,17 +194,10 @@ impl<'a, K: Serialize + 'a> IntoFuture for OpenCounters<'a, K> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let OpenMap {
-            open,
-            keyspace,
-            name,
-            ttl,
-            ..
-        } = self.map;
+        let ttl = self.map.ttl;
+        let map = self.map.codec(Codec::Bytes);
         Box::pin(async move {
-            let (entry, data) = open(keyspace, name).await?;
-            let (codec, undecodable) = (Codec::Bytes, Undecodable::Error);
-            let form = Form::new(entry.name.clone(), codec, Schema::None, undecodable);
+            let ((entry, data), form) = map.found().await?;
             Ok(Counters::new(Map::new(entry, data, form, ttl)))
         })
     }

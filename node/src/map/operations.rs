@@ -111,8 +111,8 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         }
     }
 
-    /// Lets a key expire after `ttl` from now on (at once, if `ttl` is below a millisecond). Returns
-    /// whether it has a value.
+    /// Lets a key expire after `ttl` from now on (at once, if `ttl` is below a millisecond).
+    /// Returns whether it has a value.
     ///
     /// # Errors
     /// As for [`Map::insert`].
@@ -180,8 +180,8 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         Err(Error::Changed)
     }
 
-    /// The values of several keys, in their order. Each is read by itself; together they take hardly
-    /// longer than one.
+    /// The values of several keys, in their order. Each is read by itself; together they take
+    /// hardly longer than one.
     ///
     /// # Errors
     /// As for [`Map::get`], if any of them fails.
@@ -227,14 +227,14 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         V: 'q,
     {
         let actions = entries.into_iter().map(|(key, value)| {
-            let value = super::encode_value(&self.form, value)?;
+            let (key, value) = self.encoded(key, value)?;
             let action = Action::Set {
                 value,
                 condition: Condition::Always,
                 expiry: self.expiry(),
                 get: false,
             };
-            Ok((encode_key(key)?, action))
+            Ok((key, action))
         });
         let actions: Vec<Result<_, Error>> = actions.collect();
         let written = self.all(actions.into_iter());

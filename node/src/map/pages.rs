@@ -61,8 +61,8 @@ impl<K, V> fmt::Debug for Entries<K, V> {
 
 impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// All entries. A key that exists all the time is returned, in a keyspace of ranges in order
-    /// and once, in others in no order and at least once. Keys that are written or removed meanwhile
-    /// may be returned or not.
+    /// and once, in others in no order and at least once. Keys that are written or removed
+    /// meanwhile may be returned or not.
     pub fn iter(&self) -> Entries<K, V> {
         self.beginning_with(Bytes::new())
     }

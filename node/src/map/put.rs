@@ -1,6 +1,6 @@
 //! A write of one value, with its options.
 
-use super::{Map, Versioned, encode_key, encode_value, expiry};
+use super::{Map, Versioned, expiry};
 use crate::error::Error;
 use bytes::Bytes;
 use doyen_engine::fenced;
@@ -87,7 +87,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     {
         Put {
             map: self,
-            encoded: encode_key(key).and_then(|key| Ok((key, encode_value(&self.form, value)?))),
+            encoded: self.encoded(key, value),
             expiry: None,
             when: When::Set {
                 condition: Condition::Always,
@@ -99,8 +99,8 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
 }
 
 impl<'a, K, V, A> Put<'a, K, V, A> {
-    /// The entry expires after `ttl` (at once, if `ttl` is below a millisecond). Without this it has
-    /// the time to live of the map ([`OpenMap::ttl`](crate::OpenMap::ttl)), or none.
+    /// The entry expires after `ttl` (at once, if `ttl` is below a millisecond). Without this it
+    /// has the time to live of the map ([`OpenMap::ttl`](crate::OpenMap::ttl)), or none.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.expiry = Some(expiry(ttl));
         self
@@ -160,9 +160,9 @@ impl<'a, K, V> Put<'a, K, V> {
     }
 
     /// Writes only if the key was not written with a higher fencing token than this
-    /// ([`Grant::token`](crate::Grant::token)), and remembers the token with the value. So a process
-    /// that has lost its lock cannot write over what the next holder wrote. Give all writes of such
-    /// a key a token; a write without one, and a removal, forget it.
+    /// ([`Grant::token`](crate::Grant::token)), and remembers the token with the value. So a
+    /// process that has lost its lock cannot write over what the next holder wrote. Give all writes
+    /// of such a key a token; a write without one, and a removal, forget it.
     ///
     /// The codec [`Codec::Bytes`](crate::Codec::Bytes) has no place for it ([`Error::Refused`]).
     pub fn fenced(self, token: u64) -> Self {

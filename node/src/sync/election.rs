@@ -11,8 +11,8 @@ use std::time::Duration;
 /// The map of who leads.
 const LEADERS: &str = "doyen.leaders";
 
-/// An election of one leader, from [`Node::election`]: any number of processes stand for it, and one
-/// leads at a time.
+/// An election of one leader, from [`Node::election`]: any number of processes stand for it, and
+/// one leads at a time.
 ///
 /// ```no_run
 /// # async fn schedule() {}
@@ -86,7 +86,8 @@ impl Election {
         }
     }
 
-    /// The name of the node that leads ([`Builder::name`](crate::Builder::name)). `None`: none does.
+    /// The name of the node that leads ([`Builder::name`](crate::Builder::name)). `None`: none
+    /// does.
     ///
     /// # Errors
     /// As for [`Lock::state`].

@@ -23,8 +23,8 @@ const TTL_LEAST: Duration = Duration::from_secs(5);
 ///
 /// ```no_run
 /// # async fn report() {}
-/// # async fn example(node: doyen::Node, totals: doyen::Map<String, u64>) -> Result<(), doyen::Error> {
-/// use std::time::Duration;
+/// # async fn example(node: doyen::Node, totals: doyen::Map<String, u64>) -> Result<(),
+/// doyen::Error> { use std::time::Duration;
 ///
 /// let lock = node.lock("nightly report");
 /// if let Some(grant) = lock.try_acquire().await? {
@@ -101,7 +101,7 @@ impl Lock {
         self
     }
 
-    /// Acquires the lock if it is free and nobody waits for it. `None`: it is not.
+    /// Acquires the lock if it is free and no caller waits for it. `None`: it is not.
     ///
     /// # Errors
     /// [`Error::Refused`]: the keyspace evicts keys, or there are too many permits.
@@ -122,8 +122,8 @@ impl Lock {
         }
     }
 
-    /// Acquires the lock, and waits in line for so long at most. If the future is dropped, it leaves
-    /// the line.
+    /// Acquires the lock, and waits in line for so long at most. If the future is dropped, it
+    /// leaves the line.
     ///
     /// # Errors
     /// [`Error::Busy`]: it is not this caller's turn in time. [`Error::Overloaded`]: 1,024 callers

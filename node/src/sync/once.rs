@@ -74,8 +74,7 @@ impl Once {
     /// # Errors
     /// [`Error::Busy`]: another process still works. Otherwise as for [`Lock::acquire`].
     pub async fn begin(&self, limit: Duration) -> Result<Option<Turn>, Error> {
-        let opened = self.node.map(DONE).keyspace(self.lock.in_keyspace());
-        let done: Map<String, u64> = opened.await?;
+        let done = self.all_done().await?;
         if done.contains(&self.name).await? {
             return Ok(None);
         }
@@ -96,9 +95,7 @@ impl Once {
     /// # Errors
     /// As for [`Map::contains`].
     pub async fn is_done(&self) -> Result<bool, Error> {
-        let opened = self.node.map(DONE).keyspace(self.lock.in_keyspace());
-        let done: Map<String, u64> = opened.await?;
-        done.contains(&self.name).await
+        self.all_done().await?.contains(&self.name).await
     }
 
     /// Forgets that it was done, so that the next caller begins anew.
@@ -106,9 +103,13 @@ impl Once {
     /// # Errors
     /// As for [`Map::remove`].
     pub async fn forget(&self) -> Result<bool, Error> {
-        let opened = self.node.map(DONE).keyspace(self.lock.in_keyspace());
-        let done: Map<String, u64> = opened.await?;
-        done.remove(&self.name).await
+        self.all_done().await?.remove(&self.name).await
+    }
+
+    /// What was done, with the token of the turn that did it.
+    async fn all_done(&self) -> Result<Map<String, u64>, Error> {
+        let done = self.node.map(DONE).keyspace(self.lock.in_keyspace());
+        done.await
     }
 }
 

@@ -427,7 +427,7 @@ impl State {
         }
     }
 
-    /// When it is the turn of an owner with so many waiters before it, if nobody does anything any
+    /// When it is the turn of an owner with so many waiters before it, if the others do nothing
     /// more: when so many holders and earlier waiters are over that a permit is free for it.
     fn turn(&self, ahead: usize, permits: usize) -> u64 {
         let holders = self.holders.iter().map(|holder| holder.until);

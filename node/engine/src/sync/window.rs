@@ -9,9 +9,9 @@
 //! Of what was counted in the window before, the part counts that the sliding window still covers,
 //! as if it had come evenly. This is Cloudflare's approximation, which decided 0.003 % of their
 //! requests otherwise than an exact log would have. Its error is bounded: in each of the two
-//! windows no more than the limit is allowed, so any span of the window's length has less than twice the
-//! limit, however calls come. And if all of the window before came at its very beginning, up to
-//! that much is refused which an exact log would allow. A log would need room for every call.
+//! windows no more than the limit is allowed, so any span of the window's length has less than
+//! twice the limit, however calls come. And if all of the window before came at its very beginning,
+//! up to that much is refused which an exact log would allow. A log would need room for every call.
 //!
 //! The first call begins the first window. Whole numbers are compared, so that nothing is rounded.
 

@@ -32,8 +32,8 @@ pub(super) struct Landed {
 /// A load that any number of callers wait for.
 pub(super) type Flight = Shared<BoxFuture<'static, Result<Arc<Landed>, Error>>>;
 
-/// All loads of a cache that are under way in this process. A lock that is held for moments, because
-/// callers are on any thread.
+/// All loads of a cache that are under way in this process. A lock that is held for moments,
+/// because callers are on any thread.
 #[derive(Default)]
 pub(super) struct Flights(Mutex<HashMap<Bytes, Flight>>);
 

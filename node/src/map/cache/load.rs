@@ -121,8 +121,8 @@ where
     K: Serialize,
     V: Serialize + DeserializeOwned + Send + 'static,
 {
-    /// The value of a key: the stored one, or what a loader brings. See [`Cache`] for who loads, and
-    /// when. If the future is dropped, a load that has begun goes on.
+    /// The value of a key: the stored one, or what a loader brings. See [`Cache`] for who loads,
+    /// and when. If the future is dropped, a load that has begun goes on.
     ///
     /// # Errors
     /// [`Error::Load`]: the loader failed or panicked, and no old value may be served; its `source`

@@ -123,15 +123,15 @@ impl<'a, K, V> OpenCache<'a, K, V> {
         self
     }
 
-    /// How long the node that loads an entry may be silent before another one loads; 3 s by default,
-    /// 100 ms at least. It renews its claim by itself while its loader runs.
+    /// How long the node that loads an entry may be silent before another one loads; 3 s by
+    /// default, 100 ms at least. It renews its claim by itself while its loader runs.
     pub fn claim_lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease.max(LEASE_LEAST);
         self
     }
 
-    /// How long a read waits for a load before it returns the old value that is kept for the case of
-    /// an error ([`stale_if_error`](Self::stale_if_error)). Without this it waits for the load.
+    /// How long a read waits for a load before it returns the old value that is kept for the case
+    /// of an error ([`stale_if_error`](Self::stale_if_error)). Without this it waits for the load.
     pub const fn soft_timeout(mut self, limit: Duration) -> Self {
         self.settings.soft_timeout = Some(limit);
         self

@@ -2,7 +2,6 @@
 
 use super::{Cache, Settings};
 use crate::error::Error;
-use crate::map::{encode_key, encode_value};
 use bytes::Bytes;
 use doyen_engine::cached::{self, Times};
 use doyen_engine::op::Outcome;
@@ -70,8 +69,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     {
         CachePut {
             cache: self,
-            encoded: encode_key(key)
-                .and_then(|key| Ok((key, encode_value(&self.map.form, value)?))),
+            encoded: self.map.encoded(key, value),
             extra: Extra::default(),
         }
     }
