@@ -86,12 +86,10 @@ pub enum Upcall {
     CatchUp(oneshot::Sender<()>),
     /// A data thread ended without being told to, for this reason. The node cannot continue.
     Ended(String),
-    /// A client asks for this map.
-    MakeMap {
-        /// The name of its keyspace.
-        keyspace: String,
-        /// Its name.
-        name: String,
+    /// A client wants a map.
+    WantMap {
+        /// What it wants.
+        wanted: WantedMap,
         /// Receives the answer.
         answer: oneshot::Sender<AdminReply>,
     },

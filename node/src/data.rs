@@ -34,7 +34,7 @@ use crate::net::endpoint;
 use crate::net::identity::Identity;
 use doyen_engine::op::{Failure, Operation, Outcome, PartitionOperation, Transaction, Work};
 use doyen_engine::{Filter, Keys, Limits, Maps};
-use doyen_placement::{MapEntry, MemberId, PartitionId, THREADS_MAX, Table};
+use doyen_placement::{MapEntry, MemberId, PartitionId, THREADS_MAX, Table, WantedMap};
 pub use passes::Longest;
 pub(crate) use process::ITSELF_BYTES;
 use std::io;
@@ -212,12 +212,10 @@ enum Message {
     Stats(oneshot::Sender<DataStats>),
     LongestPass(oneshot::Sender<Longest>),
     Drain(oneshot::Sender<()>),
-    /// For a client: asks for the id of a map.
+    /// For a client: asks for a map.
     Map {
-        /// The name of its keyspace.
-        keyspace: String,
-        /// Its name.
-        name: String,
+        /// What it wants.
+        wanted: WantedMap,
         /// Receives the answer.
         answer: oneshot::Sender<Result<MapEntry, String>>,
     },
@@ -352,15 +350,10 @@ impl DataHandle {
         self.ask_all(Message::Drain).await;
     }
 
-    /// For a client: asks a member for the id of this map, which is created if it does not exist.
-    /// `None`: no member is connected.
-    pub(crate) async fn map(&self, keyspace: &str, name: &str) -> Option<Result<MapEntry, String>> {
-        self.ask(|answer| Message::Map {
-            keyspace: keyspace.to_owned(),
-            name: name.to_owned(),
-            answer,
-        })
-        .await
+    /// For a client: asks a member for a map that is as it is wanted. `None`: no member is
+    /// connected.
+    pub(crate) async fn map(&self, wanted: WantedMap) -> Option<Result<MapEntry, String>> {
+        self.ask(|answer| Message::Map { wanted, answer }).await
     }
 
     /// For a client: the seeds that refused it, and why.

@@ -53,6 +53,9 @@ pub const TAGS: u16 = 15;
 /// cluster.
 pub const MAP_NAMES: u16 = 15;
 
+/// From this level on, maps have limits, and can be dropped.
+pub const MAP_LIMITS: u16 = 15;
+
 /// From this level on, subscribers are told of committed changes.
 pub const SUBSCRIBING: u16 = 15;
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  beginning   first ── assign
-//!  keyspaces   create_keyspace   alter_keyspace   drop_keyspace   create_map
+//!  keyspaces   create_keyspace   alter_keyspace   drop_keyspace   want_map
 //!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   stop
 //!              drain ── fill   reset, begin_anew (giving up)
 //!  partitions  change_in_sync (requests of primaries)
@@ -59,7 +59,7 @@ pub use hand_over::{Pace, hand_over};
 pub use health::{Health, health, holds_anything};
 pub use keyspaces::{
     DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, create_keyspace,
-    create_map, drop_keyspace, merge_at, neighbours_at, split_at,
+    drop_keyspace, merge_at, neighbours_at, split_at, want_map,
 };
 pub use operators::{Operator, OperatorAction, Reason, operators};
 pub use plan::{plan, plan_for};

@@ -333,6 +333,8 @@ pub enum Eviction {
     Random,
     /// Of the keys that expire, those that expire soonest, approximately.
     Ttl,
+    /// The keys that are used least often, approximately (W-TinyLFU). Only for the limits of a map.
+    Lfu,
 }
 
 impl Eviction {
@@ -344,6 +346,7 @@ impl Eviction {
             Self::Lru => "lru",
             Self::Random => "random",
             Self::Ttl => "ttl",
+            Self::Lfu => "lfu",
         }
     }
 }
@@ -398,7 +401,7 @@ pub enum ReplicaState {
 }
 
 /// A named map.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapEntry {
     /// Its number.
     pub id: MapId,
@@ -406,6 +409,76 @@ pub struct MapEntry {
     pub name: String,
     /// The keyspace of its keys.
     pub keyspace: KeyspaceId,
+    /// How much it may hold, and for how long.
+    #[serde(skip, default)] // From level 15 on, tables and deltas carry it (`leveled`).
+    pub limits: MapLimits,
+}
+
+/// How much a map may hold, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct MapLimits {
+    /// The most keys.
+    pub entries: Option<u64>,
+    /// The most bytes of keys and values, each with what it costs besides.
+    pub bytes: Option<u64>,
+    /// Which keys are evicted beyond that. `None`: writes of new keys are refused.
+    pub eviction: Eviction,
+    /// An entry that is not used for so many milliseconds expires.
+    pub idle_ms: Option<u64>,
+}
+
+impl MapLimits {
+    /// No limits.
+    pub const NONE: Self = Self {
+        entries: None,
+        bytes: None,
+        eviction: Eviction::None,
+        idle_ms: None,
+    };
+
+    /// Whether it bounds how much the map holds.
+    #[must_use]
+    pub const fn bounds(&self) -> bool {
+        self.entries.is_some() || self.bytes.is_some()
+    }
+}
+
+/// What a program wants of a map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum MapWish {
+    /// It exists, with the limits that it has, or none.
+    Exists,
+    /// It exists, with these limits.
+    Limited(MapLimits),
+    /// It does not exist.
+    Dropped,
+}
+
+/// A map that a program names, and what it wants of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WantedMap {
+    /// The name of its keyspace.
+    pub keyspace: String,
+    /// Its name.
+    pub name: String,
+    /// What is wanted.
+    pub wish: MapWish,
+}
+
+/// Written by hand, without the limits: names of tables have them from level 15 on
+/// ([`Table::name`]).
+impl Hash for MapEntry {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.id, &self.name, self.keyspace).hash(state);
+    }
+}
+
+impl MapEntry {
+    /// Whether this is the same map, whatever its limits are.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        (self.id, &self.name, self.keyspace) == (other.id, &other.name, other.keyspace)
+    }
 }
 
 impl TableName {
@@ -626,6 +699,9 @@ impl Table {
                 .iter()
                 .for_each(|keyspace| keyspace.tags.hash(&mut digest));
         }
+        if *level >= level::MAP_LIMITS {
+            maps.iter().for_each(|map| map.limits.hash(&mut digest));
+        }
         TableName {
             cluster: *cluster,
             term: *term,
@@ -654,6 +730,12 @@ impl Table {
             let mut names = BTreeSet::new();
             lower.maps = self.maps.clone();
             lower.maps.retain(|map| names.insert(map.name.clone()));
+        }
+        if lower.level < level::MAP_LIMITS {
+            lower
+                .maps
+                .iter_mut()
+                .for_each(|map| map.limits = MapLimits::NONE);
         }
         lower
     }
@@ -703,7 +785,7 @@ impl Table {
         let map = |m: &MapEntry| {
             committed
                 .map(m.id)
-                .map_or(m.id >= committed.next_map, |before| before == m)
+                .map_or(m.id >= committed.next_map, |before| before.is(m))
         };
         self.cluster == committed.cluster
             && self.level >= committed.level

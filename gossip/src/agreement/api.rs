@@ -11,8 +11,8 @@ use doyen_placement::planner::{
     BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, PlannedChanges,
 };
 use doyen_placement::{
-    Addresses, ClusterId, Epoch, Loads, Location, MapEntry, MapId, MemberId, OrderKey,
-    PartitionRef, Role, Schedulers, Settings, Table, TableName,
+    Addresses, ClusterId, Epoch, Loads, Location, MapEntry, MapId, MapWish, MemberId, OrderKey,
+    PartitionRef, Role, Schedulers, Settings, Table, TableName, WantedMap,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -215,6 +215,8 @@ pub enum AdminRequest {
     /// Stops the move of a partition. It stays where it is until balancing is resumed, or members
     /// come or go. `None`: stops all moves for balance, and pauses balancing.
     Cancel(Option<PartitionRef>),
+    /// Ensures that a map has limits, or does not exist.
+    WantMap(WantedMap),
     /// Empties a member.
     Drain {
         /// Its name.
@@ -241,12 +243,27 @@ doyen_placement::tagged!(AdminRequest {
     10 => Cancel(partition),
     11 => Drain { name },
     12 => Fill { name },
+    13 => WantMap(wanted),
 });
+
+impl AdminRequest {
+    /// What a program wants of a map. Members of the level before know only `CreateMap`.
+    #[must_use]
+    pub fn of_map(wanted: WantedMap) -> Self {
+        match wanted.wish {
+            MapWish::Exists => Self::CreateMap {
+                name: wanted.name,
+                keyspace: wanted.keyspace,
+            },
+            MapWish::Limited(_) | MapWish::Dropped => Self::WantMap(wanted),
+        }
+    }
+}
 
 /// The outcome of an [`AdminRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum AdminReply {
-    /// The change is committed. For `CreateMap`, with the map.
+    /// The change is committed. If it is about a map, with the map.
     Done(Option<MapEntry>),
     /// The change was not made, for this reason.
     Refused(String),

@@ -3,7 +3,7 @@
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncRequest;
 use doyen_placement::loads::Report;
-use doyen_placement::{Epoch, MapEntry, MemberId, PartitionRef, Table, TableName};
+use doyen_placement::{Epoch, MapEntry, MemberId, PartitionRef, Table, TableName, WantedMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,17 +46,16 @@ pub enum Request {
     Differed(PartitionRef, MemberId),
     /// A peer knows a newer committed table, which is to be pulled.
     Newer(TableName),
-    /// At a member: a client asks for a map that this node's table does not name. `Shard::map_made`
+    /// At a member: a client asks for a map that this node's table does not name, or for a change
+    /// of one. `Shard::map_made`
     /// answers it.
-    MakeMap {
+    WantMap {
         /// The client.
         client: MemberId,
         /// The number of its request.
         ticket: u64,
-        /// The name of the map's keyspace.
-        keyspace: String,
-        /// The map's name.
-        name: String,
+        /// What it asks for.
+        wanted: WantedMap,
     },
     /// At a client: the outcome of `Shard::ask_map`.
     MapMade {

@@ -32,7 +32,8 @@ use super::shard::Shard;
 use crate::codec;
 use bytes::Bytes;
 use doyen_gossip::Time;
-use doyen_placement::{MapEntry, MemberId, Table, TableName};
+use doyen_placement::level::MAP_LIMITS;
+use doyen_placement::{MapEntry, MapWish, MemberId, Table, TableName, WantedMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,7 +121,10 @@ pub(super) fn fits(me: MemberId, from: MemberId, frame: &Frame) -> bool {
     let (to_client, of_client) = (me.is_client(), from.is_client());
     match frame {
         Frame::Forward { .. } | Frame::ForwardSet { .. } => !to_client,
-        Frame::Heard { .. } | Frame::Pull { .. } | Frame::MakeMap { .. } => of_client && !to_client,
+        Frame::Heard { .. }
+        | Frame::Pull { .. }
+        | Frame::MakeMap { .. }
+        | Frame::WantMap { .. } => of_client && !to_client,
         Frame::Subscribe { .. }
         | Frame::Unsubscribe { .. }
         | Frame::Taken { .. }
@@ -214,20 +218,29 @@ impl Context {
                 ticket,
                 keyspace,
                 name,
-            } => match self
-                .tables
-                .view
-                .as_ref()
-                .and_then(|v| v.installed.map_in(&keyspace, &name))
-            {
-                Some(known) => self.answer_map(client, ticket, Ok(known.clone())),
-                None => self.outbox.push(Request::MakeMap {
-                    client,
-                    ticket,
-                    keyspace,
-                    name,
-                }),
-            },
+            } => {
+                let table = self.tables.view.as_ref().map(|view| &view.installed);
+                match table.and_then(|table| table.map_in(&keyspace, &name)) {
+                    Some(known) => {
+                        let known = known.clone();
+                        self.answer_map(client, ticket, Ok(known));
+                    }
+                    None => self.outbox.push(Request::WantMap {
+                        client,
+                        ticket,
+                        wanted: WantedMap {
+                            keyspace,
+                            name,
+                            wish: MapWish::Exists,
+                        },
+                    }),
+                }
+            }
+            Frame::WantMap { ticket, wanted } => self.outbox.push(Request::WantMap {
+                client,
+                ticket,
+                wanted,
+            }),
             _ => {}
         }
         Ok(())
@@ -490,32 +503,35 @@ impl Context {
             .or(self.tables.name)
     }
 
-    /// Asks a member for this map, another member each time. False: no member is connected.
-    pub(super) fn ask_map(&mut self, ticket: u64, keyspace: String, name: String) -> bool {
+    /// Asks a member for a map, another member each time. False: no member is connected.
+    pub(super) fn ask_map(&mut self, ticket: u64, wanted: WantedMap) -> bool {
+        let least = match wanted.wish {
+            MapWish::Exists => 0,
+            MapWish::Limited(_) | MapWish::Dropped => MAP_LIMITS,
+        };
         let mut ready = self.peers.ids();
         ready.retain(|id| {
-            self.peers
-                .get(*id)
-                .is_some_and(|p: &mut Peer| p.visit.value_bytes_max.is_some())
+            let ready = |p: &mut Peer| p.visit.value_bytes_max.is_some() && p.version >= least;
+            self.peers.get(*id).is_some_and(ready)
         });
         let Some(member) = ready.get(ticket as usize % ready.len().max(1)) else {
             return false;
         };
-        self.peers.send(
-            *member,
-            Lane::Calls,
-            &Frame::MakeMap {
+        let frame = match wanted.wish {
+            MapWish::Exists => Frame::MakeMap {
                 ticket,
-                keyspace,
-                name,
+                keyspace: wanted.keyspace,
+                name: wanted.name,
             },
-        );
+            MapWish::Limited(_) | MapWish::Dropped => Frame::WantMap { ticket, wanted },
+        };
+        self.peers.send(*member, Lane::Calls, &frame);
         true
     }
 }
 
 impl Shard {
-    /// At a member: answers a client's `Request::MakeMap`.
+    /// At a member: answers a client's `Request::WantMap`.
     pub fn map_made(
         &mut self,
         now: Time,
@@ -527,11 +543,11 @@ impl Shard {
         self.cx.answer_map(client, ticket, made);
     }
 
-    /// At a client: asks a member for this map, and to make it if it does not exist.
+    /// At a client: asks a member for a map that is as it is wanted.
     /// `Request::MapMade` is the answer, unless the member fails first. False: no member is
     /// connected.
-    pub fn ask_map(&mut self, now: Time, ticket: u64, keyspace: String, name: String) -> bool {
+    pub fn ask_map(&mut self, now: Time, ticket: u64, wanted: WantedMap) -> bool {
         self.cx.now = now;
-        self.cx.ask_map(ticket, keyspace, name)
+        self.cx.ask_map(ticket, wanted)
     }
 }

@@ -2,6 +2,7 @@
 //! peers, and what the shard keeps for all partitions together.
 
 use super::api::{Limits, Stats};
+use super::bounds::Bounds;
 use super::callers::Callers;
 use super::clients::Pulling;
 use super::copying::Copying;
@@ -42,6 +43,7 @@ pub(super) struct Context {
     pub(super) stats: Stats,
     pub(super) timers: Timers,
     pub(super) tables: Tables,
+    pub(super) bounds: Bounds,
     pub(super) peers: Peers,
     pub(super) pulling: Pulling,
     pub(super) publishing: Publishing,
@@ -72,6 +74,7 @@ impl Context {
             stats: Stats::default(),
             timers: Timers::default(),
             tables: Tables::default(),
+            bounds: Bounds::default(),
             peers: Peers::new(limits.owed_bytes_max()),
             pulling: Pulling::default(),
             publishing: Publishing::default(),

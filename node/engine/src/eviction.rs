@@ -260,6 +260,7 @@ impl Shard {
         }
         cx.memory.evicting.next_look = now + LOOK;
         self.look_at_loose(now);
+        self.look_at_bounds();
         let cx = &mut self.cx;
         // Every thread with primaries of that member's partitions does its part. For this member
         // itself, it is all that this thread leads.
@@ -391,10 +392,12 @@ impl Context {
     /// Whether this thread may evict keys of a partition: its policy allows it, all of it is here,
     /// and this thread serves it as the primary.
     fn evicts(&self, held: &Held, policy: Eviction) -> bool {
-        policy != Eviction::None
-            && self.used
-            && held.store.is_whole()
-            && held.lead().is_some_and(|l| l.open && l.serving)
+        policy != Eviction::None && self.leads_whole(held)
+    }
+
+    /// Whether all of a partition is here, and this thread serves it as the primary.
+    pub(super) fn leads_whole(&self, held: &Held) -> bool {
+        self.used && held.store.is_whole() && held.lead().is_some_and(|l| l.open && l.serving)
     }
 
     /// How much is too much at this member, or at one of the members with a copy of this partition.
@@ -430,7 +433,7 @@ impl Context {
     }
 
     /// Deletes keys, as logged effects without an operation.
-    fn evict(&mut self, held: &mut Held, victims: Vec<Victim>) {
+    pub(super) fn evict(&mut self, held: &mut Held, victims: Vec<Victim>) {
         for Victim {
             map,
             order,

@@ -10,6 +10,7 @@ use super::entry::Entry;
 use super::eviction::{Made, Room};
 use super::forwarding::{Again, Asker, Call, Executed, Source};
 use super::frame::{Forwarded, Headroom};
+use super::idle;
 use super::log::{Log, Logged, RECORD_OVERHEAD};
 use super::op::{Failure, Outcome, PartitionAction, ScriptCall, Work};
 use super::partition::{Held, Slot};
@@ -129,7 +130,7 @@ impl Context {
         (key, value): (&[u8], &[u8]),
         token: impl FnOnce() -> Token,
     ) -> bool {
-        if !self.is_clear(slot, key, value) {
+        if self.bounds.is_special(map) || !self.is_clear(slot, key, value) {
             return false;
         }
         let n = self.callers.number();
@@ -174,6 +175,7 @@ impl Context {
             .installed
             .as_ref()
             .is_some_and(|a| a.lineage == lineage)
+            && !self.bounds.is_special(map)
             && self.is_clear(slot, entry.key(), entry.value());
         let new = |h: &Held| h.dedup.known(id) == Known::New || broken(&mutant::APPLIES_TWICE);
         if !led || !slot.held.as_deref().is_some_and(new) {
@@ -304,6 +306,9 @@ impl Context {
         {
             return Step::Overtaken(seq);
         }
+        if call.work.maps().any(|map| self.bounds.is_dropped(map)) {
+            return Step::Refused(Failure::Dropped);
+        }
         if call.work.is_write() {
             if few {
                 return Step::Refused(Failure::TooFewCopies);
@@ -359,11 +364,14 @@ impl Context {
                     // The call was not executed, so it may be sent again.
                     return Step::Refused(Failure::Overloaded);
                 }
-                if eviction == Eviction::Lru
-                    && footprint.uses
-                    && let Some(entry) = found.entry
-                {
-                    entry.mark();
+                if footprint.uses {
+                    let marks = self.bounds.used(op.map, order, footprint.writes)
+                        || eviction == Eviction::Lru;
+                    found
+                        .entry
+                        .filter(|_| marks)
+                        .into_iter()
+                        .for_each(Entry::mark);
                 }
                 if in_pages {
                     let read_at = read_at(found.entry, &held.log);
@@ -384,7 +392,13 @@ impl Context {
                     versions_from: held.versions_from,
                     next_write: held.next_write(),
                 };
-                let (outcome, change) = action::apply(&op.action, found, &cx);
+                let (outcome, change) = match self.bounds.idle_ms(op.map) {
+                    None => action::apply(&op.action, found, &cx),
+                    Some(idle_ms) => {
+                        let notes = open && self.used && !still && !few;
+                        idle::apply(&op.action, found, &cx, (idle_ms, notes))
+                    }
+                };
                 // A read must not answer what may still be undone, nor that a key is gone if its
                 // deletion may be undone.
                 let read_at = read_at(found.entry, &held.log);
@@ -404,6 +418,9 @@ impl Context {
                     let had = found.entry.filter(|entry| !entry.is_table());
                     let bytes = op.key.len() + bytes + (count - 1) * ENTRY_OVERHEAD;
                     let grows = had.is_none_or(|e| e.len() < bytes);
+                    if found.entry.is_none() && self.bounds.refuses(op.map) {
+                        return Step::Refused(Failure::MapFull);
+                    }
                     let room = self.room(held, bytes);
                     if room < Room::Plenty && (grows || room == Room::None) {
                         match self.make_room(held, eviction, (op.map, &op.key), bytes, room) {
@@ -426,6 +443,11 @@ impl Context {
                 let Some(effect) = effect else {
                     return Step::Done(outcome, read_at, false);
                 };
+                if !call.work.is_write() {
+                    // A read noted that its key is used, which need not be committed.
+                    self.log(held, order, effect, (None, By::UNKNOWN), Outcome::Ok);
+                    return Step::Done(outcome, read_at, false);
+                }
                 let op_by = (Some(id), op.action.by());
                 let seq = match whole {
                     Some(whole) => {
@@ -536,7 +558,8 @@ impl Context {
         for _ in 0..ROOM_ATTEMPTS {
             let before = held.bytes();
             let stores = (&mut held.store, &held.log);
-            let mut rows = Rows::of(stores, cx, (teaches, policy == Eviction::Lru));
+            let marks = policy == Eviction::Lru;
+            let mut rows = Rows::of(stores, (cx, &mut self.bounds), (teaches, marks));
             let tables = &self.tables;
             let belongs = |map, key: &[u8]| tables.belongs(at, map, key) == Some(true);
             let (scripts, mut spent) = (&mut self.scripts, Spent::new(hearers));
@@ -577,6 +600,11 @@ impl Context {
                 self.say(&mut spent);
                 return Step::Done(ran.outcome, read_at, false);
             };
+            if written.full {
+                held.store.undo(&effect, undo);
+                self.memory.recount(before, held.bytes());
+                return Step::Refused(Failure::MapFull);
+            }
             let crowded = self.crowded_copy(held, bytes);
             let wanted = written.bytes + written.keys.saturating_sub(1) * ENTRY_OVERHEAD;
             let room = if written.keys > 0 {
@@ -771,6 +799,7 @@ impl Context {
         if let Some(id) = op {
             held.dedup.remember(id, seq, outcome.clone());
         }
+        self.bound(held.at, (&effect, &undo), |key| held.store.order(key));
         held.log.push(
             Logged {
                 epoch: held.epoch,

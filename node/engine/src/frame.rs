@@ -28,7 +28,7 @@ use super::store::{Effect, Key, Piece, digest_bytes};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::{
     ClusterId, Epoch, KeyspaceId, Lineage, MapEntry, MapId, MemberId, PartitionId, PartitionRef,
-    TableName, Term, Version,
+    TableName, Term, Version, WantedMap,
 };
 
 pub(super) use out::{Mark, Out};
@@ -211,7 +211,10 @@ pub(super) enum Frame {
         keyspace: String,
         name: String,
     },
-    /// The answer to `MakeMap`: the map, or why there is none.
+    /// From a client: the map shall be as it is wanted.
+    WantMap { ticket: u64, wanted: WantedMap },
+    /// The answer to `MakeMap` and `WantMap`: the map, or why there is none. With a dropped map, as
+    /// it was.
     MapMade {
         ticket: u64,
         made: Result<MapEntry, String>,
@@ -393,6 +396,7 @@ const UNSUBSCRIBE: u8 = 37;
 const READS: u8 = 38;
 const CONFIRM: u8 = 41;
 const CONFIRMED: u8 = 42;
+const WANT_MAP: u8 = 43;
 
 /// Takes one frame off the front if all of it is there, and returns how many bytes it had.
 pub(super) fn take(

@@ -20,9 +20,9 @@ use doyen_gossip::agreement::View;
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
-    MapEntry, MapId, Member, MemberId, MemberState, Mode, OnLoss, OrderKey, Partition, PartitionId,
-    PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, TableDelta, TableName,
-    Tags, Term, Version,
+    MapEntry, MapId, MapLimits, MapWish, Member, MemberId, MemberState, Mode, OnLoss, OrderKey,
+    Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table,
+    TableDelta, TableName, Tags, Term, Version, WantedMap,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -326,7 +326,19 @@ fn every() -> Vec<Frame> {
                 id: MapId(1),
                 name: "users".into(),
                 keyspace: KeyspaceId(0),
+                limits: MapLimits::NONE,
             }),
+        },
+        Frame::WantMap {
+            ticket: 2,
+            wanted: WantedMap {
+                keyspace: "default".into(),
+                name: "users".into(),
+                wish: MapWish::Limited(MapLimits {
+                    entries: Some(1),
+                    ..MapLimits::NONE
+                }),
+            },
         },
         Frame::MapMade {
             ticket: 1,
@@ -949,7 +961,7 @@ impl Pair {
         while let Some(request) = shard.poll_request() {
             match request {
                 Request::Used => shard.used(now),
-                Request::MakeMap { client, ticket, .. } => {
+                Request::WantMap { client, ticket, .. } => {
                     shard.map_made(now, client, ticket, Err("not here".into()))
                 }
                 Request::Table(table) if n == CLIENT => {

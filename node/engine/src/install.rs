@@ -64,6 +64,9 @@ impl Shard {
             .tables
             .published
             .install(name, &view.installed, self.cx.peers.has_clients());
+        if self.cx.bounds.install(&view.installed) {
+            self.cx.timers.want(Duty::Bound);
+        }
         self.cx.tables.leaving = planner::leaving(&view.installed);
         self.cx.tables.threads = Threads::of(&[&view.installed, &view.accepted]);
         if renamed && !self.cx.me.is_client() {

@@ -19,6 +19,7 @@ pub mod command;
 #[cfg_attr(not(feature = "fault-points"), allow(dead_code))]
 pub mod fault;
 pub mod fenced;
+pub mod idle;
 pub mod op;
 pub mod sync;
 pub mod tags;
@@ -29,6 +30,7 @@ mod api;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench;
+mod bounds;
 mod callers;
 mod changes;
 mod clients;

@@ -147,6 +147,15 @@ impl Work {
             .chain(script.into_iter().flat_map(ScriptCall::keys))
     }
 
+    /// The maps that it names.
+    pub(super) fn maps(&self) -> impl Iterator<Item = MapId> {
+        let of_partition = match self {
+            Self::Partition(op) => Some(op.map),
+            Self::Key(_) | Self::Transaction(_) | Self::Script(_) => None,
+        };
+        self.keys().map(|(map, _)| map).chain(of_partition)
+    }
+
     /// Whether it names a key. Otherwise it is where its text would be, which may be longer than a
     /// key.
     pub(super) fn names_keys(&self) -> bool {
@@ -1081,6 +1090,15 @@ pub enum Failure {
         "not every member of the cluster runs this version: nothing happened; finish the upgrade"
     )]
     OldMembers,
+    /// The map holds as much as it may, and evicts nothing. Nothing happened.
+    #[error(
+        "the map holds as much as it may: nothing was written; remove entries, raise its limit, or \
+         let it evict"
+    )]
+    MapFull,
+    /// The map was dropped. Nothing happened.
+    #[error("the map was dropped: nothing happened; open it again")]
+    Dropped,
     /// The key holds a value of another kind. Nothing happened.
     #[error("the key holds a value of another kind: nothing happened; use another key")]
     WrongType,

@@ -319,7 +319,10 @@ impl Shard {
                 }
                 return Ok(());
             }
-            Frame::Heard { .. } | Frame::Pull { .. } | Frame::MakeMap { .. } => {
+            Frame::Heard { .. }
+            | Frame::Pull { .. }
+            | Frame::MakeMap { .. }
+            | Frame::WantMap { .. } => {
                 return self.cx.asked_by_client(peer, read);
             }
             Frame::Publish(_)
@@ -488,7 +491,10 @@ impl Shard {
             | Frame::Tick { .. }
             | Frame::Table { .. }
             | Frame::MapMade { .. } => {}
-            Frame::Heard { .. } | Frame::Pull { .. } | Frame::MakeMap { .. } => {}
+            Frame::Heard { .. }
+            | Frame::Pull { .. }
+            | Frame::MakeMap { .. }
+            | Frame::WantMap { .. } => {}
             Frame::Publish(_)
             | Frame::Interest { .. }
             | Frame::Interested { .. }

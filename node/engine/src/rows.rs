@@ -6,8 +6,10 @@
 //! the operation is not executed at all if there is no room for what it wrote.
 
 use super::action::{self, Change, Context};
+use super::bounds::Bounds;
 use super::changes::Cause;
 use super::entry::Entry;
+use super::idle;
 use super::log::Log;
 use super::op::{Action, Failure, Kind, Operation, Outcome, ScriptCall, Step, Transaction};
 use super::store::{Effect, Found, Key, Store, Undo};
@@ -23,6 +25,7 @@ pub(super) struct Rows<'a> {
     store: &'a mut Store,
     log: &'a Log,
     cx: Context,
+    bounds: &'a mut Bounds,
     /// Whether a copy may not have all keys yet, so that deadlines are logged with their entries.
     teaches: bool,
     /// The changes in order. `None`: a later one replaced it.
@@ -82,18 +85,21 @@ pub(super) struct Written {
     pub(super) bytes: usize,
     /// Whether any of them was absent or smaller before.
     pub(super) grows: bool,
+    /// Whether any of them was absent, and is in a map that is full.
+    pub(super) full: bool,
 }
 
 impl<'a> Rows<'a> {
     pub(super) fn of(
         (store, log): (&'a mut Store, &'a Log),
-        cx: Context,
+        (cx, bounds): (Context, &'a mut Bounds),
         (teaches, marks): (bool, bool),
     ) -> Self {
         Self {
             store,
             log,
             cx,
+            bounds,
             teaches,
             changes: Vec::new(),
             places: BTreeMap::new(),
@@ -180,12 +186,22 @@ impl<'a> Rows<'a> {
             let (hits, misses) = &mut self.lookups;
             *(if found.is_some() { hits } else { misses }) += 1;
         }
-        if let Some(entry) = found.as_ref().filter(|_| self.marks && footprint.uses) {
-            entry.mark();
+        let order = self.store.order(key);
+        if footprint.uses {
+            let marks = self.bounds.used(map, order, footprint.writes) || self.marks;
+            found
+                .as_ref()
+                .filter(|_| marks)
+                .into_iter()
+                .for_each(Entry::mark);
         }
-        let held = self.store.found(map, self.store.order(key), key);
+        let held = self.store.found(map, order, key);
         let held = found.as_ref().map_or(Found::default(), |_| held);
-        let (outcome, change) = action::apply(action, held, &self.cx);
+        let (outcome, change) = match self.bounds.idle_ms(map) {
+            None => action::apply(action, held, &self.cx),
+            // A version that was read before must hold, so no use is noted here.
+            Some(idle_ms) => idle::apply(action, held, &self.cx, (idle_ms, false)),
+        };
         self.change((map, key), found.as_ref(), change);
         outcome
     }
@@ -463,6 +479,9 @@ impl<'a> Rows<'a> {
             written.keys += 1;
             written.bytes += bytes;
             written.grows |= former < bytes;
+            if let (Undo::Absent, Some((map, _))) = (undo, effect.place()) {
+                written.full |= self.bounds.refuses(map);
+            }
         }
         written
     }

@@ -311,6 +311,9 @@ impl Shard {
         }
         let order = held.store.order(key);
         self.cx.draw(held, map, order, key);
+        if self.cx.bounds.is_special(map) {
+            return None;
+        }
         let found = held.store.entry(map, order, key);
         let seq = read_at(found, &held.log);
         let overdue = found.is_some_and(|e| e.overdue(held.clock.advance(self.cx.data_now())))
@@ -322,9 +325,8 @@ impl Shard {
         self.cx.stats.executed += 1;
         self.cx.stats.count_lookup(found.is_some());
         self.cx.callers.read_at_once += 1;
-        if slot.eviction == Eviction::Lru
-            && let Some(entry) = found
-        {
+        let marks = self.cx.bounds.used(map, order, false) || slot.eviction == Eviction::Lru;
+        if marks && let Some(entry) = found {
             entry.mark();
         }
         let value = found.map(Entry::value);

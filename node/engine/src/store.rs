@@ -177,6 +177,14 @@ pub(super) enum Undo {
 }
 
 impl Undo {
+    /// What each effect of a list replaced.
+    pub(super) fn parts(&self) -> &[Self] {
+        match self {
+            Self::Many(parts) => parts,
+            one => std::slice::from_ref(one),
+        }
+    }
+
     /// A table that it would bring back, if this walk is in it.
     pub(super) fn walked(&mut self, number: u64) -> Option<&mut Map> {
         match self {
@@ -213,6 +221,8 @@ pub(super) struct Map {
     /// The cost of the entries and rows, including those that are still to be drawn.
     bytes: usize,
     rest: Option<Box<Rest>>,
+    /// Where eviction by the limits of this map goes on.
+    hand: u64,
     /// What walks through it, if it is a table.
     walks: Option<Box<Walks>>,
 }
@@ -258,6 +268,7 @@ impl Map {
             due: BTreeSet::new(),
             bytes: 0,
             rest: None,
+            hand: 0,
             walks: None,
         }
     }
@@ -714,6 +725,17 @@ impl Store {
     /// The cost of an entry here.
     pub(super) fn cost(&self, entry: &Entry) -> usize {
         cost(entry) + if self.sorted { SORTED_OVERHEAD } else { 0 }
+    }
+
+    /// The maps that have keys here.
+    pub(super) fn map_ids(&self) -> impl Iterator<Item = MapId> {
+        self.maps.iter().map(|(id, _)| *id)
+    }
+
+    /// How many keys of a map are here, and their cost in bytes.
+    pub(super) fn size_of(&self, map: MapId) -> (usize, usize) {
+        let map = self.maps.get(&map);
+        map.map_or((0, 0), |map| (map.about(), map.bytes))
     }
 
     /// How many keys a map has.

@@ -1,6 +1,7 @@
 //! Several shards and their tables in one deterministic world: queues of bytes, a clock, and a very
 //! simple coordinator.
 
+mod bounds;
 mod clients;
 mod compacting;
 mod eviction;
@@ -460,7 +461,7 @@ impl World {
                         },
                     );
                 }
-                Request::MakeMap { .. } | Request::MapMade { .. } | Request::OtherCluster(_) => {
+                Request::WantMap { .. } | Request::MapMade { .. } | Request::OtherCluster(_) => {
                     panic!("no client asked for it")
                 }
             }

@@ -31,6 +31,8 @@ pub(super) enum Duty {
     Expire,
     /// Keys are evicted.
     Evict,
+    /// Maps are kept within their limits.
+    Bound,
     /// Entries are moved, so that the memory between them can be given back.
     Compact,
     /// Snapshots begin in place of ended ones.
@@ -158,6 +160,7 @@ mod tests {
         Duty::GiveUp,
         Duty::Expire,
         Duty::Evict,
+        Duty::Bound,
         Duty::Compact,
         Duty::Begin,
         Duty::Copy,

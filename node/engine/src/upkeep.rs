@@ -62,6 +62,7 @@ impl Shard {
         self.end_walks(now);
         self.expire_due(now);
         self.evict_due(now);
+        self.bound_due(now);
         self.compact_due(now);
         self.begin_copies(now);
         self.copy_due(now);
@@ -158,6 +159,7 @@ impl Shard {
             };
             self.cx.expect_only(arrives);
             self.look_for_repairs();
+            self.look_for_remains();
             noticed = self.slots.iter().map(|slot| slot.at).collect();
             self.cx.greet_clients();
             self.measure(now);

@@ -7,7 +7,8 @@ use super::{Admin, RECOVER_MAX, plan, refusal};
 use crate::report::rebalance::RebalancePlan;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange};
 use doyen_placement::{
-    Balancing, Keyspace, MapEntry, MapId, MoveRate, Paused, Schedulers, Table, Window,
+    Balancing, Keyspace, MapEntry, MapId, MapWish, MoveRate, Paused, Schedulers, Table, WantedMap,
+    Window,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -332,26 +333,23 @@ impl Admin {
         self.change(AdminRequest::Cancel(None)).await
     }
 
-    /// Creates a map unless it exists, and waits until this node knows the partitions of its
+    /// Lets a map be as it is wanted, and waits until this node knows the partitions of its
     /// keyspace.
-    pub(crate) async fn create_map(
-        &self,
-        keyspace: &str,
-        name: &str,
-    ) -> Result<MapEntry, AdminError> {
-        let until = self.deadline();
-        let request = AdminRequest::CreateMap {
-            name: name.into(),
-            keyspace: keyspace.into(),
-        };
-        let entry = self.ask(until, request).await?;
+    pub(crate) async fn want_map(&self, wanted: WantedMap) -> Result<MapEntry, AdminError> {
+        let (until, wish) = (self.deadline(), wanted.wish);
+        let entry = self.ask(until, AdminRequest::of_map(wanted)).await?;
         let entry = entry.ok_or_else(|| AdminError::Unknown {
-            why: format!("the coordinator did not say which map {name:?} is"),
+            why: "the coordinator did not say which map it is".into(),
         })?;
         self.await_table(until, |table| {
-            table
-                .keyspace(entry.keyspace)
-                .is_some_and(|k| !k.partitions.is_empty())
+            let map = table.map(entry.id);
+            let as_wanted = match wish {
+                MapWish::Exists => true,
+                MapWish::Limited(limits) => map.is_some_and(|map| map.limits == limits),
+                MapWish::Dropped => map.is_none(),
+            };
+            let home = table.keyspace(entry.keyspace);
+            as_wanted && home.is_some_and(|k| !k.partitions.is_empty())
         })
         .await?;
         Ok(entry)

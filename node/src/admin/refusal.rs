@@ -10,7 +10,7 @@ use crate::control::ClusterStatus;
 use crate::report::status::ClusterReport;
 use doyen_gossip::agreement::AdminRequest;
 use doyen_placement::planner::{self, NotCancelled, NotDrained, NotReshaped, Refused};
-use doyen_placement::{MemberState, Table};
+use doyen_placement::{MapWish, MemberState, Table, WantedMap};
 use std::time::Duration;
 
 /// Replies of `recover` that take longer than this come from members that did not agree in time.
@@ -21,8 +21,14 @@ const DECIDED_WITHIN: Duration = Duration::from_secs(5);
 pub(super) fn classify(table: &Table, request: &AdminRequest, why: String) -> Refusal {
     match request {
         AdminRequest::CreateMap { name, keyspace } => {
-            of_keyspace(planner::create_map(table, name, keyspace), why)
+            let wanted = WantedMap {
+                keyspace: keyspace.clone(),
+                name: name.clone(),
+                wish: MapWish::Exists,
+            };
+            of_keyspace(planner::want_map(table, &wanted), why)
         }
+        AdminRequest::WantMap(wanted) => of_keyspace(planner::want_map(table, wanted), why),
         AdminRequest::CreateKeyspace(wanted) => {
             of_keyspace(planner::create_keyspace(table, wanted.clone()), why)
         }

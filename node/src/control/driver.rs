@@ -486,12 +486,8 @@ impl Driver {
             Upcall::Ended(why) => self.end(format!("a data thread has ended: {why}")),
             Upcall::Newer(name) => self.handle(Input::Pull(name)),
             Upcall::CatchUp(answer) => self.catch_up(answer),
-            Upcall::MakeMap {
-                keyspace,
-                name,
-                answer,
-            } => {
-                let request = AdminRequest::CreateMap { name, keyspace };
+            Upcall::WantMap { wanted, answer } => {
+                let request = AdminRequest::of_map(wanted);
                 self.on_command(Command::Admin(request, answer));
             }
             Upcall::Used(answer) => {

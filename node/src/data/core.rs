@@ -20,7 +20,7 @@ use doyen_engine::{Outside, Request, Shard};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{AdminReply, View};
 use doyen_placement::loads::MemberLoad;
-use doyen_placement::{MapEntry, Member, MemberId, Role};
+use doyen_placement::{MapEntry, Member, MemberId, Role, WantedMap};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -276,12 +276,11 @@ impl<D: Door> Core<D> {
                 Request::Differed(at, learner) => self.upcall(Upcall::Differed(at, learner)),
                 Request::InSync(changes) => self.upcall(Upcall::InSync(changes)),
                 Request::Newer(table) => self.upcall(Upcall::Newer(table)),
-                Request::MakeMap {
+                Request::WantMap {
                     client,
                     ticket,
-                    keyspace,
-                    name,
-                } => self.make_map(client, ticket, keyspace, name),
+                    wanted,
+                } => self.pass_wish(client, ticket, wanted),
                 Request::MapMade { ticket, made } => {
                     if let Some(answer) = self.maps.remove(&ticket) {
                         waking::answer(answer, made);
@@ -338,10 +337,10 @@ impl<D: Door> Core<D> {
         }
     }
 
-    /// A client asks for a map that does not exist yet.
-    fn make_map(&mut self, client: MemberId, ticket: u64, keyspace: String, name: String) {
+    /// A client wants a map that does not exist yet, or a change of one.
+    fn pass_wish(&mut self, client: MemberId, ticket: u64, wanted: WantedMap) {
         if self.making.len() >= MAKING_MAX {
-            let refused = Err("too many maps are being made: try again".to_owned());
+            let refused = Err("too many maps are being made or changed: try again".to_owned());
             return self
                 .context
                 .shard
@@ -349,11 +348,7 @@ impl<D: Door> Core<D> {
         }
         let (answer, answered) = oneshot::channel();
         self.making.push((client, ticket, answered));
-        self.upcall(Upcall::MakeMap {
-            keyspace,
-            name,
-            answer,
-        });
+        self.upcall(Upcall::WantMap { wanted, answer });
     }
 
     /// Answers clients whose maps were made or refused.
@@ -391,8 +386,7 @@ impl<D: Door> Core<D> {
     /// For a client: a call waits for a map.
     pub(super) fn want_map(
         &mut self,
-        keyspace: String,
-        name: String,
+        wanted: WantedMap,
         answer: oneshot::Sender<Result<MapEntry, String>>,
     ) {
         self.maps.retain(|_, waiting| !waiting.is_closed());
@@ -400,7 +394,7 @@ impl<D: Door> Core<D> {
         if self
             .context
             .shard
-            .ask_map(self.context.now, self.ticket_last, keyspace, name)
+            .ask_map(self.context.now, self.ticket_last, wanted)
         {
             self.maps.insert(self.ticket_last, answer);
         }

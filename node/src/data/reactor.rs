@@ -251,11 +251,7 @@ impl<S: Sockets> Reactor<S> {
                     self.sockets.drain(&mut self.core.context);
                     self.drained.push(answer);
                 }
-                Message::Map {
-                    keyspace,
-                    name,
-                    answer,
-                } => self.core.want_map(keyspace, name, answer),
+                Message::Map { wanted, answer } => self.core.want_map(wanted, answer),
                 Message::Refusals(answer) => waking::answer(answer, self.core.links().refusals()),
                 Message::Seeds(addresses) => self.core.links().set_seeds(&addresses),
                 Message::Subscribe(asked) => self.core.subscribe(*asked),

@@ -506,6 +506,7 @@ fn messages(version: u16) -> Vec<Message> {
             id: MapId(3),
             name: "users".into(),
             keyspace: KeyspaceId(0),
+            limits: MapLimits::NONE,
         }))),
         reply(AdminReply::Refused("no".into())),
         Message::Leave {

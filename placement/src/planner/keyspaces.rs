@@ -9,10 +9,11 @@ use super::{NotReshaped, assign, reshape};
 use crate::division::{Cut, Division, RangeStart, Runs};
 use crate::hash::SLOTS;
 use crate::id::{KeyspaceId, MapId, PartitionId};
-use crate::level::MAP_NAMES;
+use crate::level::{MAP_LIMITS, MAP_NAMES};
 use crate::rule::Rule;
 use crate::table::{
-    Eviction, Invalid, Keyspace, MapEntry, Mode, OnLoss, Reshape, Reshaping, Table,
+    Eviction, Invalid, Keyspace, MapEntry, MapLimits, MapWish, Mode, OnLoss, Reshape, Reshaping,
+    Table, WantedMap,
 };
 use crate::tags::Tags;
 use serde::{Deserialize, Serialize};
@@ -125,6 +126,21 @@ pub enum Refused {
          all members"
     )]
     OtherKeyspace(String),
+    /// There is no map of this name.
+    #[error("there is no map {0:?} in this keyspace")]
+    NoMap(String),
+    /// Some member does not know limits of maps yet.
+    #[error(
+        "not every member knows limits of maps, and how maps are dropped: finish the upgrade of \
+         all members"
+    )]
+    NoLimits,
+    /// Ranges hold as many keys as they like.
+    #[error(
+        "the map {0:?} is in a keyspace of ranges, where keys of one map are in few partitions: \
+         put it into another keyspace, or give it no limit of entries or bytes"
+    )]
+    Bounded(String),
     /// Only partitions of slots are halved.
     #[error(
         "keyspace {0:?} is not fixed: only the number of partitions of fixed keyspaces can be set"
@@ -297,18 +313,61 @@ pub fn drop_keyspace(table: &Table, name: &str) -> Result<Table, Refused> {
     Ok(next)
 }
 
-/// The map of this name. If it does not exist yet, also the table with it.
+/// The map of this name as a program wants it, or as it was if it is dropped. Also the table with
+/// it, if it was not so before.
 ///
-/// # Errors There is no such keyspace, or the level of the table is below [`MAP_NAMES`] and another
-/// keyspace has a map of this name.
-pub fn create_map(
-    table: &Table,
+/// # Errors There is no such keyspace or no map to drop, the map cannot have such limits, or the level of the table
+/// is too low: below [`MAP_LIMITS`], or below [`MAP_NAMES`] and another keyspace has a map of this
+/// name.
+pub fn want_map(table: &Table, wanted: &WantedMap) -> Result<(Option<Table>, MapEntry), Refused> {
+    let WantedMap {
+        keyspace,
+        name,
+        wish,
+    } = wanted;
+    if *wish != MapWish::Exists && table.level < MAP_LIMITS {
+        return Err(Refused::NoLimits);
+    }
+    let home = &table.keyspaces[place(table, keyspace)?];
+    let known = table.map_in(keyspace, name);
+    let mut next = table.clone();
+    match (*wish, known) {
+        (MapWish::Exists, Some(known)) => Ok((None, known.clone())),
+        (MapWish::Limited(limits), Some(known)) if limits == known.limits => {
+            Ok((None, known.clone()))
+        }
+        (MapWish::Limited(limits), Some(known)) => {
+            if limits.bounds() && home.mode == Mode::Range {
+                return Err(Refused::Bounded(name.to_owned()));
+            }
+            let entry = MapEntry {
+                limits,
+                ..known.clone()
+            };
+            let place = next.maps.iter_mut().find(|map| map.id == entry.id);
+            place.into_iter().for_each(|map| *map = entry.clone());
+            next.validate()?;
+            Ok((Some(next), entry))
+        }
+        (MapWish::Dropped, Some(known)) => {
+            next.maps.retain(|map| map.id != known.id);
+            Ok((Some(next), known.clone()))
+        }
+        (MapWish::Dropped, None) => Err(Refused::NoMap(name.clone())),
+        (MapWish::Exists, None) => create_map(next, name, home, MapLimits::NONE),
+        (MapWish::Limited(limits), None) => create_map(next, name, home, limits),
+    }
+}
+
+/// The table with a new map.
+fn create_map(
+    table: Table,
     name: &str,
-    keyspace: &str,
+    home: &Keyspace,
+    limits: MapLimits,
 ) -> Result<(Option<Table>, MapEntry), Refused> {
-    let home = table.keyspaces[place(table, keyspace)?].id;
-    if let Some(entry) = table.map_in(keyspace, name) {
-        return Ok((None, entry.clone()));
+    if limits.bounds() && home.mode == Mode::Range {
+        return Err(Refused::Bounded(name.to_owned()));
     }
     if table.level < MAP_NAMES && table.map_named(name).is_some() {
         return Err(Refused::OtherKeyspace(name.into()));
@@ -316,9 +375,10 @@ pub fn create_map(
     let entry = MapEntry {
         id: table.next_map,
         name: name.to_owned(),
-        keyspace: home,
+        keyspace: home.id,
+        limits,
     };
-    let mut next = table.clone();
+    let mut next = table;
     next.next_map = entry
         .id
         .0

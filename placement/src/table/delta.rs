@@ -4,10 +4,10 @@
 //! checked. So a member that holds another base, or that computes another result, notices it before
 //! it acts.
 
-use super::{Invalid, Keyspace, MapEntry, Member, Partition, Settings, Table, TableName, leveled};
+use super::leveled::{self, Additions};
+use super::{Invalid, Keyspace, MapEntry, Member, Partition, Settings, Table, TableName};
 use crate::division::{Arcs, Brought, Division, NotDivided, RangeStart, Ranges, RunStart, Runs};
 use crate::id::{Age, KeyspaceId, MapId, MemberId, PartitionId, Term, Version};
-use crate::tags::Tags;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -222,8 +222,11 @@ impl Serialize for TableDelta {
             .keyspaces
             .iter()
             .filter_map(|k| k.head.as_ref());
-        let tags: Vec<Tags> = heads.map(|head| head.tags).collect();
-        leveled::serialize(serializer, self.level, cluster, &rest, &tags)
+        let additions = Additions {
+            tags: heads.map(|head| head.tags).collect(),
+            limits: self.changes.maps.iter().map(|map| map.limits).collect(),
+        };
+        leveled::serialize(serializer, self.level, cluster, &rest, &additions)
     }
 }
 
@@ -232,7 +235,7 @@ impl<'de> Deserialize<'de> for TableDelta {
         let (level, cluster, rest) =
             leveled::deserialize(deserializer, |(_, changes): &mut Rest<Changes>| {
                 let heads = changes.keyspaces.iter_mut().map(|k| k.head.as_mut());
-                heads.flatten().collect()
+                (heads.flatten().collect(), &mut changes.maps)
             })?;
         let ((term, version, hash), changes) = rest;
         let base = TableName {

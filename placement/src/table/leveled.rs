@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!   level 14    0, level, cluster, the rest
-//!   level 15    0, level, cluster, the rest, the tags of the keyspaces
+//!   level 15    0, level, cluster, the rest, the tags of the keyspaces, the limits of the maps
 //! ```
 //!
 //! The 0 stands where tables without a level had their cluster, and no cluster has that number
 //! (`Invalid::Cluster`).
 
-use super::Keyspace;
+use super::{Keyspace, MapEntry, MapLimits};
 use crate::id::ClusterId;
-use crate::level::{LEVELS, TAGS};
+use crate::level::{LEVELS, MAP_LIMITS, TAGS};
 use crate::tags::Tags;
 use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserializer, Serialize, Serializer};
@@ -19,34 +19,44 @@ use std::fmt;
 /// The beginning of every encoding.
 const MARK: ClusterId = ClusterId(0);
 
-/// Encodes a table or a delta of this level. The tags are those of the keyspaces in the rest.
+/// What tables of the level before did not carry.
+pub(super) struct Additions {
+    /// The tags of the keyspaces in the rest.
+    pub(super) tags: Vec<Tags>,
+    /// The limits of the maps in the rest.
+    pub(super) limits: Vec<MapLimits>,
+}
+
+const _: () = assert!(TAGS == MAP_LIMITS);
+
+/// Encodes a table or a delta of this level.
 pub(super) fn serialize<S: Serializer, R: Serialize>(
     serializer: S,
     level: u16,
     cluster: ClusterId,
     rest: &R,
-    tags: &[Tags],
+    Additions { tags, limits }: &Additions,
 ) -> Result<S::Ok, S::Error> {
     if level < TAGS {
         (MARK, level, cluster, rest).serialize(serializer)
     } else {
-        (MARK, level, cluster, rest, tags).serialize(serializer)
+        (MARK, level, cluster, rest, tags, limits).serialize(serializer)
     }
 }
 
-/// The keyspaces in the rest of a table or a delta, in order.
-type Keyspaces<R> = fn(&mut R) -> Vec<&mut Keyspace>;
+/// The keyspaces and the maps in the rest of a table or a delta, in order.
+type Bearers<R> = fn(&mut R) -> (Vec<&mut Keyspace>, &mut [MapEntry]);
 
 /// Decodes the level, the cluster and the rest.
 pub(super) fn deserialize<'de, D: Deserializer<'de>, R: DeserializeOwned>(
     deserializer: D,
-    keyspaces: Keyspaces<R>,
+    bearers: Bearers<R>,
 ) -> Result<(u16, ClusterId, R), D::Error> {
     // The largest possible number of parts.
-    deserializer.deserialize_tuple(5, Parts(keyspaces))
+    deserializer.deserialize_tuple(6, Parts(bearers))
 }
 
-struct Parts<R>(Keyspaces<R>);
+struct Parts<R>(Bearers<R>);
 
 impl<'de, R: DeserializeOwned> Visitor<'de> for Parts<R> {
     type Value = (u16, ClusterId, R);
@@ -77,12 +87,19 @@ impl<'de, R: DeserializeOwned> Visitor<'de> for Parts<R> {
         let (cluster, mut rest) = (next(&mut parts)?, next(&mut parts)?);
         if level >= TAGS {
             let tags: Vec<Tags> = next(&mut parts)?;
-            let keyspaces = (self.0)(&mut rest);
+            let limits: Vec<MapLimits> = next(&mut parts)?;
+            let (keyspaces, maps) = (self.0)(&mut rest);
             if tags.len() != keyspaces.len() {
                 return Err(de::Error::custom("the table has tags of no keyspace"));
             }
+            if limits.len() != maps.len() {
+                return Err(de::Error::custom("the table has limits of no map"));
+            }
             for (keyspace, tags) in keyspaces.into_iter().zip(tags) {
                 keyspace.tags = tags;
+            }
+            for (map, limits) in maps.iter_mut().zip(limits) {
+                map.limits = limits;
             }
         }
         Ok((level, cluster, rest))

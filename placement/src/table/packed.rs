@@ -4,12 +4,11 @@
 
 use super::{
     Age, Keyspace, MapEntry, Member, Origin, Partition, Replica, ReplicaState, Settings, Table,
-    leveled,
+    leveled::{self, Additions},
 };
 use crate::id::{
     ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId, Term, Version,
 };
-use crate::tags::Tags;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -128,8 +127,11 @@ impl From<Table> for Packed {
 impl Serialize for Table {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let packed = Packed::from(self.clone());
-        let tags: Vec<Tags> = packed.keyspaces.iter().map(|k| k.tags).collect();
-        leveled::serialize(serializer, self.level, self.cluster, &packed, &tags)
+        let additions = Additions {
+            tags: packed.keyspaces.iter().map(|k| k.tags).collect(),
+            limits: packed.maps.iter().map(|map| map.limits).collect(),
+        };
+        leveled::serialize(serializer, self.level, self.cluster, &packed, &additions)
     }
 }
 
@@ -137,7 +139,7 @@ impl<'de> Deserialize<'de> for Table {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (level, cluster, packed) =
             leveled::deserialize(deserializer, |packed: &mut Packed| {
-                packed.keyspaces.iter_mut().collect()
+                (packed.keyspaces.iter_mut().collect(), &mut packed.maps)
             })?;
         packed.unpack(level, cluster).map_err(de::Error::custom)
     }

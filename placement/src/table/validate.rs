@@ -1,7 +1,8 @@
 //! Validity of tables. Tables of peers are checked before any code acts on them.
 
 use super::{
-    Addresses, Keyspace, Member, MemberState, Mode, Partition, ReplicaState, Reshape, Role, Table,
+    Addresses, Eviction, Keyspace, Member, MemberState, Mode, Partition, ReplicaState, Reshape,
+    Role, Table,
 };
 use crate::division::{Cut, Division, SPLIT_BYTES_MAX};
 use crate::hash::SLOTS;
@@ -159,6 +160,9 @@ pub enum Invalid {
     /// The keyspace of a map does not exist.
     #[error("the keyspace of map {0} is not in this table")]
     MapKeyspace(MapId),
+    /// A limit of a map is 0.
+    #[error("a limit of map {0} is 0: drop the map, or give it a limit of at least 1")]
+    MapLimit(MapId),
 }
 
 impl Table {
@@ -257,6 +261,12 @@ impl Table {
         let mut names = BTreeSet::new();
         let mut after = None;
         for keyspace in &self.keyspaces {
+            if keyspace.eviction == Eviction::Lfu {
+                return Err(Invalid::Keyspace {
+                    name: keyspace.name.clone(),
+                    why: "only maps with limits evict by frequency (lfu): choose another eviction",
+                });
+            }
             if after >= Some(keyspace.id) || keyspace.id >= self.next_keyspace {
                 return Err(Invalid::KeyspaceOrder(keyspace.id));
             }
@@ -286,6 +296,10 @@ impl Table {
             unique("maps", &mut names, (home, &*map.name), &map.name)?;
             if self.keyspace(map.keyspace).is_none() {
                 return Err(Invalid::MapKeyspace(map.id));
+            }
+            let limits = [map.limits.entries, map.limits.bytes, map.limits.idle_ms];
+            if limits.contains(&Some(0)) {
+                return Err(Invalid::MapLimit(map.id));
             }
         }
         Ok(())

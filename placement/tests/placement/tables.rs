@@ -27,6 +27,7 @@ fn table() -> Table {
         id: MapId(1),
         name: "users".into(),
         keyspace: KeyspaceId(0),
+        limits: MapLimits::NONE,
     });
     // As when the format was fixed: later schedulers are further bits.
     table.settings.schedulers = [

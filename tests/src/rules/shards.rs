@@ -541,7 +541,7 @@ impl Shards {
                 Request::Loads(..)
                 | Request::Differed(..)
                 | Request::Newer(_)
-                | Request::MakeMap { .. }
+                | Request::WantMap { .. }
                 | Request::MapMade { .. }
                 | Request::OtherCluster(_) => {}
             }

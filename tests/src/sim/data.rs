@@ -482,7 +482,7 @@ impl World {
                     .after(delay, Event::Control(p, ControlInput::Used(me)));
             }
             // All processes here are members.
-            Request::MakeMap { .. }
+            Request::WantMap { .. }
             | Request::MapMade { .. }
             | Request::Table(_)
             | Request::OtherCluster(_) => {

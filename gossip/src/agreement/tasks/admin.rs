@@ -4,7 +4,7 @@ use super::super::api::AdminRequest;
 use super::super::problem::Problem;
 use super::newcomers::bore;
 use doyen_placement::planner;
-use doyen_placement::{MapEntry, Member, MemberState, Table};
+use doyen_placement::{MapEntry, MapWish, Member, MemberState, Table, WantedMap};
 
 pub(super) type Administered = Result<(Option<Table>, Option<MapEntry>), Problem>;
 
@@ -16,8 +16,18 @@ fn changed(table: &Table, next: Result<Table, impl Into<Problem>>) -> Administer
 pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
     let next = match request {
         AdminRequest::CreateMap { name, keyspace } => {
-            let (next, entry) = planner::create_map(table, &name, &keyspace)?;
-            return Ok((next, Some(entry)));
+            let wish = MapWish::Exists;
+            let wanted = WantedMap {
+                keyspace,
+                name,
+                wish,
+            };
+            let (next, map) = planner::want_map(table, &wanted)?;
+            return Ok((next, Some(map)));
+        }
+        AdminRequest::WantMap(wanted) => {
+            let (next, map) = planner::want_map(table, &wanted)?;
+            return Ok((next, Some(map)));
         }
         AdminRequest::CreateKeyspace(wanted) => planner::create_keyspace(table, wanted),
         AdminRequest::AlterKeyspace { name, change } => {

@@ -179,6 +179,9 @@ impl Shape {
             Failure::Overflow => "ERR increment or decrement would overflow",
             Failure::TooLarge => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
             Failure::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
+            // Redis clients reach no map with limits.
+            Failure::MapFull => "ERR the map holds as much as it may: nothing was written",
+            Failure::Dropped => "ERR the map was dropped: nothing happened",
             Failure::TooFewCopies => "NOREPLICAS Not enough good replicas to write.",
             Failure::NoPartition => {
                 "CLUSTERDOWN Hash slot not served: this node has not joined a cluster yet, \

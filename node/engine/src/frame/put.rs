@@ -253,6 +253,8 @@ pub(super) fn put_outcome(out: &mut Out, outcome: &Outcome) {
                 Failure::OldMembers => 13,
                 Failure::WrongType => 14,
                 Failure::NoScripts => 15,
+                Failure::MapFull => 16,
+                Failure::Dropped => 17,
             });
         }
     }

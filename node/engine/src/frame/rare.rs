@@ -67,6 +67,7 @@ rare! {
     READS => Reads { keyspaces },
     CONFIRM => Confirm { round },
     CONFIRMED => Confirmed { round, tickets },
+    WANT_MAP => WantMap { ticket, wanted },
 }
 
 fn lay_out<T: serde::Serialize>(out: &mut Out, kind: u8, fields: &T) {
@@ -86,6 +87,7 @@ fn sound(frame: Frame) -> Result<Frame, Malformed> {
             return Err(Malformed("a clock that is too large"));
         }
         Frame::MakeMap { keyspace, name, .. } => keyspace.len().max(name.len()),
+        Frame::WantMap { wanted, .. } => wanted.keyspace.len().max(wanted.name.len()),
         Frame::MapMade { made: Ok(map), .. } => map.name.len(),
         Frame::MapMade { made: Err(why), .. } => why.len(),
         _ => 0,

@@ -376,6 +376,8 @@ impl<B: Buf> Reader<B> {
                 13 => Failure::OldMembers,
                 14 => Failure::WrongType,
                 15 => Failure::NoScripts,
+                16 => Failure::MapFull,
+                17 => Failure::Dropped,
                 _ => return Err(Malformed("unknown failure")),
             }),
             _ => return Err(Malformed("unknown outcome")),

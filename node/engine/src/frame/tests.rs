@@ -1,6 +1,7 @@
 use super::super::changes::{Keys, Maps};
 use super::super::extended::Extended;
 use super::*;
+use doyen_placement::{MapLimits, MapWish, WantedMap};
 use proptest::prelude::*;
 
 fn at() -> impl Strategy<Value = PartitionRef> {
@@ -40,7 +41,9 @@ fn one_outcome() -> impl Strategy<Value = Outcome> {
         prop::sample::select(vec![
             Failure::NotAFloat,
             Failure::OutOfMemory,
-            Failure::Overloaded
+            Failure::Overloaded,
+            Failure::MapFull,
+            Failure::Dropped
         ])
         .prop_map(Outcome::Failed),
     ]
@@ -322,6 +325,22 @@ fn of_clients() -> impl Strategy<Value = Frame> {
         id: MapId(id),
         name,
         keyspace: KeyspaceId(k),
+        limits: MapLimits::NONE,
+    });
+    let wish = prop_oneof![
+        Just(MapWish::Dropped),
+        (prop::option::of(1..u64::MAX), prop::option::of(1..u64::MAX)).prop_map(
+            |(entries, idle_ms)| MapWish::Limited(MapLimits {
+                entries,
+                idle_ms,
+                ..MapLimits::NONE
+            })
+        ),
+    ];
+    let wanted = (".{0,20}", ".{0,20}", wish).prop_map(|(keyspace, name, wish)| WantedMap {
+        keyspace,
+        name,
+        wish,
     });
     let made = prop_oneof![map.prop_map(Ok), ".{0,20}".prop_map(Err)];
     prop_oneof![
@@ -345,6 +364,7 @@ fn of_clients() -> impl Strategy<Value = Frame> {
             keyspace,
             name
         }),
+        (n(), wanted).prop_map(|(ticket, wanted)| Frame::WantMap { ticket, wanted }),
         (n(), made).prop_map(|(ticket, made)| Frame::MapMade { ticket, made }),
     ]
 }

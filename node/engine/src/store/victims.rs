@@ -76,7 +76,7 @@ impl Store {
     /// How many keys this policy may evict.
     pub(in super::super) fn evictable(&self, policy: Eviction) -> usize {
         match policy {
-            Eviction::None => 0,
+            Eviction::None | Eviction::Lfu => 0,
             Eviction::Lru | Eviction::Random => self.maps.values().map(Map::len).sum(),
             Eviction::Ttl => self.maps.values().map(|map| map.expiring.len()).sum(),
         }
@@ -97,7 +97,8 @@ impl Store {
             victims: Vec::new(),
         };
         match policy {
-            Eviction::None => {}
+            // Keyspaces do not evict by frequency.
+            Eviction::None | Eviction::Lfu => {}
             Eviction::Lru => {
                 let began = self.hand;
                 self.sweep(&mut picked, kept);
@@ -122,6 +123,100 @@ impl Store {
             Eviction::Ttl => self.soonest(&mut picked, kept),
         }
         picked.victims
+    }
+
+    /// Picks keys of one map by a policy, as [`Store::victims`] does among all maps. If no key
+    /// expires, *ttl* picks at random.
+    pub(in super::super) fn victims_of(
+        &mut self,
+        map: MapId,
+        policy: Eviction,
+        wanted: Wanted,
+        random: u64,
+    ) -> Vec<Victim> {
+        let mut picked = Picked {
+            wanted,
+            bytes: 0,
+            victims: Vec::new(),
+        };
+        let Some(of) = self.maps.get(&map) else {
+            return picked.victims;
+        };
+        match policy {
+            Eviction::None | Eviction::Lfu => {}
+            Eviction::Lru => {
+                let mut last = None;
+                // All are unmarked after a whole round.
+                for entry in of.round(of.hand).chain(of.round(of.hand)) {
+                    if picked.is_enough() {
+                        break;
+                    }
+                    last = Some(entry);
+                    if !entry.take_mark() {
+                        picked.add(self, map, entry);
+                    }
+                }
+                let hand = last.map(|entry| self.order(entry.key()).wrapping_add(1));
+                if let (Some(hand), Some(of)) = (hand, self.maps.get_mut(&map)) {
+                    of.hand = hand;
+                }
+            }
+            Eviction::Ttl if !of.expiring.is_empty() => {
+                for (_, ByKey(entry)) in &of.expiring {
+                    if picked.is_enough() {
+                        break;
+                    }
+                    picked.add(self, map, entry);
+                }
+            }
+            Eviction::Ttl | Eviction::Random => {
+                for entry in of.round(random) {
+                    if picked.is_enough() {
+                        break;
+                    }
+                    picked.add(self, map, entry);
+                }
+            }
+        }
+        picked.victims
+    }
+
+    /// The key of a map with this order, to evict it.
+    pub(in super::super) fn victim(&self, map: MapId, order: u64) -> Option<Victim> {
+        let entry = self.of_order(map, order)?;
+        let mut picked = Picked {
+            wanted: Wanted {
+                keys: 1,
+                bytes: usize::MAX,
+                urgent: true,
+            },
+            bytes: 0,
+            victims: Vec::new(),
+        };
+        picked.add(self, map, entry);
+        picked.victims.pop()
+    }
+
+    /// Whether a map has a key with this order.
+    pub(in super::super) fn has_order(&self, map: MapId, order: u64) -> bool {
+        self.of_order(map, order).is_some()
+    }
+
+    fn of_order(&self, map: MapId, order: u64) -> Option<&Entry> {
+        let entry = self.maps.get(&map)?.index.iter_from(order).next()?;
+        (self.order(entry.key()) == order).then_some(entry)
+    }
+
+    /// The orders of the keys of a map, beginning with this one or the next, and whether each was
+    /// used since it was in a sample before.
+    pub(in super::super) fn sample(
+        &self,
+        map: MapId,
+        order: u64,
+    ) -> impl Iterator<Item = (u64, bool)> {
+        let all = self.maps.get(&map).into_iter();
+        all.flat_map(move |map| map.round(order))
+            .map(|entry| (self.order(entry.key()), entry.take_mark()))
     }
 
     /// All entries once, starting at a place.
@@ -221,6 +316,14 @@ impl Store {
         {
             self.hand.0 = *id;
         }
+    }
+}
+
+impl Map {
+    /// All entries once, starting at a place.
+    fn round(&self, order: u64) -> impl Iterator<Item = &Entry> {
+        let (behind, before) = (self.index.iter_from(order), self.index.iter_from(0));
+        behind.chain(before).take(self.len())
     }
 }
 

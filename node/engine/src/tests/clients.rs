@@ -6,7 +6,7 @@ use super::super::entry::Entry;
 use super::super::frame::{Forwarded, Headroom};
 use super::super::published;
 use super::*;
-use doyen_placement::MapEntry;
+use doyen_placement::{MapEntry, MapLimits, MapWish, WantedMap};
 
 /// A cluster in which node 1 leads everything, node 2 has copies, and a client is connected to
 /// both.
@@ -143,6 +143,7 @@ fn a_client_is_sent_the_changes_since_its_table() {
             id: MapId(n),
             name: format!("{n:->60}"),
             keyspace: KeyspaceId(0),
+            limits: MapLimits::NONE,
         });
         t.next_map = MapId(n + 1);
     };
@@ -398,6 +399,14 @@ fn a_client_may_say_few_things_and_a_member_few_to_it() {
             keyspace: "k".into(),
             name: "m".into(),
         },
+        Frame::WantMap {
+            ticket: 1,
+            wanted: WantedMap {
+                keyspace: "k".into(),
+                name: "m".into(),
+                wish: MapWish::Dropped,
+            },
+        },
     ] {
         assert!(
             receive(&mut w, 2, 1, Lane::Calls, &frame).is_err(),
@@ -591,6 +600,7 @@ fn a_large_table_comes_in_parts_and_a_torn_one_is_malformed() {
                 id: MapId(n),
                 name: format!("{n:->60}"),
                 keyspace: KeyspaceId(0),
+                limits: MapLimits::NONE,
             })
             .collect();
     });

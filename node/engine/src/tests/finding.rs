@@ -6,7 +6,7 @@ use crate::op::{FindQuery, PartitionAction, RangeQuery};
 use crate::tags;
 use doyen_placement::division::Cut;
 use doyen_placement::level::FINDING;
-use doyen_placement::{MapEntry, Reshape};
+use doyen_placement::{MapEntry, MapLimits, Reshape};
 
 const NAMED: MapId = MapId(3);
 
@@ -97,6 +97,7 @@ impl World {
                 id: NAMED,
                 name: "named".to_owned(),
                 keyspace: KeyspaceId(0),
+                limits: MapLimits::NONE,
             });
             t.next_map = MapId(4);
         });
