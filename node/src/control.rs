@@ -29,7 +29,7 @@ use doyen_gossip::AgreementConfig;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, InSyncRequest, Oversight, Status};
 use doyen_placement::loads::Report;
 use doyen_placement::planner::{Pace, may_receive};
-use doyen_placement::{Epoch, Loads, MemberId, PartitionRef, Table, TableName};
+use doyen_placement::{Epoch, Loads, MemberId, PartitionRef, Table, TableName, WantedMap};
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -95,6 +95,15 @@ pub enum Error {
     /// A copy has no memory left.
     #[error("memory is full: nothing happened; delete keys, or raise --memory-max")]
     OutOfMemory,
+    /// The map holds as much as it may, and evicts nothing.
+    #[error(
+        "the map holds as much as it may: nothing happened; remove entries, open it with a higher \
+         limit, or let it evict"
+    )]
+    MapFull,
+    /// The map was dropped.
+    #[error("the map was dropped: nothing happened; open it again")]
+    Dropped,
     /// Fewer copies are in sync than `min_in_sync`.
     #[error("too few copies are in sync: nothing happened; try again later")]
     TooFewCopies,
@@ -201,6 +210,8 @@ impl Error {
         match failure {
             Failure::TooLarge => Self::TooLarge,
             Failure::OutOfMemory => Self::OutOfMemory,
+            Failure::MapFull => Self::MapFull,
+            Failure::Dropped => Self::Dropped,
             Failure::TooFewCopies => Self::TooFewCopies,
             Failure::NoPartition | Failure::Unavailable | Failure::Overtaken | Failure::Stale => {
                 Self::Unavailable

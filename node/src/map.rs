@@ -327,7 +327,7 @@ pub(crate) fn encode_key<Q: Serialize + ?Sized>(key: &Q) -> Result<Bytes, Error>
 /// Every node refuses a value above its own limit. A value above any node's limit is not even sent.
 fn encode_value<V: Serialize + DeserializeOwned>(form: &Form, value: &V) -> Result<Bytes, Error> {
     form.encode(value)
-        .map(Bytes::from)
+        .map(|value| form.headed(value))
         .map_err(|why| match why {
             Encode::TooLarge => Error::TooLarge,
             Encode::Invalid(why) => Error::Value(why),

@@ -22,7 +22,7 @@ use crate::sync::{Election, Lock, Once, OpenRateLimiter};
 use client::Companion;
 use doyen_gossip::agreement::Event;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
-use doyen_placement::{Addresses, Eviction, KeyspaceId, MapEntry};
+use doyen_placement::{Addresses, Eviction, KeyspaceId, MapEntry, MapWish, WantedMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -240,10 +240,10 @@ impl Node {
     /// # Errors
     /// When there is no cluster, or it refuses.
     pub fn map<K, V>(&self, name: &str) -> OpenMap<'_, K, V> {
-        OpenMap::new(DEFAULT_KEYSPACE, name, move |keyspace, name| {
+        OpenMap::new(DEFAULT_KEYSPACE, name, move |wanted| {
             Box::pin(async move {
                 self.wait_ready(self.0.ready_timeout).await?;
-                let entry = self.map_entry(&keyspace, &name).await?;
+                let entry = self.map_entry(wanted).await?;
                 Ok((entry, self.0.data.clone()))
             })
         })
@@ -303,7 +303,13 @@ impl Node {
         map: &str,
     ) -> Result<(MapEntry, DataHandle, bool), Error> {
         self.wait_ready(self.0.ready_timeout).await?;
-        let entry = self.map_entry(keyspace, map).await?;
+        let entry = self
+            .map_entry(WantedMap {
+                keyspace: keyspace.to_owned(),
+                name: map.to_owned(),
+                wish: MapWish::Exists,
+            })
+            .await?;
         let local = self.0.shared.local();
         let table = local.view.as_ref().map(|view| &view.installed);
         let evicts = table
@@ -362,14 +368,53 @@ impl Node {
         Ok(())
     }
 
-    async fn map_entry(&self, keyspace: &str, name: &str) -> Result<MapEntry, Error> {
+    /// Finds a map that is as it is wanted.
+    async fn map_entry(&self, wanted: WantedMap) -> Result<MapEntry, Error> {
         let local = self.0.shared.local();
         let known = local.view.as_ref();
-        match known.and_then(|v| v.installed.map_in(keyspace, name).cloned()) {
-            Some(entry) => Ok(entry),
-            None if self.is_client() => self.0.make_map_as_client(keyspace, name).await,
-            None => Ok(self.admin().create_map(keyspace, name).await?),
+        let known = known.and_then(|v| v.installed.map_in(&wanted.keyspace, &wanted.name).cloned());
+        match (known, wanted.wish) {
+            (Some(entry), MapWish::Exists) => Ok(entry),
+            (Some(entry), MapWish::Limited(limits)) if entry.limits == limits => Ok(entry),
+            _ if self.is_client() => self.0.want_map_as_client(wanted).await,
+            _ => Ok(self.admin().want_map(wanted).await?),
         }
+    }
+
+    /// Drops a map with all its entries. Returns whether there was such a map. Operations on its
+    /// handles are refused from then on ([`Error::Dropped`]). A map that is opened under this name
+    /// later is another one.
+    ///
+    /// ```no_run
+    /// # async fn example(node: &doyen::Node) -> Result<(), doyen::Error> {
+    /// let existed = node.drop_map("default", "sessions").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// There is no such keyspace, or no cluster. [`Error::Unknown`]: it may be dropped or not.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the map may be dropped or not.
+    pub async fn drop_map(&self, keyspace: &str, name: &str) -> Result<bool, Error> {
+        self.wait_ready(self.0.ready_timeout).await?;
+        let found = || {
+            let local = self.0.shared.local();
+            Some(local.view.as_ref()?.installed.map_in(keyspace, name)?.id)
+        };
+        if found().is_none() {
+            self.catch_up(|| found().is_some()).await?;
+        }
+        if found().is_none() {
+            // The keyspace is looked for, so that its name is not mistyped.
+            return self.database_in(keyspace).await.map(|_| false);
+        }
+        let wanted = WantedMap {
+            keyspace: keyspace.to_owned(),
+            name: name.to_owned(),
+            wish: MapWish::Dropped,
+        };
+        self.map_entry(wanted).await.map(|_| true)
     }
 
     /// Reads the PEM files again, which may change while a node runs. Returns false if it has none.

@@ -454,6 +454,23 @@ pub enum MapWish {
     Dropped,
 }
 
+impl MapWish {
+    /// Whether a table has the map as it is wanted. `map` is how the coordinator made it.
+    #[must_use]
+    pub fn met(self, table: &Table, map: &MapEntry) -> bool {
+        let there = table.map(map.id);
+        let home = table.keyspace(map.keyspace);
+        match self {
+            Self::Exists => there.is_some() && home.is_some_and(|k| !k.partitions.is_empty()),
+            Self::Limited(limits) => {
+                there.is_some_and(|there| there.limits == limits)
+                    && home.is_some_and(|k| !k.partitions.is_empty())
+            }
+            Self::Dropped => there.is_none() && map.id < table.next_map,
+        }
+    }
+}
+
 /// A map that a program names, and what it wants of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WantedMap {

@@ -189,6 +189,12 @@ impl Bounds {
         self.maps[at].1.as_deref_mut()
     }
 
+    /// Whether some map was dropped.
+    #[inline]
+    pub(super) const fn any_dropped(&self) -> bool {
+        self.any_dropped
+    }
+
     /// Whether a map was dropped.
     #[inline]
     pub(super) fn is_dropped(&self, map: MapId) -> bool {
@@ -374,7 +380,8 @@ impl Shard {
         let part = |limit: Option<u64>| {
             limit.map_or(u64::MAX, |limit| {
                 let part = u128::from(limit) * u128::from(led) / u128::from(all.max(1));
-                u64::try_from(part).unwrap_or(u64::MAX)
+                // A small limit is not rounded down to nothing.
+                u64::try_from(part).unwrap_or(u64::MAX).max(1)
             })
         };
         bounded.holds = holds;

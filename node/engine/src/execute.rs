@@ -306,7 +306,7 @@ impl Context {
         {
             return Step::Overtaken(seq);
         }
-        if call.work.maps().any(|map| self.bounds.is_dropped(map)) {
+        if self.bounds.any_dropped() && call.work.maps().any(|map| self.bounds.is_dropped(map)) {
             return Step::Refused(Failure::Dropped);
         }
         if call.work.is_write() {

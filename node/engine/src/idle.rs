@@ -5,8 +5,8 @@
 //!   E2   dies at (8)   idle (8), in milliseconds   the value
 //! ```
 //! *Dies at* is the deadline that a caller asked for, or 0. *Idle* is how long the entry may be
-//! unused; 0: as long as the map says. Callers write the head with a 0 for *dies at*, and read
-//! values without it.
+//! unused; 0: as long as the map says. Callers write the head (`Action::Set`) with a 0 for *dies
+//! at*, and read values without it.
 //!
 //! The deadline of the entry is the earlier of *dies at* and an eighth more than *idle* after its
 //! last known use. A use is noted in the log only once less than *idle* is left. So an entry lives
@@ -137,7 +137,11 @@ pub(super) fn apply(
             }
         }
         (Change::Put { value, deadline }, _) => {
-            let (mut head, content) = Head::read(&value).unwrap_or((Head::default(), &value));
+            // Callers write values with heads. What was made from a value has the head of that.
+            let written = matches!(action, Action::Set { .. });
+            let written = written.then(|| Head::read(&value)).flatten();
+            let had = known.as_ref().map(|(_, head, _)| *head);
+            let (mut head, content) = written.unwrap_or((had.unwrap_or_default(), &value));
             head.dies_at = deadline;
             Change::put(head.before(content), head.deadline(of_map, cx))
         }

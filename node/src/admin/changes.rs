@@ -7,8 +7,7 @@ use super::{Admin, RECOVER_MAX, plan, refusal};
 use crate::report::rebalance::RebalancePlan;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange};
 use doyen_placement::{
-    Balancing, Keyspace, MapEntry, MapId, MapWish, MoveRate, Paused, Schedulers, Table, WantedMap,
-    Window,
+    Balancing, Keyspace, MapEntry, MapId, MoveRate, Paused, Schedulers, Table, WantedMap, Window,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -333,26 +332,19 @@ impl Admin {
         self.change(AdminRequest::Cancel(None)).await
     }
 
-    /// Lets a map be as it is wanted, and waits until this node knows the partitions of its
-    /// keyspace.
+    /// Lets a map be as it is wanted, and waits until it is so here.
     pub(crate) async fn want_map(&self, wanted: WantedMap) -> Result<MapEntry, AdminError> {
         let (until, wish) = (self.deadline(), wanted.wish);
         let entry = self.ask(until, AdminRequest::of_map(wanted)).await?;
         let entry = entry.ok_or_else(|| AdminError::Unknown {
             why: "the coordinator did not say which map it is".into(),
         })?;
-        self.await_table(until, |table| {
-            let map = table.map(entry.id);
-            let as_wanted = match wish {
-                MapWish::Exists => true,
-                MapWish::Limited(limits) => map.is_some_and(|map| map.limits == limits),
-                MapWish::Dropped => map.is_none(),
-            };
-            let home = table.keyspace(entry.keyspace);
-            as_wanted && home.is_some_and(|k| !k.partitions.is_empty())
-        })
-        .await?;
-        Ok(entry)
+        self.await_table(until, |table| wish.met(table, &entry))
+            .await?;
+        // Replies do not carry limits.
+        let table = self.installed();
+        let map = table.and_then(|table| table.map(entry.id).cloned());
+        Ok(map.unwrap_or(entry))
     }
 
     async fn change(&self, request: AdminRequest) -> Result<(), AdminError> {

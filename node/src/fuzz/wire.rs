@@ -20,9 +20,9 @@ use doyen_placement::planner::{
     self, BalanceChange, InSyncChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace,
 };
 use doyen_placement::{
-    ClusterId, Division, Epoch, Eviction, KeyspaceId, Label, Loads, MapEntry, MapId, MemberId,
-    Mode, MoveRate, OnLoss, Origin, PartitionId, PartitionRef, Paused, Place, Reshape, Rule,
-    Schedulers, Table, TableDelta, TableName, Tags, Term, Token, Version,
+    ClusterId, Division, Epoch, Eviction, KeyspaceId, Label, Loads, MapEntry, MapId, MapLimits,
+    MapWish, MemberId, Mode, MoveRate, OnLoss, Origin, PartitionId, PartitionRef, Paused, Place,
+    Reshape, Rule, Schedulers, Table, TableDelta, TableName, Tags, Term, Token, Version, WantedMap,
 };
 use std::sync::Arc;
 
@@ -173,7 +173,20 @@ fn tables(version: u16) -> Vec<(String, Table)> {
     }
     full = planner::assign(&full);
     for (map, keyspace) in [("users", "default"), ("events", "range")] {
-        let (table, _) = planner::create_map(&full, map, keyspace).expect("its name is free");
+        let entries = (keyspace != "range").then_some(1_000);
+        let (table, _) = planner::want_map(
+            &full,
+            &WantedMap {
+                keyspace: keyspace.into(),
+                name: map.into(),
+                wish: MapWish::Limited(MapLimits {
+                    entries,
+                    idle_ms: Some(60_000),
+                    ..MapLimits::NONE
+                }),
+            },
+        )
+        .expect("its name is free");
         full = table.expect("it is new");
     }
     let balancing = &mut full.settings.balancing;
@@ -528,6 +541,11 @@ fn messages(version: u16) -> Vec<Message> {
 fn requests(table: &Table, base: TableName) -> Vec<AdminRequest> {
     let keyspace = || "default".to_owned();
     vec![
+        AdminRequest::WantMap(WantedMap {
+            keyspace: "default".into(),
+            name: "users".into(),
+            wish: MapWish::Dropped,
+        }),
         AdminRequest::CreateMap {
             name: "users".into(),
             keyspace: keyspace(),

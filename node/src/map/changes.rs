@@ -195,14 +195,16 @@ where
     }
     let key = key::decode(&change.key).map_err(Error::Key)?;
     Ok(match change.what {
-        What::Put(_, Some(value)) => match form.decode(&value).map_err(Error::Value)? {
-            Some(value) => MapChange::Put { key, value },
-            // It counts as absent.
-            None => MapChange::Removed {
-                key,
-                cause: Cause::Command,
-            },
-        },
+        What::Put(_, Some(value)) => {
+            match form.decode(form.content(&value)).map_err(Error::Value)? {
+                Some(value) => MapChange::Put { key, value },
+                // It counts as absent.
+                None => MapChange::Removed {
+                    key,
+                    cause: Cause::Command,
+                },
+            }
+        }
         What::Deadline => MapChange::Deadline { key },
         What::Removed(cause) => MapChange::Removed { key, cause },
         What::Cleared => MapChange::Cleared,

@@ -5,7 +5,7 @@ use super::counters::Counters;
 use super::value::{Codec, Form, Schema, Undecodable, number_of};
 use crate::data::DataHandle;
 use crate::error::Error;
-use doyen_placement::MapEntry;
+use doyen_placement::{Eviction, MapEntry, MapLimits, MapWish, WantedMap};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_reflection::{Tracer, TracerConfig};
@@ -16,10 +16,10 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::time::Duration;
 
-/// Finds the map of a keyspace and a name.
+/// Finds a map that is as it is wanted.
 pub(crate) type Opened<'a> =
     Pin<Box<dyn Future<Output = Result<(MapEntry, DataHandle), Error>> + Send + 'a>>;
-type Open<'a> = Box<dyn FnOnce(String, String) -> Opened<'a> + Send + 'a>;
+type Open<'a> = Box<dyn FnOnce(WantedMap) -> Opened<'a> + Send + 'a>;
 
 /// A map that is about to be opened, from [`Node::map`](crate::Node::map). Await it.
 ///
@@ -48,6 +48,9 @@ pub struct OpenMap<'a, K, V> {
     schema: Schema,
     undecodable: Undecodable,
     ttl: Option<Duration>,
+    limits: MapLimits,
+    /// `None`: as the limits need it.
+    eviction: Option<Eviction>,
     kinds: PhantomData<fn(K) -> V>,
 }
 
@@ -58,6 +61,7 @@ impl<K, V> fmt::Debug for OpenMap<'_, K, V> {
             .field("name", &self.name)
             .field("codec", &self.codec)
             .field("schema", &self.schema)
+            .field("limits", &self.limits)
             .finish_non_exhaustive()
     }
 }
@@ -66,7 +70,7 @@ impl<'a, K, V> OpenMap<'a, K, V> {
     pub(crate) fn new(
         keyspace: &str,
         name: &str,
-        open: impl FnOnce(String, String) -> Opened<'a> + Send + 'a,
+        open: impl FnOnce(WantedMap) -> Opened<'a> + Send + 'a,
     ) -> Self {
         Self {
             open: Box::new(open),
@@ -76,6 +80,8 @@ impl<'a, K, V> OpenMap<'a, K, V> {
             schema: Schema::None,
             undecodable: Undecodable::default(),
             ttl: None,
+            limits: MapLimits::NONE,
+            eviction: None,
             kinds: PhantomData,
         }
     }
@@ -112,6 +118,73 @@ impl<'a, K, V> OpenMap<'a, K, V> {
         self.ttl = Some(ttl);
         self
     }
+
+    /// The most entries of the map in the whole cluster, 1 at least. Beyond that, entries are
+    /// evicted ([`eviction`](OpenMap::eviction)). For some milliseconds the map may hold a few more.
+    ///
+    /// Each member keeps its part of the limit for the partitions that it leads, so a limit should
+    /// be much larger than the number of members. A map in a keyspace of ranges has no limit of
+    /// entries or bytes.
+    ///
+    /// # Limits are settings of the map
+    /// All limits of a map (entries, bytes, eviction, idle time) are shared by the cluster and last
+    /// as long as the map. A program that opens it without limits takes those that it has. A
+    /// program that opens it with other limits changes all of them for all programs. Whether there
+    /// is a [`max_idle`](OpenMap::max_idle) is decided when the map is made.
+    pub const fn max_entries(mut self, entries: u64) -> Self {
+        self.limits.entries = Some(entries);
+        self
+    }
+
+    /// The most bytes of the map in the whole cluster, without copies. An entry counts with its
+    /// key, its value and about 80 bytes more. As for [`max_entries`](OpenMap::max_entries).
+    pub const fn max_bytes(mut self, bytes: u64) -> Self {
+        self.limits.bytes = Some(bytes);
+        self
+    }
+
+    /// Which entries are evicted beyond [`max_entries`](OpenMap::max_entries) or
+    /// [`max_bytes`](OpenMap::max_bytes). Without this, those that are used least often
+    /// ([`Eviction::Lfu`]), as in moka. A new entry may be evicted soon, if it is not used as often
+    /// as others. With [`Eviction::Ttl`], if no entry expires, some entry. With [`Eviction::None`],
+    /// a new entry is refused ([`Error::MapFull`]).
+    pub const fn eviction(mut self, eviction: Eviction) -> Self {
+        self.eviction = Some(eviction);
+        self
+    }
+
+    /// An entry expires if nobody uses it for so long: between that time and an eighth more after
+    /// the last read or write of its key. It also expires at its deadline, if it has one. Reads
+    /// within a transaction, or from a near cache, and [`Map::iter`] and its like do not count. A
+    /// read that counts may be a write, which [`Map::compare_and_swap`] takes for one.
+    /// [`Put::max_idle`](crate::Put::max_idle) gives one entry another time.
+    ///
+    /// It is a setting of the map, as [`max_entries`](OpenMap::max_entries) says.
+    pub fn max_idle(mut self, idle: Duration) -> Self {
+        self.limits.idle_ms = Some(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX).max(1));
+        self
+    }
+
+    /// What is wanted of the map.
+    fn wish(&self) -> Result<MapWish, Error> {
+        let mut limits = self.limits;
+        match self.eviction {
+            Some(_) if !limits.bounds() => {
+                return Err(Error::Refused(format!(
+                    "the map {} would evict, and has no limit: give it max_entries or max_bytes",
+                    self.name
+                )));
+            }
+            Some(eviction) => limits.eviction = eviction,
+            None if limits.bounds() => limits.eviction = Eviction::Lfu,
+            None => {}
+        }
+        Ok(if limits == MapLimits::NONE {
+            MapWish::Exists
+        } else {
+            MapWish::Limited(limits)
+        })
+    }
 }
 
 impl<'a, K, V> IntoFuture for OpenMap<'a, K, V>
@@ -134,6 +207,7 @@ where
 impl<K, V: DeserializeOwned> OpenMap<'_, K, V> {
     /// Finds the map, and how its values are encoded.
     pub(super) async fn found(self) -> Result<((MapEntry, DataHandle), Form), Error> {
+        let wish = self.wish()?;
         let Self {
             open,
             keyspace,
@@ -153,8 +227,14 @@ impl<K, V: DeserializeOwned> OpenMap<'_, K, V> {
             })?,
             (_, schema) => schema,
         };
-        let (entry, data) = open(keyspace, name).await?;
+        let wanted = WantedMap {
+            keyspace,
+            name,
+            wish,
+        };
+        let (entry, data) = open(wanted).await?;
         let form = Form::new(entry.name.clone(), codec, schema, undecodable);
+        let form = form.limited(&entry.limits);
         Ok(((entry, data), form))
     }
 }

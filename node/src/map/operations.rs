@@ -180,6 +180,43 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         Err(Error::Changed)
     }
 
+    /// Appends bytes to a value, which is written if there was none, and returns how many bytes it
+    /// has then. The entry keeps its deadline.
+    ///
+    /// ```no_run
+    /// # async fn example(node: &doyen::Node) -> Result<(), doyen::Error> {
+    /// use doyen::{Codec, Map};
+    ///
+    /// let logs: Map<String, Vec<u8>> = node.map("logs").codec(Codec::Bytes).await?;
+    /// let length = logs.append("build 7", b"linked\n").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Map::insert`]. [`Error::Refused`]: the codec is not [`Codec::Bytes`], so a value
+    /// with something at its end would not be a value.
+    ///
+    /// [`Codec::Bytes`]: crate::Codec::Bytes
+    pub async fn append<Q>(&self, key: &Q, bytes: &[u8]) -> Result<u64, Error>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        if self.form.has_label() {
+            return Err(Error::Refused(format!(
+                "bytes cannot be appended to values of the map {}: open it with Codec::Bytes",
+                self.name()
+            )));
+        }
+        let action = Action::Append {
+            value: Bytes::copy_from_slice(bytes),
+        };
+        match self.write(key, action).await? {
+            Outcome::Int(length) => Ok(length.unsigned_abs()),
+            other => Err(Error::unexpected(other)),
+        }
+    }
+
     /// The values of several keys, in their order. Each is read by itself; together they take
     /// hardly longer than one.
     ///

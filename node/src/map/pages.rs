@@ -161,7 +161,9 @@ impl<K: DeserializeOwned, V: Serialize + DeserializeOwned> Entries<K, V> {
         loop {
             while let Some((key, value)) = self.page.pop_front() {
                 // With `Undecodable::Miss` a value of another schema counts as absent.
-                if let Some(value) = self.map.form.decode(&value).map_err(Error::Value)? {
+                let form = &self.map.form;
+                let value = form.decode(form.content(&value)).map_err(Error::Value)?;
+                if let Some(value) = value {
                     return Ok(Some((key::decode(&key).map_err(Error::Key)?, value)));
                 }
             }

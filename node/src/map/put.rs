@@ -3,8 +3,8 @@
 use super::{Map, Versioned, expiry};
 use crate::error::Error;
 use bytes::Bytes;
-use doyen_engine::fenced;
 use doyen_engine::op::{Action, Condition, Expiry, Outcome, Watched};
+use doyen_engine::{fenced, idle};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Borrow;
@@ -47,6 +47,8 @@ pub struct Put<'a, K, V, A = ()> {
     encoded: Result<(Bytes, Bytes), Error>,
     /// `None`: as the map has it, or as the condition has it.
     expiry: Option<Expiry>,
+    /// How long the entry may be unused; `None`: as long as the map says.
+    idle: Option<Duration>,
     when: When,
     answer: PhantomData<fn() -> A>,
 }
@@ -89,6 +91,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
             map: self,
             encoded: self.encoded(key, value),
             expiry: None,
+            idle: None,
             when: When::Set {
                 condition: Condition::Always,
                 get: false,
@@ -118,11 +121,20 @@ impl<'a, K, V, A> Put<'a, K, V, A> {
         self
     }
 
+    /// The entry expires if nobody uses it for so long, whatever the time of the map is. The map
+    /// must have one ([`OpenMap::max_idle`](crate::OpenMap::max_idle)); otherwise the answer is
+    /// [`Error::Refused`]. It cannot be combined with [`fenced`](Put::fenced).
+    pub const fn max_idle(mut self, idle: Duration) -> Self {
+        self.idle = Some(idle);
+        self
+    }
+
     fn when<B>(self, when: When) -> Put<'a, K, V, B> {
         Put {
             map: self.map,
             encoded: self.encoded,
             expiry: self.expiry,
+            idle: self.idle,
             when,
             answer: PhantomData,
         }
@@ -130,6 +142,19 @@ impl<'a, K, V, A> Put<'a, K, V, A> {
 
     fn deadline(&self) -> Expiry {
         self.expiry.unwrap_or_else(|| self.map.expiry())
+    }
+
+    /// The key and the value as they are written.
+    fn written(self) -> Result<(Bytes, Bytes), Error> {
+        let (key, value) = self.encoded?;
+        match self.idle {
+            None => Ok((key, value)),
+            Some(_) if !self.map.form.expires_unused() => Err(Error::Refused(format!(
+                "entries of the map {} expire unused only if it was opened with max_idle",
+                self.map.name()
+            ))),
+            idle => Ok((key, idle::headed(idle, self.map.form.content(&value)))),
+        }
     }
 }
 
@@ -188,17 +213,18 @@ where
 {
     async fn set(self) -> Result<Outcome, Error> {
         let expiry = self.deadline();
-        let (key, value) = self.encoded?;
+        let map = self.map;
         let When::Set { condition, get } = self.when else {
             return Err(Error::CrossPartition);
         };
+        let (key, value) = self.written()?;
         let action = Action::Set {
             value,
             condition,
             expiry,
             get,
         };
-        self.map.write_encoded(key, action).await
+        map.write_encoded(key, action).await
     }
 
     async fn set_fenced(self, token: u64) -> Result<(), Error> {
@@ -209,8 +235,17 @@ where
                 self.map.name()
             )));
         }
+        if self.idle.is_some() {
+            return Err(Error::Refused(
+                "a write with a fencing token cannot have a max_idle of its own: leave it out, and \
+                 it has that of the map"
+                    .into(),
+            ));
+        }
         let expiry = self.deadline();
         let (key, value) = self.encoded?;
+        // The token stands before the value, and the engine puts the head before both.
+        let value = value.slice_ref(self.map.form.content(&value));
         let action = fenced::set_fenced(token, expiry, value);
         match self.map.write_encoded(key, action).await? {
             Outcome::Int(1) => Ok(()),
@@ -222,7 +257,8 @@ where
     /// Writes if the key has no value that this map can decode.
     async fn set_absent(self) -> Result<Option<V>, Error> {
         let expiry = self.deadline();
-        let (map, (key, value)) = (self.map, self.encoded?);
+        let map = self.map;
+        let (key, value) = self.written()?;
         loop {
             let action = Action::Set {
                 value: value.clone(),
@@ -300,11 +336,12 @@ where
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let expiry = self.deadline();
-            let (_, value) = self.encoded?;
-            match self.when {
-                When::Unchanged(watched) => self.map.swap(watched, value, expiry).await,
-                _ => Err(Error::CrossPartition),
-            }
+            let map = self.map;
+            let When::Unchanged(watched) = self.when.clone() else {
+                return Err(Error::CrossPartition);
+            };
+            let (_, value) = self.written()?;
+            map.swap(watched, value, expiry).await
         })
     }
 }

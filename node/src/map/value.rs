@@ -7,8 +7,10 @@
 //! Values of [`Codec::Bytes`] have no label: they are what the program gave.
 
 use super::key;
+use bytes::Bytes;
 use doyen_engine::codec::{self, BYTES_MAX};
-use doyen_engine::fenced;
+use doyen_engine::{fenced, idle};
+use doyen_placement::MapLimits;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
@@ -141,6 +143,8 @@ pub(super) struct Form {
     pub(super) undecodable: Undecodable,
     /// What each value begins with.
     label: Vec<u8>,
+    /// Whether entries that nobody uses expire, so that values have a head (`doyen_engine::idle`).
+    idle: bool,
 }
 
 /// The label of a value without a schema begins here, and that of one with a schema there.
@@ -166,6 +170,38 @@ impl Form {
             schema,
             undecodable,
             label,
+            idle: false,
+        }
+    }
+
+    /// The same for a map with these limits.
+    pub(super) fn limited(self, limits: &MapLimits) -> Self {
+        Self {
+            idle: limits.idle_ms.is_some(),
+            ..self
+        }
+    }
+
+    /// Whether entries that nobody uses expire.
+    pub(super) const fn expires_unused(&self) -> bool {
+        self.idle
+    }
+
+    /// A value as it is written: with the head that it has in this map.
+    pub(super) fn headed(&self, value: Vec<u8>) -> Bytes {
+        if self.idle {
+            idle::headed(None, &value)
+        } else {
+            Bytes::from(value)
+        }
+    }
+
+    /// A value as operations answer it, of one as it is stored.
+    pub(super) fn content<'a>(&self, stored: &'a [u8]) -> &'a [u8] {
+        if self.idle {
+            idle::content(stored)
+        } else {
+            stored
         }
     }
 

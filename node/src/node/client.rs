@@ -24,7 +24,7 @@ use doyen_engine::Limits;
 use doyen_engine::PARK;
 use doyen_gossip::Time;
 use doyen_placement::level::LEVELS;
-use doyen_placement::{Addresses, KeyspaceId, MapEntry, MemberId};
+use doyen_placement::{Addresses, MapEntry, MapWish, MemberId, WantedMap};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -287,26 +287,22 @@ fn reason(failure: &Failure) -> String {
 }
 
 impl Inner {
-    /// Asks members for a map, which is made if it does not exist.
-    pub(super) async fn make_map_as_client(
-        &self,
-        keyspace: &str,
-        name: &str,
-    ) -> Result<MapEntry, Error> {
-        let made = tokio::time::timeout(MAP_MAX, self.ask_for_map(keyspace, name)).await;
+    /// Asks members for a map that is as it is wanted.
+    pub(super) async fn want_map_as_client(&self, wanted: WantedMap) -> Result<MapEntry, Error> {
+        let wish = wanted.wish;
+        let made = tokio::time::timeout(MAP_MAX, self.ask_for_map(wanted)).await;
         let entry = made.unwrap_or_else(|_| {
             Err(Error::NotReady(format!(
-                "no member has made the map within {MAP_MAX:?}"
+                "no member has answered within {MAP_MAX:?} that the map is as it is wanted"
             )))
         })?;
-        self.wait_for(entry.keyspace).await?;
-        Ok(entry)
+        self.wait_for(entry, wish).await
     }
 
-    /// Asks one member after the other. Asking twice does not make a second map.
-    async fn ask_for_map(&self, keyspace: &str, name: &str) -> Result<MapEntry, Error> {
+    /// Asks one member after the other. Asking twice changes no more than asking once.
+    async fn ask_for_map(&self, wanted: WantedMap) -> Result<MapEntry, Error> {
         loop {
-            match tokio::time::timeout(MAP_ANSWER_MAX, self.data.map(keyspace, name)).await {
+            match tokio::time::timeout(MAP_ANSWER_MAX, self.data.map(wanted.clone())).await {
                 Ok(Some(made)) => return made.map_err(Error::Refused),
                 Ok(None) if self.data.has_ended() => return Err(Error::Closed),
                 Ok(None) => tokio::time::sleep(LOOK).await,
@@ -315,30 +311,29 @@ impl Inner {
         }
     }
 
-    /// Waits for a keyspace. The table with the map's keyspace may be newer than this client's
+    /// Waits until the map is as it is wanted here, too. The table may be newer than this client's
     /// table. Members send newer tables each second.
-    async fn wait_for(&self, keyspace: KeyspaceId) -> Result<(), Error> {
+    async fn wait_for(&self, made: MapEntry, wish: MapWish) -> Result<MapEntry, Error> {
         let until = Instant::now() + MAP_MAX;
-        let is_known = || {
+        let found = || {
             let local = self.shared.local();
-            local
-                .view
-                .as_ref()
-                .and_then(|v| v.installed.keyspace(keyspace))
-                .is_some_and(|k| !k.partitions.is_empty())
+            let table = &local.view.as_ref()?.installed;
+            wish.met(table, &made).then(|| table.map(made.id).cloned())
         };
-        while !is_known() {
+        loop {
+            if let Some(map) = found() {
+                return Ok(map.unwrap_or(made));
+            }
             if self.data.has_ended() {
                 return Err(Error::Closed);
             }
             if Instant::now() >= until {
                 return Err(Error::NotReady(format!(
-                    "no member has sent a table with the map's keyspace within {MAP_MAX:?}"
+                    "no member has sent a table with the map as it is wanted within {MAP_MAX:?}"
                 )));
             }
             tokio::time::sleep(LOOK).await;
         }
-        Ok(())
     }
 }
 

@@ -43,6 +43,7 @@ pub(crate) const fn memory_policy(eviction: Eviction) -> &'static str {
         Eviction::Lru => "allkeys-lru",
         Eviction::Random => "allkeys-random",
         Eviction::Ttl => "volatile-ttl",
+        Eviction::Lfu => "allkeys-lfu",
     }
 }
 

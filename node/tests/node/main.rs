@@ -8,6 +8,7 @@ mod client;
 mod embedded;
 mod embedding;
 mod life;
+mod limits;
 mod local;
 mod locks;
 mod near;

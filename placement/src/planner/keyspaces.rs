@@ -141,6 +141,12 @@ pub enum Refused {
          put it into another keyspace, or give it no limit of entries or bytes"
     )]
     Bounded(String),
+    /// Values of maps whose entries expire unused are stored otherwise.
+    #[error(
+        "whether unused entries of the map {0:?} expire was decided when it was made: give it the \
+         name of a new map, or drop it"
+    )]
+    Idle(String),
     /// Only partitions of slots are halved.
     #[error(
         "keyspace {0:?} is not fixed: only the number of partitions of fixed keyspaces can be set"
@@ -339,6 +345,9 @@ pub fn want_map(table: &Table, wanted: &WantedMap) -> Result<(Option<Table>, Map
         (MapWish::Limited(limits), Some(known)) => {
             if limits.bounds() && home.mode == Mode::Range {
                 return Err(Refused::Bounded(name.to_owned()));
+            }
+            if limits.idle_ms.is_some() != known.limits.idle_ms.is_some() {
+                return Err(Refused::Idle(name.clone()));
             }
             let entry = MapEntry {
                 limits,

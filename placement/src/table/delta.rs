@@ -224,7 +224,7 @@ impl Serialize for TableDelta {
             .filter_map(|k| k.head.as_ref());
         let additions = Additions {
             tags: heads.map(|head| head.tags).collect(),
-            limits: self.changes.maps.iter().map(|map| map.limits).collect(),
+            limits: leveled::limits_of(&self.changes.maps),
         };
         leveled::serialize(serializer, self.level, cluster, &rest, &additions)
     }

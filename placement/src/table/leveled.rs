@@ -9,7 +9,7 @@
 //! (`Invalid::Cluster`).
 
 use super::{Keyspace, MapEntry, MapLimits};
-use crate::id::ClusterId;
+use crate::id::{ClusterId, MapId};
 use crate::level::{LEVELS, MAP_LIMITS, TAGS};
 use crate::tags::Tags;
 use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
@@ -23,8 +23,15 @@ const MARK: ClusterId = ClusterId(0);
 pub(super) struct Additions {
     /// The tags of the keyspaces in the rest.
     pub(super) tags: Vec<Tags>,
-    /// The limits of the maps in the rest.
-    pub(super) limits: Vec<MapLimits>,
+    /// The limits of those maps in the rest that have some.
+    pub(super) limits: Vec<(MapId, MapLimits)>,
+}
+
+/// The limits of these maps.
+pub(super) fn limits_of(maps: &[MapEntry]) -> Vec<(MapId, MapLimits)> {
+    let all = maps.iter().map(|map| (map.id, map.limits));
+    all.filter(|(_, limits)| *limits != MapLimits::NONE)
+        .collect()
 }
 
 const _: () = assert!(TAGS == MAP_LIMITS);
@@ -87,19 +94,18 @@ impl<'de, R: DeserializeOwned> Visitor<'de> for Parts<R> {
         let (cluster, mut rest) = (next(&mut parts)?, next(&mut parts)?);
         if level >= TAGS {
             let tags: Vec<Tags> = next(&mut parts)?;
-            let limits: Vec<MapLimits> = next(&mut parts)?;
+            let limits: Vec<(MapId, MapLimits)> = next(&mut parts)?;
             let (keyspaces, maps) = (self.0)(&mut rest);
             if tags.len() != keyspaces.len() {
                 return Err(de::Error::custom("the table has tags of no keyspace"));
             }
-            if limits.len() != maps.len() {
-                return Err(de::Error::custom("the table has limits of no map"));
-            }
             for (keyspace, tags) in keyspaces.into_iter().zip(tags) {
                 keyspace.tags = tags;
             }
-            for (map, limits) in maps.iter_mut().zip(limits) {
-                map.limits = limits;
+            for (id, limits) in limits {
+                let map = maps.binary_search_by_key(&id, |map| map.id);
+                let map = map.map_err(|_| de::Error::custom("the table has limits of no map"))?;
+                maps[map].limits = limits;
             }
         }
         Ok((level, cluster, rest))

@@ -129,7 +129,7 @@ impl Serialize for Table {
         let packed = Packed::from(self.clone());
         let additions = Additions {
             tags: packed.keyspaces.iter().map(|k| k.tags).collect(),
-            limits: packed.maps.iter().map(|map| map.limits).collect(),
+            limits: leveled::limits_of(&packed.maps),
         };
         leveled::serialize(serializer, self.level, self.cluster, &packed, &additions)
     }

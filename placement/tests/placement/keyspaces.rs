@@ -1,15 +1,15 @@
 //! Keyspaces are made, changed and dropped while members come and go.
 
 use crate::common::*;
-use doyen_placement::level::MAP_NAMES;
+use doyen_placement::level::{MAP_LIMITS, MAP_NAMES};
 use doyen_placement::planner::{
     self, DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, admit, alter_keyspace,
-    create_keyspace, create_map, drop_keyspace,
+    create_keyspace, drop_keyspace, want_map,
 };
 use doyen_placement::table::validate::{KEYSPACES_MAX, PARTITIONS_ALL_MAX};
 use doyen_placement::{
-    Division, Eviction, Invalid, KeyspaceId, Loads, MapId, Mode, OnLoss, PartitionId, Table,
-    TableDelta,
+    Division, Eviction, Invalid, KeyspaceId, Loads, MapId, MapLimits, MapWish, Mode, OnLoss,
+    PartitionId, Table, TableDelta, WantedMap,
 };
 use std::collections::BTreeSet;
 
@@ -231,10 +231,103 @@ fn a_keyspace_is_made_once() {
     );
 }
 
+fn of_map(name: &str, keyspace: &str, wish: MapWish) -> WantedMap {
+    WantedMap {
+        keyspace: keyspace.into(),
+        name: name.into(),
+        wish,
+    }
+}
+
+#[test]
+fn a_map_has_the_limits_that_were_wanted_last_until_it_is_dropped() {
+    let table = created(&cluster(16, 1, &[PLAIN, PLAIN]), "orders", 4, 1);
+    let limits = |entries, idle_ms| MapLimits {
+        entries,
+        idle_ms,
+        eviction: Eviction::Lfu,
+        ..MapLimits::NONE
+    };
+    let want = |table: &Table, wish| want_map(table, &of_map("open", "orders", wish));
+    let few = limits(Some(10), None);
+    let (next, made) = want(&table, MapWish::Limited(few)).expect("it may be");
+    let first = next.expect("it is new");
+    check_step(&table, &first);
+    assert_eq!(made.limits, few);
+    assert_eq!(want(&first, MapWish::Exists), Ok((None, made.clone())));
+    assert_eq!(
+        want(&first, MapWish::Limited(few)),
+        Ok((None, made.clone()))
+    );
+    let more = limits(Some(20), None);
+    let (next, changed) = want(&first, MapWish::Limited(more)).expect("it may be");
+    let second = next.expect("it is changed");
+    check_step(&first, &second);
+    assert_eq!((changed.id, changed.limits), (made.id, more));
+    // What cannot be changed, and what is no limit.
+    let refused = |wish| want(&second, wish).expect_err("it is refused");
+    assert_eq!(
+        refused(MapWish::Limited(limits(Some(20), Some(1)))),
+        Refused::Idle("open".into())
+    );
+    assert_eq!(
+        refused(MapWish::Limited(limits(Some(0), None))),
+        Refused::Invalid(Invalid::MapLimit(made.id))
+    );
+    // The delta and the encoding carry limits, and lower levels do not know them.
+    let delta = TableDelta::between(&first, &second);
+    assert_eq!(delta.apply(&first), Ok(second.clone()));
+    assert_ne!(first.name().hash, {
+        let mut other = first.clone();
+        other.maps[0].limits = more;
+        other.name().hash
+    });
+    let lower = second.at_level(MAP_LIMITS - 1);
+    assert_eq!(lower.maps[0].limits, MapLimits::NONE);
+    let old = want_map(&lower, &of_map("open", "orders", MapWish::Limited(few)));
+    assert_eq!(old, Err(Refused::NoLimits));
+    let (next, gone) = want(&second, MapWish::Dropped).expect("it may be");
+    let third = next.expect("it is gone");
+    check_step(&second, &third);
+    assert_eq!((gone.id, third.maps.len()), (made.id, 0));
+    assert_eq!(
+        want(&third, MapWish::Dropped),
+        Err(Refused::NoMap("open".into()))
+    );
+    let (_, again) = want(&third, MapWish::Exists).expect("it may be");
+    assert!(again.id > made.id, "its number is not given again");
+}
+
+#[test]
+fn a_map_of_a_keyspace_of_ranges_has_no_bounds() {
+    let ranges = NewKeyspace {
+        mode: Mode::Range,
+        division: Division::split_at(["m"]).expect("a key"),
+        ..wanted("ranges", 4, 1)
+    };
+    let table = create_keyspace(&cluster(16, 1, &[PLAIN, PLAIN]), ranges)
+        .expect("it may be")
+        .expect("it is new");
+    let bounded = MapWish::Limited(MapLimits {
+        entries: Some(5),
+        ..MapLimits::NONE
+    });
+    assert_eq!(
+        want_map(&table, &of_map("m", "ranges", bounded)),
+        Err(Refused::Bounded("m".into()))
+    );
+    let idle = MapWish::Limited(MapLimits {
+        idle_ms: Some(5),
+        ..MapLimits::NONE
+    });
+    assert!(want_map(&table, &of_map("m", "ranges", idle)).is_ok());
+}
+
 #[test]
 fn numbers_are_never_given_again() {
     let first = created(&cluster(16, 1, &[PLAIN, PLAIN]), "orders", 4, 1);
-    let (with_map, map) = create_map(&first, "open", "orders").expect("it may be");
+    let (with_map, map) =
+        want_map(&first, &of_map("open", "orders", MapWish::Exists)).expect("it may be");
     let with_map = with_map.expect("it is new");
     check_step(&first, &with_map);
     let dropped = drop_keyspace(&with_map, "orders").expect("it may be");
@@ -245,7 +338,8 @@ fn numbers_are_never_given_again() {
         again.keyspace_named("orders").map(|k| k.id),
         Some(KeyspaceId(2))
     );
-    let (_, map_again) = create_map(&again, "open", "orders").expect("it may be");
+    let (_, map_again) =
+        want_map(&again, &of_map("open", "orders", MapWish::Exists)).expect("it may be");
     assert_eq!((map.id, map_again.id), (MapId(1), MapId(2)));
 }
 
@@ -253,15 +347,17 @@ fn numbers_are_never_given_again() {
 #[test]
 fn the_name_of_a_map_is_one_within_its_keyspace() {
     let table = created(&cluster(16, 1, &[PLAIN, PLAIN]), "orders", 4, 1);
-    let (next, first) = create_map(&table, "open", "orders").expect("it may be");
+    let (next, first) =
+        want_map(&table, &of_map("open", "orders", MapWish::Exists)).expect("it may be");
     let table = next.expect("it is new");
-    let (next, second) = create_map(&table, "open", DEFAULT_KEYSPACE).expect("it may be");
+    let (next, second) =
+        want_map(&table, &of_map("open", DEFAULT_KEYSPACE, MapWish::Exists)).expect("it may be");
     let table = next.expect("it is new");
     assert_ne!(first.id, second.id);
     assert_eq!(table.map_in("orders", "open"), Some(&first));
     assert_eq!(table.map_in(DEFAULT_KEYSPACE, "open"), Some(&second));
     assert_eq!(
-        create_map(&table, "open", "orders"),
+        want_map(&table, &of_map("open", "orders", MapWish::Exists)),
         Ok((None, first.clone()))
     );
     // A client of the release before knows one of them, and asks members for the other.
@@ -269,7 +365,7 @@ fn the_name_of_a_map_is_one_within_its_keyspace() {
     assert_eq!(lower.validate(), Ok(()));
     assert_eq!(lower.maps, [first]);
     assert_eq!(
-        create_map(&lower, "open", DEFAULT_KEYSPACE),
+        want_map(&lower, &of_map("open", DEFAULT_KEYSPACE, MapWish::Exists)),
         Err(Refused::OtherKeyspace("open".into()))
     );
 }

@@ -16,7 +16,8 @@ use doyen_engine::op::{
 };
 use doyen_gossip::Input;
 use doyen_gossip::agreement::AdminRequest;
-use doyen_placement::{KeyspaceId, MapId, Table};
+use doyen_placement::level::MAP_LIMITS;
+use doyen_placement::{KeyspaceId, MapId, MapLimits, MapWish, Table, WantedMap};
 use rand::Rng;
 use std::collections::BTreeMap;
 
@@ -731,10 +732,21 @@ impl World {
         self.histories.serial += 1;
         let (ticket, me) = (self.histories.serial, self.processes[at].me);
         if let Some(name) = map_name(key) {
-            let request = AdminRequest::CreateMap {
-                name: name.into(),
+            let limits = self.mix.limits;
+            let view = self.processes[at].view.as_ref();
+            let limited = name == "users"
+                && limits != MapLimits::NONE
+                && self.mix.placed != Placed::Range
+                && view.is_some_and(|view| view.installed.level >= MAP_LIMITS);
+            let request = AdminRequest::of_map(WantedMap {
                 keyspace: "default".into(),
-            };
+                name: name.into(),
+                wish: if limited {
+                    MapWish::Limited(limits)
+                } else {
+                    MapWish::Exists
+                },
+            });
             self.trace.line(self.schedule.now(), || {
                 format!("client {id} -> p{at} ticket {ticket}: create map {name}")
             });
@@ -836,7 +848,7 @@ impl World {
             // If a range is cut between the keys of a pair, a retry cannot be recognized.
             Outcome::Failed(failure)
                 if self.last_calls_begun
-                    && *failure != Failure::OutOfMemory
+                    && !matches!(failure, Failure::OutOfMemory | Failure::MapFull)
                     && !(*failure == Failure::Unknown
                         && key.starts_with(PAIR)
                         && self.mix.placed == Placed::Range) =>
@@ -853,6 +865,7 @@ impl World {
                 | Failure::TooFewCopies
                 | Failure::NoPartition
                 | Failure::OutOfMemory
+                | Failure::MapFull
                 | Failure::Stale,
             ) => {
                 self.histories.refused += 1;

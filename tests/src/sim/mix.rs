@@ -2,7 +2,7 @@
 
 use super::Case;
 use super::schedule::{MS, Nanos, SECOND};
-use doyen_placement::{Division, Eviction, Mode};
+use doyen_placement::{Division, Eviction, MapLimits, Mode};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::fmt;
@@ -99,6 +99,8 @@ pub struct Mix {
     pub stranger: bool,
     /// Which keys are evicted when memory is full.
     pub eviction: Eviction,
+    /// The limits of one of the named maps.
+    pub limits: MapLimits,
     /// Memory of a data thread.
     pub memory_bytes_max: usize,
     /// The data threads of each slot's processes.
@@ -289,6 +291,7 @@ impl Mix {
             bulk: if small { 6 } else { 0 },
             stranger,
             eviction,
+            limits: Self::limits(seed),
             memory_bytes_max,
             threads,
             pipelined,
@@ -309,6 +312,28 @@ impl Mix {
         numbers.set_stream(12);
         let drawn = numbers.random_range(0..=3);
         if eviction == Eviction::None { drawn } else { 0 }
+    }
+
+    /// A map with a limit evicts, or it refuses new keys.
+    fn limits(seed: u64) -> MapLimits {
+        let mut numbers = ChaCha8Rng::seed_from_u64(seed);
+        numbers.set_stream(22);
+        if numbers.random_bool(0.6) {
+            return MapLimits::NONE;
+        }
+        MapLimits {
+            entries: Some(numbers.random_range(1..=2)),
+            bytes: numbers.random_bool(0.2).then_some(400),
+            eviction: [
+                Eviction::Lfu,
+                Eviction::Lfu,
+                Eviction::Lru,
+                Eviction::Random,
+                Eviction::Ttl,
+                Eviction::None,
+            ][numbers.random_range(0..6)],
+            ..MapLimits::NONE
+        }
     }
 
     fn hashes(seed: u64) -> usize {

@@ -592,7 +592,9 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
             later.name
         );
     }
-    let kept = |m: &MapEntry| after.map(m.id) == Some(m) || after.keyspace(m.keyspace).is_none();
+    let kept = |m: &MapEntry| {
+        after.map(m.id).is_some_and(|now| now.is(m)) || after.keyspace(m.keyspace).is_none()
+    };
     hold!(before.maps.iter().all(kept), "I4: {names}: a map is gone");
     hold!(
         after.keyspace(KeyspaceId(0)).is_some(),

@@ -18,6 +18,7 @@ where
         id: MapId(1),
         keyspace: KeyspaceId(0),
         name: "users".into(),
+        limits: doyen_placement::MapLimits::NONE,
     };
     Map::of_entry(entry, node.handle.clone())
 }

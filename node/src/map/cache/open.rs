@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::map::open::OpenMap;
 use crate::map::value::{Codec, Undecodable};
 use doyen_engine::cached::Times;
+use doyen_placement::Eviction;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
@@ -73,6 +74,24 @@ impl<'a, K, V> OpenCache<'a, K, V> {
     /// What the values are, as for [`OpenMap::schema`]. A value of another schema is loaded anew.
     pub fn schema(mut self, name: impl Into<Cow<'static, str>>, version: u16) -> Self {
         self.map = self.map.schema(name, version);
+        self
+    }
+
+    /// The most entries, as for [`OpenMap::max_entries`].
+    pub fn max_entries(mut self, entries: u64) -> Self {
+        self.map = self.map.max_entries(entries);
+        self
+    }
+
+    /// The most bytes, as for [`OpenMap::max_bytes`].
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.map = self.map.max_bytes(bytes);
+        self
+    }
+
+    /// Which entries are evicted beyond that, as for [`OpenMap::eviction`].
+    pub fn eviction(mut self, eviction: Eviction) -> Self {
+        self.map = self.map.eviction(eviction);
         self
     }
 

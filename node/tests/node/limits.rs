@@ -1,0 +1,174 @@
+//! Maps with limits: how much they hold, how long entries live unused, and maps that are dropped.
+
+use doyen::testkit::Local;
+use doyen::{Codec, Error, Eviction, Map};
+use std::time::Duration;
+
+type Tested = Result<(), Box<dyn std::error::Error>>;
+
+/// A limit that only a defect exceeds.
+const PATIENCE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_secs(80);
+
+/// Waits until a map has no more than so many entries.
+async fn holds(map: &Map<u64, String>, most: usize) -> Result<usize, Error> {
+    let looking = async {
+        loop {
+            let count = map.len().await? as usize;
+            if count <= most {
+                return Ok(count);
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let held = tokio::time::timeout(PATIENCE, looking).await;
+    held.unwrap_or_else(|_| panic!("it holds more than {most}"))
+}
+
+#[doyen::test(nodes = 3)]
+async fn a_map_keeps_to_its_limits_on_all_nodes(cluster: Local) -> Tested {
+    let one = cluster.node(0);
+    let few: Map<u64, String> = one.map("few").max_entries(300).await?;
+    // Another program, which knows nothing of limits, and a client.
+    let there: Map<u64, String> = cluster.node(1).map("few").await?;
+    let client = cluster.client().await?;
+    let outside: Map<u64, String> = client.map("few").max_entries(300).await?;
+    for n in 0..1_000 {
+        for (map, part) in [(&few, 0), (&there, 1), (&outside, 2)] {
+            map.insert(&(3 * n + part), &"v".to_owned()).await?;
+        }
+    }
+    let held = holds(&few, 300).await?;
+    assert!(held >= 250, "no more is evicted than must be: {held}");
+    // A client changes the limit.
+    let fewer: Map<u64, String> = client.map("few").max_entries(90).await?;
+    assert!(holds(&fewer, 90).await? >= 60);
+    // Bytes.
+    let small: Map<u64, String> = one.map("small").max_bytes(60_000).await?;
+    let value = "x".repeat(1_000);
+    for n in 0..500 {
+        small.insert(&n, &value).await?;
+    }
+    assert!(holds(&small, 60).await? >= 30);
+    // A map that evicts nothing refuses.
+    let full: Map<u64, String> = (one.map("full").max_entries(30))
+        .eviction(Eviction::None)
+        .await?;
+    let mut refused = 0;
+    for n in 0..60 {
+        match full.insert(&n, &value).await {
+            Ok(()) => {}
+            Err(Error::MapFull) => refused += 1,
+            Err(why) => return Err(why.into()),
+        }
+    }
+    assert_eq!(full.len().await? + refused, 60);
+    assert!((30..40).contains(&refused), "{refused}");
+    client.shutdown().await;
+    Ok(())
+}
+
+#[doyen::test(nodes = 3)]
+async fn entries_expire_unused_and_only_then(cluster: Local) -> Tested {
+    let here: Map<u64, String> = cluster.node(0).map("sessions").max_idle(IDLE).await?;
+    let there: Map<u64, String> = cluster.node(1).map("sessions").await?;
+    let hour = Duration::from_secs(3600);
+    here.insert(&1, &"used".into()).await?;
+    here.insert(&2, &"unused".into()).await?;
+    here.put(&3, &"long".into()).max_idle(hour).await?;
+    there.put(&4, &"short".into()).ttl(2 * IDLE).await?;
+    assert_eq!(there.ttl(&1).await?, None, "it has no deadline");
+    let ttl = here.ttl(&4).await?.expect("it has one");
+    assert!(ttl > IDLE && ttl <= 2 * IDLE, "{ttl:?}");
+    assert_eq!(
+        here.update(&1, |it| it.cloned()).await?.as_deref(),
+        Some("used")
+    );
+    let mut all = Vec::new();
+    let mut entries = there.iter();
+    while let Some((key, value)) = entries.next().await? {
+        all.push((key, value));
+    }
+    all.sort();
+    let texts: Vec<&str> = all.iter().map(|(_, text)| text.as_str()).collect();
+    assert_eq!(texts, ["used", "unused", "long", "short"]);
+    for _ in 0..4 {
+        cluster.advance(IDLE / 2).await;
+        assert_eq!(there.get(&1).await?.as_deref(), Some("used"));
+        here.get(&4).await?;
+    }
+    // 160 s later: used entries live, but not beyond their deadline.
+    assert_eq!(here.get(&2).await?, None);
+    assert_eq!(here.get(&3).await?.as_deref(), Some("long"));
+    assert_eq!(here.get(&4).await?, None);
+    // A primary that dies takes no use with it.
+    cluster.kill(2).await;
+    assert_eq!(here.get(&1).await?.as_deref(), Some("used"));
+    cluster.advance(IDLE + IDLE / 8).await;
+    assert_eq!(here.get(&1).await?, None);
+    // What does not fit.
+    let plain: Map<u64, String> = cluster.node(0).map("plain").await?;
+    let put = plain.put(&1, &"x".into()).max_idle(IDLE).await;
+    assert!(matches!(put, Err(Error::Refused(_))), "{put:?}");
+    let fenced = here.put(&1, &"x".into()).max_idle(IDLE).fenced(7).await;
+    assert!(matches!(fenced, Err(Error::Refused(_))), "{fenced:?}");
+    here.put(&1, &"fenced".into()).fenced(7).await?;
+    assert_eq!(there.get(&1).await?.as_deref(), Some("fenced"));
+    let late = there.put(&1, &"late".into()).fenced(6).await;
+    assert_eq!(late, Err(Error::Fenced));
+    let node = cluster.node(0);
+    let later = node.map::<u64, String>("plain").max_idle(IDLE);
+    let why = later.await.expect_err("it was made without").to_string();
+    assert!(why.contains("was decided when it was made"), "{why}");
+    Ok(())
+}
+
+/// Bytes that look like the head of a value are bytes.
+#[doyen::test(nodes = 1)]
+async fn any_bytes_are_kept_in_a_map_with_an_idle_time(cluster: Local) -> Tested {
+    let node = cluster.node(0);
+    let bytes: Map<u64, Vec<u8>> = (node.map("bytes").codec(Codec::Bytes))
+        .max_idle(IDLE)
+        .await?;
+    let euro = "€ 17,50 and some more text".as_bytes().to_vec();
+    for value in [euro, vec![0xE2; 40], Vec::new()] {
+        bytes.insert(&1, &value).await?;
+        assert_eq!(bytes.get(&1).await?, Some(value.clone()));
+        assert_eq!(bytes.iter().next().await?, Some((1, value.clone())));
+        assert_eq!(bytes.append(&1, b"!").await?, value.len() as u64 + 1);
+        assert_eq!(bytes.take(&1).await?, Some([&value[..], b"!"].concat()));
+    }
+    let texts: Map<u64, String> = node.map("texts").await?;
+    let why = texts.append(&1, b"x").await.expect_err("it has a label");
+    assert!(matches!(why, Error::Refused(_)), "{why}");
+    Ok(())
+}
+
+#[doyen::test(nodes = 3)]
+async fn a_dropped_map_is_gone_everywhere_and_its_name_is_free(cluster: Local) -> Tested {
+    let (one, two) = (cluster.node(0), cluster.node(1));
+    let old: Map<u64, String> = one.map("old").await?;
+    let there: Map<u64, String> = two.map("old").await?;
+    for n in 0..100 {
+        old.insert(&n, &"v".into()).await?;
+    }
+    assert!(two.drop_map("default", "old").await?);
+    // As soon as the primaries know it.
+    let dropping = async {
+        while old.insert(&1, &"v".into()).await != Err(Error::Dropped) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, dropping).await?;
+    assert_eq!(there.get(&1).await, Err(Error::Dropped));
+    assert!(!two.drop_map("default", "old").await?, "there is none");
+    assert!(two.drop_map("elsewhere", "old").await.is_err());
+    let new: Map<u64, String> = two.map("old").await?;
+    assert_eq!(new.get(&1).await?, None, "it is another map");
+    new.insert(&1, &"w".into()).await?;
+    // A client drops it.
+    let client = cluster.client().await?;
+    assert!(client.drop_map("default", "old").await?);
+    client.shutdown().await;
+    Ok(())
+}
