@@ -41,7 +41,56 @@ pub struct Entries<K, V> {
     map: Map<K, V>,
     source: Source,
     page: VecDeque<Pair>,
+    /// Where that page began, or the key that was returned last.
+    place: Option<Place>,
     kinds: PhantomData<fn() -> (K, V)>,
+}
+
+/// How far entries were returned. The numbers of partitions only grow: those of a split or a merge
+/// are behind all others, so one number says which were read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    /// In order: up to this key.
+    Key(Bytes),
+    /// All partitions before this one, and it up to this cursor.
+    Cursor(PartitionId, u64),
+}
+
+impl Place {
+    /// `None`: the text is no place.
+    fn read(text: &str) -> Option<Self> {
+        let (kind, rest) = text.split_at_checked(1)?;
+        match kind {
+            "k" => {
+                let digits = rest.as_bytes().chunks(2);
+                let digit = |digit: u8| char::from(digit).to_digit(16);
+                let byte = |two: &[u8]| {
+                    let [high, low] = two else { return None };
+                    u8::try_from(digit(*high)? * 16 + digit(*low)?).ok()
+                };
+                let key: Option<Vec<u8>> = digits.map(byte).collect();
+                Some(Self::Key(key?.into()))
+            }
+            "p" => {
+                let (partition, cursor) = rest.split_once('.')?;
+                let partition = PartitionId(partition.parse().ok()?);
+                Some(Self::Cursor(partition, cursor.parse().ok()?))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(key) => {
+                f.write_str("k")?;
+                key.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+            Self::Cursor(partition, cursor) => write!(f, "p{}.{cursor}", partition.0),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -78,6 +127,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
                 map: self.clone(),
                 source: Source::Partitions(Pages::over(self.data.clone())),
                 page: VecDeque::new(),
+                place: None,
                 kinds: PhantomData,
             },
         }
@@ -130,6 +180,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
             map: self.clone(),
             source: Source::Ordered(scan),
             page: VecDeque::new(),
+            place: None,
             kinds: PhantomData,
         }
     }
@@ -145,8 +196,55 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
             map: self.clone(),
             source: Source::Partitions(pages),
             page: VecDeque::new(),
+            place: None,
             kinds: PhantomData,
         }
+    }
+}
+
+impl<K, V> Entries<K, V> {
+    /// How far the entries were read, as a text: another process goes on from here, with
+    /// [`after`](Entries::after). `None`: none was read yet.
+    #[must_use]
+    pub fn place(&self) -> Option<String> {
+        self.place.as_ref().map(Place::to_string)
+    }
+
+    /// Goes on where entries of the same map and the same range or prefix were read before, in this
+    /// or another process. In a keyspace of ranges no entry comes twice. In others, entries of the
+    /// last page (up to 1,000) come again.
+    ///
+    /// ```no_run
+    /// # async fn example(prices: doyen::Map<String, u64>) -> Result<(), doyen::Error> {
+    /// let mut entries = prices.iter();
+    /// let first = entries.next().await?;
+    /// let place = entries.place();
+    /// // Later, or elsewhere:
+    /// let mut rest = match place {
+    ///     Some(place) => prices.iter().after(&place)?,
+    ///     None => prices.iter(),
+    /// };
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: the text is no place, or not one of a map whose keys are read like these.
+    pub fn after(mut self, place: &str) -> Result<Self, Error> {
+        let read = Place::read(place);
+        match (&mut self.source, &read) {
+            (Source::Ordered(scan), Some(Place::Key(key))) => scan.go_behind(key),
+            (Source::Partitions(pages), Some(Place::Cursor(partition, cursor))) => {
+                pages.go_on_at(*partition, *cursor);
+            }
+            _ => {
+                return Err(Error::Refused(format!(
+                    "{place:?} is no place of these entries: give what place() returned for \
+                     entries of the same map"
+                )));
+            }
+        }
+        self.place = read;
+        Ok(self)
     }
 }
 
@@ -160,6 +258,9 @@ impl<K: DeserializeOwned, V: Serialize + DeserializeOwned> Entries<K, V> {
     pub async fn next(&mut self) -> Result<Option<(K, V)>, Error> {
         loop {
             while let Some((key, value)) = self.page.pop_front() {
+                if let Source::Ordered(_) = self.source {
+                    self.place = Some(Place::Key(key.clone()));
+                }
                 // With `Undecodable::Miss` a value of another schema counts as absent.
                 let form = &self.map.form;
                 let value = form.decode(form.content(&value)).map_err(Error::Value)?;
@@ -169,7 +270,11 @@ impl<K: DeserializeOwned, V: Serialize + DeserializeOwned> Entries<K, V> {
             }
             let page = match &mut self.source {
                 Source::Ordered(scan) => scan.next().await?,
-                Source::Partitions(pages) => pages.next().await?,
+                Source::Partitions(pages) => {
+                    let page = pages.next().await?;
+                    self.place = pages.began.clone();
+                    page
+                }
             };
             match page {
                 Some(page) => self.page = page.into(),
@@ -203,6 +308,10 @@ pub(super) struct Pages {
     /// Partitions that are or were read.
     known: BTreeSet<PartitionId>,
     renewed: u32,
+    /// Partitions before this one were read already.
+    from: PartitionId,
+    /// Where the page that was returned last began.
+    began: Option<Place>,
 }
 
 impl Pages {
@@ -220,7 +329,15 @@ impl Pages {
             left: None,
             known: BTreeSet::new(),
             renewed: 0,
+            from: PartitionId(0),
+            began: None,
         }
+    }
+
+    /// Leaves out what was read before.
+    fn go_on_at(&mut self, partition: PartitionId, cursor: u64) {
+        self.from = partition;
+        self.query.cursor = cursor;
     }
 
     /// No pages.
@@ -247,6 +364,7 @@ impl Pages {
         let table = self.data.table().ok_or(Error::Unavailable)?;
         let keyspace = table.keyspace(self.place.0).ok_or(Error::Unavailable)?;
         let all = keyspace.partitions.iter().map(|partition| partition.id);
+        let all = all.filter(|id| *id >= self.from);
         Ok(all.filter(|id| self.known.insert(*id)).collect())
     }
 
@@ -254,7 +372,12 @@ impl Pages {
     /// it may be called again.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Pair>>, Error> {
         if self.left.is_none() {
-            self.left = Some(self.unread()?.into());
+            let left: VecDeque<_> = self.unread()?.into();
+            if left.front() != Some(&self.from) {
+                // The partition of the cursor is gone. Those that have its keys are read whole.
+                self.query.cursor = 0;
+            }
+            self.left = Some(left);
         }
         while let Some(partition) = self.left.as_ref().and_then(|left| left.front().copied()) {
             let operation = PartitionOperation {
@@ -265,6 +388,7 @@ impl Pages {
             };
             match self.data.execute_partition(operation).await {
                 Outcome::Keys { next, keys } => {
+                    self.began = Some(Place::Cursor(partition, self.query.cursor));
                     self.query.cursor = next;
                     if next == 0 {
                         self.end_partition();
@@ -309,6 +433,22 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_are_texts_that_are_read_again() {
+        for place in [
+            Place::Key(Bytes::new()),
+            Place::Key(Bytes::from_static(&[0, 255, b'k'])),
+            Place::Cursor(PartitionId(7), u64::MAX),
+        ] {
+            assert_eq!(Place::read(&place.to_string()), Some(place));
+        }
+        for text in [
+            "", "k1", "kxx", "k+1", "p", "p1", "p1.", "p1.-1", "x", "\u{e9}", "k\u{e9}",
+        ] {
+            assert_eq!(Place::read(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn the_end_of_a_prefix_is_behind_all_that_begin_with_it() {

@@ -73,6 +73,13 @@ impl RangeScan {
         }
     }
 
+    /// Leaves out all keys up to this one.
+    pub(super) fn go_behind(&mut self, key: &[u8]) {
+        let behind: Bytes = [key, &[0]].concat().into();
+        self.query.from = behind.max(std::mem::take(&mut self.query.from));
+        self.over |= !self.query.to.is_empty() && self.query.from >= self.query.to;
+    }
+
     /// Reverses the order: from the last key to the first.
     #[must_use]
     pub const fn reverse(mut self) -> Self {

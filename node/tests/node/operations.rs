@@ -1,7 +1,7 @@
 //! What a map does with keys by what they hold, and with many keys, on two nodes.
 
 use crate::embedded::{node_with, safe};
-use doyen::{Error, Map, Node};
+use doyen::{Error, KeyspaceOptions, Map, Node};
 use std::time::Duration;
 
 async fn two() -> (Node, Node) {
@@ -249,4 +249,55 @@ async fn a_map_or_a_keyspace_is_usable_everywhere_at_once() {
         assert_eq!(here.get(&1).await, Ok(None));
     }
     client.shutdown().await;
+}
+
+/// The rest of some entries, from a node.
+async fn rest(node: &Node, name: &str, place: &str) -> Result<Vec<u64>, Error> {
+    let map: Map<u64, u64> = node.map(name).keyspace("both").await?;
+    let mut entries = map.iter().after(place)?;
+    let mut keys = Vec::new();
+    while let Some((key, _)) = entries.next().await? {
+        keys.push(key);
+    }
+    Ok(keys)
+}
+
+#[tokio::test]
+async fn entries_are_read_on_in_another_process() {
+    const COUNT: u64 = 3_000;
+    let (one, two) = two().await;
+    for ordered in [false, true] {
+        let options = if ordered {
+            KeyspaceOptions::new().ranges(["m"])
+        } else {
+            KeyspaceOptions::new().partitions(16)
+        };
+        let admin = one.admin();
+        let created = admin.create_keyspace("both", &options).await;
+        created.expect("a keyspace");
+        let map: Map<u64, u64> = one.map("all").keyspace("both").await.expect("a map");
+        let keys: Vec<u64> = (0..COUNT).collect();
+        let written = map.insert_many(keys.iter().map(|key| (key, key))).await;
+        written.into_iter().for_each(|one| one.expect("written"));
+        let mut entries = map.iter();
+        assert_eq!(entries.place(), None);
+        let mut first = Vec::new();
+        for _ in 0..COUNT / 2 {
+            let entry = entries.next().await.expect("read");
+            first.push(entry.expect("there are more").0);
+        }
+        let place = entries.place().expect("some were read");
+        let rest = rest(&two, "all", &place).await.expect("read");
+        let twice = first.len() + rest.len() - COUNT as usize;
+        let mut all = [first, rest].concat();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all, keys);
+        assert!(twice <= if ordered { 0 } else { 1_000 }, "{twice}");
+        for wrong in ["", "k1", if ordered { "p0.7" } else { "k00" }] {
+            let why = map.iter().after(wrong).expect_err("no place");
+            assert!(matches!(why, Error::Refused(_)), "{why}");
+        }
+        admin.drop_keyspace("both").await.expect("dropped");
+    }
 }
