@@ -23,9 +23,10 @@
 //! Copies drop log entries soon after they are committed. While a subscriber reads a keyspace, its
 //! members keep a part of its logs ([`Context::reads`](super::context::Context::reads)).
 
-use super::op::Kind;
+use super::entry::Entry;
+use super::op::{Kind, Value};
 use super::procedure::Called;
-use super::store::Effect;
+use super::store::{Before, Effect, Undo};
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, Lineage, MapId, PartitionId};
@@ -49,6 +50,8 @@ pub struct Filter {
     pub values: bool,
     /// Whether each field of a hash is told. If not, a log entry is told once for each key.
     pub fields: bool,
+    /// Whether the strings that were replaced or removed are told.
+    pub old: bool,
 }
 
 /// Which maps a subscriber is told of.
@@ -143,9 +146,22 @@ pub struct Change {
     pub key: Bytes,
     /// What happened to it.
     pub what: What,
+    /// What it had before. If the whole map was cleared, this says nothing.
+    pub before: Former,
     /// What did it. `None`: only the change itself is known, because another primary executed it,
     /// or it was one of several in a transaction or a script.
     pub by: Option<By>,
+}
+
+/// What a key had before a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Former {
+    /// No value: the change made the key.
+    Nothing,
+    /// A value. It is told if it was a string, old values are asked for, and the primary knows it.
+    /// A primary does not know it if it began to keep old values, or to hold the partition, later.
+    /// Of the old values of one log entry, no more is told than the largest value has bytes.
+    Value(Option<Bytes>),
 }
 
 /// What happened to a key.
@@ -166,7 +182,7 @@ pub enum What {
 }
 
 /// Why a key is gone.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// A command deleted it.
     #[default]
@@ -236,7 +252,11 @@ impl Change {
             What::FieldRemoved(field) => field.len(),
             What::Deadline | What::Removed(_) | What::Cleared => 0,
         };
-        self.key.len() + what + OVERHEAD
+        let before = match &self.before {
+            Former::Value(Some(old)) => old.len(),
+            Former::Value(None) | Former::Nothing => 0,
+        };
+        self.key.len() + what + before + OVERHEAD
     }
 }
 
@@ -306,53 +326,75 @@ impl Missing {
     }
 }
 
-/// Adds the changes of a log entry that a filter lets through.
+/// Adds the changes of a log entry that a filter lets through: of its effect, which replaced this.
+/// Old values have no more bytes than `room`.
 pub(super) fn changes(
-    (effect, by): (&Effect, By),
+    (effect, undo, by): (&Effect, &Undo, By),
     position: Position,
-    filter: &Filter,
+    (filter, mut room): (&Filter, usize),
     found: &mut Vec<Change>,
 ) {
-    let (by, before) = (Some(by).filter(|by| *by != By::UNKNOWN), found.len());
-    for change in effect
-        .parts()
-        .iter()
-        .filter_map(|part| change(part, (position, by), filter))
-    {
-        let of_field = matches!(change.what, What::Field(..) | What::FieldRemoved(_));
+    let (by, first) = (Some(by).filter(|by| *by != By::UNKNOWN), found.len());
+    for (n, part) in effect.parts().iter().enumerate() {
+        let Some((map, key, what)) = change(part, filter) else {
+            continue;
+        };
+        let undo = match undo {
+            Undo::Many(undos) => undos.get(n).unwrap_or(&Undo::Nothing),
+            one => one,
+        };
+        let of_field = matches!(what, What::Field(..) | What::FieldRemoved(_));
         let again = of_field
-            && found[before..]
+            && found[first..]
                 .last()
-                .is_some_and(|last| (last.map, &last.key) == (change.map, &change.key));
-        if filter.fields || !again {
-            found.push(change);
+                .is_some_and(|last| (last.map, &last.key) == (map, &key));
+        if again && !filter.fields {
+            continue;
         }
+        let told = |what, before| Change {
+            position,
+            map,
+            key: key.clone(),
+            what,
+            before,
+            by,
+        };
+        let mut old = || {
+            let old = undo.string().filter(|_| filter.old)?;
+            room = room.checked_sub(old.value().len())?;
+            Some(Bytes::from_owner(Value::of(old)))
+        };
+        let before = match part {
+            Effect::Put { before, .. } => *before,
+            _ => Before::Value,
+        };
+        let before = match before {
+            Before::Value => Former::Value(old()),
+            Before::Nothing => Former::Nothing,
+            Before::Overdue => {
+                let expired = Change {
+                    by: None,
+                    ..told(What::Removed(Cause::Expired), Former::Value(old()))
+                };
+                found.push(expired);
+                Former::Nothing
+            }
+        };
+        found.push(told(what, before));
     }
 }
 
-fn change(
-    effect: &Effect,
-    (position, by): (Position, Option<By>),
-    filter: &Filter,
-) -> Option<Change> {
+/// What an effect does to a key, if a filter lets it through.
+fn change(effect: &Effect, filter: &Filter) -> Option<(MapId, Bytes, What)> {
     if let Effect::Clear { map } = effect {
-        return filter.maps.holds(*map).then(|| Change {
-            position,
-            map: *map,
-            key: Bytes::new(),
-            what: What::Cleared,
-            by,
-        });
+        let holds = filter.maps.holds(*map);
+        return holds.then(|| (*map, Bytes::new(), What::Cleared));
     }
     let (map, key) = effect.place()?;
     if !filter.maps.holds(map) || !filter.keys.holds(key) {
         return None;
     }
-    let value = |of: &super::entry::Entry| {
-        filter
-            .values
-            .then(|| Bytes::from_owner(super::op::Value::of(of)))
-    };
+    let value = |of: &Entry| filter.values.then(|| Bytes::from_owner(Value::of(of)));
     let copy = Bytes::copy_from_slice;
     let what = match effect {
         Effect::Put { entry, .. } => match entry.kind() {
@@ -367,11 +409,5 @@ fn change(
         Effect::Delete { cause, .. } => What::Removed(*cause),
         Effect::Clear { .. } | Effect::Many(_) => return None,
     };
-    Some(Change {
-        position,
-        map,
-        key: copy(key),
-        what,
-        by,
-    })
+    Some((map, copy(key), what))
 }

@@ -94,7 +94,7 @@ mod upkeep;
 mod walking;
 
 pub use api::{Lane, Limits, Malformed, Patience, Request, Stats, Token};
-pub use changes::{By, Cause, Change, Filter, Keys, Maps, Position, Told, What};
+pub use changes::{By, Cause, Change, Filter, Former, Keys, Maps, Position, Told, What};
 pub use clients::PARK;
 pub use compacting::Outside;
 pub use extended::Extended;

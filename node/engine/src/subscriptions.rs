@@ -603,9 +603,11 @@ impl Shard {
             return;
         }
         cx.subscriptions.say_at = now + SAY_READS;
-        let read = cx.subscriptions.all.values().map(|s| s.filter.keyspace);
-        let keyspaces: BTreeSet<KeyspaceId> = read.collect();
-        let keyspaces: Vec<KeyspaceId> = keyspaces.into_iter().collect();
+        let mut keyspaces: BTreeMap<KeyspaceId, bool> = BTreeMap::new();
+        for Subscription { filter, .. } in cx.subscriptions.all.values() {
+            *keyspaces.entry(filter.keyspace).or_default() |= filter.old;
+        }
+        let keyspaces: Vec<(KeyspaceId, bool)> = keyspaces.into_iter().collect();
         cx.note_read(&keyspaces);
         let reads = Frame::Reads { keyspaces };
         for peer in cx.peers.ids() {

@@ -316,5 +316,6 @@ pub(super) const fn filter(keyspace: KeyspaceId, map: MapId) -> Filter {
         keys: Keys::All,
         values: true,
         fields: true,
+        old: false,
     }
 }

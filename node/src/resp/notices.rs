@@ -95,6 +95,7 @@ impl Context {
                     keys: Keys::All,
                     values: false,
                     fields: false,
+                    old: false,
                 };
                 // Refused before there is a table, or while some member is too old: it is tried
                 // again.

@@ -133,6 +133,7 @@ impl Line {
             keys: Keys::One(self.place.key.clone()),
             values: false,
             fields: false,
+            old: false,
         }
     }
 }

@@ -9,6 +9,7 @@ use super::oracle::Oracle;
 use super::process::{DataInput, DataThread, Process, ProcessId, local};
 use super::schedule::{Event, MS, Nanos, SECOND, Schedule};
 use super::story::Story;
+use super::subscriber::Counts;
 use super::trace::Trace;
 use super::{Case, Report};
 use doyen::data::siblings::Siblings;
@@ -60,8 +61,8 @@ pub(crate) struct World {
     pub(crate) programs: ChaCha8Rng,
     /// Which data threads follow changes, and when.
     pub(crate) followers: ChaCha8Rng,
-    /// What subscribers were told that are gone: changes, and how often some were missing.
-    pub(crate) told: (u64, u64),
+    /// What subscribers were told that are gone.
+    pub(crate) told: Counts,
     pub(crate) processes: Vec<Process>,
     /// The process that has an id now, and the slot that each id ever had.
     pub(crate) directory: BTreeMap<MemberId, ProcessId>,
@@ -180,7 +181,7 @@ impl World {
             slots,
             programs,
             followers,
-            told: (0, 0),
+            told: Counts::default(),
             processes: Vec::new(),
             directory: BTreeMap::new(),
             slot_of: BTreeMap::new(),

@@ -226,7 +226,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Effect;
+    use super::super::{Before, Effect};
     use super::*;
     use doyen_placement::OrderKey;
 
@@ -239,6 +239,7 @@ mod tests {
                 map,
                 entry: Entry::new(key.as_bytes(), b"value", 0, 0),
                 deadline,
+                before: Before::Value,
             },
         );
     }

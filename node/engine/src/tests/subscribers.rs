@@ -1,7 +1,7 @@
 //! Subscribers are told every committed change of a key in order, or that they were not.
 
 use super::*;
-use crate::{Cause, Change, Filter, Keys, Maps, SubscriptionId, Told, What};
+use crate::{Cause, Change, Filter, Former, Keys, Maps, SubscriptionId, Told, What};
 use doyen_placement::Reshape;
 use doyen_placement::division::Cut;
 
@@ -12,6 +12,7 @@ fn all() -> Filter {
         keys: Keys::All,
         values: true,
         fields: true,
+        old: true,
     }
 }
 
@@ -129,6 +130,173 @@ fn primary_copy_stranger_thread_and_client_are_told_every_change_in_order() {
     assert!(w.told(3, ids[3]).is_empty());
     assert_eq!(w.nodes[&3].shard.subscriptions(), 0);
     assert_eq!(whats(w.changes(2, ids[2])), [put("e")]);
+}
+
+fn was(old: &'static str) -> Former {
+    Former::Value(Some(Bytes::from_static(old.as_bytes())))
+}
+
+/// What happened, and what was there before.
+fn pairs(changes: Vec<Change>) -> Vec<(What, Former)> {
+    let pair = |change: Change| (change.what, change.before);
+    changes.into_iter().map(pair).collect()
+}
+
+#[test]
+fn a_subscriber_is_told_what_a_key_had_before() {
+    let mut w = World::new(69, 3, |_| vec![1, 2]);
+    let id = w.follow(3, all());
+    let without = w.follow(
+        3,
+        Filter {
+            old: false,
+            ..all()
+        },
+    );
+    let (key, other) = (key_of(0), twin_of(&key_of(0)));
+    let append = |value: &'static str| Action::Append {
+        value: value.into(),
+    };
+    w.set(3, &key, "a");
+    w.set(3, &key, "b");
+    w.ask(3, &key, append("c"));
+    w.ask(3, &key, Action::Delete);
+    // One record: what was before it, and what is after it.
+    w.transact(
+        3,
+        &[],
+        [(&*key, set("d")), (&*key, append("e")), (&*other, set("f"))],
+    );
+    w.transact(3, &[], [(&*key, Action::Delete), (&*key, set("g"))]);
+    // Nobody could see that it was there.
+    w.ask(3, &other, Action::Delete);
+    w.transact(3, &[], [(&*other, set("h")), (&*other, Action::Delete)]);
+    w.ask(3, &key, super::hashes::of(&format!("RENAME {key} {other}")));
+    w.ask(
+        3,
+        &key,
+        super::hashes::of(&format!("HSET {key} field value")),
+    );
+    w.set(3, &key, "i");
+    w.settle(Duration::from_millis(30));
+    let expected = [
+        (put("a"), Former::Nothing),
+        (put("b"), was("a")),
+        (put("bc"), was("b")),
+        (What::Removed(Cause::Command), was("bc")),
+        (put("de"), Former::Nothing),
+        (put("f"), Former::Nothing),
+        (put("g"), was("de")),
+        (What::Removed(Cause::Command), was("f")),
+        (put("g"), Former::Nothing),
+        (What::Removed(Cause::Command), was("g")),
+        (What::Put(op::Kind::Hash, None), Former::Nothing),
+        (put("i"), Former::Value(None)),
+    ];
+    let changes = w.changes(3, id);
+    assert_eq!(pairs(changes), expected);
+    let unasked = expected.map(|(what, before)| match before {
+        Former::Value(_) => (what, Former::Value(None)),
+        Former::Nothing => (what, before),
+    });
+    assert_eq!(pairs(w.changes(3, without)), unasked);
+}
+
+#[test]
+fn a_value_that_had_expired_is_told_as_expired_before_it_is_replaced() {
+    let mut w = World::new(70, 3, |_| vec![1, 2]);
+    let id = w.follow(3, all());
+    let key = key_of(0);
+    let brief = || Action::Set {
+        value: "a".into(),
+        condition: super::op::Condition::Always,
+        expiry: Expiry::In(40),
+        get: false,
+    };
+    let expired = (What::Removed(Cause::Expired), was("a"));
+    // The primary replaces it before it has looked for what is overdue.
+    w.ask(1, &key, brief());
+    w.now = w.now + Duration::from_millis(60);
+    w.submit(1, &key, set("b"));
+    w.ask(1, &key, Action::Delete);
+    w.ask(1, &key, brief());
+    w.now = w.now + Duration::from_millis(60);
+    w.transact(1, &[], [(&*key, Action::Get), (&*key, set("c"))]);
+    w.ask(1, &key, Action::Delete);
+    w.ask(1, &key, brief());
+    w.now = w.now + Duration::from_millis(60);
+    w.transact(1, &[], [(&*key, set("d")), (&*key, Action::Delete)]);
+    w.settle(Duration::from_millis(30));
+    let expected = [
+        (put("a"), Former::Nothing),
+        expired.clone(),
+        (put("b"), Former::Nothing),
+        (What::Removed(Cause::Command), was("b")),
+        (put("a"), Former::Nothing),
+        expired.clone(),
+        (put("c"), Former::Nothing),
+        (What::Removed(Cause::Command), was("c")),
+        (put("a"), Former::Nothing),
+        expired,
+    ];
+    let changes = w.changes(3, id);
+    assert_eq!(pairs(changes), expected);
+}
+
+#[test]
+fn the_next_primary_knows_what_was_replaced_and_nothing_is_kept_unasked() {
+    let mut w = World::new(71, 4, |_| vec![1, 2, 3]);
+    let (key, long) = (key_of(0), "x".repeat(10_000));
+    let at = PartitionRef {
+        keyspace: KeyspaceId(0),
+        partition: PartitionId(0),
+    };
+    let logged = |w: &World, n: u64| {
+        let slot = w.nodes[&n].shard.slots.get(at).unwrap();
+        slot.held.as_ref().unwrap().log.bytes()
+    };
+    let without = w.follow(
+        4,
+        Filter {
+            old: false,
+            ..all()
+        },
+    );
+    w.set(4, &key, &long);
+    w.settle(Duration::from_millis(30));
+    let before = [1, 2].map(|n| logged(&w, n));
+    w.set(4, &key, "short");
+    w.settle(Duration::from_millis(30));
+    for (n, before) in [1, 2].into_iter().zip(before) {
+        assert!(logged(&w, n) < before + 1_000, "{n}");
+    }
+    let id = w.follow(4, all());
+    w.set(4, &key, &long);
+    w.settle(Duration::from_millis(30));
+    let before = [1, 2].map(|n| logged(&w, n));
+    w.set(4, &key, "a");
+    w.settle(Duration::from_millis(30));
+    for (n, before) in [1, 2].into_iter().zip(before) {
+        assert!(logged(&w, n) > before + 10_000, "{n}");
+    }
+    let whats = w.changes(4, id).into_iter().map(|change| change.before);
+    let old = Former::Value(Some(long.into()));
+    assert_eq!(whats.collect::<Vec<_>>(), [was("short"), old]);
+    // Its messages are still on their way when it dies.
+    for value in ["b", "c", "d"] {
+        w.submit(4, &key, set(value));
+        w.settle(Duration::from_millis(1));
+    }
+    w.kill(1);
+    w.propose(|t| remove(t, 1));
+    w.settle(Duration::from_millis(1_500));
+    let expected = [
+        (put("b"), was("a")),
+        (put("c"), was("b")),
+        (put("d"), was("c")),
+    ];
+    assert_eq!(pairs(w.changes(4, id)), expected);
+    assert_eq!(w.changes(4, without).len(), 7);
 }
 
 #[test]
@@ -416,7 +584,7 @@ fn a_stranger_cannot_fill_a_primary_with_readers_or_read_another_keyspace() {
     shard.asked_by_subscriber(
         id(2),
         Frame::Reads {
-            keyspaces: (0..u16::MAX).map(KeyspaceId).collect(),
+            keyspaces: (0..u16::MAX).map(|n| (KeyspaceId(n), n % 2 == 0)).collect(),
         },
     );
     assert_eq!(shard.cx.read.len(), 1_024);
