@@ -31,6 +31,7 @@ use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, Lineage, MapId, PartitionId};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// How many former partitions a subscriber names that goes on in their heir.
 pub(super) const FORMERS_MAX: usize = 64;
@@ -260,6 +261,34 @@ impl Change {
     }
 }
 
+/// Changes that a subscriber is not told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gap {
+    /// How many log entries at most, of any keys. `None`: the number is not known.
+    pub entries: Option<u64>,
+    /// What it had before of these partitions.
+    pub(super) had: BTreeMap<PartitionId, Vec<Position>>,
+}
+
+impl Gap {
+    /// A gap before which it had this of a partition.
+    pub(super) fn of(missing: Missing, partition: PartitionId, had: Vec<Position>) -> Self {
+        Self {
+            entries: missing.0,
+            had: BTreeMap::from([(partition, had)]),
+        }
+    }
+
+    /// Another gap follows it.
+    fn join(&mut self, next: Self) {
+        let sum = self.entries.zip(next.entries);
+        self.entries = sum.map(|(one, other)| one.saturating_add(other));
+        for (partition, had) in next.had {
+            self.had.entry(partition).or_insert(had);
+        }
+    }
+}
+
 /// What a subscriber is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
@@ -267,9 +296,8 @@ pub enum Told {
     Ready,
     /// A change.
     Change(Change),
-    /// Changes of some keys are missing: this many log entries at most, of any keys. `None`: the
-    /// number is not known.
-    Missed(Option<u64>),
+    /// Changes of some keys are missing.
+    Lagged(Gap),
     /// All changes of these partitions that were committed at this moment were told before
     /// ([`Shard::confirm`](crate::Shard::confirm)).
     Confirmed {
@@ -283,6 +311,17 @@ pub enum Told {
 }
 
 impl Told {
+    /// Joins a gap that follows a gap. Otherwise returns what follows.
+    pub fn join(&mut self, next: Self) -> Option<Self> {
+        match (self, next) {
+            (Self::Lagged(gap), Self::Lagged(next)) => {
+                gap.join(next);
+                None
+            }
+            (_, next) => Some(next),
+        }
+    }
+
     /// Bytes that it takes, about.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -291,7 +330,11 @@ impl Told {
             Self::Confirmed { partitions, .. } => {
                 OVERHEAD + partitions.len() * size_of::<PartitionId>()
             }
-            Self::Ready | Self::Missed(_) | Self::Ended => OVERHEAD,
+            Self::Lagged(gap) => {
+                let places = gap.had.values().map(Vec::len).sum::<usize>();
+                OVERHEAD + (gap.had.len() + places) * size_of::<Position>()
+            }
+            Self::Ready | Self::Ended => OVERHEAD,
         }
     }
 }
@@ -319,10 +362,6 @@ impl Missing {
 
     pub(super) const fn entries(count: u64) -> Self {
         Self(Some(count))
-    }
-
-    pub(super) fn told(self) -> Option<Told> {
-        (self != Self::NOTHING).then_some(Told::Missed(self.0))
     }
 }
 

@@ -29,6 +29,7 @@ mod api;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench;
+mod bookmark;
 mod callers;
 mod changes;
 mod clients;
@@ -94,7 +95,8 @@ mod upkeep;
 mod walking;
 
 pub use api::{Lane, Limits, Malformed, Patience, Request, Stats, Token};
-pub use changes::{By, Cause, Change, Filter, Former, Keys, Maps, Position, Told, What};
+pub use bookmark::{Bookmark, NoBookmark};
+pub use changes::{By, Cause, Change, Filter, Former, Gap, Keys, Maps, Position, Told, What};
 pub use clients::PARK;
 pub use compacting::Outside;
 pub use extended::Extended;

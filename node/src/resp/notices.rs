@@ -132,7 +132,7 @@ impl Context {
                 None => return false,
                 Some(Told::Ready) => self.door.notices.ready = true,
                 Some(Told::Ended) => self.door.notices.following = None,
-                Some(Told::Missed(count)) => self.missed(count),
+                Some(Told::Lagged(gap)) => self.missed(gap.entries),
                 // Nothing is asked for confirmations here.
                 Some(Told::Confirmed { .. }) => {}
                 Some(Told::Change(change)) => {

@@ -440,7 +440,7 @@ impl World {
         };
         let told = self.judge_subscribers(self.schedule.now())?;
         (report.told, report.missed) = (told.changes, told.missed);
-        report.old_values = told.old;
+        (report.old_values, report.resumed) = (told.old, told.resumed);
         self.oracle.report(&mut report);
         report.congested = self.network.congested;
         let running: Vec<&Process> = self

@@ -1,6 +1,9 @@
 //! Subscribers: data threads that follow all changes. Each is told every committed log entry of a
 //! partition in order, with its very changes, or that some are missing. From these changes it keeps
 //! what each key holds, so it knows what a key had before a change, which it is told, too.
+//!
+//! Now and then, one ends and goes on after its bookmark later, at any data thread: nothing may be
+//! left out or come twice.
 
 use super::logs::{LogId, Logs, digest};
 use super::process::ThreadId;
@@ -42,6 +45,8 @@ pub(crate) struct Counts {
     pub(crate) old: u64,
     /// How often changes were missing.
     pub(crate) missed: u64,
+    /// How often one went on after a bookmark.
+    pub(crate) resumed: u64,
 }
 
 impl Counts {
@@ -49,6 +54,7 @@ impl Counts {
         self.changes += other.changes;
         self.old += other.old;
         self.missed += other.missed;
+        self.resumed += other.resumed;
     }
 }
 
@@ -84,7 +90,7 @@ impl Subscriber {
                 hold!(!self.ready, "subscribers: one is ready twice");
                 self.ready = true;
             }
-            Told::Missed(_) => {
+            Told::Lagged(_) => {
                 self.counts.missed += 1;
                 self.last.clear();
                 self.held.clear();
@@ -232,6 +238,9 @@ impl World {
             }
             subscriber.moments.push_back((now, at));
         }
+        if self.followers.random_bool(0.002) && !self.stop_clients {
+            self.rest((p, t), now);
+        }
         let lazy = self.followers.random_bool(0.98) && !self.stop_clients;
         self.take_told((p, t), now, lazy);
     }
@@ -255,23 +264,42 @@ impl World {
             old: true,
         };
         let thread = &mut self.processes[p].threads[t];
+        let after = self.resting.as_ref().map(|(mark, _)| mark);
         // Before the cluster has the level, this is refused.
-        let Ok(id) = thread.shard.subscribe(now, filter) else {
+        let Ok(id) = thread.shard.subscribe(now, filter, after) else {
             return;
         };
         thread.shard.confirm(now, id, CONFIRM);
+        let rested = self.resting.take().map(|(_, rested)| rested);
+        let (last, held, counts) = rested.map_or_else(Default::default, |rested| {
+            let mut counts = rested.counts;
+            counts.resumed += 1;
+            (rested.last, rested.held, counts)
+        });
         thread.subscriber = Some(Subscriber {
             id,
             cluster: thread.shard.inspect_cluster(),
             keyspace,
             ready: false,
             slow: self.followers.random_bool(0.2),
-            last: BTreeMap::new(),
-            held: BTreeMap::new(),
+            last,
+            held,
             moments: VecDeque::new(),
             confirmed: 0,
-            counts: Counts::default(),
+            counts,
         });
+    }
+
+    /// A subscriber ends, and goes on later where it was, if no other one rests.
+    fn rest(&mut self, (p, t): ThreadId, now: Time) {
+        let thread = &mut self.processes[p].threads[t];
+        if self.resting.is_none()
+            && let Some(subscriber) = thread.subscriber.take_if(|s| s.ready)
+            && let Some(mark) = thread.shard.bookmark(subscriber.id, std::iter::empty())
+        {
+            thread.shard.unsubscribe(now, subscriber.id);
+            self.resting = Some((mark, subscriber));
+        }
     }
 
     fn take_told(&mut self, (p, t): ThreadId, now: Time, lazy: bool) {
@@ -296,6 +324,9 @@ impl World {
     /// At the end, every subscriber was told everything. Returns what all were told.
     pub(crate) fn judge_subscribers(&mut self, at: Nanos) -> Result<Counts, String> {
         let mut counts = self.told;
+        if let Some((_, rested)) = &self.resting {
+            counts.add(rested.counts);
+        }
         let running: Vec<usize> = self.slots.iter().filter_map(|s| s.process).collect();
         for p in running {
             let now = self.processes[p].clock(at);
