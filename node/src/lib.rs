@@ -133,7 +133,7 @@ pub use map::{
 #[cfg(feature = "near")]
 pub use map::{NearMap, NearStats, OpenNear};
 pub use node::{Builder, Departure, Node, start};
-pub use report::events::LoggedEvent;
+pub use report::events::{ClusterEvent, Events, LoggedEvent};
 pub use report::moves::{BalanceReport, DrainReport, MoveReport, MovesReport};
 pub use report::rebalance::{Goal, RebalancePlan, Step};
 pub use sync::{
