@@ -16,6 +16,12 @@
 //! subscriber is told that changes are missing. So a subscriber sees every change of a key in
 //! order, or is told that it did not.
 //!
+//! What a key had before is in the log: its primary notes with each value whether there was one
+//! ([`Before`]). The value itself is what undoing the entry would bring back. Members keep it after
+//! the commit only while a subscriber of the keyspace asks for old values.
+//!
+//! All places of a subscriber are its bookmark (`bookmark`), after which another one may go on.
+//!
 //! A subscriber that keeps copies of values asks for confirmations. A primary answers one as it
 //! answers a read: with a lease that it had afterwards. So the subscriber knows that its copies
 //! were right at the moment when it asked.
