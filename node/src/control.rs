@@ -23,10 +23,10 @@ mod tests;
 use crate::control::shared::Shared;
 use crate::hooks::Hooks;
 use crate::net::identity::Identity;
-use crate::report::events::{EventLog, LoggedEvent};
+use crate::report::events::{EventLog, Events, LoggedEvent};
 use counted::Counted;
 use doyen_gossip::AgreementConfig;
-use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, InSyncRequest, Oversight, Status};
+use doyen_gossip::agreement::{AdminReply, AdminRequest, InSyncRequest, Oversight, Status};
 use doyen_placement::loads::Report;
 use doyen_placement::planner::{Pace, may_receive};
 use doyen_placement::{Epoch, Loads, MemberId, PartitionRef, Table, TableName, WantedMap};
@@ -35,12 +35,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{fmt, io};
-use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 /// Commands that may wait, at most.
 const COMMANDS_MAX: usize = 256;
-/// How many events a slow listener may be behind.
-const EVENTS_MAX: usize = 256;
 
 /// The options of the control thread.
 #[derive(Debug)]
@@ -198,7 +196,6 @@ impl Control {
 #[derive(Debug, Clone)]
 pub struct ControlHandle {
     commands: mpsc::Sender<Command>,
-    events: broadcast::Sender<Event>,
     log: Arc<EventLog>,
     fatal: watch::Receiver<Option<String>>,
     stop: Arc<Notify>,
@@ -210,11 +207,11 @@ impl ControlHandle {
     /// client has failed.
     pub(crate) fn of_client(fatal: watch::Receiver<Option<String>>) -> Self {
         let (commands, _) = mpsc::channel(1);
-        let (events, _) = broadcast::channel(1);
+        let log = EventLog::new();
+        log.end();
         Self {
             commands,
-            events,
-            log: Arc::new(EventLog::new()),
+            log: Arc::new(log),
             fatal,
             stop: Arc::new(Notify::new()),
             counted: Arc::new(Counted::default()),
@@ -278,8 +275,8 @@ impl ControlHandle {
 
     /// Events from now on.
     #[must_use]
-    pub fn events(&self) -> broadcast::Receiver<Event> {
-        self.events.subscribe()
+    pub fn events(&self) -> Events {
+        Events::new(self.log.clone())
     }
 
     /// Events with a higher number than this one, as far as they are kept (about a thousand).
@@ -347,7 +344,6 @@ pub fn start(
     upcalls: mpsc::Receiver<Upcall>,
 ) -> Result<(Control, ControlHandle), ControlStartError> {
     let (commands, commands_out) = mpsc::channel(COMMANDS_MAX);
-    let (events, _) = broadcast::channel(EVENTS_MAX);
     let log = Arc::new(EventLog::new());
     let (fatal, fatal_out) = watch::channel(None);
     let stop = Arc::new(Notify::new());
@@ -355,12 +351,12 @@ pub fn start(
     let ends = driver::Ends {
         commands: commands_out,
         upcalls,
-        events: events.clone(),
         log: log.clone(),
         fatal,
         stop: stop.clone(),
         counted: counted.clone(),
     };
+    let ended = log.clone();
     let (started, has_started) = std::sync::mpsc::sync_channel(1);
     let thread = std::thread::Builder::new()
         .name("doyen-control".into())
@@ -374,6 +370,7 @@ pub fn start(
             };
             let local = tokio::task::LocalSet::new();
             local.block_on(&runtime, driver::run(options, shared, ends, started));
+            ended.end();
             drop(local);
             // A plan that is still being made is useless now.
             runtime.shutdown_timeout(Duration::from_millis(100));
@@ -386,7 +383,6 @@ pub fn start(
         Control { thread },
         ControlHandle {
             commands,
-            events,
             log,
             fatal: fatal_out,
             stop,

@@ -33,7 +33,7 @@ use crate::hooks::Hooks;
 use crate::net::endpoint;
 use crate::net::identity::Identity;
 use doyen_engine::op::{Failure, Operation, Outcome, PartitionOperation, Transaction, Work};
-use doyen_engine::{Filter, Keys, Limits, Maps};
+use doyen_engine::{Bookmark, Filter, Keys, Limits, Maps};
 use doyen_placement::{MapEntry, MemberId, PartitionId, THREADS_MAX, Table, WantedMap};
 pub use passes::Longest;
 pub(crate) use process::ITSELF_BYTES;
@@ -225,6 +225,8 @@ enum Message {
     Seeds(Vec<SocketAddr>),
     /// A caller subscribes to changes.
     Subscribe(Box<streams::Asked>),
+    /// A subscriber asks where it is.
+    Bookmark(streams::Marking),
     /// A subscriber has room again, or is gone.
     Room,
     /// From the door of another thread.
@@ -263,18 +265,12 @@ impl DataHandle {
         Asked::new(inbox, Work::Transaction(transaction))
     }
 
-    /// Subscribes to changes. Returns once all changes from then on are told.
+    /// Subscribes to changes: from now on, or after a bookmark. Returns once all of them are told.
+    /// With an interval, it is told about this often that it was told all.
     pub(crate) fn subscribe(
         &self,
         filter: Filter,
-    ) -> impl Future<Output = Result<Stream, Failure>> + Send + use<> {
-        self.subscribe_confirmed(filter, None)
-    }
-
-    /// The same. With an interval, it is told about this often that it was told all.
-    pub(crate) fn subscribe_confirmed(
-        &self,
-        filter: Filter,
+        after: Option<Bookmark>,
         confirms: Option<Duration>,
     ) -> impl Future<Output = Result<Stream, Failure>> + Send + use<> {
         let inbox = self.inbox_of(|| match (filter.maps, &filter.keys) {
@@ -283,7 +279,7 @@ impl DataHandle {
             }
             _ => None,
         });
-        streams::subscribe(inbox, filter, confirms)
+        streams::subscribe(inbox, (filter, after), confirms)
     }
 
     /// The table that this node acts on; `None` before there is one.

@@ -44,12 +44,12 @@ use crate::control::ControlHandle;
 use crate::data::DataHandle;
 use crate::http::metrics::Metrics;
 use crate::net::identity::Identity;
-use doyen_gossip::agreement::Event;
+use crate::report::events::{ClusterEvent, Events};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 
 /// What the admin thread needs to start.
 pub(crate) struct ServerOptions {
@@ -145,7 +145,7 @@ pub(crate) fn start(options: ServerOptions) -> io::Result<Server> {
 async fn run(
     listener: Option<std::net::TcpListener>,
     state: Arc<State>,
-    events: broadcast::Receiver<Event>,
+    events: Events,
     stopped: watch::Receiver<bool>,
 ) {
     let watching = watch_events(state.clone(), events, stopped.clone());
@@ -170,23 +170,19 @@ async fn wait(stopped: &mut watch::Receiver<bool>) {
 }
 
 /// Counts what happens in the cluster.
-async fn watch_events(
-    state: Arc<State>,
-    mut events: broadcast::Receiver<Event>,
-    mut stopped: watch::Receiver<bool>,
-) {
+async fn watch_events(state: Arc<State>, mut events: Events, mut stopped: watch::Receiver<bool>) {
     loop {
         let event = tokio::select! {
-            event = events.recv() => event,
+            event = events.next() => event,
             () = wait(&mut stopped) => return,
         };
         match event {
             // The control thread has logged it.
-            Ok(event) => state.metrics.event(&event),
-            Err(broadcast::error::RecvError::Lagged(missed)) => {
+            Some(ClusterEvent::Event(logged)) => state.metrics.event(&logged.event),
+            Some(ClusterEvent::Lagged(missed)) => {
                 tracing::warn!("{missed} events are not counted in /metrics")
             }
-            Err(broadcast::error::RecvError::Closed) => return,
+            None => return,
         }
     }
 }

@@ -115,7 +115,7 @@ pub mod testkit;
 pub use admin::keyspace::{KeyspaceMode, KeyspaceOptions};
 pub use admin::{Admin, AdminError, InvalidField, Refusal, ReportError};
 pub use doyen_engine::op::{Kind, Value};
-pub use doyen_engine::{By, Cause, Change, Position, What};
+pub use doyen_engine::{Bookmark, By, Cause, Change, Former, NoBookmark, Position, What};
 pub use doyen_gossip::agreement::{Event, Severity, Stage};
 #[cfg(feature = "testkit-local")]
 pub use doyen_macros::test;
@@ -133,7 +133,7 @@ pub use map::{
 #[cfg(feature = "near")]
 pub use map::{NearMap, NearStats, OpenNear};
 pub use node::{Builder, Departure, Node, start};
-pub use report::events::LoggedEvent;
+pub use report::events::{ClusterEvent, Events, LoggedEvent};
 pub use report::moves::{BalanceReport, DrainReport, MoveReport, MovesReport};
 pub use report::rebalance::{Goal, RebalancePlan, Step};
 pub use sync::{

@@ -245,7 +245,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
 
     /// Follows the changes of this map from now on, each as soon as it is committed. Changes of a
     /// key come in their order, and none is left out without being told
-    /// ([`MapChange::Missed`]). Narrow it to one key with [`Subscribe::key`].
+    /// ([`MapChange::Lagged`]). Narrow it to one key with [`Subscribe::key`].
     ///
     /// ```no_run
     /// # async fn example(node: &doyen::Node) -> Result<(), doyen::Error> {
@@ -255,9 +255,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// let mut changes = prices.subscribe().await?;
     /// while let Some(change) = changes.next().await {
     ///     match change? {
-    ///         MapChange::Put { key, value } => println!("{key} costs {value}"),
-    ///         MapChange::Removed { key, cause } => println!("{key} is gone: {cause:?}"),
-    ///         MapChange::Missed { .. } => println!("read the prices anew"),
+    ///         MapChange::Inserted { key, value } => println!("{key} costs {value}"),
+    ///         MapChange::Updated { key, value, .. } => println!("{key} now costs {value}"),
+    ///         MapChange::Removed { key, cause, .. } => println!("{key} is gone: {cause:?}"),
+    ///         MapChange::Lagged(_) => println!("read the prices anew"),
     ///         _ => {}
     ///     }
     /// }

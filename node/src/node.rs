@@ -16,18 +16,17 @@ use crate::error::Error;
 use crate::http::Server;
 use crate::map::{Database, OpenCache, OpenCounters, OpenMap};
 use crate::net::identity::Identity;
-use crate::report::events::LoggedEvent;
+use crate::report::events::{Events, LoggedEvent};
 use crate::report::status::ClusterReport;
 use crate::sync::{Election, Lock, Once, OpenRateLimiter};
 use client::Companion;
-use doyen_gossip::agreement::Event;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
 use doyen_placement::{Addresses, Eviction, KeyspaceId, MapEntry, MapWish, WantedMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 
 /// Interval between two checks of a state that has no event.
 const LOOK: Duration = Duration::from_millis(20);
@@ -165,10 +164,9 @@ impl Node {
         Admin::new(self.0.control.clone(), self.0.shared.clone())
     }
 
-    /// Events from now on: members that join and leave, coordinators, losses. A receiver that lags
-    /// misses the oldest ones. A client is told none.
+    /// Events from now on: members that join and leave, coordinators, losses. A client is told none.
     #[must_use]
-    pub fn events(&self) -> broadcast::Receiver<Event> {
+    pub fn events(&self) -> Events {
         self.0.control.events()
     }
 

@@ -115,6 +115,10 @@ pub struct Report {
     pub locks: [u64; 3],
     /// Changes that subscribers were told.
     pub told: u64,
+    /// Values that were replaced, with these changes.
+    pub old_values: u64,
+    /// How often a subscriber went on after a bookmark.
+    pub resumed: u64,
     /// How often a subscriber was told that changes are missing.
     pub missed: u64,
     /// Operations whose outcome is unknown.
@@ -173,6 +177,8 @@ impl Report {
         self.handed_over += other.handed_over;
         (0..3).for_each(|i| self.locks[i] += other.locks[i]);
         self.told += other.told;
+        self.old_values += other.old_values;
+        self.resumed += other.resumed;
         self.missed += other.missed;
         self.judged += other.judged;
         self.undecided += other.undecided;
@@ -334,7 +340,7 @@ pub fn summary(total: &Report) -> String {
          threads of a process), {} refused ({} for memory), {} unknown; {} transactions, {} not \
          executed because their key had changed; {} queries for keys, which showed {}\n\
          locks: {} granted, {} of them to owners that had waited in line, {} lost by time\n\
-         subscribers: told {} changes, and {} times that some are missing\n\
+         subscribers: told {} changes, {} values before them, {} times went on after a bookmark, and {} times that some are missing\n\
          keys: {} expired, {} evicted; {} judged, {} undecided; \
          {} copies compared; peers congested {} times\n\
          healed within {:.2} s at worst; faults: {}",
@@ -367,6 +373,8 @@ pub fn summary(total: &Report) -> String {
         total.locks[1],
         total.locks[2],
         total.told,
+        total.old_values,
+        total.resumed,
         total.missed,
         total.expired,
         total.evicted,

@@ -9,7 +9,7 @@ use super::integer::integer;
 use super::op::{
     Action, Condition, Encoding, ExpireCondition, Expiry, Failure, Kind, Outcome, Value,
 };
-use super::store::{Effect, Found, Key};
+use super::store::{Before, Effect, Found, Key};
 use bytes::Bytes;
 use doyen_placement::MapId;
 
@@ -120,6 +120,7 @@ impl Change {
                 map,
                 entry: Entry::of_hash(key, packed),
                 deadline: *deadline,
+                before: Before::Value,
             }),
             _ => None,
         }
@@ -139,6 +140,7 @@ impl Change {
             map,
             entry,
             deadline,
+            before: Before::Value,
         };
         let put_row = |key: &Key, row| Effect::Row {
             map,

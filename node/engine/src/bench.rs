@@ -8,7 +8,7 @@ use super::entry::Entry;
 use super::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
 use super::log::Logged;
 use super::op::{Operation, Outcome, Work};
-use super::store::{Effect, Key, Store};
+use super::store::{Before, Effect, Key, Store};
 use bytes::BytesMut;
 use doyen_placement::OrderKey;
 use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef};
@@ -43,6 +43,7 @@ impl Keys {
             map: MAP,
             entry: Entry::new(key, value, 0, 0),
             deadline: 0,
+            before: Before::Value,
         };
         matches!(
             self.store.apply(self.seq, &effect),
@@ -95,6 +96,7 @@ impl Batch {
                 map: MAP,
                 entry: Entry::new(format!("key:{n:012}").as_bytes(), value, 0, 0),
                 deadline: 0,
+                before: Before::Value,
             },
             op: Some(OpId {
                 origin: MemberId(1),

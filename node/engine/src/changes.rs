@@ -16,6 +16,12 @@
 //! subscriber is told that changes are missing. So a subscriber sees every change of a key in
 //! order, or is told that it did not.
 //!
+//! What a key had before is in the log: its primary notes with each value whether there was one
+//! ([`Before`]). The value itself is what undoing the entry would bring back. Members keep it after
+//! the commit only while a subscriber of the keyspace asks for old values.
+//!
+//! All places of a subscriber are its bookmark (`bookmark`), after which another one may go on.
+//!
 //! A subscriber that keeps copies of values asks for confirmations. A primary answers one as it
 //! answers a read: with a lease that it had afterwards. So the subscriber knows that its copies
 //! were right at the moment when it asked.
@@ -23,13 +29,15 @@
 //! Copies drop log entries soon after they are committed. While a subscriber reads a keyspace, its
 //! members keep a part of its logs ([`Context::reads`](super::context::Context::reads)).
 
-use super::op::Kind;
+use super::entry::Entry;
+use super::op::{Kind, Value};
 use super::procedure::Called;
-use super::store::Effect;
+use super::store::{Before, Effect, Undo};
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, Lineage, MapId, PartitionId};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// How many former partitions a subscriber names that goes on in their heir.
 pub(super) const FORMERS_MAX: usize = 64;
@@ -49,6 +57,8 @@ pub struct Filter {
     pub values: bool,
     /// Whether each field of a hash is told. If not, a log entry is told once for each key.
     pub fields: bool,
+    /// Whether the strings that were replaced or removed are told.
+    pub old: bool,
 }
 
 /// Which maps a subscriber is told of.
@@ -143,9 +153,22 @@ pub struct Change {
     pub key: Bytes,
     /// What happened to it.
     pub what: What,
+    /// What it had before. If the whole map was cleared, this says nothing.
+    pub before: Former,
     /// What did it. `None`: only the change itself is known, because another primary executed it,
     /// or it was one of several in a transaction or a script.
     pub by: Option<By>,
+}
+
+/// What a key had before a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Former {
+    /// No value: the change made the key.
+    Nothing,
+    /// A value. It is told if it was a string, old values are asked for, and the primary knows it.
+    /// A primary does not know it if it began to keep old values, or to hold the partition, later.
+    /// Of the old values of one log entry, no more is told than the largest value has bytes.
+    Value(Option<Bytes>),
 }
 
 /// What happened to a key.
@@ -166,7 +189,7 @@ pub enum What {
 }
 
 /// Why a key is gone.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// A command deleted it.
     #[default]
@@ -236,7 +259,39 @@ impl Change {
             What::FieldRemoved(field) => field.len(),
             What::Deadline | What::Removed(_) | What::Cleared => 0,
         };
-        self.key.len() + what + OVERHEAD
+        let before = match &self.before {
+            Former::Value(Some(old)) => old.len(),
+            Former::Value(None) | Former::Nothing => 0,
+        };
+        self.key.len() + what + before + OVERHEAD
+    }
+}
+
+/// Changes that a subscriber is not told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gap {
+    /// How many log entries at most, of any keys. `None`: the number is not known.
+    pub entries: Option<u64>,
+    /// What it had before of these partitions.
+    pub(super) had: BTreeMap<PartitionId, Vec<Position>>,
+}
+
+impl Gap {
+    /// A gap before which it had this of a partition.
+    pub(super) fn of(missing: Missing, partition: PartitionId, had: Vec<Position>) -> Self {
+        Self {
+            entries: missing.0,
+            had: BTreeMap::from([(partition, had)]),
+        }
+    }
+
+    /// Another gap follows it.
+    fn join(&mut self, next: Self) {
+        let sum = self.entries.zip(next.entries);
+        self.entries = sum.map(|(one, other)| one.saturating_add(other));
+        for (partition, had) in next.had {
+            self.had.entry(partition).or_insert(had);
+        }
     }
 }
 
@@ -247,9 +302,8 @@ pub enum Told {
     Ready,
     /// A change.
     Change(Change),
-    /// Changes of some keys are missing: this many log entries at most, of any keys. `None`: the
-    /// number is not known.
-    Missed(Option<u64>),
+    /// Changes of some keys are missing.
+    Lagged(Gap),
     /// All changes of these partitions that were committed at this moment were told before
     /// ([`Shard::confirm`](crate::Shard::confirm)).
     Confirmed {
@@ -263,6 +317,17 @@ pub enum Told {
 }
 
 impl Told {
+    /// Joins a gap that follows a gap. Otherwise returns what follows.
+    pub fn join(&mut self, next: Self) -> Option<Self> {
+        match (self, next) {
+            (Self::Lagged(gap), Self::Lagged(next)) => {
+                gap.join(next);
+                None
+            }
+            (_, next) => Some(next),
+        }
+    }
+
     /// Bytes that it takes, about.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -271,7 +336,11 @@ impl Told {
             Self::Confirmed { partitions, .. } => {
                 OVERHEAD + partitions.len() * size_of::<PartitionId>()
             }
-            Self::Ready | Self::Missed(_) | Self::Ended => OVERHEAD,
+            Self::Lagged(gap) => {
+                let places = gap.had.values().map(Vec::len).sum::<usize>();
+                OVERHEAD + (gap.had.len() + places) * size_of::<Position>()
+            }
+            Self::Ready | Self::Ended => OVERHEAD,
         }
     }
 }
@@ -300,59 +369,77 @@ impl Missing {
     pub(super) const fn entries(count: u64) -> Self {
         Self(Some(count))
     }
-
-    pub(super) fn told(self) -> Option<Told> {
-        (self != Self::NOTHING).then_some(Told::Missed(self.0))
-    }
 }
 
-/// Adds the changes of a log entry that a filter lets through.
+/// Adds the changes of a log entry that a filter lets through: of its effect, which replaced this.
+/// Old values have no more bytes than `room`.
 pub(super) fn changes(
-    (effect, by): (&Effect, By),
+    (effect, undo, by): (&Effect, &Undo, By),
     position: Position,
-    filter: &Filter,
+    (filter, mut room): (&Filter, usize),
     found: &mut Vec<Change>,
 ) {
-    let (by, before) = (Some(by).filter(|by| *by != By::UNKNOWN), found.len());
-    for change in effect
-        .parts()
-        .iter()
-        .filter_map(|part| change(part, (position, by), filter))
-    {
-        let of_field = matches!(change.what, What::Field(..) | What::FieldRemoved(_));
+    let (by, first) = (Some(by).filter(|by| *by != By::UNKNOWN), found.len());
+    for (n, part) in effect.parts().iter().enumerate() {
+        let Some((map, key, what)) = change(part, filter) else {
+            continue;
+        };
+        let undo = match undo {
+            Undo::Many(undos) => undos.get(n).unwrap_or(&Undo::Nothing),
+            one => one,
+        };
+        let of_field = matches!(what, What::Field(..) | What::FieldRemoved(_));
         let again = of_field
-            && found[before..]
+            && found[first..]
                 .last()
-                .is_some_and(|last| (last.map, &last.key) == (change.map, &change.key));
-        if filter.fields || !again {
-            found.push(change);
+                .is_some_and(|last| (last.map, &last.key) == (map, &key));
+        if again && !filter.fields {
+            continue;
         }
+        let told = |what, before| Change {
+            position,
+            map,
+            key: key.clone(),
+            what,
+            before,
+            by,
+        };
+        let mut old = || {
+            let old = undo.string().filter(|_| filter.old)?;
+            room = room.checked_sub(old.value().len())?;
+            Some(Bytes::from_owner(Value::of(old)))
+        };
+        let before = match part {
+            Effect::Put { before, .. } => *before,
+            _ => Before::Value,
+        };
+        let before = match before {
+            Before::Value => Former::Value(old()),
+            Before::Nothing => Former::Nothing,
+            Before::Overdue => {
+                let expired = Change {
+                    by: None,
+                    ..told(What::Removed(Cause::Expired), Former::Value(old()))
+                };
+                found.push(expired);
+                Former::Nothing
+            }
+        };
+        found.push(told(what, before));
     }
 }
 
-fn change(
-    effect: &Effect,
-    (position, by): (Position, Option<By>),
-    filter: &Filter,
-) -> Option<Change> {
+/// What an effect does to a key, if a filter lets it through.
+fn change(effect: &Effect, filter: &Filter) -> Option<(MapId, Bytes, What)> {
     if let Effect::Clear { map } = effect {
-        return filter.maps.holds(*map).then(|| Change {
-            position,
-            map: *map,
-            key: Bytes::new(),
-            what: What::Cleared,
-            by,
-        });
+        let holds = filter.maps.holds(*map);
+        return holds.then(|| (*map, Bytes::new(), What::Cleared));
     }
     let (map, key) = effect.place()?;
     if !filter.maps.holds(map) || !filter.keys.holds(key) {
         return None;
     }
-    let value = |of: &super::entry::Entry| {
-        filter
-            .values
-            .then(|| Bytes::from_owner(super::op::Value::of(of)))
-    };
+    let value = |of: &Entry| filter.values.then(|| Bytes::from_owner(Value::of(of)));
     let copy = Bytes::copy_from_slice;
     let what = match effect {
         Effect::Put { entry, .. } => match entry.kind() {
@@ -367,11 +454,5 @@ fn change(
         Effect::Delete { cause, .. } => What::Removed(*cause),
         Effect::Clear { .. } | Effect::Many(_) => return None,
     };
-    Some(Change {
-        position,
-        map,
-        key: copy(key),
-        what,
-        by,
-    })
+    Some((map, copy(key), what))
 }

@@ -17,7 +17,7 @@ use super::partition::{Held, Slot};
 use super::rows::Rows;
 use super::scan;
 use super::scripting::Spent;
-use super::store::{ENTRY_OVERHEAD, Effect, Key, Undo};
+use super::store::{Before, ENTRY_OVERHEAD, Effect, Key, Undo};
 use crate::mutant::{self, broken};
 use doyen_placement::level::SUBSCRIBING;
 use doyen_placement::{Eviction, MapId, MemberId};
@@ -258,6 +258,7 @@ impl Context {
             map,
             entry,
             deadline: action::fresh(default_ttl_ms, || (clock, self.unix_ms())),
+            before: Before::Value,
         };
         let seq = self.log(held, order, effect, (Some(id), By::SET), Outcome::Ok);
         let until = self.now + self.limits.park;
@@ -790,12 +791,17 @@ impl Context {
     fn record(
         &mut self,
         held: &mut Held,
-        (effect, undo): (Effect, Undo),
+        (mut effect, undo): (Effect, Undo),
         (op, by): (Option<OpId>, By),
         outcome: Outcome,
     ) -> u64 {
         let before = held.bytes();
         let seq = held.log.last() + 1;
+        // A member of the level before does not know what was there before.
+        if self.tables.need_level(SUBSCRIBING).is_ok() {
+            effect.note_before(&undo, &|| held.clock.advance(self.data_now()));
+        }
+        let keeps = self.keeps_replaced(held.at.keyspace);
         if let Some(id) = op {
             held.dedup.remember(id, seq, outcome.clone());
         }
@@ -808,7 +814,7 @@ impl Context {
                 outcome,
             },
             undo,
-            by,
+            (by, keeps),
         );
         self.memory.recount(before, held.bytes());
         self.replicate(held, seq);

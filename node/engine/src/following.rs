@@ -127,7 +127,7 @@ impl Following<'_> {
                 .is_some_and(|own| own.epoch == logged.epoch);
             if !settled && !same {
                 self.cut(seq);
-                self.take(logged);
+                self.take(logged, cx.keeps_replaced(head.at.keyspace));
             }
             seq += 1;
         }
@@ -183,7 +183,7 @@ impl Following<'_> {
         for logged in entries {
             // Entries that are here already were sent again.
             if seq > self.log.last() {
-                self.take(logged);
+                self.take(logged, cx.keeps_replaced(head.at.keyspace));
             }
             seq += 1;
         }
@@ -309,7 +309,7 @@ impl Following<'_> {
     }
 
     /// Applies an entry of the primary's log.
-    fn take(&mut self, logged: Logged) {
+    fn take(&mut self, logged: Logged, keeps: bool) {
         let seq = self.log.last() + 1;
         if let Some(op) = logged.op {
             self.dedup.remember(op, seq, logged.outcome.clone());
@@ -322,6 +322,6 @@ impl Following<'_> {
         } else {
             self.store.apply(seq, &logged.effect)
         };
-        self.log.push(logged, undo, By::UNKNOWN);
+        self.log.push(logged, undo, (By::UNKNOWN, keeps));
     }
 }

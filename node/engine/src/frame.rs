@@ -12,7 +12,7 @@ mod rare;
 mod read;
 
 use super::api::Malformed;
-use super::changes::{By, Cause, Change, Filter, Missing, Position, What};
+use super::changes::{By, Cause, Change, Filter, Former, Missing, Position, What};
 use super::dedup::{OpId, Remembered};
 use super::entry::Entry;
 use super::log::Logged;
@@ -24,7 +24,7 @@ use super::op::{
 use super::peers::Lanes;
 use super::procedure::{Called, ProcedureCall};
 use super::publishing::Publication;
-use super::store::{Effect, Key, Piece, digest_bytes};
+use super::store::{Before, Effect, Key, Piece, digest_bytes};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::{
     ClusterId, Epoch, KeyspaceId, Lineage, MapEntry, MapId, MemberId, PartitionId, PartitionRef,
@@ -262,8 +262,9 @@ pub(super) enum Frame {
     },
     /// Changes are not wanted any more.
     Unsubscribe { at: PartitionRef, ticket: u64 },
-    /// Logs of these keyspaces are read: keep some of them for a while.
-    Reads { keyspaces: Vec<KeyspaceId> },
+    /// Logs of these keyspaces are read: keep some of them for a while, and what their entries
+    /// replaced, if that is said.
+    Reads { keyspaces: Vec<(KeyspaceId, bool)> },
     /// A subscriber asks which of its tickets were told all that is committed.
     Confirm { round: u64 },
     /// These were, when the question arrived, by a primary that had its lease.

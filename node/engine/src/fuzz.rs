@@ -1,7 +1,7 @@
 //! Data frames as bytes, and two live shards that receive them: see `crate::fuzz`.
 
 use super::api::{Lane, Limits, Patience, Request};
-use super::changes::{By, Cause, Change, Filter, Keys, Maps, Missing, Position, What};
+use super::changes::{By, Cause, Change, Filter, Former, Keys, Maps, Missing, Position, What};
 use super::dedup::OpId;
 use super::entry::Entry;
 use super::extended::Extended;
@@ -13,7 +13,7 @@ use super::op::{
 };
 use super::publishing::Publication;
 use super::shard::Shard;
-use super::store::{Effect, Key, Piece, digest_bytes};
+use super::store::{Before, Effect, Key, Piece, digest_bytes};
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
@@ -99,8 +99,15 @@ fn every() -> Vec<Frame> {
         map: MAP,
         entry: Entry::new(b"a", b"value", 0, 0),
         deadline: 0,
+        before: Before::Value,
     };
     let many = Effect::Many([put.clone(), put.clone()].into());
+    let made = [Before::Nothing, Before::Overdue].map(|before| Effect::Put {
+        map: MAP,
+        entry: Entry::new(b"a", b"value", 0, 0),
+        deadline: 0,
+        before,
+    });
     let effects = [
         put,
         Effect::Delete {
@@ -119,6 +126,7 @@ fn every() -> Vec<Frame> {
             map: MAP,
             entry: Entry::of_hash(b"h", b"\x01f\x011"),
             deadline: 0,
+            before: Before::Value,
         },
         Effect::Field {
             map: MAP,
@@ -131,6 +139,7 @@ fn every() -> Vec<Frame> {
                     map: MAP,
                     entry: Entry::of_table(b"t", 7),
                     deadline: 60,
+                    before: Before::Value,
                 },
                 Effect::Row {
                     map: MAP,
@@ -169,7 +178,8 @@ fn every() -> Vec<Frame> {
     };
     let entries: Vec<Logged> = effects
         .into_iter()
-        .zip(outcomes.clone())
+        .chain(made)
+        .zip(outcomes.clone().into_iter().cycle())
         .map(logged)
         .collect();
     let body = Bytes::from(laid_out(&[
@@ -374,7 +384,7 @@ fn every() -> Vec<Frame> {
             ticket: 1,
         },
         Frame::Reads {
-            keyspaces: vec![KeyspaceId(0)],
+            keyspaces: vec![(KeyspaceId(0), false), (KeyspaceId(1), true)],
         },
         Frame::Confirm { round: 3 },
         Frame::Confirmed {
@@ -397,6 +407,7 @@ fn every() -> Vec<Frame> {
                 keys,
                 values: true,
                 fields: true,
+                old: true,
             },
             had: vec![Position {
                 partition: PartitionId(1),
@@ -430,6 +441,11 @@ fn every() -> Vec<Frame> {
                 },
                 map: MAP,
                 key: bytes(b"a"),
+                before: match &what {
+                    What::Put(_, None) => Former::Nothing,
+                    What::Put(..) => Former::Value(Some(bytes(b"y"))),
+                    _ => Former::Value(None),
+                },
                 what,
                 by: Some(By::SET),
             })

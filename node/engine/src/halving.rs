@@ -122,7 +122,7 @@ impl Leading<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::entry::Entry;
-    use super::super::store::Effect;
+    use super::super::store::{Before, Effect};
     use super::*;
     use doyen_placement::OrderKey;
 
@@ -136,6 +136,7 @@ mod tests {
                     map: MapId(*map),
                     entry,
                     deadline: 0,
+                    before: Before::Value,
                 },
             );
         }

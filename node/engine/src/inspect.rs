@@ -4,7 +4,7 @@
 use super::changes::{By, Change, Filter, Keys, Maps, Position, changes};
 use super::op::Outcome;
 use super::shard::Shard;
-use super::store::Effect;
+use super::store::{Effect, Undo};
 #[cfg(any(test, feature = "fuzz"))]
 use doyen_placement::MapId;
 use doyen_placement::{ClusterId, Epoch, Lineage, MemberId, PartitionRef};
@@ -105,6 +105,7 @@ impl Shard {
             keys: Keys::All,
             values: true,
             fields: true,
+            old: false,
         };
         if let Some(held) = self.slots.get(at).and_then(|slot| slot.held.as_ref())
             && let Some(logged) = held.log.entry(seq)
@@ -114,8 +115,8 @@ impl Shard {
                 lineage: held.lineage,
                 seq,
             };
-            let told = (&logged.effect, By::UNKNOWN);
-            changes(told, position, &filter, &mut found);
+            let told = (&logged.effect, &Undo::Nothing, By::UNKNOWN);
+            changes(told, position, (&filter, 0), &mut found);
         }
         found
     }
@@ -175,14 +176,17 @@ impl Hash for Digested<'_> {
         self.0.place().hash(digest);
         match self.0 {
             Effect::Put {
-                entry, deadline, ..
-            } => (entry.kind(), entry.value(), deadline).hash(digest),
+                entry,
+                deadline,
+                before,
+                ..
+            } => (entry.kind(), entry.value(), deadline, before).hash(digest),
             Effect::Deadline { deadline, .. } => deadline.hash(digest),
             Effect::Row { row, .. } | Effect::Field { row, .. } => {
                 (row.key(), row.value(), row.deadline()).hash(digest);
             }
             Effect::RowDelete { field, .. } => field.hash(digest),
-            Effect::Delete { .. } => {}
+            Effect::Delete { cause, .. } => cause.hash(digest),
             Effect::Clear { map } => map.hash(digest),
             Effect::Many(parts) => parts.iter().for_each(|part| Digested(part).hash(digest)),
         }

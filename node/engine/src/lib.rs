@@ -30,6 +30,7 @@ mod api;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench;
+mod bookmark;
 mod bounds;
 mod callers;
 mod changes;
@@ -96,7 +97,8 @@ mod upkeep;
 mod walking;
 
 pub use api::{Lane, Limits, Malformed, Patience, Request, Stats, Token};
-pub use changes::{By, Cause, Change, Filter, Keys, Maps, Position, Told, What};
+pub use bookmark::{Bookmark, NoBookmark};
+pub use changes::{By, Cause, Change, Filter, Former, Gap, Keys, Maps, Position, Told, What};
 pub use clients::PARK;
 pub use compacting::Outside;
 pub use extended::Extended;

@@ -49,10 +49,12 @@ pub(super) struct Logged {
 #[derive(Debug)]
 struct Record {
     logged: Logged,
-    /// What it replaced, until it is committed.
+    /// What it replaced, until it is committed. After that, only strings, if they are kept.
     undo: Undo,
     /// What made it. Only its primary knows.
     by: By,
+    /// Whether the strings that it replaced are kept for subscribers.
+    keeps: bool,
     /// Bytes of all records up to this one since the log began. A difference of two tells how much
     /// lies between two sequences.
     end: u64,
@@ -132,23 +134,40 @@ impl Log {
         self.record(seq).map(|r| &r.logged)
     }
 
-    /// The same for readers, and what made it.
-    pub(super) fn told(&self, seq: u64) -> Option<(&Logged, By)> {
-        self.record(seq).map(|r| (&r.logged, r.by))
+    /// The same for readers: its effect, what that replaced as far as it is kept, and what made it.
+    pub(super) fn told(&self, seq: u64) -> Option<(&Effect, &Undo, By)> {
+        let record = self.record(seq)?;
+        let undo = if record.keeps {
+            &record.undo
+        } else {
+            &Undo::Nothing
+        };
+        Some((&record.logged.effect, undo, record.by))
     }
 
-    /// Appends an entry that was applied. Returns its sequence.
-    pub(super) fn push(&mut self, logged: Logged, undo: Undo, by: By) -> u64 {
+    /// Keeps the strings that are replaced by entries which are not committed yet.
+    pub(super) fn keep_replaced(&mut self) {
+        let first = self.committed.saturating_sub(self.base) as usize;
+        for record in self.records.iter_mut().skip(first) {
+            record.keeps = true;
+        }
+    }
+
+    /// Appends an entry that was applied. Returns its sequence. `keeps`: the strings that it
+    /// replaced are kept for subscribers, and count as bytes of the log.
+    pub(super) fn push(&mut self, logged: Logged, undo: Undo, (by, keeps): (By, bool)) -> u64 {
         let seq = self.last() + 1;
         if logged.effect.deletes() {
             self.deleted = seq;
         }
-        self.end += (logged.effect.bytes() + RECORD_OVERHEAD) as u64;
+        let replaced = if keeps { undo.string_bytes() } else { 0 };
+        self.end += (logged.effect.bytes() + replaced + RECORD_OVERHEAD) as u64;
         let end = self.end;
         self.records.push_back(Record {
             logged,
             undo,
             by,
+            keeps,
             end,
         });
         seq
@@ -177,7 +196,12 @@ impl Log {
             .skip(first)
             .take(to.saturating_sub(self.committed) as usize)
         {
-            std::mem::take(&mut record.undo).recycle(garbage);
+            let undo = std::mem::take(&mut record.undo);
+            if record.keeps {
+                record.undo = undo.into_strings(garbage);
+            } else {
+                undo.recycle(garbage);
+            }
         }
         self.committed = self.committed.max(to);
     }
@@ -216,6 +240,8 @@ impl Log {
             self.base += 1;
             self.start = record.end;
             record.logged.effect.recycle();
+            // It is committed, so only strings are left.
+            record.undo.recycle(&mut Vec::new());
             // The next entries are in no cache: they are loaded while others are still dropped.
             std::hint::black_box(self.records.get(2 * TRIM_AHEAD).map(|r| r.end));
             if let Some(Record {

@@ -61,6 +61,8 @@ doyen_placement::mutants! {
     ENDS_LOCKS_EARLY = ("ends-locks-early", "locks"),
     /// A primary does not tell all changes that were committed together.
     SKIPS_CHANGES = ("skips-changes", "subscribers"),
+    /// A primary logs a changed value as that of a new key.
+    TELLS_UPDATES_AS_INSERTS = ("tells-updates-as-inserts", "subscribers"),
     /// A subscriber is not told that changes are missing.
     HIDES_GAPS = ("hides-gaps", "subscribers"),
     /// A primary confirms that a subscriber was told all, though it was not.

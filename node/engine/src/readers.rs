@@ -9,6 +9,7 @@ use super::shard::Shard;
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MemberId};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Bytes of changes that a reader is sent and has not taken.
@@ -24,8 +25,9 @@ const CONFIRMING_MAX: usize = 1_024;
 /// Keyspaces whose logs are kept.
 const READ_MAX: usize = 1_024;
 /// For how long members keep logs after they were told that the logs are read. They are told
-/// twice in this time or more often.
-pub(super) const KEPT: Duration = Duration::from_secs(6);
+/// twice in this time or more often. So a subscriber that begins again within 40 s goes on where it
+/// was, unless more was written.
+pub(super) const KEPT: Duration = Duration::from_secs(60);
 /// Bytes of the log of a partition that are kept for its readers.
 pub(super) const KEPT_BYTES: usize = 64 << 10;
 
@@ -56,7 +58,15 @@ impl Reader {
 impl Context {
     /// Whether the logs of a keyspace are kept for readers.
     pub(super) fn reads(&self, keyspace: KeyspaceId) -> bool {
-        !self.read.is_empty() && self.read.get(&keyspace).is_some_and(|t| *t >= self.now)
+        let read = |read: &ReadUntil| read.logs >= self.now;
+        !self.read.is_empty() && self.read.get(&keyspace).is_some_and(read)
+    }
+
+    /// Whether the values that its log entries replace are kept, too.
+    #[inline]
+    pub(super) fn keeps_replaced(&self, keyspace: KeyspaceId) -> bool {
+        let read = |read: &ReadUntil| read.replaced >= self.now;
+        !self.read.is_empty() && self.read.get(&keyspace).is_some_and(read)
     }
 
     /// Sends a frame to a subscriber, which may be this thread.
@@ -68,14 +78,18 @@ impl Context {
         }
     }
 
-    /// The logs of these keyspaces are read.
-    pub(super) fn note_read(&mut self, keyspaces: &[KeyspaceId]) {
+    /// The logs of these keyspaces are read: with the values that were replaced, if that is said.
+    pub(super) fn note_read(&mut self, keyspaces: &[(KeyspaceId, bool)]) {
         let now = self.now;
-        self.read.retain(|_, until| *until >= now);
+        self.read.retain(|_, until| until.logs >= now);
         // A newcomer hears of it before it has a table that names them.
-        for keyspace in keyspaces {
+        for (keyspace, replaced) in keyspaces {
             if self.read.len() < READ_MAX || self.read.contains_key(keyspace) {
-                self.read.insert(*keyspace, now + KEPT);
+                let until = self.read.entry(*keyspace).or_default();
+                until.logs = now + KEPT;
+                if *replaced {
+                    until.replaced = until.logs;
+                }
             }
         }
     }
@@ -181,6 +195,11 @@ impl Leading<'_> {
         {
             return;
         }
+        if filter.old {
+            // What is logged from now on is kept, too.
+            cx.note_read(&[(self.at.keyspace, true)]);
+            self.log.keep_replaced();
+        }
         readers.push(Reader {
             peer,
             ticket,
@@ -244,6 +263,7 @@ impl Leading<'_> {
     /// Tells a reader what is committed, as much as its window allows.
     fn tell_reader(&mut self, cx: &mut Context, n: usize) {
         let (at, lineage, committed) = (self.at, self.lineage, self.log.committed());
+        let old_max = cx.limits.value_bytes_max;
         let reader = &mut self.lead.readers[n];
         let (peer, ticket) = (reader.peer, reader.ticket);
         if let Some(had) = reader.had.take() {
@@ -290,15 +310,14 @@ impl Leading<'_> {
             let (mut found, mut bytes): (Vec<Change>, u64) = (Vec::new(), 0);
             while reader.sent < committed && bytes < FRAME_BYTES {
                 reader.sent += 1;
-                if let Some((logged, by)) = self.log.told(reader.sent) {
+                if let Some(told) = self.log.told(reader.sent) {
                     let before = found.len();
                     let position = Position {
                         partition: at.partition,
                         lineage,
                         seq: reader.sent,
                     };
-                    let told = (&logged.effect, by);
-                    changes(told, position, &reader.filter, &mut found);
+                    changes(told, position, (&reader.filter, old_max), &mut found);
                     let new = found[before..].iter();
                     bytes += new.map(|change| change.bytes() as u64).sum::<u64>();
                 }
@@ -348,4 +367,11 @@ impl Leading<'_> {
 pub(super) type Confirming = Vec<(MemberId, u64, Vec<u64>)>;
 
 /// Until when the logs of each keyspace are kept for readers.
-pub(super) type Read = std::collections::BTreeMap<KeyspaceId, Time>;
+pub(super) type Read = BTreeMap<KeyspaceId, ReadUntil>;
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ReadUntil {
+    logs: Time,
+    /// The values that log entries replaced.
+    replaced: Time,
+}

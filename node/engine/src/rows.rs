@@ -12,7 +12,7 @@ use super::entry::Entry;
 use super::idle;
 use super::log::Log;
 use super::op::{Action, Failure, Kind, Operation, Outcome, ScriptCall, Step, Transaction};
-use super::store::{Effect, Found, Key, Store, Undo};
+use super::store::{Before, Effect, Found, Key, Store, Undo};
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_placement::MapId;
@@ -381,6 +381,7 @@ impl<'a> Rows<'a> {
                             map,
                             entry: entry.copy(),
                             deadline,
+                            before: Before::Value,
                         };
                     }
                 }
@@ -503,7 +504,14 @@ impl<'a> Rows<'a> {
 
     /// The changes as one effect, and what they replaced. `None` if nothing changed.
     pub(super) fn into_record(mut self) -> Option<(Effect, Undo)> {
-        self.changes.retain(Option::is_some);
+        // A key that was set and deleted, and that there was none of before, is as it was.
+        let changes = |change: &Option<(Effect, Undo)>| {
+            let nothing = |(effect, undo): &(Effect, Undo)| {
+                matches!((effect, undo), (Effect::Delete { .. }, Undo::Nothing))
+            };
+            change.as_ref().is_some_and(|change| !nothing(change))
+        };
+        self.changes.retain(changes);
         if self.changes.len() < 2 {
             return self.changes.pop().flatten();
         }

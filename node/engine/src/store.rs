@@ -17,6 +17,7 @@ use super::deadline;
 use super::entry::ENTRY_WORK;
 use super::entry::Entry;
 use super::index::{Index, Order};
+use super::op::Kind;
 use crate::mutant::{self, broken};
 use doyen_placement::{MapId, OrderKey};
 pub(super) use drawing::Portion;
@@ -54,6 +55,7 @@ pub(super) enum Effect {
         map: MapId,
         entry: Entry,
         deadline: u64,
+        before: Before,
     },
     /// The key is deleted.
     Delete { map: MapId, key: Key, cause: Cause },
@@ -70,6 +72,18 @@ pub(super) enum Effect {
     Clear { map: MapId },
     /// All of these, in order. None of them is such a list or a `Clear`.
     Many(Box<[Effect]>),
+}
+
+/// What a key had before a `Put`. Its primary says it, because only the primary's clock decides
+/// whether a value that is still stored has expired. Members of the level before say `Value`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Before {
+    /// A value.
+    Value,
+    /// Nothing.
+    Nothing,
+    /// A value that had expired, and no entry of the log has deleted it.
+    Overdue,
 }
 
 /// What an effect in a list costs besides its key and value.
@@ -93,6 +107,32 @@ impl Effect {
             Self::RowDelete { key, field, .. } => key.len() + field.len(),
             Self::Clear { .. } => 0,
             Self::Many(parts) => parts.iter().map(|part| part.bytes() + PART_OVERHEAD).sum(),
+        }
+    }
+
+    /// Notes what the key had before, once it was applied at its primary. `clock`: the time of the
+    /// partition.
+    #[inline]
+    pub(super) fn note_before(&mut self, undo: &Undo, clock: &impl Fn() -> u64) {
+        match (self, undo) {
+            (Self::Put { before, .. }, Undo::Absent) => *before = Before::Nothing,
+            (Self::Put { before, .. }, undo) => {
+                if broken(&mutant::TELLS_UPDATES_AS_INSERTS) {
+                    *before = Before::Nothing;
+                } else if undo.is_overdue(clock) {
+                    *before = Before::Overdue;
+                }
+            }
+            // It was set again and deleted meanwhile, by the same operation.
+            (Self::Delete { cause, .. }, undo) if undo.is_overdue(clock) => {
+                *cause = Cause::Expired;
+            }
+            (Self::Many(parts), Undo::Many(undos)) => {
+                for (part, undo) in parts.iter_mut().zip(undos) {
+                    part.note_before(undo, clock);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -191,6 +231,46 @@ impl Undo {
             Self::Table(dropped) => dropped.walked(number),
             Self::Many(parts) => parts.iter_mut().find_map(|part| part.walked(number)),
             _ => None,
+        }
+    }
+
+    /// Whether it replaced a value that had expired.
+    fn is_overdue(&self, clock: &impl Fn() -> u64) -> bool {
+        match self {
+            Self::Was(entry) => entry.deadline() != 0 && entry.overdue(clock()),
+            Self::Table(dropped) => dropped.is_overdue(clock()),
+            _ => false,
+        }
+    }
+
+    /// The string that it replaced.
+    pub(super) fn string(&self) -> Option<&Entry> {
+        match self {
+            Self::Was(entry) => Some(entry).filter(|entry| entry.kind() == Kind::String),
+            _ => None,
+        }
+    }
+
+    /// Bytes of the strings that it replaced.
+    pub(super) fn string_bytes(&self) -> usize {
+        match self {
+            Self::Many(parts) => parts.iter().map(Self::string_bytes).sum(),
+            one => one.string().map_or(0, Entry::len),
+        }
+    }
+
+    /// Keeps only strings, which subscribers may be told, and gives the rest up.
+    pub(super) fn into_strings(self, garbage: &mut Vec<Map>) -> Self {
+        match self {
+            Self::Many(parts) => {
+                let strings = parts.into_iter().map(|part| part.into_strings(garbage));
+                Self::Many(strings.collect())
+            }
+            one if one.string().is_some() => one,
+            other => {
+                other.recycle(garbage);
+                Self::Nothing
+            }
         }
     }
 
@@ -793,6 +873,7 @@ impl Store {
                 map,
                 entry,
                 deadline,
+                ..
             } => {
                 entry.date(*deadline, seq);
                 let replaced = self.insert(*map, order, entry.clone());
@@ -884,6 +965,7 @@ impl Store {
                 map,
                 entry,
                 deadline,
+                ..
             } => {
                 if self
                     .entry(*map, order, entry.key())

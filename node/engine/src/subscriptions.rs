@@ -7,7 +7,8 @@
 //! a shell that is slow is told that changes are missing, and costs no memory without bound.
 
 use super::api::Lane;
-use super::changes::{FORMERS_MAX, Filter, Keys, Maps, Missing, Position, Told};
+use super::bookmark::Bookmark;
+use super::changes::{Change, FORMERS_MAX, Filter, Gap, Keys, Maps, Missing, Position, Told};
 use super::context::Context;
 use super::frame::Frame;
 use super::op::Failure;
@@ -68,6 +69,8 @@ struct Subscription {
     confirms: Option<Duration>,
     /// Every partition has answered.
     ready: bool,
+    /// It goes on after a bookmark, so that changes may be missing before it is ready.
+    resumes: bool,
     /// Its keyspace is gone.
     ended: bool,
 }
@@ -121,6 +124,16 @@ impl Subscriptions {
         let Some(subscription) = self.all.get_mut(&id) else {
             return;
         };
+        let told = match subscription.queue.back_mut() {
+            Some((_, last)) => {
+                let before = last.bytes();
+                let told = last.join(told);
+                self.bytes = self.bytes - before + last.bytes();
+                told
+            }
+            None => Some(told),
+        };
+        let Some(told) = told else { return };
         self.bytes += told.bytes();
         subscription.queue.push_back((ticket, told));
         if !std::mem::replace(&mut subscription.queued, true) {
@@ -192,14 +205,15 @@ impl Context {
         match frame {
             Frame::Subscribed { seq, missing, .. } => {
                 cursor.answered = true;
-                cursor.had = place(seq);
+                let had = std::mem::replace(&mut cursor.had, place(seq));
                 let missing = match std::mem::take(&mut cursor.missed) {
                     true => Missing::UNKNOWN,
                     false => missing,
                 };
-                if let Some(missed) = missing.told() {
+                if missing != Missing::NOTHING {
                     self.stats.changes_missed += 1;
-                    subscriptions.push(id, None, missed);
+                    let gap = Gap::of(missing, partition, had);
+                    subscriptions.push(id, None, Told::Lagged(gap));
                 }
                 subscriptions.settle(id);
             }
@@ -291,12 +305,17 @@ impl Shard {
         Some(next)
     }
 
-    /// Begins to follow the changes that a filter lets through. [`Shard::poll_subscription`] names
-    /// subscriptions that were told something.
+    /// Begins to follow the changes that a filter lets through: those from now on, or those after a
+    /// bookmark. [`Shard::poll_subscription`] names subscriptions that were told something.
     ///
     /// # Errors
     /// There is no such keyspace, a member is too old, the key is too long, or there are too many.
-    pub fn subscribe(&mut self, now: Time, filter: Filter) -> Result<SubscriptionId, Failure> {
+    pub fn subscribe(
+        &mut self,
+        now: Time,
+        filter: Filter,
+        after: Option<&Bookmark>,
+    ) -> Result<SubscriptionId, Failure> {
         let cx = &mut self.cx;
         cx.now = cx.now.max(now);
         cx.tables.need_level(SUBSCRIBING)?;
@@ -310,14 +329,21 @@ impl Shard {
         if cx.subscriptions.all.len() >= SUBSCRIPTIONS_MAX {
             return Err(Failure::Overloaded);
         }
+        // What another cluster or keyspace has in its logs is not what this one has.
+        let cluster = cx.tables.name.map(|name| name.cluster);
+        let places = after
+            .filter(|mark| (mark.cluster, mark.keyspace) == (cluster, filter.keyspace))
+            .map_or(&[][..], |mark| &mark.places);
+        let place = |had: &Position| (had.partition, Cursor::new(had.lineage, vec![*had], false));
         let id = cx.subscriptions.number();
         let subscription = Subscription {
             filter,
             confirms: None,
-            places: BTreeMap::new(),
+            places: places.iter().map(place).collect(),
             queue: VecDeque::new(),
             queued: false,
             ready: false,
+            resumes: after.is_some(),
             ended: false,
         };
         cx.subscriptions.all.insert(id, subscription);
@@ -376,6 +402,49 @@ impl Shard {
             }
         }
         Some(told)
+    }
+
+    /// Where a subscriber is that has handled all that was taken, except this, which it has not
+    /// handled yet: in the order in which it was taken. `None`: there is no such subscription.
+    pub fn bookmark<'a>(
+        &'a self,
+        id: SubscriptionId,
+        taken: impl DoubleEndedIterator<Item = &'a Told>,
+    ) -> Option<Bookmark> {
+        let subscription = self.cx.subscriptions.all.get(&id)?;
+        let had = |cursor: &Cursor| match cursor.missed {
+            true => Vec::new(),
+            false => cursor.had.clone(),
+        };
+        let places = subscription.places.iter();
+        let mut places: BTreeMap<PartitionId, Vec<Position>> =
+            places.map(|(id, cursor)| (*id, had(cursor))).collect();
+        let queue = subscription.queue.iter().map(|(_, told)| told);
+        // The earliest of each partition counts.
+        for told in taken.chain(queue).rev() {
+            let before = match told {
+                Told::Change(Change { position, .. }) => {
+                    // What else the entry changed may be behind it, so all of it comes again.
+                    let seq = position.seq.saturating_sub(1);
+                    vec![(position.partition, vec![Position { seq, ..*position }])]
+                }
+                Told::Lagged(gap) => gap.had.clone().into_iter().collect(),
+                Told::Ready | Told::Confirmed { .. } | Told::Ended => Vec::new(),
+            };
+            for (partition, before) in before {
+                match places.get_mut(&partition) {
+                    Some(place) => *place = before,
+                    // It was split or merged meanwhile. Its heirs go on behind it, so nothing can
+                    // be said that does not leave this change out.
+                    None => places.clear(),
+                }
+            }
+        }
+        Some(Bookmark {
+            cluster: self.cx.tables.name.map(|name| name.cluster),
+            keyspace: subscription.filter.keyspace,
+            places: places.into_values().flatten().collect(),
+        })
     }
 
     /// How many subscriptions there are.
@@ -446,8 +515,9 @@ impl Shard {
             }
             stays
         });
-        // Until it is ready, nothing can be missing.
-        let ready = subscription.ready && !broken(&mutant::HIDES_GAPS);
+        // Until it is ready, nothing can be missing, unless it goes on after a bookmark.
+        let began = subscription.ready || subscription.resumes;
+        let began = began && !broken(&mutant::HIDES_GAPS);
         for partition in now {
             let Partition {
                 id,
@@ -462,7 +532,7 @@ impl Shard {
                     if let Some(ticket) = cursor.ticket() {
                         self.cx.subscriptions.tickets.remove(&ticket);
                     }
-                    *cursor = Cursor::new(lineage, Vec::new(), ready);
+                    *cursor = Cursor::new(lineage, Vec::new(), began);
                 }
                 None => {
                     // A subscriber of one key was only in the partition that had it.
@@ -480,7 +550,7 @@ impl Shard {
                     } else {
                         Vec::new()
                     };
-                    let missed = ready && had.is_empty();
+                    let missed = began && had.is_empty();
                     let cursor = Cursor::new(lineage, had, missed);
                     subscription.places.insert(id, cursor);
                 }
@@ -603,9 +673,11 @@ impl Shard {
             return;
         }
         cx.subscriptions.say_at = now + SAY_READS;
-        let read = cx.subscriptions.all.values().map(|s| s.filter.keyspace);
-        let keyspaces: BTreeSet<KeyspaceId> = read.collect();
-        let keyspaces: Vec<KeyspaceId> = keyspaces.into_iter().collect();
+        let mut keyspaces: BTreeMap<KeyspaceId, bool> = BTreeMap::new();
+        for Subscription { filter, .. } in cx.subscriptions.all.values() {
+            *keyspaces.entry(filter.keyspace).or_default() |= filter.old;
+        }
+        let keyspaces: Vec<(KeyspaceId, bool)> = keyspaces.into_iter().collect();
         cx.note_read(&keyspaces);
         let reads = Frame::Reads { keyspaces };
         for peer in cx.peers.ids() {

@@ -1507,6 +1507,7 @@ fn a_copy_that_comes_back_with_other_contents_gets_a_snapshot() {
             map: MapId(0),
             entry,
             deadline: 0,
+            before: super::store::Before::Value,
         },
     );
     shard.cx.memory.bytes += held.bytes() - before;

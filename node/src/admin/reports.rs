@@ -3,17 +3,16 @@
 use super::Admin;
 use super::error::ReportError;
 use crate::control::{ClusterStatus, ControlClosed};
-use crate::report::events::LoggedEvent;
+use crate::report::events::{Events, LoggedEvent};
 use crate::report::loads::{LoadsReport, Placement};
 use crate::report::moves::{BalanceReport, MovesReport};
 use crate::report::rebalance::RebalancePlan;
 use crate::report::status::{ClusterReport, KeyspaceReport};
 use crate::report::table::{TableReport, TableVersion};
-use doyen_gossip::agreement::Event;
 use doyen_placement::planner::Refused;
 use doyen_placement::{Loads, Table};
 use std::sync::Arc;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 
 impl Admin {
     /// The cluster as the coordinator knows it. If the coordinator does not answer within 300 ms,
@@ -122,10 +121,9 @@ impl Admin {
         made(move || RebalancePlan::new(&table, &loads)).await
     }
 
-    /// Events from now on: members that join and leave, coordinators, losses. A receiver that lags
-    /// misses the oldest ones.
+    /// Events from now on: members that join and leave, coordinators, losses.
     #[must_use]
-    pub fn events(&self) -> broadcast::Receiver<Event> {
+    pub fn events(&self) -> Events {
         self.control.events()
     }
 

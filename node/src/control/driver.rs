@@ -32,7 +32,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 /// Former tables that are kept, to tell what is new since then.
@@ -53,7 +53,6 @@ const BATCH_MAX: usize = 64;
 pub(super) struct Ends {
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) upcalls: mpsc::Receiver<Upcall>,
-    pub(super) events: broadcast::Sender<Event>,
     pub(super) log: Arc<EventLog>,
     pub(super) fatal: watch::Sender<Option<String>>,
     pub(super) stop: Arc<Notify>,
@@ -120,7 +119,6 @@ pub(super) async fn run(
         shared,
         peers: peers.clone(),
         counted: ends.counted,
-        events: ends.events,
         log: ends.log,
         fatal: ends.fatal,
         hints,
@@ -178,7 +176,6 @@ pub(super) struct Driver {
     shared: Arc<Shared>,
     peers: Rc<Peers>,
     counted: Arc<Counted>,
-    events: broadcast::Sender<Event>,
     log: Arc<EventLog>,
     fatal: watch::Sender<Option<String>>,
     hints: Hints,
@@ -968,9 +965,8 @@ impl Driver {
             (Severity::Warning, _) => tracing::warn!("{text}"),
             (Severity::Error, _) => tracing::error!("{text}"),
         }
-        self.log.push(event.clone());
-        // There may be no listener.
-        waking::guarded(|| drop(self.events.send(event)));
+        // It wakes foreign code.
+        waking::guarded(|| self.log.push(event));
     }
 
     fn end(&mut self, why: String) {

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::clock;
-use doyen_gossip::agreement::Timing;
+use crate::report::events::ClusterEvent;
+use doyen_gossip::agreement::{Event, Timing};
 use doyen_placement::level::LEVELS;
 use doyen_placement::planner::Pace;
 use doyen_placement::{
@@ -293,7 +294,8 @@ async fn a_node_with_another_secret_ends_in_one_line() {
     );
     let noted = async {
         loop {
-            if let Event::Note { text } = events.recv().await.unwrap()
+            if let Some(ClusterEvent::Event(logged)) = events.next().await
+                && let Event::Note { text } = logged.event
                 && text.contains("--secret-file")
             {
                 return;

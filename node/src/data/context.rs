@@ -209,7 +209,7 @@ impl<D: Door> Context<D> {
     /// # Errors
     /// See [`Shard::subscribe`].
     pub(crate) fn subscribe(&mut self, filter: Filter) -> Result<SubscriptionId, Failure> {
-        self.shard.subscribe(self.now, filter)
+        self.shard.subscribe(self.now, filter, None)
     }
 
     /// Ends a subscription.

@@ -162,8 +162,8 @@ impl<D: Door> Core<D> {
         if me != context.me {
             self.links.reset(me);
             self.siblings.restart(local.me);
+            self.streams.restart(&context.shard);
             context.restart(me);
-            self.streams.restart();
         }
         context.view.clone_from(&local.view);
         context.door.view_changed(context.view.as_ref());
@@ -375,6 +375,11 @@ impl<D: Door> Core<D> {
     pub(super) fn subscribe(&mut self, asked: streams::Asked) {
         let context = &mut self.context;
         self.streams.begin(&mut context.shard, context.now, asked);
+    }
+
+    /// A subscriber asks where it is.
+    pub(super) fn mark(&self, marking: streams::Marking) {
+        self.streams.mark(&self.context.shard, marking);
     }
 
     /// Subscribers have room again, or are gone.

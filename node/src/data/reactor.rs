@@ -255,6 +255,7 @@ impl<S: Sockets> Reactor<S> {
                 Message::Refusals(answer) => waking::answer(answer, self.core.links().refusals()),
                 Message::Seeds(addresses) => self.core.links().set_seeds(&addresses),
                 Message::Subscribe(asked) => self.core.subscribe(*asked),
+                Message::Bookmark(marking) => self.core.mark(marking),
                 Message::Room => self.core.look_at_streams(),
                 Message::Door(message) => self.sockets.receive(&mut self.core.context, message),
                 #[cfg(test)]

@@ -11,7 +11,7 @@
 use super::inbox::Inbox;
 use super::{Message, waking};
 use doyen_engine::op::Failure;
-use doyen_engine::{Filter, Shard, SubscriptionId, Told};
+use doyen_engine::{Bookmark, Filter, Shard, SubscriptionId, Told};
 use doyen_gossip::Time;
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -46,6 +46,23 @@ struct State {
 }
 
 impl State {
+    fn push(&mut self, told: Told) {
+        self.ended |= told == Told::Ended;
+        let told = match self.told.back_mut() {
+            Some(last) => {
+                let before = last.bytes();
+                let told = last.join(told);
+                self.bytes = self.bytes - before + last.bytes();
+                told
+            }
+            None => Some(told),
+        };
+        if let Some(told) = told {
+            self.bytes += told.bytes();
+            self.told.push_back(told);
+        }
+    }
+
     fn room(&self) -> bool {
         self.told.len() < QUEUE_MAX && self.bytes < QUEUE_BYTES_MAX
     }
@@ -103,6 +120,27 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// Where the caller is: it has handled all that it has taken out of the queue.
+    ///
+    /// # Errors
+    /// The subscription or the thread has ended.
+    pub(crate) async fn bookmark(&mut self) -> Result<Bookmark, Failure> {
+        let (answer, answered) = oneshot::channel();
+        let queue = self.queue.clone();
+        self.inbox
+            .tell(Message::Bookmark(Marking { queue, answer }));
+        answered.await.map_err(|_| Failure::Stopped)
+    }
+}
+
+/// A request for a bookmark.
+#[derive(Debug)]
+pub(super) struct Marking {
+    queue: Arc<Queue>,
+    answer: oneshot::Sender<Bookmark>,
+}
+
 impl Drop for Stream {
     fn drop(&mut self) {
         self.queue.state().closed = true;
@@ -110,16 +148,19 @@ impl Drop for Stream {
     }
 }
 
-/// A request for a subscription: its filter, its queue, and the answer once it is ready.
+/// A request for a subscription: its filter, where it goes on, its queue, and the answer once it is
+/// ready.
 #[derive(Debug)]
 pub(super) struct Asked {
     filter: Filter,
+    after: Option<Bookmark>,
     confirms: Option<Duration>,
     queue: Arc<Queue>,
     answer: oneshot::Sender<Result<(), Failure>>,
 }
 
-/// Asks a data thread for a subscription. It is returned once it is ready.
+/// Asks a data thread for a subscription, from now on or after a bookmark. It is returned once it is
+/// ready.
 ///
 /// # Errors
 /// See [`Shard::subscribe`]. Some partition may have no primary for 5 s, or the thread has ended.
@@ -127,7 +168,7 @@ pub(super) struct Asked {
 /// With an interval, it is told about this often that it was told all ([`Told::Confirmed`]).
 pub(super) async fn subscribe(
     inbox: Arc<Inbox>,
-    filter: Filter,
+    (filter, after): (Filter, Option<Bookmark>),
     confirms: Option<Duration>,
 ) -> Result<Stream, Failure> {
     let queue = Arc::<Queue>::default();
@@ -139,6 +180,7 @@ pub(super) async fn subscribe(
     };
     inbox.tell(Message::Subscribe(Box::new(Asked {
         filter,
+        after,
         confirms,
         queue,
         answer,
@@ -159,6 +201,8 @@ pub(super) struct Streams {
 #[derive(Debug)]
 struct Followed {
     filter: Filter,
+    /// Where it goes on when it has no subscription.
+    after: Option<Bookmark>,
     confirms: Option<Duration>,
     /// `None`: there is no table that has its keyspace, since the beginning or since this process
     /// became another member.
@@ -185,11 +229,12 @@ impl Streams {
     pub(super) fn begin(&mut self, shard: &mut Shard, now: Time, asked: Asked) {
         let Asked {
             filter,
+            after,
             confirms,
             queue,
             answer,
         } = asked;
-        let id = match subscribed(shard, now, &filter, confirms) {
+        let id = match subscribed(shard, now, (&filter, after.as_ref()), confirms) {
             Ok(id) => Some(id),
             // There is no table yet, or none that has the keyspace. The next one may.
             Err(Failure::NoPartition) => None,
@@ -197,6 +242,7 @@ impl Streams {
         };
         self.all.push(Followed {
             filter,
+            after,
             confirms,
             id,
             queue,
@@ -206,11 +252,33 @@ impl Streams {
         });
     }
 
-    /// This process became another member: the former shard is gone, with its subscriptions.
-    pub(super) fn restart(&mut self) {
+    /// This process becomes another member: its shard will be gone, with its subscriptions. They go
+    /// on where they were.
+    pub(super) fn restart(&mut self, shard: &Shard) {
         for followed in &mut self.all {
+            // What waits in the queue stays there.
+            if let Some(id) = followed.id.filter(|_| followed.answer.is_none()) {
+                followed.after = shard.bookmark(id, std::iter::empty());
+            }
             (followed.id, followed.told) = (None, false);
         }
+    }
+
+    /// A caller asks where it is.
+    pub(super) fn mark(&self, shard: &Shard, marking: Marking) {
+        let Marking { queue, answer } = marking;
+        let Some(followed) = self.all.iter().find(|f| Arc::ptr_eq(&f.queue, &queue)) else {
+            return;
+        };
+        let state = queue.state();
+        let mark = match followed.id {
+            Some(id) => shard.bookmark(id, state.told.iter()),
+            // It goes on there, and what it has not taken may be before it.
+            None => followed.after.clone().filter(|_| state.told.is_empty()),
+        };
+        drop(state);
+        // Where nothing is known, all is missing.
+        waking::answer(answer, mark.unwrap_or_default());
     }
 
     /// What was followed is gone: nothing is told any more.
@@ -223,7 +291,8 @@ impl Streams {
     /// Subscribes what waited for a table.
     pub(super) fn resume(&mut self, shard: &mut Shard, now: Time) {
         for followed in self.all.iter_mut().filter(|f| f.id.is_none()) {
-            followed.id = subscribed(shard, now, &followed.filter, followed.confirms).ok();
+            let from = (&followed.filter, followed.after.as_ref());
+            followed.id = subscribed(shard, now, from, followed.confirms).ok();
         }
     }
 
@@ -269,13 +338,11 @@ impl Streams {
                         ready = followed.answer.take();
                         continue;
                     }
-                    // What happened while this process was no member is missing.
-                    Told::Ready => Told::Missed(None),
+                    // It goes on, as another member.
+                    Told::Ready => continue,
                     told => told,
                 };
-                state.ended |= told == Told::Ended;
-                state.bytes += told.bytes();
-                state.told.push_back(told);
+                state.push(told);
                 any = true;
             }
             if any {
@@ -300,10 +367,10 @@ impl Streams {
 fn subscribed(
     shard: &mut Shard,
     now: Time,
-    filter: &Filter,
+    (filter, after): (&Filter, Option<&Bookmark>),
     confirms: Option<Duration>,
 ) -> Result<SubscriptionId, Failure> {
-    let id = shard.subscribe(now, filter.clone())?;
+    let id = shard.subscribe(now, filter.clone(), after)?;
     if let Some(every) = confirms {
         shard.confirm(now, id, every);
     }

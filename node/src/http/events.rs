@@ -2,8 +2,7 @@
 
 use super::State;
 use super::failure::{Answer, Failure};
-use crate::admin::Admin;
-use crate::report::events::LoggedEvent;
+use crate::report::events::{ClusterEvent, Events, LoggedEvent};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
@@ -61,39 +60,30 @@ pub(super) async fn events(
 
 /// How far a stream of events has got.
 struct Follower {
-    admin: Admin,
-    last: watch::Receiver<u64>,
+    events: Events,
     stopped: watch::Receiver<bool>,
-    since: u64,
 }
 
 impl Follower {
-    /// The next events as text, or a comment if there were none for a while. `None`: the node
-    /// stops.
+    /// The next event as text, or a comment if there was none for a while. `None`: the node stops.
     async fn next(&mut self) -> Option<String> {
-        let since = self.since;
         tokio::select! {
-            // An error means that the sender is gone, and the node with it.
-            waited = self.last.wait_for(|number| *number > since) => {
-                waited.ok()?;
-            }
-            () = super::wait(&mut self.stopped) => return None,
+            event = self.events.next() => Some(match event? {
+                ClusterEvent::Event(event) => sent(&event),
+                ClusterEvent::Lagged(count) => format!(": {count} events are missing\n\n"),
+            }),
+            () = super::wait(&mut self.stopped) => None,
             // An idle connection would be closed, and the reader could not tell it from a cut one.
-            () = tokio::time::sleep(WAIT_MAX) => return Some(": nothing\n\n".into()),
+            () = tokio::time::sleep(WAIT_MAX) => Some(": nothing\n\n".into()),
         }
-        let events = self.admin.logged_events(since);
-        self.since = events.last().map_or(since, |event| event.number);
-        Some(events.iter().map(sent).collect())
     }
 }
 
 /// Server-sent events after the one with this number.
 fn stream(state: &State, since: u64) -> Response {
     let follower = Follower {
-        admin: state.admin.clone(),
-        last: state.admin.last_event(),
+        events: state.admin.events().after(since),
         stopped: state.stopped.clone(),
-        since,
     };
     let texts = futures_util::stream::unfold(follower, |mut follower| async move {
         let text = follower.next().await?;

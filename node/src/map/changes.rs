@@ -9,7 +9,7 @@ use super::{KeyError, key};
 use crate::data::{DataHandle, Next, Stream};
 use crate::error::Error;
 use bytes::Bytes;
-use doyen_engine::{Cause, Change, Filter, Keys, Maps, Told, What};
+use doyen_engine::{Bookmark, Cause, Change, Filter, Former, Keys, Maps, Told, What};
 use doyen_placement::{KeyspaceId, MapEntry, MapId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -25,6 +25,7 @@ use std::task::{Context, Poll};
 #[must_use = "it begins when it is awaited"]
 pub struct Subscribe<K, V> {
     filter: Filter,
+    after: Option<Bookmark>,
     data: DataHandle,
     form: Arc<Form>,
     wrong: Option<KeyError>,
@@ -43,6 +44,7 @@ impl<K, V> Subscribe<K, V> {
     pub(super) const fn new(entry: &MapEntry, data: DataHandle, form: Arc<Form>) -> Self {
         Self {
             filter: filter(entry.keyspace, entry.id),
+            after: None,
             data,
             form,
             wrong: None,
@@ -74,6 +76,42 @@ impl<K, V> Subscribe<K, V> {
         }
         self
     }
+
+    /// Each change tells the value before it, too: `old` of [`MapChange::Updated`] and
+    /// [`MapChange::Removed`].
+    ///
+    /// The members then keep replaced values of the keyspace in their logs, within the same 64 KiB
+    /// for each partition. Without such a subscription, old values cost nothing.
+    pub const fn old_values(mut self) -> Self {
+        self.filter.old = true;
+        self
+    }
+
+    /// Goes on after a bookmark ([`Changes::bookmark`]) of this map, also in another process.
+    ///
+    /// Members keep logs for about a minute after their last subscriber is gone, up to 64 KiB for
+    /// each partition. If they do not reach back so far, [`MapChange::Lagged`] comes first. The
+    /// same happens if the bookmark is of another keyspace or cluster.
+    ///
+    /// ```no_run
+    /// # async fn example(prices: doyen::Map<String, u64>) -> anyhow::Result<()> {
+    /// # fn save(_: &str) {}
+    /// # fn saved() -> Option<String> { None }
+    /// let mut subscribe = prices.subscribe();
+    /// if let Some(text) = saved() {
+    ///     subscribe = subscribe.after(text.parse()?);
+    /// }
+    /// let mut changes = subscribe.await?;
+    /// while let Some(change) = changes.next().await {
+    ///     println!("{:?}", change?);
+    ///     save(&changes.bookmark().await?.to_string());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn after(mut self, bookmark: Bookmark) -> Self {
+        self.after = Some(bookmark);
+        self
+    }
 }
 
 impl<K: 'static, V: 'static> IntoFuture for Subscribe<K, V> {
@@ -83,6 +121,7 @@ impl<K: 'static, V: 'static> IntoFuture for Subscribe<K, V> {
     fn into_future(self) -> Self::IntoFuture {
         let Self {
             filter,
+            after,
             data,
             form,
             wrong,
@@ -92,7 +131,8 @@ impl<K: 'static, V: 'static> IntoFuture for Subscribe<K, V> {
             if let Some(wrong) = wrong {
                 return Err(Error::Key(wrong));
             }
-            let stream = data.subscribe(filter).await.map_err(Error::of_read)?;
+            let stream = data.subscribe(filter, after, None);
+            let stream = stream.await.map_err(Error::of_read)?;
             Ok(Changes {
                 stream,
                 form,
@@ -119,34 +159,46 @@ impl<K, V> fmt::Debug for Changes<K, V> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MapChange<K, V> {
-    /// It has this value.
-    Put {
+    /// It has this value, and had none before.
+    Inserted {
         /// The key.
         key: K,
         /// The value.
         value: V,
     },
-    /// It expires at another time, or does not expire any more.
+    /// It has this value, and had another one before, or the same.
+    Updated {
+        /// The key.
+        key: K,
+        /// The value.
+        value: V,
+        /// The value before, if [`old_values`](Subscribe::old_values) are asked for. `None` also if
+        /// the primary does not know it, or it is not of this type. A primary does not know it if
+        /// it began to hold the partition later, or if the first subscriber with old values came
+        /// later. Of a transaction, old values are told up to the largest size of one value.
+        old: Option<V>,
+    },
+    /// It expires at another time, or does not expire any more. While the partition is copied to
+    /// another member, this is told as `Updated`.
     Deadline {
         /// The key.
         key: K,
     },
-    /// It is gone.
+    /// It is gone: it was removed, it expired, or it was evicted.
     Removed {
         /// The key.
         key: K,
         /// Why.
         cause: Cause,
+        /// The value that it had, as for [`MapChange::Updated`].
+        old: Option<V>,
     },
-    /// All keys of the map are gone.
+    /// All keys of the map are gone, which are not told one by one.
     Cleared,
     /// Changes were not told: of any keys, and at most this many. `None`: it is not known how many.
-    /// Read anew what matters. It comes if this subscriber was too slow, a partition lost its
-    /// data, or this process was no member for a while.
-    Missed {
-        /// How many, if that is known.
-        changes: Option<u64>,
-    },
+    /// Read anew what matters. It comes if this subscriber was too slow, a partition lost its data,
+    /// or the logs do not reach back to its bookmark.
+    Lagged(Option<u64>),
 }
 
 fn change<K, V>(told: Told, form: &Form) -> Option<Result<MapChange<K, V>, Error>>
@@ -156,7 +208,7 @@ where
 {
     match told {
         Told::Change(change) => Some(typed(change, form)),
-        Told::Missed(changes) => Some(Ok(MapChange::Missed { changes })),
+        Told::Lagged(gap) => Some(Ok(MapChange::Lagged(gap.entries))),
         // Only a near cache asks for confirmations.
         Told::Ready | Told::Confirmed { .. } | Told::Ended => None,
     }
@@ -183,6 +235,21 @@ impl<K: DeserializeOwned, V: DeserializeOwned> Changes<K, V> {
         let told = Next(&mut self.stream).await?;
         change(told, &self.form)
     }
+
+    /// Where this subscriber is, for [`Subscribe::after`]: it has handled every change that `next`
+    /// has returned.
+    ///
+    /// A subscription that goes on there is told every later change. Changes that were made by one
+    /// transaction or script come again together if not all of them were handled.
+    ///
+    /// It asks a thread of this process, and costs a few microseconds for each thousand partitions:
+    /// save it now and then, for example after each batch. Dropping the future changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]: the keyspace was dropped, or this node or client was shut down.
+    pub async fn bookmark(&mut self) -> Result<Bookmark, Error> {
+        self.stream.bookmark().await.map_err(Error::of_read)
+    }
 }
 
 fn typed<K, V>(change: Change, form: &Form) -> Result<MapChange<K, V>, Error>
@@ -194,19 +261,26 @@ where
         return Ok(MapChange::Cleared);
     }
     let key = key::decode(&change.key).map_err(Error::Key)?;
+    let new = change.before == Former::Nothing;
+    let old = match change.before {
+        Former::Value(Some(old)) => form.decode(form.content(&old)).ok().flatten(),
+        Former::Value(None) | Former::Nothing => None,
+    };
     Ok(match change.what {
         What::Put(_, Some(value)) => {
             match form.decode(form.content(&value)).map_err(Error::Value)? {
-                Some(value) => MapChange::Put { key, value },
+                Some(value) if new => MapChange::Inserted { key, value },
+                Some(value) => MapChange::Updated { key, value, old },
                 // It counts as absent.
                 None => MapChange::Removed {
                     key,
                     cause: Cause::Command,
+                    old,
                 },
             }
         }
         What::Deadline => MapChange::Deadline { key },
-        What::Removed(cause) => MapChange::Removed { key, cause },
+        What::Removed(cause) => MapChange::Removed { key, cause, old },
         What::Cleared => MapChange::Cleared,
         What::Put(_, None) | What::Field(..) | What::FieldRemoved(_) => {
             return Err(Error::WrongType);
@@ -220,6 +294,7 @@ where
 #[must_use = "it begins when it is awaited"]
 pub struct SubscribeDatabase {
     filter: Filter,
+    after: Option<Bookmark>,
     data: DataHandle,
 }
 
@@ -227,6 +302,7 @@ impl SubscribeDatabase {
     pub(crate) const fn new(keyspace: KeyspaceId, data: DataHandle) -> Self {
         Self {
             filter: filter(keyspace, MapId(0)),
+            after: None,
             data,
         }
     }
@@ -248,6 +324,19 @@ impl SubscribeDatabase {
         self.filter.values = false;
         self
     }
+
+    /// With the strings that were replaced or removed: [`Change::before`]. Old values of hashes and
+    /// their fields are not told. What it costs: [`Subscribe::old_values`].
+    pub const fn old_values(mut self) -> Self {
+        self.filter.old = true;
+        self
+    }
+
+    /// Goes on after a bookmark ([`DatabaseChanges::bookmark`]), as [`Subscribe::after`].
+    pub fn after(mut self, bookmark: Bookmark) -> Self {
+        self.after = Some(bookmark);
+        self
+    }
 }
 
 impl IntoFuture for SubscribeDatabase {
@@ -256,11 +345,8 @@ impl IntoFuture for SubscribeDatabase {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let stream = self
-                .data
-                .subscribe(self.filter)
-                .await
-                .map_err(Error::of_read)?;
+            let stream = self.data.subscribe(self.filter, self.after, None);
+            let stream = stream.await.map_err(Error::of_read)?;
             Ok(DatabaseChanges { stream })
         })
     }
@@ -278,11 +364,8 @@ pub struct DatabaseChanges {
 pub enum DatabaseChange {
     /// A change.
     Change(Change),
-    /// Changes were not told, as for [`MapChange::Missed`].
-    Missed {
-        /// How many, if that is known.
-        changes: Option<u64>,
-    },
+    /// Changes were not told, as for [`MapChange::Lagged`].
+    Lagged(Option<u64>),
 }
 
 impl DatabaseChanges {
@@ -292,12 +375,20 @@ impl DatabaseChanges {
     pub async fn next(&mut self) -> Option<DatabaseChange> {
         Next(&mut self.stream).await.and_then(database_change)
     }
+
+    /// Where this subscriber is, as [`Changes::bookmark`].
+    ///
+    /// # Errors
+    /// [`Error::Closed`]: the keyspace was dropped, or this node or client was shut down.
+    pub async fn bookmark(&mut self) -> Result<Bookmark, Error> {
+        self.stream.bookmark().await.map_err(Error::of_read)
+    }
 }
 
 fn database_change(told: Told) -> Option<DatabaseChange> {
     match told {
         Told::Change(change) => Some(DatabaseChange::Change(change)),
-        Told::Missed(changes) => Some(DatabaseChange::Missed { changes }),
+        Told::Lagged(gap) => Some(DatabaseChange::Lagged(gap.entries)),
         Told::Ready | Told::Confirmed { .. } | Told::Ended => None,
     }
 }
@@ -318,5 +409,6 @@ pub(super) const fn filter(keyspace: KeyspaceId, map: MapId) -> Filter {
         keys: Keys::All,
         values: true,
         fields: true,
+        old: false,
     }
 }

@@ -59,7 +59,7 @@ impl Database {
 
     /// Follows the changes that anyone makes here, each as soon as it is committed. Changes of a
     /// key come in their order, and none is left out without being told
-    /// ([`DatabaseChange::Missed`](crate::DatabaseChange::Missed)). Narrow it with
+    /// ([`DatabaseChange::Lagged`](crate::DatabaseChange::Lagged)). Narrow it with
     /// [`SubscribeDatabase::prefix`] or [`SubscribeDatabase::key`].
     ///
     /// # Errors

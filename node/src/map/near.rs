@@ -201,7 +201,7 @@ where
             let mut filter = filter(map.entry.keyspace, map.entry.id);
             (filter.values, filter.fields) = (false, false);
             let every = max_staleness / CONFIRMATIONS;
-            let stream = map.data.subscribe_confirmed(filter, Some(every)).await;
+            let stream = map.data.subscribe(filter, None, Some(every)).await;
             let stream = stream.map_err(Error::of_read)?;
             let near = Arc::new(Near {
                 copies: moka::sync::Cache::new(capacity),
@@ -381,7 +381,7 @@ async fn follow<V: Clone + Send + Sync + 'static>(near: Arc<Near<V>>, mut stream
         match told {
             Told::Change(change) if change.what == What::Cleared => near.drop_all(),
             Told::Change(change) => near.drop_copy(&change.key),
-            Told::Missed(_) => near.drop_all(),
+            Told::Lagged(_) => near.drop_all(),
             Told::Confirmed { at, partitions } => {
                 let mut confirmed = Near::<V>::locked(&near.confirmed);
                 for partition in partitions {

@@ -1,11 +1,14 @@
-//! Events that this node has learned of. The last ones are kept, and readers can wait for the next
-//! one.
+//! Events that this node has learned of. The last ones are kept, and each reader goes through them
+//! at its own pace: one that is too slow is told how many it has missed.
 
 use crate::advice;
 use doyen_gossip::agreement::{Event, Severity};
 use serde::Serialize;
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
@@ -42,6 +45,8 @@ pub struct LoggedEvent {
 pub(crate) struct EventLog {
     kept: Mutex<Kept>,
     last: watch::Sender<u64>,
+    /// No event follows.
+    ended: watch::Sender<bool>,
 }
 
 /// In order of their numbers.
@@ -56,6 +61,7 @@ impl EventLog {
         Self {
             kept: Mutex::default(),
             last: watch::Sender::new(0),
+            ended: watch::Sender::new(false),
         }
     }
 
@@ -99,6 +105,11 @@ impl EventLog {
         all
     }
 
+    /// No event follows: the node ends.
+    pub(crate) fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
     /// The number of the last event. It changes with every event.
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.last.subscribe()
@@ -107,6 +118,136 @@ impl EventLog {
     fn kept(&self) -> MutexGuard<'_, Kept> {
         // No holder of the lock panics, and the lists are whole at any time.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a reader of [`Events`] is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClusterEvent {
+    /// An event.
+    Event(LoggedEvent),
+    /// So many events are not kept any more: this reader was too slow, or they were before it.
+    Lagged(u64),
+}
+
+/// The events of a cluster as its node learns of them, in order: from
+/// [`Node::events`](crate::Node::events).
+///
+/// A node keeps its last 1,024 events, and its last 512 steps of moves. A reader holds none of them
+/// back, so it costs no memory: if it is slower, it is told how many it has missed. It is a
+/// `futures` stream, too.
+///
+/// ```no_run
+/// # async fn example(node: doyen::Node) {
+/// use doyen::ClusterEvent;
+///
+/// let mut events = node.events();
+/// while let Some(event) = events.next().await {
+///     match event {
+///         ClusterEvent::Event(event) => println!("{} {}", event.number, event.text),
+///         ClusterEvent::Lagged(count) => println!("{count} events were missed"),
+///         _ => {}
+///     }
+/// }
+/// # }
+/// ```
+pub struct Events {
+    log: Arc<EventLog>,
+    /// It has read all up to this number.
+    since: u64,
+    read: VecDeque<ClusterEvent>,
+    /// Resolves when there may be more.
+    more: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events")
+            .field("since", &self.since)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Events {
+    /// Events from now on.
+    pub(crate) fn new(log: Arc<EventLog>) -> Self {
+        let since = *log.last.borrow();
+        Self {
+            log,
+            since,
+            read: VecDeque::new(),
+            more: None,
+        }
+    }
+
+    /// Goes on after the event with this number, which this node has told: 0 for all that are kept.
+    /// Another node, and another process, counts its events differently.
+    #[must_use]
+    pub fn after(self, number: u64) -> Self {
+        Self {
+            since: number,
+            ..Self::new(self.log)
+        }
+    }
+
+    /// The next event. `None`: the node was shut down, or it is a client, which is told none.
+    ///
+    /// Dropping the future loses no event, so this may stand in a `select!`.
+    pub async fn next(&mut self) -> Option<ClusterEvent> {
+        std::future::poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<ClusterEvent>> {
+        loop {
+            if let Some(event) = self.read.pop_front() {
+                return Poll::Ready(Some(event));
+            }
+            // In this order: what is pushed in between is found the next time.
+            let (ended, last) = (*self.log.ended.borrow(), *self.log.last.borrow());
+            for logged in self.log.since(self.since) {
+                self.skip(logged.number - 1);
+                self.since = logged.number;
+                self.read.push_back(ClusterEvent::Event(logged));
+            }
+            self.skip(last);
+            if !self.read.is_empty() {
+                continue;
+            }
+            if ended {
+                return Poll::Ready(None);
+            }
+            let since = self.since;
+            let more = self.more.get_or_insert_with(|| {
+                let (mut last, mut ended) = (self.log.watch(), self.log.ended.subscribe());
+                Box::pin(async move {
+                    tokio::select! {
+                        _ = last.wait_for(|last| *last > since) => {}
+                        _ = ended.wait_for(|ended| *ended) => {}
+                    }
+                })
+            });
+            if more.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            self.more = None;
+        }
+    }
+
+    /// Events up to this number are not kept any more.
+    fn skip(&mut self, to: u64) {
+        if let Some(count) = to.checked_sub(self.since).filter(|count| *count > 0) {
+            self.since = to;
+            self.read.push_back(ClusterEvent::Lagged(count));
+        }
+    }
+}
+
+impl futures_util::Stream for Events {
+    type Item = ClusterEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ClusterEvent>> {
+        self.poll(cx)
     }
 }
 
@@ -139,6 +280,38 @@ pub(crate) fn minute_of_day() -> u16 {
 mod tests {
     use super::*;
     use doyen_gossip::agreement::Stage;
+
+    #[tokio::test]
+    async fn a_reader_that_is_too_slow_is_told_how_many_events_it_has_missed() {
+        let log = Arc::new(EventLog::new());
+        log.push(Event::note("before"));
+        let mut events = Events::new(log.clone());
+        let mut all = Events::new(log.clone()).after(0);
+        let writer = tokio::spawn({
+            let log = log.clone();
+            async move { log.push(Event::note("first")) }
+        });
+        let number = |event| match event {
+            Some(ClusterEvent::Event(event)) => event.number,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(number(events.next().await), 2);
+        writer.await.expect("it ends");
+        for _ in 0..EVENTS_MAX + 5 {
+            log.push(Event::note("line"));
+        }
+        log.end();
+        for (events, missed) in [(&mut events, 5), (&mut all, 7)] {
+            assert_eq!(events.next().await, Some(ClusterEvent::Lagged(missed)));
+            for n in 0..EVENTS_MAX as u64 {
+                assert_eq!(number(events.next().await), n + 8);
+            }
+            assert_eq!(events.next().await, None);
+        }
+        let mut resumed = Events::new(log).after(EVENTS_MAX as u64 + 6);
+        assert_eq!(number(resumed.next().await), EVENTS_MAX as u64 + 7);
+        assert_eq!(resumed.next().await, None);
+    }
 
     #[test]
     fn the_last_events_are_kept_and_told_from_any_number_on() {

@@ -17,7 +17,7 @@ use crate::seldom::{A_MINUTE, Seldom};
 use bytes::Bytes;
 use doyen_engine::op::Kind;
 use doyen_engine::{
-    By, Cause, Change, Filter, Keys, Maps, Publication, SubscriptionId, Told, What,
+    By, Cause, Change, Filter, Former, Keys, Maps, Publication, SubscriptionId, Told, What,
 };
 use doyen_gossip::Time;
 use std::time::{Duration, Instant};
@@ -95,6 +95,7 @@ impl Context {
                     keys: Keys::All,
                     values: false,
                     fields: false,
+                    old: false,
                 };
                 // Refused before there is a table, or while some member is too old: it is tried
                 // again.
@@ -131,11 +132,11 @@ impl Context {
                 None => return false,
                 Some(Told::Ready) => self.door.notices.ready = true,
                 Some(Told::Ended) => self.door.notices.following = None,
-                Some(Told::Missed(count)) => self.missed(count),
+                Some(Told::Lagged(gap)) => self.missed(gap.entries),
                 // Nothing is asked for confirmations here.
                 Some(Told::Confirmed { .. }) => {}
                 Some(Told::Change(change)) => {
-                    for (event, class) in names(&change).into_iter().flatten() {
+                    for (event, class) in names(&change) {
                         messages(events, &change, event, class, |message| {
                             self.notify(message)
                         });
@@ -174,8 +175,11 @@ impl Context {
 }
 
 /// The events of a change: their names, and their classes.
-fn names(change: &Change) -> [Option<(&'static str, u8)>; 2] {
+fn names(change: &Change) -> impl Iterator<Item = (&'static str, u8)> {
     let by = change.by.and_then(By::event);
+    // In Redis, a key that was renamed or copied over another one is a new key, too.
+    let made = change.before == Former::Nothing || matches!(by, Some("rename" | "copy"));
+    let new = (made && matches!(change.what, What::Put(..))).then_some(("new", b'n'));
     let class = |event: &str| match event {
         "persist" | "expire" => b'g',
         "rename_to" | "copy_to" => b'g',
@@ -190,7 +194,7 @@ fn names(change: &Change) -> [Option<(&'static str, u8)>; 2] {
         };
         (event, class(event))
     };
-    match &change.what {
+    let events = match &change.what {
         What::Put(Kind::String, _) => {
             let expires = change.by.is_some_and(By::expires);
             [Some(put("set")), expires.then_some(("expire", b'g'))]
@@ -211,7 +215,8 @@ fn names(change: &Change) -> [Option<(&'static str, u8)>; 2] {
             _ => [Some(("del", b'g')), None],
         },
         What::Cleared => [None, None],
-    }
+    };
+    new.into_iter().chain(events.into_iter().flatten())
 }
 
 /// The messages of an event that the setting asks for.

@@ -90,7 +90,7 @@ impl Line {
                 return;
             }
             if changes.is_none() {
-                let following = self.place.data.subscribe(self.filter());
+                let following = self.place.data.subscribe(self.filter(), None, None);
                 if let Ok(Ok(stream)) = timeout_at(until, following).await {
                     *changes = Some(stream);
                     // Whatever happened before that was not told.
@@ -133,6 +133,7 @@ impl Line {
             keys: Keys::One(self.place.key.clone()),
             values: false,
             fields: false,
+            old: false,
         }
     }
 }

@@ -438,7 +438,9 @@ impl World {
             trace: self.trace.digest(),
             ..Report::default()
         };
-        (report.told, report.missed) = self.judge_subscribers(self.schedule.now())?;
+        let told = self.judge_subscribers(self.schedule.now())?;
+        (report.told, report.missed) = (told.changes, told.missed);
+        (report.old_values, report.resumed) = (told.old, told.resumed);
         self.oracle.report(&mut report);
         report.congested = self.network.congested;
         let running: Vec<&Process> = self

@@ -4,7 +4,7 @@
 
 use super::process::{Process, ThreadId};
 use super::schedule::Nanos;
-use doyen_engine::{Asked, Change, Inspection, Shard};
+use doyen_engine::{Asked, Change, Former, Inspection, Shard};
 use doyen_placement::{ClusterId, Epoch, Lineage, MemberId, Partition, PartitionRef, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -66,8 +66,10 @@ pub(crate) struct Logs {
 /// A digest of changes that are told.
 pub(crate) fn digest(changes: &[Change]) -> u64 {
     let mut digest = DefaultHasher::new();
-    for Change { map, key, what, .. } in changes {
-        (map, key, format!("{what:?}")).hash(&mut digest);
+    for change in changes {
+        let Change { map, key, what, .. } = change;
+        let new = change.before == Former::Nothing;
+        (map, key, format!("{what:?}"), new).hash(&mut digest);
     }
     digest.finish()
 }

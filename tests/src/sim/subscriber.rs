@@ -1,13 +1,18 @@
 //! Subscribers: data threads that follow all changes. Each is told every committed log entry of a
-//! partition in order, with its very changes, or that some are missing.
+//! partition in order, with its very changes, or that some are missing. From these changes it keeps
+//! what each key holds, so it knows what a key had before a change, which it is told, too.
+//!
+//! Now and then, one ends and goes on after its bookmark later, at any data thread: nothing may be
+//! left out or come twice.
 
 use super::logs::{LogId, Logs, digest};
 use super::process::ThreadId;
 use super::schedule::Nanos;
 use super::world::World;
-use doyen_engine::{Change, Filter, Keys, Maps, SubscriptionId, Told};
+use bytes::Bytes;
+use doyen_engine::{Change, Filter, Former, Keys, Maps, SubscriptionId, Told, What};
 use doyen_gossip::Time;
-use doyen_placement::{ClusterId, KeyspaceId, Lineage, PartitionId, PartitionRef};
+use doyen_placement::{ClusterId, KeyspaceId, Lineage, MapId, PartitionId, PartitionRef};
 use rand::Rng;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -23,18 +28,51 @@ pub(crate) struct Subscriber {
     slow: bool,
     /// The last log entry that it was told of each partition, with what it was told of it.
     last: BTreeMap<(PartitionId, Lineage), (u64, Vec<Change>)>,
+    /// What the keys of each partition hold, as far as it was told.
+    held: BTreeMap<(PartitionId, Lineage), Model>,
     /// Its latest moments, by its own clock and by that of the simulation.
     moments: VecDeque<(Time, Nanos)>,
     /// Partitions that were confirmed.
     confirmed: u64,
-    /// Changes that it was told, and how often changes were missing.
-    counts: (u64, u64),
+    counts: Counts,
+}
+
+/// What subscribers were told.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    pub(crate) changes: u64,
+    /// Old values with them.
+    pub(crate) old: u64,
+    /// How often changes were missing.
+    pub(crate) missed: u64,
+    /// How often one went on after a bookmark.
+    pub(crate) resumed: u64,
+}
+
+impl Counts {
+    fn add(&mut self, other: Self) {
+        self.changes += other.changes;
+        self.old += other.old;
+        self.missed += other.missed;
+        self.resumed += other.resumed;
+    }
 }
 
 /// How often a subscriber asks for confirmations.
 const CONFIRM: Duration = Duration::from_millis(100);
 /// Moments that are kept: more than confirmations count for.
 const MOMENTS_MAX: usize = 20_000;
+
+/// Keys, and what each holds. A key that is not in it is unknown.
+type Model = BTreeMap<(MapId, Bytes), Holds>;
+
+/// What a key holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Holds {
+    Nothing,
+    String(Bytes),
+    Hash,
+}
 
 impl Subscriber {
     fn log(&self, partition: PartitionId, lineage: Lineage) -> LogId {
@@ -52,9 +90,10 @@ impl Subscriber {
                 hold!(!self.ready, "subscribers: one is ready twice");
                 self.ready = true;
             }
-            Told::Missed(_) => {
-                self.counts.1 += 1;
+            Told::Lagged(_) => {
+                self.counts.missed += 1;
                 self.last.clear();
+                self.held.clear();
             }
             Told::Confirmed { at, partitions } => {
                 for partition in partitions {
@@ -64,7 +103,7 @@ impl Subscriber {
             }
             Told::Ended => return Err("subscribers: no keyspace is dropped here".into()),
             Told::Change(change) => {
-                self.counts.0 += 1;
+                self.counts.changes += 1;
                 return self.changed(change, logs);
             }
         }
@@ -93,6 +132,7 @@ impl Subscriber {
     }
 
     fn changed(&mut self, change: Change, logs: &Logs) -> Result<(), String> {
+        self.knew(&change)?;
         let (partition, lineage) = (change.position.partition, change.position.lineage);
         let (log, seq) = (self.log(partition, lineage), change.position.seq);
         let Some((last, changes)) = self.last.get_mut(&(partition, lineage)) else {
@@ -116,6 +156,42 @@ impl Subscriber {
             log.1
         );
         (*last, *changes) = (seq, vec![change]);
+        Ok(())
+    }
+
+    /// What it is told that a key had before is what it was told last of that key.
+    fn knew(&mut self, change: &Change) -> Result<(), String> {
+        let Change { map, key, what, .. } = change;
+        let at = (change.position.partition, change.position.lineage);
+        let held = self.held.entry(at).or_default();
+        if *what == What::Cleared {
+            let of_map = held.iter_mut().filter(|((of, _), _)| of == map);
+            of_map.for_each(|(_, holds)| *holds = Holds::Nothing);
+            return Ok(());
+        }
+        let place = (*map, key.clone());
+        let right = match (held.get(&place), &change.before) {
+            (None, _) | (Some(Holds::Nothing), Former::Nothing) => true,
+            (Some(Holds::String(_) | Holds::Hash), Former::Value(None)) => true,
+            (Some(Holds::String(last)), Former::Value(Some(old))) => last == old,
+            _ => false,
+        };
+        hold!(
+            right,
+            "subscribers: a key held {:?}, and one is told: {change:?}",
+            held.get(&place)
+        );
+        if let Former::Value(Some(_)) = change.before {
+            self.counts.old += 1;
+        }
+        match what {
+            What::Put(_, Some(value)) => _ = held.insert(place, Holds::String(value.clone())),
+            What::Put(_, None) | What::Field(..) | What::FieldRemoved(_) => {
+                held.insert(place, Holds::Hash);
+            }
+            What::Removed(_) => _ = held.insert(place, Holds::Nothing),
+            What::Deadline | What::Cleared => {}
+        }
         Ok(())
     }
 
@@ -162,6 +238,9 @@ impl World {
             }
             subscriber.moments.push_back((now, at));
         }
+        if self.followers.random_bool(0.002) && !self.stop_clients {
+            self.rest((p, t), now);
+        }
         let lazy = self.followers.random_bool(0.98) && !self.stop_clients;
         self.take_told((p, t), now, lazy);
     }
@@ -182,24 +261,45 @@ impl World {
             keys: Keys::All,
             values: true,
             fields: true,
+            old: true,
         };
         let thread = &mut self.processes[p].threads[t];
+        let after = self.resting.as_ref().map(|(mark, _)| mark);
         // Before the cluster has the level, this is refused.
-        let Ok(id) = thread.shard.subscribe(now, filter) else {
+        let Ok(id) = thread.shard.subscribe(now, filter, after) else {
             return;
         };
         thread.shard.confirm(now, id, CONFIRM);
+        let rested = self.resting.take().map(|(_, rested)| rested);
+        let (last, held, counts) = rested.map_or_else(Default::default, |rested| {
+            let mut counts = rested.counts;
+            counts.resumed += 1;
+            (rested.last, rested.held, counts)
+        });
         thread.subscriber = Some(Subscriber {
             id,
             cluster: thread.shard.inspect_cluster(),
             keyspace,
             ready: false,
             slow: self.followers.random_bool(0.2),
-            last: BTreeMap::new(),
+            last,
+            held,
             moments: VecDeque::new(),
             confirmed: 0,
-            counts: (0, 0),
+            counts,
         });
+    }
+
+    /// A subscriber ends, and goes on later where it was, if no other one rests.
+    fn rest(&mut self, (p, t): ThreadId, now: Time) {
+        let thread = &mut self.processes[p].threads[t];
+        if self.resting.is_none()
+            && let Some(subscriber) = thread.subscriber.take_if(|s| s.ready)
+            && let Some(mark) = thread.shard.bookmark(subscriber.id, std::iter::empty())
+        {
+            thread.shard.unsubscribe(now, subscriber.id);
+            self.resting = Some((mark, subscriber));
+        }
     }
 
     fn take_told(&mut self, (p, t): ThreadId, now: Time, lazy: bool) {
@@ -221,10 +321,12 @@ impl World {
         }
     }
 
-    /// At the end, every subscriber was told everything. Returns how many changes all were told,
-    /// and how often some were missing.
-    pub(crate) fn judge_subscribers(&mut self, at: Nanos) -> Result<(u64, u64), String> {
+    /// At the end, every subscriber was told everything. Returns what all were told.
+    pub(crate) fn judge_subscribers(&mut self, at: Nanos) -> Result<Counts, String> {
         let mut counts = self.told;
+        if let Some((_, rested)) = &self.resting {
+            counts.add(rested.counts);
+        }
         let running: Vec<usize> = self.slots.iter().filter_map(|s| s.process).collect();
         for p in running {
             let now = self.processes[p].clock(at);
@@ -234,8 +336,7 @@ impl World {
                     subscriber
                         .judge(&self.oracle.logs)
                         .map_err(|what| format!("{what} (at p{p}.{t})"))?;
-                    counts.0 += subscriber.counts.0;
-                    counts.1 += subscriber.counts.1;
+                    counts.add(subscriber.counts);
                 }
             }
         }
@@ -245,8 +346,7 @@ impl World {
     /// A shard is replaced, with its subscription.
     pub(crate) fn end_subscriber(&mut self, (p, t): ThreadId) {
         if let Some(gone) = self.processes[p].threads[t].subscriber.take() {
-            self.told.0 += gone.counts.0;
-            self.told.1 += gone.counts.1;
+            self.told.add(gone.counts);
         }
     }
 }

@@ -9,10 +9,11 @@ use super::oracle::Oracle;
 use super::process::{DataInput, DataThread, Process, ProcessId, local};
 use super::schedule::{Event, MS, Nanos, SECOND, Schedule};
 use super::story::Story;
+use super::subscriber::{Counts, Subscriber};
 use super::trace::Trace;
 use super::{Case, Report};
 use doyen::data::siblings::Siblings;
-use doyen_engine::{Limits, Shard};
+use doyen_engine::{Bookmark, Limits, Shard};
 use doyen_gossip::agreement::{Explain, Timing};
 use doyen_gossip::{Agreement, AgreementConfig};
 use doyen_placement::level::LEVELS;
@@ -60,8 +61,10 @@ pub(crate) struct World {
     pub(crate) programs: ChaCha8Rng,
     /// Which data threads follow changes, and when.
     pub(crate) followers: ChaCha8Rng,
-    /// What subscribers were told that are gone: changes, and how often some were missing.
-    pub(crate) told: (u64, u64),
+    /// What subscribers were told that are gone.
+    pub(crate) told: Counts,
+    /// One that ended, and where it goes on.
+    pub(crate) resting: Option<(Bookmark, Subscriber)>,
     pub(crate) processes: Vec<Process>,
     /// The process that has an id now, and the slot that each id ever had.
     pub(crate) directory: BTreeMap<MemberId, ProcessId>,
@@ -180,7 +183,8 @@ impl World {
             slots,
             programs,
             followers,
-            told: (0, 0),
+            told: Counts::default(),
+            resting: None,
             processes: Vec::new(),
             directory: BTreeMap::new(),
             slot_of: BTreeMap::new(),

@@ -101,7 +101,7 @@ impl Follower {
                             followed.told(&change.key, &value);
                         }
                     }
-                    DatabaseChange::Missed { changes } => {
+                    DatabaseChange::Lagged(changes) => {
                         // A number that is not known may be any.
                         let count = changes.unwrap_or(u64::from(u32::MAX));
                         followed.missed += count;

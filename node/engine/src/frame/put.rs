@@ -20,6 +20,10 @@ pub(super) const EXPIRED: u8 = 9;
 pub(super) const EVICTED: u8 = 10;
 /// The tag of an effect on a field of a hash that is one value.
 pub(super) const FIELD_PUT: u8 = 11;
+/// Before the tag of an effect that puts a value: what the key had before, if that was no value.
+pub(super) const BEFORE: u8 = 12;
+pub(super) const NOTHING: u8 = 0;
+pub(super) const OVERDUE: u8 = 1;
 
 // The tags of changes that subscribers are told of.
 pub(super) const STRING: u8 = 0;
@@ -114,7 +118,13 @@ fn put_effect(out: &mut Out, effect: &Effect) {
             map,
             entry,
             deadline,
+            before,
         } => {
+            match before {
+                Before::Value => {}
+                Before::Nothing => out.bytes.put_slice(&[BEFORE, NOTHING]),
+                Before::Overdue => out.bytes.put_slice(&[BEFORE, OVERDUE]),
+            }
             out.bytes.put_u8(match entry.kind() {
                 Kind::String => 0,
                 Kind::Hash if entry.is_table() => TABLE_MADE,
@@ -190,6 +200,14 @@ pub(super) fn put_change(out: &mut Out, change: &Change) {
     out.bytes.put_u16_le(change.by.unwrap_or(By::UNKNOWN).0);
     out.bytes.put_u32_le(change.map.0);
     put_bytes(out, &change.key);
+    match &change.before {
+        Former::Nothing => out.bytes.put_u8(0),
+        Former::Value(None) => out.bytes.put_u8(1),
+        Former::Value(Some(old)) => {
+            out.bytes.put_u8(2);
+            put_large(out, old);
+        }
+    }
     match &change.what {
         What::Put(Kind::String, Some(value)) => put_large(out, value),
         What::Field(field, value) => {

@@ -213,6 +213,22 @@ impl<B: Buf> Reader<B> {
 
     /// An effect that is no list.
     fn effect_of(&mut self, kind: u8) -> Read<Effect> {
+        if kind == BEFORE {
+            let what = match self.u8()? {
+                NOTHING => Before::Nothing,
+                OVERDUE => Before::Overdue,
+                _ => return Err(Malformed("an unknown state of a key")),
+            };
+            let kind = self.u8()?;
+            if !matches!(kind, 0 | HASH | TABLE_MADE) {
+                return Err(Malformed("the former state of what is not put"));
+            }
+            let mut effect = self.effect_of(kind)?;
+            if let Effect::Put { before, .. } = &mut effect {
+                *before = what;
+            }
+            return Ok(effect);
+        }
         let map = MapId(self.u32()?);
         Ok(match kind {
             0 | HASH => {
@@ -225,6 +241,7 @@ impl<B: Buf> Reader<B> {
                     map,
                     entry,
                     deadline: self.u64()?,
+                    before: Before::Value,
                 }
             }
             TABLE_MADE => {
@@ -236,6 +253,7 @@ impl<B: Buf> Reader<B> {
                     map,
                     entry: Entry::of_table(&key, born),
                     deadline: self.u64()?,
+                    before: Before::Value,
                 }
             }
             ROW => {
@@ -278,6 +296,12 @@ impl<B: Buf> Reader<B> {
     pub(super) fn change(&mut self, partition: PartitionId) -> Read<Change> {
         let (kind, seq, by) = (self.u8()?, self.u64()?, By(self.u16()?));
         let (map, key) = (MapId(self.u32()?), self.bytes()?);
+        let before = match self.u8()? {
+            0 => Former::Nothing,
+            1 => Former::Value(None),
+            2 => Former::Value(Some(self.bytes()?)),
+            _ => return Err(Malformed("an unknown former state of a key")),
+        };
         let what = match kind {
             STRING => What::Put(Kind::String, None),
             STRING_VALUE => What::Put(Kind::String, Some(self.bytes()?)),
@@ -306,6 +330,7 @@ impl<B: Buf> Reader<B> {
             map,
             key,
             what,
+            before,
             by,
         })
     }

@@ -212,16 +212,21 @@ fn work() -> impl Strategy<Value = Work> {
 fn logged() -> impl Strategy<Value = Logged> {
     let key = || bytes().prop_map(|b| Key::from(&*b));
     let one = prop_oneof![
-        (any::<u32>(), key(), (0u8..3, bytes()), any::<u64>()).prop_map(
+        (any::<u32>(), key(), (0u8..9, bytes()), any::<u64>()).prop_map(
             |(m, key, (kind, v), deadline)| {
                 Effect::Put {
                     map: MapId(m),
-                    entry: match kind {
+                    entry: match kind % 3 {
                         0 => Entry::new(&key, &v, 0, 0),
                         1 => Entry::of_hash(&key, &v),
                         _ => Entry::of_table(&key, deadline ^ 7),
                     },
                     deadline,
+                    before: match kind / 3 {
+                        0 => Before::Value,
+                        1 => Before::Nothing,
+                        _ => Before::Overdue,
+                    },
                 }
             }
         ),
@@ -515,7 +520,12 @@ fn change() -> impl Strategy<Value = Change> {
         Just(What::Cleared),
     ];
     let by = prop::option::of(1..u16::MAX);
-    (any::<u64>(), any::<u32>(), bytes(), what, by).prop_map(|(seq, map, key, what, by)| Change {
+    let before = prop_oneof![
+        Just(Former::Nothing),
+        prop::option::of(bytes()).prop_map(Former::Value),
+    ];
+    let of = (any::<u64>(), any::<u32>(), bytes(), what, before, by);
+    of.prop_map(|(seq, map, key, what, before, by)| Change {
         position: Position {
             partition: PartitionId(0),
             lineage: Lineage(0),
@@ -524,6 +534,7 @@ fn change() -> impl Strategy<Value = Change> {
         map: MapId(map),
         key,
         what,
+        before,
         by: by.map(By),
     })
 }
@@ -541,13 +552,14 @@ fn of_subscribers() -> impl Strategy<Value = Frame> {
         Just(Maps::Databases),
         any::<u32>().prop_map(|map| Maps::One(MapId(map)))
     ];
-    let filter = (any::<u16>(), maps, keys, any::<[bool; 2]>()).prop_map(
-        |(keyspace, maps, keys, [values, fields])| Filter {
+    let filter = (any::<u16>(), maps, keys, any::<[bool; 3]>()).prop_map(
+        |(keyspace, maps, keys, [values, fields, old])| Filter {
             keyspace: KeyspaceId(keyspace),
             maps,
             keys,
             values,
             fields,
+            old,
         },
     );
     let had = (any::<u32>(), any::<u32>(), n()).prop_map(|(partition, lineage, seq)| Position {
@@ -585,7 +597,7 @@ fn of_subscribers() -> impl Strategy<Value = Frame> {
         ),
         (at(), n(), n()).prop_map(|(at, ticket, bytes)| Frame::Taken { at, ticket, bytes }),
         (at(), n()).prop_map(|(at, ticket)| Frame::Unsubscribe { at, ticket }),
-        prop::collection::vec(any::<u16>().prop_map(KeyspaceId), 0..3)
+        prop::collection::vec((any::<u16>().prop_map(KeyspaceId), any::<bool>()), 0..3)
             .prop_map(|keyspaces| Frame::Reads { keyspaces }),
         n().prop_map(|round| Frame::Confirm { round }),
         (n(), prop::collection::vec(n(), 0..40))

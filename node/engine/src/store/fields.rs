@@ -74,6 +74,13 @@ impl Dropped {
         *self.table
     }
 
+    /// Whether the key, or each of its fields, had expired.
+    pub(super) fn is_overdue(&self, clock: u64) -> bool {
+        let table = &self.table;
+        let overdue = || table.overdue_rows(clock).count();
+        self.entry.overdue(clock) || (table.len() > 0 && overdue() == table.len())
+    }
+
     /// Bytes of its entry and its rows.
     pub(in super::super) const fn bytes(&self) -> usize {
         self.table.bytes

@@ -48,6 +48,7 @@ fn on_one_key() -> impl Strategy<Value = Effect> {
                 map,
                 entry: Entry::new(&key(k), &[v], 0, 0),
                 deadline,
+                before: Before::Value,
             },
         ),
         3 => (map.clone(), 0u8..12).prop_map(|(map, k)| Effect::Delete { map, key: key(k), cause: Cause::Command }),
@@ -61,6 +62,7 @@ fn on_one_key() -> impl Strategy<Value = Effect> {
             map,
             entry: Entry::of_table(&key(k), 0),
             deadline,
+            before: Before::Value,
         }),
         8 => (map.clone(), 0u8..3, 0u8..6, any::<u8>(), deadlines()).prop_map(
             |(map, k, f, v, deadline)| Effect::Row {
@@ -76,6 +78,7 @@ fn on_one_key() -> impl Strategy<Value = Effect> {
                     map,
                     entry: Entry::of_hash(&key(k), &packed),
                     deadline,
+                    before: Before::Value,
                 }
             },
         ),
@@ -113,6 +116,7 @@ fn made_real(model: &Model, seq: u64, effect: &Effect, whole: bool) -> Effect {
                     map,
                     entry,
                     deadline,
+                    ..
                 },
                 _,
             ) => Effect::Put {
@@ -123,6 +127,7 @@ fn made_real(model: &Model, seq: u64, effect: &Effect, whole: bool) -> Effect {
                     entry.copy()
                 },
                 deadline,
+                before: Before::Value,
             },
             (Effect::Row { .. } | Effect::RowDelete { .. }, Some((map, key))) if born.is_none() => {
                 Effect::Delete {
@@ -152,6 +157,7 @@ fn made_real(model: &Model, seq: u64, effect: &Effect, whole: bool) -> Effect {
                             map,
                             entry: Entry::of_hash(&key, &packed),
                             deadline: held.deadline,
+                            before: Before::Value,
                         }
                     }
                     Some(_) => Effect::Field { map, key, row },
@@ -202,6 +208,7 @@ fn model_apply(model: &mut Model, seq: u64, effect: &Effect) {
             map,
             entry,
             deadline,
+            ..
         } => {
             let key: Key = entry.key().into();
             let held = Held {
@@ -603,6 +610,7 @@ fn a_key_whose_deadline_has_passed_is_not_found() {
                     map: MapId(0),
                     entry: Entry::new(&key(k), b"v", 0, 0),
                     deadline,
+                    before: Before::Value,
                 },
             );
         }
@@ -885,6 +893,7 @@ fn large_values_are_summed_and_freed_a_few_at_a_time() {
                 map,
                 entry: Entry::new(&n.to_be_bytes(), &value, 0, 0),
                 deadline: 0,
+                before: Before::Value,
             },
         );
     }

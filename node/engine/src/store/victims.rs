@@ -329,7 +329,7 @@ impl Map {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Effect;
+    use super::super::{Before, Effect};
     use super::*;
     use doyen_placement::OrderKey;
 
@@ -342,6 +342,7 @@ mod tests {
                 map,
                 entry: Entry::new(key.as_bytes(), b"value", 0, 0),
                 deadline,
+                before: Before::Value,
             },
         );
     }

@@ -2,6 +2,7 @@
 //! else.
 
 use super::*;
+use crate::{Cause, Former, Told, What};
 use doyen_placement::planner::reshape;
 use doyen_placement::{Eviction, Reshape, division::Cut};
 
@@ -97,6 +98,37 @@ fn writes_beyond_the_memory_are_accepted_and_copies_stay_equal() {
         );
         w.check_copies();
     }
+}
+
+#[test]
+fn a_subscriber_is_told_which_values_were_evicted() {
+    let mut w = world(76, 2, Eviction::Lru);
+    let id = w.follow(2, super::subscribers::all());
+    let mut held: BTreeMap<Bytes, Bytes> = BTreeMap::new();
+    let mut gone = 0;
+    for n in 0..3_000 {
+        let value = format!("{n} {}", value());
+        assert_eq!(w.set(1, &format!("k{n}"), &value), Outcome::Ok, "{n}");
+        if n % 10 != 9 {
+            continue;
+        }
+        for told in w.told(2, id) {
+            let Told::Change(change) = told else {
+                panic!("{told:?}");
+            };
+            match (change.what, change.before) {
+                (What::Put(_, Some(value)), Former::Nothing) => {
+                    held.insert(change.key, value);
+                }
+                (What::Removed(Cause::Evicted), Former::Value(Some(old))) => {
+                    assert_eq!(held.remove(&change.key), Some(old));
+                    gone += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert!(gone > 1_000, "{gone}");
 }
 
 /// Data under way may fill the memory that is kept for it. Then writes wait until the evictions for

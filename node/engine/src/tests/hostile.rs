@@ -94,6 +94,7 @@ fn put(epoch: Epoch, key: &str, value: &str) -> Logged {
         map: MapId(0),
         entry: entry::Entry::new(key.as_bytes(), value.as_bytes(), 0, 0),
         deadline: 0,
+        before: store::Before::Value,
     };
     Logged {
         epoch,

@@ -1,17 +1,18 @@
 //! Subscribers are told every committed change of a key in order, or that they were not.
 
 use super::*;
-use crate::{Cause, Change, Filter, Keys, Maps, SubscriptionId, Told, What};
+use crate::{Bookmark, Cause, Change, Filter, Former, Keys, Maps, SubscriptionId, Told, What};
 use doyen_placement::Reshape;
 use doyen_placement::division::Cut;
 
-fn all() -> Filter {
+pub(super) fn all() -> Filter {
     Filter {
         keyspace: KeyspaceId(0),
         maps: Maps::One(MapId(0)),
         keys: Keys::All,
         values: true,
         fields: true,
+        old: true,
     }
 }
 
@@ -19,13 +20,13 @@ impl World {
     fn subscribe(&mut self, n: u64, filter: Filter) -> SubscriptionId {
         let now = self.now;
         let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
-        let id = shard.subscribe(now, filter).unwrap();
+        let id = shard.subscribe(now, filter, None).unwrap();
         self.drain(n);
         id
     }
 
     /// The same, once it is ready.
-    fn follow(&mut self, n: u64, filter: Filter) -> SubscriptionId {
+    pub(super) fn follow(&mut self, n: u64, filter: Filter) -> SubscriptionId {
         let id = self.subscribe(n, filter);
         self.settle(Duration::from_millis(30));
         assert_eq!(self.told(n, id), [Told::Ready]);
@@ -33,7 +34,7 @@ impl World {
     }
 
     /// What a subscription was told.
-    fn told(&mut self, n: u64, id: SubscriptionId) -> Vec<Told> {
+    pub(super) fn told(&mut self, n: u64, id: SubscriptionId) -> Vec<Told> {
         let now = self.now;
         let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
         let told = std::iter::from_fn(|| shard.take_told(now, id)).collect();
@@ -131,6 +132,173 @@ fn primary_copy_stranger_thread_and_client_are_told_every_change_in_order() {
     assert_eq!(whats(w.changes(2, ids[2])), [put("e")]);
 }
 
+fn was(old: &'static str) -> Former {
+    Former::Value(Some(Bytes::from_static(old.as_bytes())))
+}
+
+/// What happened, and what was there before.
+fn pairs(changes: Vec<Change>) -> Vec<(What, Former)> {
+    let pair = |change: Change| (change.what, change.before);
+    changes.into_iter().map(pair).collect()
+}
+
+#[test]
+fn a_subscriber_is_told_what_a_key_had_before() {
+    let mut w = World::new(69, 3, |_| vec![1, 2]);
+    let id = w.follow(3, all());
+    let without = w.follow(
+        3,
+        Filter {
+            old: false,
+            ..all()
+        },
+    );
+    let (key, other) = (key_of(0), twin_of(&key_of(0)));
+    let append = |value: &'static str| Action::Append {
+        value: value.into(),
+    };
+    w.set(3, &key, "a");
+    w.set(3, &key, "b");
+    w.ask(3, &key, append("c"));
+    w.ask(3, &key, Action::Delete);
+    // One record: what was before it, and what is after it.
+    w.transact(
+        3,
+        &[],
+        [(&*key, set("d")), (&*key, append("e")), (&*other, set("f"))],
+    );
+    w.transact(3, &[], [(&*key, Action::Delete), (&*key, set("g"))]);
+    // Nobody could see that it was there.
+    w.ask(3, &other, Action::Delete);
+    w.transact(3, &[], [(&*other, set("h")), (&*other, Action::Delete)]);
+    w.ask(3, &key, super::hashes::of(&format!("RENAME {key} {other}")));
+    w.ask(
+        3,
+        &key,
+        super::hashes::of(&format!("HSET {key} field value")),
+    );
+    w.set(3, &key, "i");
+    w.settle(Duration::from_millis(30));
+    let expected = [
+        (put("a"), Former::Nothing),
+        (put("b"), was("a")),
+        (put("bc"), was("b")),
+        (What::Removed(Cause::Command), was("bc")),
+        (put("de"), Former::Nothing),
+        (put("f"), Former::Nothing),
+        (put("g"), was("de")),
+        (What::Removed(Cause::Command), was("f")),
+        (put("g"), Former::Nothing),
+        (What::Removed(Cause::Command), was("g")),
+        (What::Put(op::Kind::Hash, None), Former::Nothing),
+        (put("i"), Former::Value(None)),
+    ];
+    let changes = w.changes(3, id);
+    assert_eq!(pairs(changes), expected);
+    let unasked = expected.map(|(what, before)| match before {
+        Former::Value(_) => (what, Former::Value(None)),
+        Former::Nothing => (what, before),
+    });
+    assert_eq!(pairs(w.changes(3, without)), unasked);
+}
+
+#[test]
+fn a_value_that_had_expired_is_told_as_expired_before_it_is_replaced() {
+    let mut w = World::new(70, 3, |_| vec![1, 2]);
+    let id = w.follow(3, all());
+    let key = key_of(0);
+    let brief = || Action::Set {
+        value: "a".into(),
+        condition: super::op::Condition::Always,
+        expiry: Expiry::In(40),
+        get: false,
+    };
+    let expired = (What::Removed(Cause::Expired), was("a"));
+    // The primary replaces it before it has looked for what is overdue.
+    w.ask(1, &key, brief());
+    w.now = w.now + Duration::from_millis(60);
+    w.submit(1, &key, set("b"));
+    w.ask(1, &key, Action::Delete);
+    w.ask(1, &key, brief());
+    w.now = w.now + Duration::from_millis(60);
+    w.transact(1, &[], [(&*key, Action::Get), (&*key, set("c"))]);
+    w.ask(1, &key, Action::Delete);
+    w.ask(1, &key, brief());
+    w.now = w.now + Duration::from_millis(60);
+    w.transact(1, &[], [(&*key, set("d")), (&*key, Action::Delete)]);
+    w.settle(Duration::from_millis(30));
+    let expected = [
+        (put("a"), Former::Nothing),
+        expired.clone(),
+        (put("b"), Former::Nothing),
+        (What::Removed(Cause::Command), was("b")),
+        (put("a"), Former::Nothing),
+        expired.clone(),
+        (put("c"), Former::Nothing),
+        (What::Removed(Cause::Command), was("c")),
+        (put("a"), Former::Nothing),
+        expired,
+    ];
+    let changes = w.changes(3, id);
+    assert_eq!(pairs(changes), expected);
+}
+
+#[test]
+fn the_next_primary_knows_what_was_replaced_and_nothing_is_kept_unasked() {
+    let mut w = World::new(71, 4, |_| vec![1, 2, 3]);
+    let (key, long) = (key_of(0), "x".repeat(10_000));
+    let at = PartitionRef {
+        keyspace: KeyspaceId(0),
+        partition: PartitionId(0),
+    };
+    let logged = |w: &World, n: u64| {
+        let slot = w.nodes[&n].shard.slots.get(at).unwrap();
+        slot.held.as_ref().unwrap().log.bytes()
+    };
+    let without = w.follow(
+        4,
+        Filter {
+            old: false,
+            ..all()
+        },
+    );
+    w.set(4, &key, &long);
+    w.settle(Duration::from_millis(30));
+    let before = [1, 2].map(|n| logged(&w, n));
+    w.set(4, &key, "short");
+    w.settle(Duration::from_millis(30));
+    for (n, before) in [1, 2].into_iter().zip(before) {
+        assert!(logged(&w, n) < before + 1_000, "{n}");
+    }
+    let id = w.follow(4, all());
+    w.set(4, &key, &long);
+    w.settle(Duration::from_millis(30));
+    let before = [1, 2].map(|n| logged(&w, n));
+    w.set(4, &key, "a");
+    w.settle(Duration::from_millis(30));
+    for (n, before) in [1, 2].into_iter().zip(before) {
+        assert!(logged(&w, n) > before + 10_000, "{n}");
+    }
+    let whats = w.changes(4, id).into_iter().map(|change| change.before);
+    let old = Former::Value(Some(long.into()));
+    assert_eq!(whats.collect::<Vec<_>>(), [was("short"), old]);
+    // Its messages are still on their way when it dies.
+    for value in ["b", "c", "d"] {
+        w.submit(4, &key, set(value));
+        w.settle(Duration::from_millis(1));
+    }
+    w.kill(1);
+    w.propose(|t| remove(t, 1));
+    w.settle(Duration::from_millis(1_500));
+    let expected = [
+        (put("b"), was("a")),
+        (put("c"), was("b")),
+        (put("d"), was("c")),
+    ];
+    assert_eq!(pairs(w.changes(4, id)), expected);
+    assert_eq!(w.changes(4, without).len(), 7);
+}
+
 #[test]
 fn a_filter_lets_its_map_prefix_or_key_through_with_or_without_values() {
     let mut w = World::new(61, 2, |_| vec![1, 2]);
@@ -166,9 +334,9 @@ fn a_filter_lets_its_map_prefix_or_key_through_with_or_without_values() {
     };
     let now = w.now;
     let shard = &mut w.nodes.get_mut(&2).unwrap().shard;
-    assert_eq!(shard.subscribe(now, gone), Err(Failure::NoPartition));
+    assert_eq!(shard.subscribe(now, gone, None), Err(Failure::NoPartition));
     let long = of(Keys::One(Bytes::from(vec![0; 70 << 10])), true);
-    assert_eq!(shard.subscribe(now, long), Err(Failure::TooLarge));
+    assert_eq!(shard.subscribe(now, long, None), Err(Failure::TooLarge));
 }
 
 #[test]
@@ -292,8 +460,7 @@ fn a_slow_subscriber_is_told_that_changes_are_missing_and_the_later_ones() {
     let missed: u64 = told
         .iter()
         .map(|told| match told {
-            Told::Missed(Some(count)) => *count,
-            Told::Missed(None) => panic!("the primary knows how many"),
+            Told::Lagged(gap) => gap.entries.expect("the primary knows how many"),
             _ => 0,
         })
         .sum();
@@ -317,10 +484,186 @@ fn a_subscriber_of_a_partition_that_began_empty_is_told_that_changes_may_be_miss
     w.propose(|t| (0..4).for_each(|p| lose(t, PartitionId(p), 2)));
     w.settle(Duration::from_millis(2_000));
     let told = w.told(3, id);
-    assert_eq!(told, vec![Told::Missed(None); 4]);
+    let [Told::Lagged(gap)] = &told[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!((gap.entries, gap.had.len()), (None, 4));
     assert_eq!(w.set(3, &key_of(0), "b"), Outcome::Ok);
     w.settle(Duration::from_millis(30));
     assert_eq!(whats(w.changes(3, id)), [put("b")]);
+}
+
+impl World {
+    fn bookmark(&self, n: u64, id: SubscriptionId, untaken: &[Told]) -> Bookmark {
+        let shard = &self.nodes[&n].shard;
+        shard.bookmark(id, untaken.iter()).expect("it is there")
+    }
+
+    /// Goes on after a bookmark, by way of its text.
+    fn resume(&mut self, n: u64, filter: Filter, mark: &Bookmark) -> SubscriptionId {
+        let mark = mark.to_string().parse().expect("it is one");
+        let now = self.now;
+        let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
+        let id = shard.subscribe(now, filter, Some(&mark)).unwrap();
+        self.drain(n);
+        id
+    }
+}
+
+#[test]
+fn a_subscriber_goes_on_after_a_bookmark_elsewhere_though_the_primary_is_dead() {
+    let mut w = World::new(72, 4, |_| vec![1, 2, 3]);
+    let (key, other) = (key_of(0), key_of(1));
+    let twin = twin_of(&key);
+    let id = w.follow(4, all());
+    for (key, value) in [(&key, "a"), (&other, "b"), (&key, "c"), (&key, "d")] {
+        w.set(4, key, value);
+        w.settle(Duration::from_millis(10));
+    }
+    w.transact(4, &[], [(&*key, set("e")), (&*twin, set("f"))]);
+    w.settle(Duration::from_millis(10));
+    // It has handled the first three, or all but the second half of the transaction.
+    let told = w.told(4, id);
+    let early = w.bookmark(4, id, &told[3..]);
+    let halved = w.bookmark(4, id, &told[5..]);
+    let all_of_it = w.bookmark(4, id, &[]);
+    let now = w.now;
+    w.nodes.get_mut(&4).unwrap().shard.unsubscribe(now, id);
+    w.drain(4);
+    w.submit(4, &key, set("g"));
+    w.settle(Duration::from_millis(2));
+    w.kill(1);
+    w.propose(|t| remove(t, 1));
+    w.settle(Duration::from_millis(1_500));
+    w.set(3, &key, "h");
+    for (mark, first) in [(early, "d"), (halved, "e"), (all_of_it, "g")] {
+        let id = w.resume(3, all(), &mark);
+        let one = Keys::One(Bytes::from(key.clone()));
+        let of_key = w.resume(2, Filter { keys: one, ..all() }, &mark);
+        w.settle(Duration::from_millis(30));
+        for (n, id, key_alone) in [(3, id, false), (2, of_key, true)] {
+            let mut told = w.told(n, id);
+            told.retain(|told| *told != Told::Ready);
+            let told: Vec<What> = told
+                .into_iter()
+                .map(|told| match told {
+                    Told::Change(change) => change.what,
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            let expected = ["d", "e", "f", "g", "h"].into_iter();
+            let expected = expected.skip_while(|value| *value != first);
+            let expected = expected.filter(|value| !key_alone || *value != "f");
+            assert_eq!(
+                told,
+                expected.map(put).collect::<Vec<_>>(),
+                "{first} at {n}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_bookmark_that_the_logs_do_not_reach_or_of_elsewhere_is_said_to_lag() {
+    let mut w = World::new(73, 3, |_| vec![1, 2]);
+    let key = key_of(0);
+    let id = w.follow(3, all());
+    w.set(1, &key, "a");
+    w.settle(Duration::from_millis(30));
+    assert_eq!(w.changes(3, id).len(), 1);
+    let mark = w.bookmark(3, id, &[]);
+    let long = "x".repeat(4 << 10);
+    for _ in 0..100 {
+        w.set(1, &key, &long);
+    }
+    // What waits here counts as not handled, and so does the gap behind it.
+    let slow = w.bookmark(3, id, &[]);
+    assert_eq!(slow, mark);
+    let resumed = w.resume(3, all(), &mark);
+    w.settle(Duration::from_millis(30));
+    let told = w.told(3, resumed);
+    let lagged = told.iter().find_map(|told| match told {
+        Told::Lagged(gap) => Some(gap.entries.expect("it is known")),
+        _ => None,
+    });
+    let came = told.iter().filter(|t| matches!(t, Told::Change(_))).count() as u64;
+    assert!(
+        lagged.is_some_and(|n| n > 20 && n + came <= 100),
+        "{lagged:?}"
+    );
+    // The gap is behind a bookmark that does not count it as handled.
+    let at = told.iter().position(|t| matches!(t, Told::Lagged(_)));
+    let before = w.bookmark(3, resumed, &told[at.unwrap()..]);
+    let again = w.resume(3, all(), &before);
+    w.settle(Duration::from_millis(30));
+    assert!(
+        w.told(3, again)
+            .iter()
+            .any(|t| matches!(t, Told::Lagged(_)))
+    );
+    // A bookmark of another cluster, and one that says nothing.
+    let other = Bookmark {
+        cluster: None,
+        ..mark.clone()
+    };
+    for mark in [other, Bookmark::default()] {
+        let id = w.resume(3, all(), &mark);
+        w.settle(Duration::from_millis(30));
+        let [Told::Lagged(gap), Told::Ready] = &w.told(3, id)[..] else {
+            panic!("all is missing, once");
+        };
+        assert_eq!(gap.entries, None);
+    }
+    let texts = ["", "1-", "1-0", "1-zz", "2-00", "1-ffffffffff", &long];
+    assert!(texts.iter().all(|text| text.parse::<Bookmark>().is_err()));
+}
+
+#[test]
+fn a_bookmark_from_before_a_split_goes_on_in_the_heirs() {
+    let mut w = World::new(74, 3, |_| vec![1, 2]);
+    w.propose(|t| {
+        t.keyspaces[0].mode = Mode::Range;
+        t.keyspaces[0].division = Division::split_at(["k2", "k4", "k6"]).unwrap();
+    });
+    w.settle(Duration::from_millis(100));
+    let id = w.follow(3, all());
+    for key in ["k11", "k18"] {
+        w.set(1, key, "a");
+    }
+    w.settle(Duration::from_millis(30));
+    let told = w.told(3, id);
+    let (mark, early) = (w.bookmark(3, id, &[]), w.bookmark(3, id, &told[1..]));
+    let cut = Cut::Key {
+        map: MapId(0),
+        key: b"k15".as_slice().into(),
+    };
+    let split = Reshape::Split {
+        partition: PartitionId(0),
+        cut,
+    };
+    w.propose(|t| *t = super::reshaping::reshaped(t, split.clone()));
+    w.settle(Duration::from_millis(100));
+    for key in ["k11", "k18"] {
+        w.set(1, key, "b");
+    }
+    w.settle(Duration::from_millis(30));
+    // Its changes from before the split are not taken yet, though its heirs' are told.
+    let behind = w.bookmark(3, id, &told[1..]);
+    let resumed = w.resume(3, all(), &mark);
+    w.settle(Duration::from_millis(30));
+    let told = w.told(3, resumed);
+    let of_heirs = told.iter().filter(|told| **told != Told::Ready);
+    assert_eq!(of_heirs.clone().count(), 2, "{told:?}");
+    assert!(of_heirs.clone().all(|told| matches!(told, Told::Change(_))));
+    for mark in [early, behind] {
+        let id = w.resume(3, all(), &mark);
+        w.settle(Duration::from_millis(30));
+        let told = w.told(3, id);
+        assert!(
+            told.iter().any(|told| matches!(told, Told::Lagged(_))),
+            "{told:?}"
+        );
+    }
 }
 
 #[test]
@@ -416,7 +759,7 @@ fn a_stranger_cannot_fill_a_primary_with_readers_or_read_another_keyspace() {
     shard.asked_by_subscriber(
         id(2),
         Frame::Reads {
-            keyspaces: (0..u16::MAX).map(KeyspaceId).collect(),
+            keyspaces: (0..u16::MAX).map(|n| (KeyspaceId(n), n % 2 == 0)).collect(),
         },
     );
     assert_eq!(shard.cx.read.len(), 1_024);

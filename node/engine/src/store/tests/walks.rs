@@ -45,6 +45,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         map: MAP,
         entry: Entry::of_table(&key(k), 0),
         deadline: 0,
+        before: Before::Value,
     });
     let effect = prop_oneof![14 => row, 6 => deleted, 2 => made, 1 => effects()];
     prop_oneof![
@@ -80,7 +81,7 @@ proptest! {
         let (mut store, mut model) = (Store::new(OrderKey(3)), Model::new());
         for k in 0..2 {
             let entry = Entry::of_table(&key(k), u64::from(k) + 1);
-            let made = Effect::Put { map: MAP, entry, deadline: 0 };
+            let made = Effect::Put { map: MAP, entry, deadline: 0, before: Before::Value };
             store.apply(u64::from(k) + 1, &made);
             model_apply(&mut model, u64::from(k) + 1, &made);
         }
@@ -160,6 +161,7 @@ fn table_of(rows: u32, value: &[u8]) -> Store {
         map: MAP,
         entry: Entry::of_table(&key(0), 1),
         deadline: 0,
+        before: Before::Value,
     };
     store.apply(1, &made);
     (0..rows).for_each(|n| drop(store.apply(2, &put(n, value))));
