@@ -99,6 +99,8 @@ mod http {
     pub(crate) mod client;
 }
 mod map;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[doc(hidden)]
 pub mod net;
 mod node;

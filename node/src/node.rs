@@ -15,6 +15,8 @@ use crate::error::Error;
 #[cfg(feature = "http")]
 use crate::http::Server;
 use crate::map::{Database, OpenCache, OpenCounters, OpenMap};
+#[cfg(feature = "metrics")]
+use crate::metrics::Metrics;
 use crate::net::identity::Identity;
 use crate::report::events::LoggedEvent;
 use crate::report::status::ClusterReport;
@@ -72,6 +74,8 @@ struct Inner {
     shared: Arc<Shared>,
     control: ControlHandle,
     data: DataHandle,
+    #[cfg(feature = "metrics")]
+    metrics: Arc<Metrics>,
     /// Until they are joined. A lock that is held for moments.
     threads: Mutex<Option<Threads>>,
     /// It leaves or stops.
@@ -108,6 +112,8 @@ pub(crate) struct Parts {
     pub(crate) control: ControlHandle,
     pub(crate) data: DataHandle,
     threads: Threads,
+    #[cfg(feature = "metrics")]
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Node {
@@ -127,6 +133,8 @@ impl Node {
             shared: parts.shared,
             control: parts.control,
             data: parts.data,
+            #[cfg(feature = "metrics")]
+            metrics: parts.metrics,
             threads: Mutex::new(Some(parts.threads)),
             ending: AtomicBool::new(false),
             end: watch::Sender::new(None),
@@ -186,6 +194,69 @@ impl Node {
     /// [`Error::Closed`] alone.
     pub async fn status(&self) -> Result<ClusterReport, Error> {
         Ok(self.admin().status().await?)
+    }
+
+    /// This node's metrics as text, in the format that Prometheus reads: what `/metrics` answers, for
+    /// a program that has an HTTP server of its own. Needs the feature `metrics`.
+    ///
+    /// ```no_run
+    /// # async fn example(node: doyen::Node) -> Result<(), doyen::Error> {
+    /// let text = node.metrics_text().await?;
+    /// assert!(text.contains("doyen_operations_executed_total"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Closed`] alone.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has happened, except that `doyen_data_pass_longest_seconds`
+    /// begins anew.
+    #[cfg(feature = "metrics")]
+    pub async fn metrics_text(&self) -> Result<String, Error> {
+        self.runs()?;
+        Ok(self.0.metrics.text().await)
+    }
+
+    /// Writes this node's metrics into the recorder of the crate `metrics` that the program has
+    /// installed. Call it before each export, or every few seconds. Without a recorder it does
+    /// nothing that is seen. Needs the feature `metrics`.
+    ///
+    /// The names and meanings are those of [`Node::metrics_text`]. Each metric also has the label
+    /// `node`, with this node's name. Counters are absolute, so a node that is started again in one
+    /// process under the same name counts on only where the former one stopped. A gauge that no
+    /// longer applies becomes NaN: that of a dropped keyspace, or of a former coordinator.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn example(node: doyen::Node) {
+    /// let mut every = tokio::time::interval(Duration::from_secs(5));
+    /// tokio::spawn(async move {
+    ///     while node.report_metrics().await.is_ok() {
+    ///         every.tick().await;
+    ///     }
+    /// });
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Closed`] alone.
+    ///
+    /// # Cancel safety
+    /// As for [`Node::metrics_text`]: all figures are written at once, or none.
+    #[cfg(feature = "metrics")]
+    pub async fn report_metrics(&self) -> Result<(), Error> {
+        self.runs()?;
+        self.0.metrics.report().await;
+        Ok(())
+    }
+
+    #[cfg(feature = "metrics")]
+    fn runs(&self) -> Result<(), Error> {
+        match self.0.data.has_ended() {
+            true => Err(Error::Closed),
+            false => Ok(()),
+        }
     }
 
     /// Waits until this node is ready ([`Node::is_ready`]), for so long at most. Dropping the

@@ -972,6 +972,7 @@ impl Driver {
             (Severity::Warning, _) => tracing::warn!("{text}"),
             (Severity::Error, _) => tracing::error!("{text}"),
         }
+        self.counted.event(&event);
         self.log.push(event.clone());
         // There may be no listener.
         waking::guarded(|| drop(self.events.send(event)));

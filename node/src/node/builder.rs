@@ -16,6 +16,8 @@ use crate::error::Error;
 use crate::hooks::Hooks;
 #[cfg(feature = "http")]
 use crate::http::{self, ServerOptions};
+#[cfg(feature = "metrics")]
+use crate::metrics::Metrics;
 use crate::net::identity::Identity;
 use crate::node::{Driver, Node, Parts, Threads};
 use doyen_engine::Limits;
@@ -569,14 +571,21 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
             return Err(system(&e));
         }
     };
+    #[cfg(feature = "metrics")]
+    let metrics = Arc::new(Metrics::new(
+        name.clone(),
+        control.clone(),
+        data.clone(),
+        identity.clone(),
+    ));
     #[cfg(feature = "http")]
-    let http = {
+    let http = sockets.http.map(|listener| {
         let options = ServerOptions {
-            listener: sockets.http,
+            listener,
             admin: Admin::new(control.clone(), shared.clone()),
             control: control.clone(),
             data: data.clone(),
-            identity: identity.clone(),
+            metrics: metrics.clone(),
             token,
             guarded: config.resp_password.is_some()
                 || config.http.is_some_and(|a| !a.ip().is_loopback()),
@@ -588,15 +597,17 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
                 .chain(machine_name())
                 .collect(),
         };
-        match http::start(options) {
-            Ok(http) => http,
-            Err(e) => {
-                control.stop();
-                data.stop();
-                control_thread.join();
-                data_thread.join();
-                return Err(system(&e));
-            }
+        http::start(options)
+    });
+    #[cfg(feature = "http")]
+    let http = match http.transpose() {
+        Ok(http) => http,
+        Err(e) => {
+            control.stop();
+            data.stop();
+            control_thread.join();
+            data_thread.join();
+            return Err(system(&e));
         }
     };
     Ok(Node::new(Parts {
@@ -613,8 +624,10 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
             driver: Driver::Member(control_thread),
             data: data_thread,
             #[cfg(feature = "http")]
-            http: Some(http),
+            http,
         },
+        #[cfg(feature = "metrics")]
+        metrics,
     }))
 }
 

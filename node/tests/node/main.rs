@@ -13,4 +13,5 @@ mod locks;
 mod near;
 mod operations;
 mod schemas;
+mod telemetry;
 mod transactions;
