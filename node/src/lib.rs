@@ -113,6 +113,7 @@ mod seldom;
 mod sync;
 #[cfg(feature = "testkit-local")]
 pub mod testkit;
+mod traces;
 
 pub use admin::keyspace::{KeyspaceMode, KeyspaceOptions};
 pub use admin::{Admin, AdminError, InvalidField, Refusal, ReportError};

@@ -16,6 +16,7 @@ use super::scripting::Scripts;
 use super::subscriptions::Subscriptions;
 use super::tables::Tables;
 use super::timers::Timers;
+use super::traces::Traces;
 use super::walking::Walks;
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
@@ -56,6 +57,7 @@ pub(super) struct Context {
     pub(super) outbox: Outbox,
     pub(super) scripts: Scripts,
     pub(super) walks: Walks,
+    pub(super) traces: Traces,
 }
 
 impl Context {
@@ -85,6 +87,7 @@ impl Context {
             outbox: Outbox::default(),
             scripts: Scripts::new(rng_seed),
             walks: Walks::new(),
+            traces: Traces::default(),
             limits,
         }
     }

@@ -67,6 +67,7 @@ rare! {
     READS => Reads { keyspaces },
     CONFIRM => Confirm { round },
     CONFIRMED => Confirmed { round, tickets },
+    TRACED => Traced { at, n, context },
 }
 
 fn lay_out<T: serde::Serialize>(out: &mut Out, kind: u8, fields: &T) {
