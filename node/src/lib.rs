@@ -84,6 +84,7 @@ pub mod control;
 #[doc(hidden)]
 pub mod data;
 mod error;
+pub mod facade;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;

@@ -10,6 +10,7 @@ mod embedding;
 mod life;
 mod local;
 mod locks;
+mod moka;
 mod near;
 mod operations;
 mod schemas;
