@@ -192,6 +192,9 @@ impl Node {
     ///
     /// # Errors
     /// [`Error::Closed`] alone.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn status(&self) -> Result<ClusterReport, Error> {
         Ok(self.admin().status().await?)
     }
@@ -259,12 +262,14 @@ impl Node {
         }
     }
 
-    /// Waits until this node is ready ([`Node::is_ready`]), for so long at most. Dropping the
-    /// future changes nothing.
+    /// Waits until this node is ready ([`Node::is_ready`]), for so long at most.
     ///
     /// # Errors
     /// [`Error::NotReady`]: it is not ready in time; the text says what it waits for.
     /// [`Error::Fatal`]: it will never be ready. [`Error::Closed`]: it was shut down.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn wait_ready(&self, limit: Duration) -> Result<(), Error> {
         within_runtime()?;
         let until = Instant::now() + limit;
@@ -394,6 +399,9 @@ impl Node {
     ///
     /// # Errors
     /// There is no such keyspace, or no cluster.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn database_in(&self, keyspace: &str) -> Result<Database, Error> {
         within_runtime()?;
         let found = || {
@@ -453,8 +461,11 @@ impl Node {
     /// the other members know, and stops. All clones end. A client only stops: its operations
     /// without an answer end, reads as `Unavailable` and writes as `Unknown`.
     ///
-    /// It takes `leave_timeout` and 4 s at most. Several callers wait for the same departure.
-    /// Dropping the future does not stop it, and it needs no runtime.
+    /// It takes `leave_timeout` and 4 s at most. Several callers wait for the same departure. It
+    /// needs no runtime.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the node leaves all the same.
     pub async fn shutdown(&self) -> Departure {
         self.0.begin_to_leave();
         match self.0.ended().await {
@@ -464,8 +475,11 @@ impl Node {
         }
     }
 
-    /// Stops at once, like a crash, and waits for the threads: nothing is handed over. Dropping the
-    /// future does not stop it, and it needs no runtime.
+    /// Stops at once, like a crash, and waits for the threads: nothing is handed over. It
+    /// needs no runtime.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the node ends all the same.
     pub async fn kill(&self) {
         self.0.begin_to_stop();
         // Only that it has ended matters.
@@ -501,6 +515,9 @@ impl Node {
     /// # Errors
     /// [`Error::Fatal`]: it cannot be a member any more, or one of its threads has failed. It
     /// serves nothing: shut it down. [`Error::Closed`]: it was killed.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed. It may stand in a `select!`.
     pub async fn closed(&self) -> Result<Departure, Error> {
         let mut fatal = self.0.control.fatal();
         let failed = async {

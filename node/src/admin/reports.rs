@@ -21,6 +21,9 @@ impl Admin {
     ///
     /// # Errors
     /// [`ReportError::Stopped`] alone.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn status(&self) -> Result<ClusterReport, ReportError> {
         self.known().await.map(|known| ClusterReport::new(&known))
     }
@@ -29,6 +32,9 @@ impl Admin {
     ///
     /// # Errors
     /// [`ReportError::Stopped`] alone: a node that is no member has an empty table.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn table(&self) -> Result<TableReport, ReportError> {
         self.known().await.map(|known| TableReport::new(&known))
     }
@@ -38,6 +44,9 @@ impl Admin {
     ///
     /// # Errors
     /// [`ReportError::Stopped`] alone.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn table_since(&self, since: TableVersion) -> Result<TableReport, ReportError> {
         let known = self.known().await?;
         Ok(TableReport::since(&known, since))
@@ -47,6 +56,9 @@ impl Admin {
     ///
     /// # Errors
     /// [`ReportError::NotMember`] until this node is a member.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn keyspaces(&self) -> Result<Vec<KeyspaceReport>, ReportError> {
         self.table_in_force().await?;
         self.status().await.map(|report| report.keyspaces)
@@ -57,6 +69,9 @@ impl Admin {
     /// # Errors
     /// - [`ReportError::NotMember`] until this node is a member.
     /// - [`ReportError::NotFound`]: there is no such keyspace.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn keyspace(&self, name: &str) -> Result<KeyspaceReport, ReportError> {
         let mut keyspaces = self.keyspaces().await?;
         if !keyspaces.iter().any(|k| k.name == name) {
@@ -74,6 +89,9 @@ impl Admin {
     ///
     /// # Errors
     /// [`ReportError::NotMember`] until this node is a member.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn loads(&self) -> Result<LoadsReport, ReportError> {
         let (table, loads) = self.loaded().await?;
         made(move || LoadsReport::new(&table, &loads)).await
@@ -83,6 +101,9 @@ impl Admin {
     ///
     /// # Errors
     /// [`ReportError::NotMember`] until this node is a member.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn placement(&self) -> Result<Placement, ReportError> {
         let (table, loads) = self.loaded().await?;
         made(move || Placement::new(&table, &loads)).await
@@ -93,6 +114,9 @@ impl Admin {
     ///
     /// # Errors
     /// [`ReportError::NotMember`] until this node is a member.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn moves(&self) -> Result<MovesReport, ReportError> {
         let (table, loads) = self.loaded().await?;
         let halted = self.known().await?.halted();
@@ -103,6 +127,9 @@ impl Admin {
     ///
     /// # Errors
     /// [`ReportError::NotMember`] until this node is a member.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn balance(&self) -> Result<BalanceReport, ReportError> {
         Ok(BalanceReport::new(&*self.table_in_force().await?))
     }
@@ -114,6 +141,9 @@ impl Admin {
     /// - [`ReportError::NotMember`] until this node is a member.
     /// - [`ReportError::NoCoordinator`]: no member coordinates, so loads are not known and nothing
     ///   could be applied.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn rebalance_plan(&self) -> Result<RebalancePlan, ReportError> {
         let (table, loads) = self.loaded().await?;
         if let Some(why) = self.known().await?.halted() {

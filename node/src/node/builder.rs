@@ -331,11 +331,12 @@ impl Builder {
     /// Opens every port, then starts. A member is running when this returns, and looks for its
     /// cluster; [`Node::wait_ready`] waits until it serves. A client is connected.
     ///
-    /// If the future is dropped, a node that was started stops like a crash.
-    ///
     /// # Errors
     /// The node cannot start. The error is one line that says what to do. Nothing runs then.
     /// [`Error::NoRuntime`]: this was called outside of tokio.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, a node that was started stops like a crash.
     pub async fn start(self) -> Result<Node, Error> {
         if self.client {
             let timeout = self.ready_timeout.unwrap_or(super::client::CONNECT_MAX);
@@ -354,6 +355,9 @@ impl Builder {
 ///
 /// # Errors
 /// The node cannot start. The error is one line that says what to do. Nothing runs then.
+///
+/// # Cancel safety
+/// As for [`Builder::start`].
 pub async fn start(config: Config) -> Result<Node, Error> {
     super::within_runtime()?;
     run(config, READY_MAX, Hooks::default()).await

@@ -3,6 +3,7 @@
 #[cfg(feature = "http")]
 mod administration;
 mod caching;
+mod cancelling;
 mod changes;
 mod client;
 mod embedded;
