@@ -40,6 +40,11 @@ fmt:
 lint:
     cargo clippy --workspace --all-targets -- -D warnings
 
+# It needs `rustup toolchain install 1.88.0`.
+# whether the library builds with the oldest Rust that it promises, with all features and with none
+msrv:
+    .ci/msrv
+
 # the documentation of all crates
 docs:
     cargo doc --workspace --no-deps --open

@@ -34,7 +34,6 @@ mod events;
 mod failure;
 mod guard;
 mod listener;
-mod metrics;
 mod probes;
 mod reports;
 mod routes;
@@ -42,9 +41,7 @@ mod routes;
 use crate::admin::Admin;
 use crate::control::ControlHandle;
 use crate::data::DataHandle;
-use crate::http::metrics::Metrics;
-use crate::net::identity::Identity;
-use crate::report::events::{ClusterEvent, Events};
+use crate::metrics::Metrics;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,16 +50,16 @@ use tokio::sync::watch;
 
 /// What the admin thread needs to start.
 pub(crate) struct ServerOptions {
-    /// The listener of HTTP, if HTTP is on.
-    pub(crate) listener: Option<std::net::TcpListener>,
+    /// The listener.
+    pub(crate) listener: std::net::TcpListener,
     /// Reports and changes.
     pub(crate) admin: Admin,
-    /// The control thread, for probes and metrics.
+    /// The control thread, for probes.
     pub(crate) control: ControlHandle,
     /// The data thread.
     pub(crate) data: DataHandle,
-    /// The node's certificate.
-    pub(crate) identity: Arc<Identity>,
+    /// The node's metrics.
+    pub(crate) metrics: Arc<Metrics>,
     /// The token that a request for a change must carry. `None`: no request may change anything.
     pub(crate) token: Option<String>,
     /// Whether reports that show keys, or where data lies, need the token as well.
@@ -77,17 +74,16 @@ struct State {
     admin: Admin,
     control: ControlHandle,
     data: DataHandle,
-    identity: Arc<Identity>,
     token: Option<String>,
     guarded: bool,
     hosts: Vec<String>,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
     leaving: AtomicBool,
     /// Whether the node stops. Endless answers (streams of events) end then.
     stopped: watch::Receiver<bool>,
 }
 
-/// The admin thread: HTTP, metrics, events.
+/// The admin thread, which serves HTTP.
 #[derive(Debug)]
 pub struct Server {
     state: Arc<State>,
@@ -122,16 +118,21 @@ pub(crate) fn start(options: ServerOptions) -> io::Result<Server> {
         admin: options.admin,
         control: options.control,
         data: options.data,
-        identity: options.identity,
         token: options.token,
         guarded: options.guarded,
         hosts: options.hosts,
-        metrics: Metrics::new(),
+        metrics: options.metrics,
         leaving: AtomicBool::new(false),
         stopped: stopped.clone(),
     });
-    let events = state.control.events();
-    let run = run(options.listener, state.clone(), events, stopped);
+    let listener = options.listener;
+    let router = routes::router(state.clone());
+    let run = async move {
+        match listener::Bounded::new(listener) {
+            Ok(listener) => listener.serve(router, stopped).await,
+            Err(e) => tracing::error!("HTTP cannot be served: {e}"),
+        }
+    };
     let thread = std::thread::Builder::new()
         .name("doyen-admin".into())
         .spawn(move || runtime.block_on(run))?;
@@ -142,47 +143,8 @@ pub(crate) fn start(options: ServerOptions) -> io::Result<Server> {
     })
 }
 
-async fn run(
-    listener: Option<std::net::TcpListener>,
-    state: Arc<State>,
-    events: Events,
-    stopped: watch::Receiver<bool>,
-) {
-    let watching = watch_events(state.clone(), events, stopped.clone());
-    let Some(listener) = listener.map(listener::Bounded::new) else {
-        return watching.await;
-    };
-    match listener {
-        Ok(listener) => {
-            tokio::join!(watching, listener.serve(routes::router(state), stopped));
-        }
-        Err(e) => {
-            tracing::error!("HTTP cannot be served: {e}");
-            watching.await;
-        }
-    }
-}
-
 /// Resolves when the node stops.
 async fn wait(stopped: &mut watch::Receiver<bool>) {
     // An error means that the sender is gone, and the node with it.
     let _ = stopped.wait_for(|stopped| *stopped).await;
-}
-
-/// Counts what happens in the cluster.
-async fn watch_events(state: Arc<State>, mut events: Events, mut stopped: watch::Receiver<bool>) {
-    loop {
-        let event = tokio::select! {
-            event = events.next() => event,
-            () = wait(&mut stopped) => return,
-        };
-        match event {
-            // The control thread has logged it.
-            Some(ClusterEvent::Event(logged)) => state.metrics.event(&logged.event),
-            Some(ClusterEvent::Lagged(missed)) => {
-                tracing::warn!("{missed} events are not counted in /metrics")
-            }
-            None => return,
-        }
-    }
 }

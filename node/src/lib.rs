@@ -84,6 +84,7 @@ pub mod control;
 #[doc(hidden)]
 pub mod data;
 mod error;
+pub mod facade;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
@@ -99,6 +100,8 @@ mod http {
     pub(crate) mod client;
 }
 mod map;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[doc(hidden)]
 pub mod net;
 mod node;
@@ -111,6 +114,7 @@ mod seldom;
 mod sync;
 #[cfg(feature = "testkit-local")]
 pub mod testkit;
+mod traces;
 
 pub use admin::keyspace::{KeyspaceMode, KeyspaceOptions};
 pub use admin::{Admin, AdminError, InvalidField, Refusal, ReportError};

@@ -155,6 +155,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Errors
     /// No node serves the key for 5 s. [`Error::Value`]: another program wrote the value, with
     /// another codec, schema or type; with [`Undecodable::Miss`] that is `None` instead.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn get<Q>(&self, key: &Q) -> Result<Option<V>, Error>
     where
         K: Borrow<Q>,
@@ -169,6 +172,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// As for [`Map::get`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn contains<Q>(&self, key: &Q) -> Result<bool, Error>
     where
         K: Borrow<Q>,
@@ -183,6 +189,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Errors
     /// [`Error::Unknown`]: the write may have happened. With every other error it did not.
     /// [`Error::Value`]: the codec could not encode the value, or not read it back.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll.
     pub async fn insert<Q>(&self, key: &Q, value: &V) -> Result<(), Error>
     where
         K: Borrow<Q>,
@@ -211,6 +221,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// As for [`Map::insert`]. [`Error::Value`]: the value that is there cannot be decoded.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll.
     pub async fn insert_if_absent<Q>(&self, key: &Q, value: &V) -> Result<Option<V>, Error>
     where
         K: Borrow<Q>,
@@ -225,6 +239,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// As for [`Map::insert`]. [`Error::CrossPartition`]: `seen` was read from another map.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll.
     pub async fn compare_and_swap(&self, seen: &Versioned<V>, value: &V) -> Result<bool, Error> {
         let mut swap = self.transaction();
         swap.replace(seen, value, Expiry::Keep);
@@ -235,6 +253,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// As for [`Map::insert`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll.
     pub async fn remove<Q>(&self, key: &Q) -> Result<bool, Error>
     where
         K: Borrow<Q>,

@@ -15,6 +15,8 @@ use crate::error::Error;
 #[cfg(feature = "http")]
 use crate::http::Server;
 use crate::map::{Database, OpenCache, OpenCounters, OpenMap};
+#[cfg(feature = "metrics")]
+use crate::metrics::Metrics;
 use crate::net::identity::Identity;
 use crate::report::events::{Events, LoggedEvent};
 use crate::report::status::ClusterReport;
@@ -71,6 +73,8 @@ struct Inner {
     shared: Arc<Shared>,
     control: ControlHandle,
     data: DataHandle,
+    #[cfg(feature = "metrics")]
+    metrics: Arc<Metrics>,
     /// Until they are joined. A lock that is held for moments.
     threads: Mutex<Option<Threads>>,
     /// It leaves or stops.
@@ -107,6 +111,8 @@ pub(crate) struct Parts {
     pub(crate) control: ControlHandle,
     pub(crate) data: DataHandle,
     threads: Threads,
+    #[cfg(feature = "metrics")]
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Node {
@@ -126,6 +132,8 @@ impl Node {
             shared: parts.shared,
             control: parts.control,
             data: parts.data,
+            #[cfg(feature = "metrics")]
+            metrics: parts.metrics,
             threads: Mutex::new(Some(parts.threads)),
             ending: AtomicBool::new(false),
             end: watch::Sender::new(None),
@@ -182,16 +190,84 @@ impl Node {
     ///
     /// # Errors
     /// [`Error::Closed`] alone.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn status(&self) -> Result<ClusterReport, Error> {
         Ok(self.admin().status().await?)
     }
 
-    /// Waits until this node is ready ([`Node::is_ready`]), for so long at most. Dropping the
-    /// future changes nothing.
+    /// This node's metrics as text, in the format that Prometheus reads: what `/metrics` answers, for
+    /// a program that has an HTTP server of its own. Needs the feature `metrics`.
+    ///
+    /// ```no_run
+    /// # async fn example(node: doyen::Node) -> Result<(), doyen::Error> {
+    /// let text = node.metrics_text().await?;
+    /// assert!(text.contains("doyen_operations_executed_total"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Closed`] alone.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has happened, except that `doyen_data_pass_longest_seconds`
+    /// begins anew.
+    #[cfg(feature = "metrics")]
+    pub async fn metrics_text(&self) -> Result<String, Error> {
+        self.runs()?;
+        Ok(self.0.metrics.text().await)
+    }
+
+    /// Writes this node's metrics into the recorder of the crate `metrics` that the program has
+    /// installed. Call it before each export, or every few seconds. Without a recorder it does
+    /// nothing that is seen. Needs the feature `metrics`.
+    ///
+    /// The names and meanings are those of [`Node::metrics_text`]. Each metric also has the label
+    /// `node`, with this node's name. Counters are absolute, so a node that is started again in one
+    /// process under the same name counts on only where the former one stopped. A gauge that no
+    /// longer applies becomes NaN: that of a dropped keyspace, or of a former coordinator.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn example(node: doyen::Node) {
+    /// let mut every = tokio::time::interval(Duration::from_secs(5));
+    /// tokio::spawn(async move {
+    ///     while node.report_metrics().await.is_ok() {
+    ///         every.tick().await;
+    ///     }
+    /// });
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Closed`] alone.
+    ///
+    /// # Cancel safety
+    /// As for [`Node::metrics_text`]: all figures are written at once, or none.
+    #[cfg(feature = "metrics")]
+    pub async fn report_metrics(&self) -> Result<(), Error> {
+        self.runs()?;
+        self.0.metrics.report().await;
+        Ok(())
+    }
+
+    #[cfg(feature = "metrics")]
+    fn runs(&self) -> Result<(), Error> {
+        match self.0.data.has_ended() {
+            true => Err(Error::Closed),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits until this node is ready ([`Node::is_ready`]), for so long at most.
     ///
     /// # Errors
     /// [`Error::NotReady`]: it is not ready in time; the text says what it waits for.
     /// [`Error::Fatal`]: it will never be ready. [`Error::Closed`]: it was shut down.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn wait_ready(&self, limit: Duration) -> Result<(), Error> {
         within_runtime()?;
         let until = Instant::now() + limit;
@@ -327,6 +403,9 @@ impl Node {
     ///
     /// # Errors
     /// There is no such keyspace, or no cluster.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn database_in(&self, keyspace: &str) -> Result<Database, Error> {
         within_runtime()?;
         let found = || {
@@ -425,8 +504,11 @@ impl Node {
     /// the other members know, and stops. All clones end. A client only stops: its operations
     /// without an answer end, reads as `Unavailable` and writes as `Unknown`.
     ///
-    /// It takes `leave_timeout` and 4 s at most. Several callers wait for the same departure.
-    /// Dropping the future does not stop it, and it needs no runtime.
+    /// It takes `leave_timeout` and 4 s at most. Several callers wait for the same departure. It
+    /// needs no runtime.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the node leaves all the same.
     pub async fn shutdown(&self) -> Departure {
         self.0.begin_to_leave();
         match self.0.ended().await {
@@ -436,8 +518,11 @@ impl Node {
         }
     }
 
-    /// Stops at once, like a crash, and waits for the threads: nothing is handed over. Dropping the
-    /// future does not stop it, and it needs no runtime.
+    /// Stops at once, like a crash, and waits for the threads: nothing is handed over. It
+    /// needs no runtime.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the node ends all the same.
     pub async fn kill(&self) {
         self.0.begin_to_stop();
         // Only that it has ended matters.
@@ -473,6 +558,9 @@ impl Node {
     /// # Errors
     /// [`Error::Fatal`]: it cannot be a member any more, or one of its threads has failed. It
     /// serves nothing: shut it down. [`Error::Closed`]: it was killed.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed. It may stand in a `select!`.
     pub async fn closed(&self) -> Result<Departure, Error> {
         let mut fatal = self.0.control.fatal();
         let failed = async {

@@ -62,5 +62,8 @@ pub const SUBSCRIBING: u16 = 15;
 /// From this level on, keys are found by the tags of their values, and with their values.
 pub const FINDING: u16 = 15;
 
+/// Connections of this version carry the contexts of callers' spans.
+pub const TRACING: u16 = 15;
+
 /// Connections of this version carry messages of publishers.
 pub const PUBLISHING: u16 = 15;

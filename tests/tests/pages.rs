@@ -614,3 +614,194 @@ fn three_nodes_started_by_hand_outlive_one_of_them() {
     hand.eventually("two members and safe", |node| is_safe(node, 2));
     assert_eq!(hand.types(read), hello);
 }
+
+/// What a program awaits: where it is, its name, and its documentation.
+#[derive(Debug, PartialEq)]
+struct Awaited {
+    place: String,
+    name: String,
+    docs: String,
+}
+
+/// The lines of documentation and of attributes above a line.
+fn above(lines: &[&str]) -> (String, String) {
+    let (mut docs, mut attributes) = (Vec::new(), Vec::new());
+    for line in lines.iter().rev().map(|line| line.trim()) {
+        if let Some(doc) = line.strip_prefix("///") {
+            docs.push(doc.trim_start());
+        } else if docs.is_empty() && !line.is_empty() && !line.ends_with(['{', '}', ';']) {
+            attributes.push(line);
+        } else {
+            break;
+        }
+    }
+    docs.reverse();
+    (docs.join("\n"), attributes.concat())
+}
+
+/// The public functions of a file that return futures, and the public types that may be awaited.
+fn awaited(place: &Path, text: &str) -> Vec<Awaited> {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let name_of = |rest: &str| {
+        rest.split(|c| !is_name(c))
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let mut found = Vec::new();
+    for (number, line) in lines.iter().map(|line| line.trim_start()).enumerate() {
+        let (name, at) = if let Some((_, rest)) = line.split_once("IntoFuture for ") {
+            let name = name_of(rest);
+            let is_it = |line: &&str| {
+                let rest = line.strip_prefix("pub struct ");
+                rest.is_some_and(|rest| name_of(rest) == name)
+            };
+            let Some(at) = lines.iter().position(is_it) else {
+                continue;
+            };
+            (name, at)
+        } else {
+            let rest = line.strip_prefix("pub ").unwrap_or_default();
+            let rest = rest.strip_prefix("const ").unwrap_or(rest);
+            let plain = rest.strip_prefix("async ").unwrap_or(rest);
+            let Some(name) = plain.strip_prefix("fn ") else {
+                continue;
+            };
+            let head = lines[number..]
+                .iter()
+                .take_while(|line| !line.trim().is_empty());
+            let head = head.copied().collect::<Vec<_>>().join(" ");
+            let head = head.split(['{', ';']).next().unwrap_or_default();
+            if plain == rest && !head.contains("-> impl Future") {
+                continue;
+            }
+            (name_of(name), number)
+        };
+        let (docs, attributes) = above(&lines[..at]);
+        if !attributes.contains("doc(hidden)") {
+            found.push(Awaited {
+                place: place.display().to_string(),
+                name,
+                docs,
+            });
+        }
+    }
+    found
+}
+
+/// The modules that are no part of the public interface.
+fn hidden_modules(library: &str) -> BTreeSet<String> {
+    let lines: Vec<&str> = library.lines().collect();
+    let modules = lines.iter().enumerate().filter_map(|(at, line)| {
+        let name = line.strip_prefix("pub mod ")?.strip_suffix(';')?;
+        let hidden = above(&lines[..at]).1.contains("doc(hidden)");
+        hidden.then(|| name.to_owned())
+    });
+    modules.collect()
+}
+
+/// Whoever writes `select!` or a timeout must know what a future leaves behind.
+#[test]
+fn every_public_future_says_what_happens_if_it_is_dropped() {
+    let root = Path::new(ROOT).join("node/src");
+    let sources = files(&root, |name| name.ends_with(".rs"));
+    let hidden = hidden_modules(&sources[Path::new("lib.rs")]);
+    assert!(
+        hidden.contains("data") && hidden.contains("control"),
+        "{hidden:?}"
+    );
+    let all: Vec<Awaited> = sources
+        .iter()
+        .filter(|(path, _)| {
+            let first = path.iter().next().expect("a name").to_string_lossy();
+            !hidden.contains(first.trim_end_matches(".rs"))
+        })
+        .flat_map(|(path, text)| awaited(path, text))
+        .collect();
+    for (place, name) in [
+        ("map.rs", "insert"),
+        ("map/put.rs", "Put"),
+        ("map/changes.rs", "Subscribe"),
+        ("node.rs", "shutdown"),
+        ("sync/permit.rs", "lost"),
+        ("facade/moka.rs", "try_get_with"),
+        ("admin/changes.rs", "create_keyspace"),
+    ] {
+        let is_it = |found: &Awaited| found.place == place && found.name == name;
+        assert!(all.iter().any(is_it), "{name} of {place} is not found");
+    }
+    assert!(all.len() > 140, "{} is too few", all.len());
+    let lacking = all.iter().filter(|found| {
+        let said = found.docs.split_once("# Cancel safety\n");
+        said.is_none_or(|(_, said)| said.trim().is_empty() || said.starts_with('#'))
+    });
+    let lacking: Vec<String> = lacking
+        .map(|f| format!("{} of {}", f.name, f.place))
+        .collect();
+    assert!(
+        lacking.is_empty(),
+        "these lack a section `# Cancel safety`:\n{}",
+        lacking.join("\n")
+    );
+}
+
+#[test]
+fn public_futures_are_found_with_their_documentation() {
+    let text = "\
+/// Builds.
+///
+/// # Cancel safety
+/// Nothing happens.
+#[must_use = \"await it\"]
+pub struct Open<'a, K> {
+}
+
+impl Node {
+    /// One.
+    #[allow(
+        dead_code,
+        reason = \"a test\"
+    )]
+    pub async fn one(&self) -> bool {
+        self.later(async { true }).await
+    }
+
+    /// Two.
+    pub fn two<T>(
+        &self,
+    ) -> impl Future<Output = T> + Send {
+    }
+
+    pub async fn bare(&self) {}
+
+    /// None.
+    pub fn none(&self) -> bool {
+    }
+
+    /// Hidden.
+    #[doc(hidden)]
+    pub async fn hidden(&self) {}
+
+    pub(crate) async fn private(&self) {}
+}
+
+impl<'a, K> IntoFuture for Open<'a, K> {
+}
+";
+    let found = awaited(Path::new("a.rs"), text);
+    let found: Vec<_> = found.iter().map(|f| (&*f.name, &*f.docs)).collect();
+    let built = "Builds.\n\n# Cancel safety\nNothing happens.";
+    let expected = [
+        ("one", "One."),
+        ("two", "Two."),
+        ("bare", ""),
+        ("Open", built),
+    ];
+    assert_eq!(found, expected);
+    let library = "#[doc(hidden)]\npub mod data;\npub mod report;\n#[cfg(x)]\n#[doc(hidden)]\npub mod http;\n";
+    assert_eq!(
+        hidden_modules(library),
+        BTreeSet::from(["data".into(), "http".into()])
+    );
+}

@@ -4,6 +4,7 @@
 use super::api::Token;
 use super::op::{Outcome, Work};
 use super::ready::Ready;
+use super::traces::TraceContext;
 use doyen_placement::{MemberId, PartitionRef};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,6 +24,8 @@ pub(super) struct Callers {
     /// Local calls that were executed and changed nothing, and whose outcomes are lost.
     overtaken: VecDeque<(Token, Work)>,
     forgotten: BTreeSet<Token>,
+    /// The contexts of callers' spans, if they are sampled.
+    traced: BTreeMap<Token, TraceContext>,
     /// Partitions with calls that wait for a crowded peer, in the order in which they began to
     /// wait.
     crowded: BTreeMap<MemberId, VecDeque<PartitionRef>>,
@@ -38,6 +41,7 @@ impl Default for Callers {
             outcomes: VecDeque::new(),
             overtaken: VecDeque::new(),
             forgotten: BTreeSet::new(),
+            traced: BTreeMap::new(),
             crowded: BTreeMap::new(),
             next: 1,
         }
@@ -89,7 +93,28 @@ impl Callers {
 
     /// Whether the caller of an operation that ends now still waits for it.
     fn is_wanted(&mut self, token: Token) -> bool {
+        if !self.traced.is_empty() {
+            self.traced.remove(&token);
+        }
         self.forgotten.is_empty() || !self.forgotten.remove(&token)
+    }
+
+    /// The caller behind this token, which is about to submit, has a sampled context.
+    pub(super) fn trace(&mut self, token: Token, context: TraceContext) {
+        self.traced.insert(token, context);
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_tracing(&self) -> bool {
+        !self.traced.is_empty()
+    }
+
+    /// The context of this caller's span, if it has one.
+    pub(super) fn traced(&self, token: Token) -> Option<TraceContext> {
+        if self.traced.is_empty() {
+            return None;
+        }
+        self.traced.get(&token).copied()
     }
 
     /// A caller is gone. True: so many are, that those without an open call should be removed.

@@ -120,7 +120,7 @@ pub(super) enum Sending {
 pub(super) fn fits(me: MemberId, from: MemberId, frame: &Frame) -> bool {
     let (to_client, of_client) = (me.is_client(), from.is_client());
     match frame {
-        Frame::Forward { .. } | Frame::ForwardSet { .. } => !to_client,
+        Frame::Forward { .. } | Frame::ForwardSet { .. } | Frame::Traced { .. } => !to_client,
         Frame::Heard { .. }
         | Frame::Pull { .. }
         | Frame::MakeMap { .. }

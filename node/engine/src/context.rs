@@ -17,6 +17,7 @@ use super::scripting::Scripts;
 use super::subscriptions::Subscriptions;
 use super::tables::Tables;
 use super::timers::Timers;
+use super::traces::Traces;
 use super::walking::Walks;
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
@@ -58,6 +59,7 @@ pub(super) struct Context {
     pub(super) outbox: Outbox,
     pub(super) scripts: Scripts,
     pub(super) walks: Walks,
+    pub(super) traces: Traces,
 }
 
 impl Context {
@@ -88,6 +90,7 @@ impl Context {
             outbox: Outbox::default(),
             scripts: Scripts::new(rng_seed),
             walks: Walks::new(),
+            traces: Traces::default(),
             limits,
         }
     }

@@ -9,6 +9,7 @@ use super::forwarding::{Asker, Call, Executed, Source, Tried};
 use super::frame::{self, Forwarded, Frame};
 use super::op::{Action, Failure, Operation, Outcome, Work};
 use super::partition::Slot;
+use super::traces;
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_placement::{MapId, MemberId, PartitionRef};
@@ -87,6 +88,7 @@ impl Context {
                 }
             }
         }
+        let context = self.context_for(primary, &call);
         // Parked if the primary is not connected, or takes its bytes slower than they are sent.
         let Some(out) = self.peers.room(primary) else {
             if self.peers.up(primary) {
@@ -101,6 +103,10 @@ impl Context {
             finished: slot.calls.finished(call.n),
             attempt: slot.calls.attempt,
         };
+        if let Some(context) = context {
+            let n = call.n;
+            Frame::Traced { at, n, context }.put(out);
+        }
         frame::forward(out, &forwarded, call.before(), &call.work);
         self.stats.forwarded += 1;
         slot.calls.sent_to = Some(primary);
@@ -179,6 +185,7 @@ impl Context {
             return Err(Malformed("an operation that names itself as a later write"));
         }
         if self.admits(slot, right, peer, forwarded, work.is_write())? {
+            self.begin_serving(peer, forwarded, || traces::name(&work));
             self.take_forwarded(slot, peer, forwarded, before, work);
         }
         Ok(())
@@ -201,8 +208,11 @@ impl Context {
             peer,
             forwarded,
             true,
-        )? && let Err(entry) = self.set_for_peer(slot, peer, forwarded, map, entry)
-        {
+        )? {
+            self.begin_serving(peer, forwarded, || "write");
+            let Err(entry) = self.set_for_peer(slot, peer, forwarded, map, entry) else {
+                return Ok(());
+            };
             let (key, value) = (
                 Bytes::copy_from_slice(entry.key()),
                 Bytes::copy_from_slice(entry.value()),
@@ -358,7 +368,10 @@ impl Context {
             }
             Source::Peer {
                 member, attempt, ..
-            } => self.peers.answer(member, at, (asker.n, attempt), outcome),
+            } => {
+                self.traces.served(member, at, asker.n);
+                self.peers.answer(member, at, (asker.n, attempt), outcome);
+            }
         }
         if self.callers.is_idle() {
             self.callers.forget_none();

@@ -25,6 +25,7 @@ use super::peers::Lanes;
 use super::procedure::{Called, ProcedureCall};
 use super::publishing::Publication;
 use super::store::{Before, Effect, Key, Piece, digest_bytes};
+use super::traces::TraceContext;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::{
     ClusterId, Epoch, KeyspaceId, Lineage, MapEntry, MapId, MemberId, PartitionId, PartitionRef,
@@ -269,6 +270,12 @@ pub(super) enum Frame {
     Confirm { round: u64 },
     /// These were, when the question arrived, by a primary that had its lease.
     Confirmed { round: u64, tickets: Vec<u64> },
+    /// The next call, which has this number, belongs to this span of its caller.
+    Traced {
+        at: PartitionRef,
+        n: u64,
+        context: TraceContext,
+    },
 }
 
 /// The beginning of every forwarded operation.
@@ -398,6 +405,8 @@ const READS: u8 = 38;
 const CONFIRM: u8 = 41;
 const CONFIRMED: u8 = 42;
 const WANT_MAP: u8 = 43;
+// From `level::TRACING` on.
+const TRACED: u8 = 44;
 
 /// Takes one frame off the front if all of it is there, and returns how many bytes it had.
 pub(super) fn take(

@@ -14,6 +14,7 @@ use super::op::{
 use super::publishing::Publication;
 use super::shard::Shard;
 use super::store::{Before, Effect, Key, Piece, digest_bytes};
+use super::traces::TraceContext;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
@@ -385,6 +386,15 @@ fn every() -> Vec<Frame> {
         },
         Frame::Reads {
             keyspaces: vec![(KeyspaceId(0), false), (KeyspaceId(1), true)],
+        },
+        Frame::Traced {
+            at: at(1),
+            n: 5,
+            context: TraceContext {
+                trace: [1; 16],
+                span: [2; 8],
+                flags: 1,
+            },
         },
         Frame::Confirm { round: 3 },
         Frame::Confirmed {

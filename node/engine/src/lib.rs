@@ -93,6 +93,7 @@ mod tenure;
 mod tests;
 mod threads;
 mod timers;
+mod traces;
 mod upkeep;
 mod walking;
 
@@ -113,3 +114,4 @@ pub use threads::thread_of;
 
 pub use shard::Shard;
 pub use subscriptions::SubscriptionId;
+pub use traces::{Serve, TraceContext};

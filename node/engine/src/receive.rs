@@ -74,6 +74,7 @@ impl Shard {
         }
         self.cx.peers.disconnect(peer);
         self.cx.publishing.disconnected(peer);
+        self.cx.traces.disconnected(peer);
         self.forget_readers(peer);
         self.ask_anew(peer);
         self.admit(peer);
@@ -319,6 +320,10 @@ impl Shard {
                 }
                 return Ok(());
             }
+            Frame::Traced { at, n, context } => {
+                self.cx.announced(peer, *at, *n, *context);
+                return Ok(());
+            }
             Frame::Heard { .. }
             | Frame::Pull { .. }
             | Frame::MakeMap { .. }
@@ -507,6 +512,7 @@ impl Shard {
             | Frame::Unsubscribe { .. }
             | Frame::Confirm { .. }
             | Frame::Confirmed { .. }
+            | Frame::Traced { .. }
             | Frame::Reads { .. } => {}
         }
         Ok(())

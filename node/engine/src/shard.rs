@@ -11,6 +11,7 @@ use super::op::{
 };
 use super::slots::Slots;
 use super::tags::TAG_BYTES_MAX;
+use super::traces::{Serve, TraceContext};
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_gossip::Time;
@@ -41,6 +42,18 @@ impl Shard {
     /// the processor, best. Without a clock, only their instructions are bounded.
     pub fn set_script_clock(&mut self, clock: fn() -> Duration) {
         self.cx.scripts.set_clock(clock);
+    }
+
+    /// Spans for operations that other processes ask for, if they have the context of a caller's
+    /// span.
+    pub fn set_serve(&mut self, serve: Serve) {
+        self.cx.traces.set_serve(serve);
+    }
+
+    /// Before `submit`: the caller behind this token has this context, which is sampled. If another
+    /// member executes the operation, its span is a child of that one.
+    pub fn trace(&mut self, token: Token, context: TraceContext) {
+        self.cx.callers.trace(token, context);
     }
 
     /// Moves the clocks of data ahead of this machine's, by so much altogether: keys expire sooner,

@@ -187,7 +187,8 @@ pub fn release(owner: Owner, token: u64) -> Action {
     Action::call(&permits::RELEASE, &[high, low, number(token)], Vec::new())
 }
 
-/// Gives up a place in line. → [`read_done`]: whether the owner had one
+/// Gives up a place in line, and a permit: for an owner that does not wait for its answer any more,
+/// and may have been given one meanwhile. → [`read_done`]: whether the owner had one
 #[must_use]
 pub fn cancel(owner: Owner) -> Action {
     Action::call(&permits::CANCEL, &owner.numbers(), Vec::new())

@@ -21,6 +21,7 @@ mod slices;
 mod subscribers;
 mod sync;
 mod threads;
+mod traces;
 mod transactions;
 
 use super::frame::{self, Frame};

@@ -162,6 +162,7 @@ impl Shard {
             self.look_for_remains();
             noticed = self.slots.iter().map(|slot| slot.at).collect();
             self.cx.greet_clients();
+            self.cx.traces.sweep(now);
             self.measure(now);
         } else {
             noticed.sort_unstable();

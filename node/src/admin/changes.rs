@@ -29,6 +29,9 @@ impl Admin {
     /// - [`Refusal::Conflict`]: another keyspace has this name, or there are too many.
     /// - [`AdminError::NotInForce`]: the keyspace was created, and has no partitions yet. It gets
     ///   them once the cluster has enough members (`--members-min`).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn create_keyspace(
         &self,
         name: &str,
@@ -74,6 +77,9 @@ impl Admin {
     /// - [`Refusal::NotFound`]: there is no such keyspace.
     /// - [`Refusal::Invalid`]: no option is given, or one that cannot be altered.
     /// - [`Refusal::Conflict`]: the result would contradict other settings of this keyspace.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn alter_keyspace(
         &self,
         name: &str,
@@ -87,6 +93,9 @@ impl Admin {
     /// # Errors
     /// - [`Refusal::NotFound`]: there is no such keyspace.
     /// - [`Refusal::Conflict`]: it is `default`, which stays.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn drop_keyspace(&self, name: &str) -> Result<(), AdminError> {
         let until = self.deadline();
         self.ask(until, AdminRequest::DropKeyspace { name: name.into() })
@@ -105,6 +114,9 @@ impl Admin {
     /// - [`Refusal::Invalid`]: the key is empty.
     /// - [`Refusal::Conflict`]: the keyspace has no ranges, or too many.
     /// - [`Refusal::NotYet`]: the range moves, lacks copies, or is being split or merged.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn split_at(&self, keyspace: &str, key: &[u8]) -> Result<(), AdminError> {
         self.change(AdminRequest::SplitAt {
             keyspace: keyspace.into(),
@@ -121,6 +133,9 @@ impl Admin {
     ///
     /// # Errors
     /// As [`Admin::split_at`]. [`Refusal::NotFound`] also means that no range begins with this key.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn merge_at(&self, keyspace: &str, key: &[u8]) -> Result<(), AdminError> {
         self.change(AdminRequest::MergeAt {
             keyspace: keyspace.into(),
@@ -140,6 +155,10 @@ impl Admin {
     /// - [`Refusal::NotFound`]: there is no such member.
     /// - [`Refusal::Conflict`]: it holds no data, does not answer, or is leaving.
     /// - [`Refusal::Unsafe`]: no other member may hold data.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`]. A
+    /// drain that has begun goes on.
     pub async fn drain(&self, member: &str) -> Result<(), AdminError> {
         self.change(AdminRequest::Drain {
             name: member.into(),
@@ -152,6 +171,9 @@ impl Admin {
     /// # Errors
     /// - [`Refusal::NotFound`]: there is no such member.
     /// - [`Refusal::Conflict`]: it is not being drained.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn fill(&self, member: &str) -> Result<(), AdminError> {
         self.change(AdminRequest::Fill {
             name: member.into(),
@@ -165,6 +187,9 @@ impl Admin {
     /// # Errors
     /// - [`Refusal::NotFound`]: there is no such member.
     /// - [`Refusal::Unsafe`]: the member answers. [`Admin::drain`] empties it.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn remove_lost(&self, member: &str) -> Result<(), AdminError> {
         self.change(AdminRequest::GiveUp {
             name: member.into(),
@@ -184,6 +209,9 @@ impl Admin {
     /// - [`Refusal::Conflict`]: a coordinator works, so there is nothing to recover; or this node
     ///   cannot lead.
     /// - [`AdminError::Unknown`]: the members that are left did not agree in time.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn recover(&self, dead: &[String]) -> Result<(), AdminError> {
         if dead.is_empty() {
             let why = "name at least one member that is dead and will not come back";
@@ -222,6 +250,9 @@ impl Admin {
     /// # Errors
     /// [`Refusal::Conflict`]: the table has changed since the plan was made, or the plan names
     /// something that does not exist, or it is empty. Nothing moves then: make another plan.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn rebalance(&self, plan: &RebalancePlan) -> Result<(), AdminError> {
         let until = self.deadline();
         self.await_coordinator(until).await?;
@@ -236,6 +267,9 @@ impl Admin {
     ///
     /// # Errors
     /// No refusals; see [`AdminError`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn rebalance_automatically(&self, schedulers: Schedulers) -> Result<(), AdminError> {
         self.change(AdminRequest::Schedule(schedulers)).await
     }
@@ -245,6 +279,9 @@ impl Admin {
     ///
     /// # Errors
     /// No refusals; see [`AdminError`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn pause_balance(&self) -> Result<(), AdminError> {
         self.change_balance(BalanceChange::Pause(Paused::Operator))
             .await
@@ -254,6 +291,9 @@ impl Admin {
     ///
     /// # Errors
     /// No refusals; see [`AdminError`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn resume_balance(&self) -> Result<(), AdminError> {
         self.change_balance(BalanceChange::Resume).await
     }
@@ -263,6 +303,9 @@ impl Admin {
     ///
     /// # Errors
     /// [`Refusal::Invalid`]: less than 64 KiB a second.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn set_move_rate(&self, rate: MoveRate) -> Result<(), AdminError> {
         if let MoveRate::Bytes(bytes) = rate
             && bytes < Balancing::RATE_LEAST
@@ -277,6 +320,9 @@ impl Admin {
     ///
     /// # Errors
     /// No refusals; see [`AdminError`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn set_balance_window(&self, window: Option<Window>) -> Result<(), AdminError> {
         self.change_balance(BalanceChange::Window(window)).await
     }
@@ -286,6 +332,9 @@ impl Admin {
     /// # Errors
     /// [`Refusal::Invalid`]: no setting is given, or one of them is not understood; nothing is
     /// changed then. With any other error, the first settings may have been changed.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn set_balance(&self, options: &BalanceOptions) -> Result<(), AdminError> {
         let until = self.deadline();
         for change in options.changes()? {
@@ -305,6 +354,9 @@ impl Admin {
     /// - [`Refusal::NotFound`]: there is no such partition.
     /// - [`Refusal::Conflict`]: it does not move.
     /// - [`Refusal::Unsafe`]: its move repairs a loss or drains a member.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn cancel_move(&self, id: &str) -> Result<(), AdminError> {
         let until = self.deadline();
         self.await_coordinator(until).await?;
@@ -328,6 +380,9 @@ impl Admin {
     ///
     /// # Errors
     /// No refusals; see [`AdminError`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn cancel_moves(&self) -> Result<(), AdminError> {
         self.change(AdminRequest::Cancel(None)).await
     }

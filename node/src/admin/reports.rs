@@ -20,6 +20,9 @@ impl Admin {
     ///
     /// # Errors
     /// [`ReportError::Stopped`] alone.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn status(&self) -> Result<ClusterReport, ReportError> {
         self.known().await.map(|known| ClusterReport::new(&known))
     }
@@ -28,6 +31,9 @@ impl Admin {
     ///
     /// # Errors
     /// [`ReportError::Stopped`] alone: a node that is no member has an empty table.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn table(&self) -> Result<TableReport, ReportError> {
         self.known().await.map(|known| TableReport::new(&known))
     }
@@ -37,6 +43,9 @@ impl Admin {
     ///
     /// # Errors
     /// [`ReportError::Stopped`] alone.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn table_since(&self, since: TableVersion) -> Result<TableReport, ReportError> {
         let known = self.known().await?;
         Ok(TableReport::since(&known, since))
@@ -46,6 +55,9 @@ impl Admin {
     ///
     /// # Errors
     /// [`ReportError::NotMember`] until this node is a member.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn keyspaces(&self) -> Result<Vec<KeyspaceReport>, ReportError> {
         self.table_in_force().await?;
         self.status().await.map(|report| report.keyspaces)
@@ -56,6 +68,9 @@ impl Admin {
     /// # Errors
     /// - [`ReportError::NotMember`] until this node is a member.
     /// - [`ReportError::NotFound`]: there is no such keyspace.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn keyspace(&self, name: &str) -> Result<KeyspaceReport, ReportError> {
         let mut keyspaces = self.keyspaces().await?;
         if !keyspaces.iter().any(|k| k.name == name) {
@@ -73,6 +88,9 @@ impl Admin {
     ///
     /// # Errors
     /// [`ReportError::NotMember`] until this node is a member.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn loads(&self) -> Result<LoadsReport, ReportError> {
         let (table, loads) = self.loaded().await?;
         made(move || LoadsReport::new(&table, &loads)).await
@@ -82,6 +100,9 @@ impl Admin {
     ///
     /// # Errors
     /// [`ReportError::NotMember`] until this node is a member.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn placement(&self) -> Result<Placement, ReportError> {
         let (table, loads) = self.loaded().await?;
         made(move || Placement::new(&table, &loads)).await
@@ -92,6 +113,9 @@ impl Admin {
     ///
     /// # Errors
     /// [`ReportError::NotMember`] until this node is a member.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn moves(&self) -> Result<MovesReport, ReportError> {
         let (table, loads) = self.loaded().await?;
         let halted = self.known().await?.halted();
@@ -102,6 +126,9 @@ impl Admin {
     ///
     /// # Errors
     /// [`ReportError::NotMember`] until this node is a member.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn balance(&self) -> Result<BalanceReport, ReportError> {
         Ok(BalanceReport::new(&*self.table_in_force().await?))
     }
@@ -113,6 +140,9 @@ impl Admin {
     /// - [`ReportError::NotMember`] until this node is a member.
     /// - [`ReportError::NoCoordinator`]: no member coordinates, so loads are not known and nothing
     ///   could be applied.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn rebalance_plan(&self) -> Result<RebalancePlan, ReportError> {
         let (table, loads) = self.loaded().await?;
         if let Some(why) = self.known().await?.halted() {

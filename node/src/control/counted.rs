@@ -1,9 +1,11 @@
-//! Counters of the control thread for `/metrics`: messages, the time that tables take, and lapses
-//! of the lease.
+//! Counters of the control thread for metrics: messages, the time that tables take, lapses of the
+//! lease, and events.
 
 use crate::net::envelope::Envelope;
 use doyen_gossip::Time;
+use doyen_gossip::agreement::{Event, Stage};
 use doyen_gossip::wire::Message;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -54,7 +56,18 @@ impl Kind {
     }
 }
 
-/// Written by the control thread, read by the HTTP side for `/metrics`.
+/// What events told, in numbers.
+#[derive(Debug, Clone, Default)]
+pub struct Happened {
+    /// How many events of each kind there were.
+    pub events: BTreeMap<&'static str, u64>,
+    /// Partitions that began empty because every copy was lost.
+    pub lost: u64,
+    /// Partitions that reached each stage of a move, in the order of [`Stage::ALL`].
+    pub stages: [u64; Stage::ALL.len()],
+}
+
+/// Written by the control thread, read for metrics by others.
 #[derive(Debug, Default)]
 pub struct Counted {
     messages: [AtomicU64; 4],
@@ -65,6 +78,8 @@ pub struct Counted {
     /// Seconds from proposal to commit. Two threads use the lock, and hold it only for a push or a
     /// swap.
     commits: Mutex<Vec<f64>>,
+    /// The same.
+    happened: Mutex<Happened>,
 }
 
 impl Counted {
@@ -128,6 +143,31 @@ impl Counted {
     #[must_use]
     pub fn take_commits(&self) -> Vec<f64> {
         std::mem::take(&mut *self.commits.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Counts an event.
+    pub fn event(&self, event: &Event) {
+        let mut happened = self.happened.lock().unwrap_or_else(PoisonError::into_inner);
+        *happened.events.entry(event.kind()).or_default() += 1;
+        match event {
+            Event::Lost { partitions, .. } => happened.lost += *partitions as u64,
+            Event::Moved { stage, count, .. } => {
+                let places = Stage::ALL.iter().zip(&mut happened.stages);
+                places
+                    .filter(|(s, _)| *s == stage)
+                    .for_each(|(_, reached)| *reached += *count as u64);
+            }
+            _ => {}
+        }
+    }
+
+    /// What events told so far.
+    #[must_use]
+    pub fn happened(&self) -> Happened {
+        self.happened
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 

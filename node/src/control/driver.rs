@@ -965,6 +965,7 @@ impl Driver {
             (Severity::Warning, _) => tracing::warn!("{text}"),
             (Severity::Error, _) => tracing::error!("{text}"),
         }
+        self.counted.event(&event);
         // It wakes foreign code.
         waking::guarded(|| self.log.push(event));
     }

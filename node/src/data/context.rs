@@ -6,7 +6,7 @@
 
 use super::door::{Door, Message, Waiter};
 use super::group::ThreadGroup;
-use super::inbox::Slot;
+use super::inbox::{Left, Slot};
 use super::waiters::{Recipient, Waiters};
 use crate::clock;
 use crate::net::links::LinkHandler;
@@ -76,9 +76,13 @@ impl<D: Door> Context<D> {
         patience: Patience,
         waiter: impl FnOnce(bool) -> D::Waiter,
     ) -> (u64, bool) {
-        self.submit_for(work.into(), patience, |read| {
-            Recipient::Client(waiter(read))
-        })
+        let work = work.into();
+        let waiter = Recipient::Client(waiter(!work.is_write()));
+        let token = self.waiters.insert(waiter);
+        let elsewhere = self
+            .shard
+            .submit(self.now, self.unix_ms, token, work, patience);
+        (token, elsewhere)
     }
 
     /// Submits a write without conditions to the shard, if this thread leads its key and the write
@@ -321,17 +325,15 @@ impl<D: Door> Context<D> {
         }
     }
 
-    pub(super) fn submit_for(
-        &mut self,
-        work: Work,
-        patience: Patience,
-        recipient: impl FnOnce(bool) -> Recipient<D::Waiter>,
-    ) -> (u64, bool) {
-        let token = self.waiters.insert(recipient(!work.is_write()));
-        let elsewhere = self
-            .shard
-            .submit(self.now, self.unix_ms, token, work, patience);
-        (token, elsewhere)
+    /// Submits an operation of a caller in another thread.
+    pub(super) fn submit_left(&mut self, left: Left) {
+        let Left { work, slot, trace } = left;
+        let token = self.waiters.insert(Recipient::Call(slot));
+        if let Some(context) = trace {
+            self.shard.trace(token, *context);
+        }
+        self.shard
+            .submit(self.now, self.unix_ms, token, work, Patience::Whole);
     }
 
     pub(super) fn deliver(&mut self, token: u64, outcome: Outcome) {
@@ -446,6 +448,8 @@ impl<D: Door> Context<D> {
 fn shard(me: MemberId, limits: &Limits, incarnation: u64, now: Time) -> Shard {
     let mut shard = Shard::new(me, limits.clone(), seed(me, incarnation), now);
     shard.set_script_clock(clock::thread_time);
+    #[cfg(feature = "otel")]
+    shard.set_serve(crate::traces::serve);
     shard
 }
 

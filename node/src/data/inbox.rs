@@ -13,6 +13,8 @@ use super::Message;
 use super::thread_waker::ThreadWaker;
 use crate::control::Upcall;
 use crate::data::waking;
+use crate::traces;
+use doyen_engine::TraceContext;
 use doyen_engine::op::{Failure, Outcome, Work};
 use slab::Slab;
 use std::collections::VecDeque;
@@ -37,13 +39,22 @@ pub(crate) struct Inbox {
 
 #[derive(Debug, Default)]
 struct State {
-    calls: VecDeque<(Work, Slot)>,
+    calls: VecDeque<Left>,
     messages: Vec<Message>,
     slots: Slab<Waiting>,
     /// All handles are dropped: nothing more will be left.
     closed: bool,
     /// The data thread has ended.
     ended: bool,
+}
+
+/// An operation that a caller has left.
+#[derive(Debug)]
+pub(super) struct Left {
+    pub(super) work: Work,
+    pub(super) slot: Slot,
+    /// The context of the caller's span, if its trace is sampled.
+    pub(super) trace: Option<Box<TraceContext>>,
 }
 
 #[derive(Debug)]
@@ -81,6 +92,8 @@ impl Inbox {
     /// # Errors
     /// The outcome, if it is known at once: too many operations wait, or the thread has ended.
     fn leave(&self, work: Work, waker: &Waker) -> Result<Slot, Failure> {
+        // Before the lock: this may ask the program's own subscriber.
+        let trace = traces::current();
         let mut state = self.state();
         if state.ended {
             return Err(Failure::Stopped);
@@ -92,7 +105,7 @@ impl Inbox {
             waker: waker.clone(),
             read: !work.is_write(),
         });
-        state.calls.push_back((work, slot));
+        state.calls.push_back(Left { work, slot, trace });
         drop(state);
         self.thread_waker.wake();
         Ok(slot)
@@ -126,7 +139,7 @@ impl Inbox {
     }
 
     /// Takes everything. `calls` is empty, and its capacity is reused.
-    pub(super) fn take(&self, calls: &mut VecDeque<(Work, Slot)>) -> Vec<Message> {
+    pub(super) fn take(&self, calls: &mut VecDeque<Left>) -> Vec<Message> {
         let mut state = self.state();
         std::mem::swap(&mut state.calls, calls);
         std::mem::take(&mut state.messages)
@@ -354,7 +367,7 @@ mod tests {
     fn taken(inbox: &Inbox) -> Vec<Slot> {
         let mut calls = VecDeque::new();
         inbox.take(&mut calls);
-        calls.into_iter().map(|(_, slot)| slot).collect()
+        calls.into_iter().map(|left| left.slot).collect()
     }
 
     #[test]

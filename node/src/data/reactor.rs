@@ -13,18 +13,15 @@
 
 use super::core::Core;
 use super::door::{Door, Opener, Place, Sockets};
-use super::inbox::{Inbox, Slot};
+use super::inbox::{Inbox, Left};
 use super::passes::Passes;
 use super::turns::Turns;
-use super::waiters::Recipient;
 use super::{DataStats, Message, ThreadOptions};
 use crate::control::Upcall;
 use crate::control::shared::Shared;
 use crate::data::waking;
 use crate::hooks::Hooks;
 use crate::net::links::Links;
-use doyen_engine::Patience;
-use doyen_engine::op::Work;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use std::collections::VecDeque;
@@ -52,7 +49,7 @@ pub(super) struct Reactor<S: Sockets> {
     core: Core<S::Door>,
     sockets: S,
     /// Taken from the inbox, for this pass or the next.
-    calls: VecDeque<(Work, Slot)>,
+    calls: VecDeque<Left>,
     drained: Vec<oneshot::Sender<()>>,
     passes: Passes,
     turns: Turns,
@@ -239,8 +236,8 @@ impl<S: Sockets> Reactor<S> {
         };
         self.core.catch_up();
         let context = &mut self.core.context;
-        for (work, slot) in self.calls.drain(..self.calls.len().min(BATCH_MAX)) {
-            let _ = context.submit_for(work, Patience::Whole, |_| Recipient::Call(slot));
+        for left in self.calls.drain(..self.calls.len().min(BATCH_MAX)) {
+            context.submit_left(left);
         }
         self.more |= !self.calls.is_empty();
         for message in messages {

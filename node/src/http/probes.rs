@@ -3,7 +3,6 @@
 
 use super::State;
 use super::failure::{Answer, Failure};
-use super::metrics::{Clocks, Seen};
 use crate::report::status::ClusterReport;
 use axum::Json;
 use axum::extract::State as Shared;
@@ -78,27 +77,9 @@ fn ended() -> Failure {
 }
 
 pub(super) async fn metrics(Shared(state): Shared<Arc<State>>) -> impl IntoResponse {
-    // Read the clocks first: they are compared with the moment of the request.
-    let clocks = Clocks::now();
-    let (data, longest_pass, cluster, coordinated) = tokio::join!(
-        state.data.stats(),
-        state.data.longest_pass(),
-        state.control.status(),
-        state.control.coordinated()
-    );
-    let (cluster, coordinated) = (cluster.ok(), coordinated.ok().flatten());
-    let seen = Seen {
-        clocks,
-        data: &data,
-        longest_pass,
-        control: state.control.counted(),
-        cluster: cluster.as_ref(),
-        coordinated: coordinated.as_deref(),
-        certificate: state.identity.certificate(),
-    };
     let head = [(
         header::CONTENT_TYPE,
         "text/plain; version=0.0.4; charset=utf-8",
     )];
-    (head, state.metrics.render(&seen))
+    (head, state.metrics.text().await)
 }

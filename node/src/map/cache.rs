@@ -24,7 +24,7 @@ use crate::data::DataHandle;
 use crate::error::Error;
 use bytes::Bytes;
 use doyen_engine::cached::{self, Freshness, Times};
-use doyen_engine::op::{Action, Outcome};
+use doyen_engine::op::{Action, Outcome, Step, Transaction};
 use doyen_placement::MapEntry;
 use flight::Flights;
 use serde::Serialize;
@@ -151,6 +151,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     ///
     /// # Errors
     /// As for [`Map::get`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn get<Q>(&self, key: &Q) -> Result<Option<V>, Error>
     where
         K: Borrow<Q>,
@@ -164,11 +167,80 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
         Ok(found)
     }
 
+    /// Removes a key, and returns the value that [`get`](Cache::get) would have found: of several
+    /// callers, one gets it. A load that is under way is void.
+    ///
+    /// # Errors
+    /// As for [`Map::remove`]. [`Error::Former`]: the value was removed, and cannot be decoded.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the key may be removed or not, now or a little later. If it is, its
+    /// value is lost.
+    pub async fn take<Q>(&self, key: &Q) -> Result<Option<V>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        let key = encode_key(key)?;
+        let step = |action| Step::Key {
+            map: self.map.entry.id,
+            key: key.clone(),
+            action,
+        };
+        let both = Transaction {
+            keyspace: self.map.entry.keyspace,
+            watched: Vec::new(),
+            steps: vec![step(cached::read()), step(Action::Delete)],
+        };
+        let outcome = match self
+            .map
+            .written(self.map.data.execute_transaction(both).await)?
+        {
+            Outcome::Many(answers) => answers.into_iter().next(),
+            other => return Err(Error::unexpected(other)),
+        };
+        let found = outcome.and_then(cached::Found::of);
+        let found = found.ok_or_else(|| Error::Unexpected("no entry of a cache".into()))?;
+        match self.decoded(&found) {
+            Ok(Held::Value(value, Freshness::Fresh(_) | Freshness::Stale)) => Ok(Some(value)),
+            Ok(_) => Ok(None),
+            Err(Error::Value(why)) => Err(Error::Former(why)),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// How many entries there are, as [`Map::len`] counts keys. Entries that are kept for the case
+    /// of an error, and those that are being loaded, count.
+    ///
+    /// # Errors
+    /// As for [`Map::len`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
+    pub async fn len(&self) -> Result<u64, Error> {
+        self.map.len().await
+    }
+
+    /// Whether there is no entry, as for [`Cache::len`].
+    ///
+    /// # Errors
+    /// As for [`Map::len`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
+    pub async fn is_empty(&self) -> Result<bool, Error> {
+        self.map.is_empty().await
+    }
+
     /// Removes a key, so that the next read loads it. A load that is under way is void. Returns
     /// whether there was an entry.
     ///
     /// # Errors
     /// As for [`Map::remove`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll.
     pub async fn invalidate<Q>(&self, key: &Q) -> Result<bool, Error>
     where
         K: Borrow<Q>,
@@ -183,6 +255,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     ///
     /// # Errors
     /// As for [`Map::clear`]: it may be done in part, and may be called again.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, some of the keys may be removed and others not. It may be called
+    /// again.
     pub async fn invalidate_prefix<Q>(&self, prefix: &Q) -> Result<(), Error>
     where
         Q: Serialize + ?Sized,
@@ -196,6 +272,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     ///
     /// # Errors
     /// As for [`Map::clear`]: it may be done in part, and may be called again.
+    ///
+    /// # Cancel safety
+    /// As for [`Cache::invalidate_prefix`].
     pub async fn invalidate_tag(&self, tag: &str) -> Result<(), Error> {
         let tag = Bytes::copy_from_slice(tag.as_bytes());
         let pages = self.pages(Bytes::new()).holding(tag);
@@ -206,6 +285,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     ///
     /// # Errors
     /// As for [`Map::clear`].
+    ///
+    /// # Cancel safety
+    /// As for [`Cache::invalidate_prefix`].
     pub async fn invalidate_all(&self) -> Result<(), Error> {
         self.map.clear().await
     }

@@ -22,6 +22,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// A subscription that is about to begin: from [`Map::subscribe`](crate::Map::subscribe). Await it.
+///
+/// # Cancel safety
+/// If the future is dropped, the subscription ends. Nothing else has changed.
 #[must_use = "it begins when it is awaited"]
 pub struct Subscribe<K, V> {
     filter: Filter,
@@ -226,11 +229,12 @@ impl<K: DeserializeOwned, V: DeserializeOwned> futures_util::Stream for Changes<
 impl<K: DeserializeOwned, V: DeserializeOwned> Changes<K, V> {
     /// The next change. `None`: the keyspace was dropped, or this node or client was shut down.
     ///
-    /// Dropping the future loses no change, so this may stand in a `select!`.
-    ///
     /// # Errors
     /// The key or the value is not of this type, or the key holds a value of another kind. The next
     /// call goes on after that change.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no change, so this may stand in a `select!`.
     pub async fn next(&mut self) -> Option<Result<MapChange<K, V>, Error>> {
         let told = Next(&mut self.stream).await?;
         change(told, &self.form)
@@ -290,6 +294,9 @@ where
 
 /// A subscription that is about to begin: from
 /// [`Database::subscribe`](crate::Database::subscribe). Await it.
+///
+/// # Cancel safety
+/// If the future is dropped, the subscription ends. Nothing else has changed.
 #[derive(Debug)]
 #[must_use = "it begins when it is awaited"]
 pub struct SubscribeDatabase {
@@ -371,6 +378,7 @@ pub enum DatabaseChange {
 impl DatabaseChanges {
     /// The next change. `None`: the keyspace was dropped, or this node or client was shut down.
     ///
+    /// # Cancel safety
     /// Dropping the future loses no change, so this may stand in a `select!`.
     pub async fn next(&mut self) -> Option<DatabaseChange> {
         Next(&mut self.stream).await.and_then(database_change)

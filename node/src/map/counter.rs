@@ -62,6 +62,10 @@ impl ShardedCounter {
     /// # Errors
     /// As for [`Database::set`]. [`Error::NotANumber`]: the key holds something else.
     /// [`Error::Overflow`]: the sum of a shard would not fit into an `i64`.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll.
     pub async fn add(&self, by: i64) -> Result<(), Error> {
         // Shards take turns, so that a few callers also use all of them.
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize;
@@ -84,6 +88,9 @@ impl ShardedCounter {
     ///
     /// # Errors
     /// As for [`Database::get`]. [`Error::NotANumber`]: a shard holds something else.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn sum(&self) -> Result<i128, Error> {
         let asked = self
             .shards
@@ -108,6 +115,9 @@ impl ShardedCounter {
     ///
     /// # Errors
     /// As for [`Database::remove`]. Shards that were removed before the error stay removed.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, some of the shards may be removed and others not.
     pub async fn remove(&self) -> Result<(), Error> {
         for shard in &*self.shards {
             self.database.remove(shard.clone()).await?;

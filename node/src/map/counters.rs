@@ -59,6 +59,10 @@ impl<K> fmt::Debug for Counters<K> {
 }
 
 /// An addition, from [`Counters::add`]. Give it options, then await it. It answers `A`: the sum.
+///
+/// # Cancel safety
+/// If the future is dropped, the write may happen or not, now or a little later, as after
+/// [`Error::Unknown`]. Nothing happens before the first poll.
 #[must_use = "nothing is added until it is awaited"]
 pub struct Add<'a, K, A = i64> {
     counters: &'a Counters<K>,
@@ -95,6 +99,9 @@ impl<K: Serialize> Counters<K> {
     ///
     /// # Errors
     /// No node serves the key for 5 s. [`Error::NotANumber`]: the key holds something else.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn get<Q>(&self, key: &Q) -> Result<i64, Error>
     where
         K: Borrow<Q>,
@@ -137,6 +144,10 @@ impl<K: Serialize> Counters<K> {
     ///
     /// # Errors
     /// As for [`Map::insert`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll.
     pub async fn set<Q>(&self, key: &Q, number: i64) -> Result<(), Error>
     where
         K: Borrow<Q>,
@@ -155,6 +166,10 @@ impl<K: Serialize> Counters<K> {
     ///
     /// # Errors
     /// As for [`Map::remove`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll.
     pub async fn remove<Q>(&self, key: &Q) -> Result<bool, Error>
     where
         K: Borrow<Q>,

@@ -24,6 +24,9 @@ impl Database {
     ///
     /// # Errors
     /// No node serves the key for 5 s.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn get(&self, key: impl Into<Bytes>) -> Result<Option<Value>, Error> {
         match self.execute(key.into(), Action::Get).await {
             Outcome::Bulk(value) => Ok(Some(value)),
@@ -37,6 +40,10 @@ impl Database {
     ///
     /// # Errors
     /// As for [`Map::insert`](crate::Map::insert).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll.
     pub async fn set(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<(), Error> {
         match self.execute(key.into(), Action::set(value.into())).await {
             Outcome::Ok => Ok(()),
@@ -49,6 +56,10 @@ impl Database {
     ///
     /// # Errors
     /// As for [`Map::insert`](crate::Map::insert).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll.
     pub async fn remove(&self, key: impl Into<Bytes>) -> Result<bool, Error> {
         match self.execute(key.into(), Action::Delete).await {
             Outcome::Int(n) => Ok(n != 0),

@@ -45,6 +45,9 @@ const STALENESS_LEAST: Duration = Duration::from_millis(50);
 const MARKS: usize = 256;
 
 /// A near cache that is about to be opened, from [`Map::near`]. Await it.
+///
+/// # Cancel safety
+/// If the future is dropped, nothing is kept, and nothing else has changed.
 #[must_use = "it is opened when it is awaited"]
 pub struct OpenNear<K, V> {
     map: Map<K, V>,
@@ -236,6 +239,9 @@ where
     ///
     /// # Errors
     /// As for [`Map::get`], if the key has to be read at its primary.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn get<Q>(&self, key: &Q) -> Result<Option<V>, Error>
     where
         K: Borrow<Q>,

@@ -39,6 +39,9 @@ type Open<'a> = Box<dyn FnOnce(WantedMap) -> Opened<'a> + Send + 'a>;
 ///     .await?;
 /// # Ok(()) }
 /// ```
+///
+/// # Cancel safety
+/// If the future is dropped, the map may exist or not. It is empty then.
 #[must_use = "it is opened when it is awaited"]
 pub struct OpenMap<'a, K, V> {
     open: Open<'a>,
@@ -240,6 +243,9 @@ impl<K, V: DeserializeOwned> OpenMap<'_, K, V> {
 }
 
 /// Counters that are about to be opened, from [`Node::counters`](crate::Node::counters). Await it.
+///
+/// # Cancel safety
+/// If the future is dropped, the map may exist or not. It is empty then.
 #[must_use = "they are opened when it is awaited"]
 pub struct OpenCounters<'a, K> {
     map: OpenMap<'a, K, ()>,

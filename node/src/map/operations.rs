@@ -28,6 +28,11 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// As for [`Map::insert`]. [`Error::Former`]: the value was removed, and cannot be decoded.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll. If the key is removed, its value
+    /// is lost.
     pub async fn take<Q>(&self, key: &Q) -> Result<Option<V>, Error>
     where
         K: Borrow<Q>,
@@ -42,6 +47,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Errors
     /// As for [`Map::insert`]. [`Error::Former`]: the value was written, and the former one cannot
     /// be decoded.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll.
     pub async fn replace<Q>(&self, key: &Q, value: &V) -> Result<Option<V>, Error>
     where
         K: Borrow<Q>,
@@ -55,6 +64,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// As for [`Map::update`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll. `test` is not called any more.
     pub async fn remove_if<Q>(
         &self,
         key: &Q,
@@ -83,6 +96,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// As for [`Map::get`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn ttl<Q>(&self, key: &Q) -> Result<Option<Duration>, Error>
     where
         K: Borrow<Q>,
@@ -100,6 +116,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// As for [`Map::insert`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll.
     pub async fn touch<Q>(&self, key: &Q) -> Result<bool, Error>
     where
         K: Borrow<Q>,
@@ -116,6 +136,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// As for [`Map::insert`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll.
     pub async fn expire<Q>(&self, key: &Q, ttl: Duration) -> Result<bool, Error>
     where
         K: Borrow<Q>,
@@ -132,6 +156,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// As for [`Map::insert`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll.
     pub async fn persist<Q>(&self, key: &Q) -> Result<bool, Error>
     where
         K: Borrow<Q>,
@@ -154,6 +182,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Errors
     /// As for [`Map::insert`]. [`Error::Changed`]: other programs wrote the key each time, 64
     /// times; nothing happened.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll. `change` is not called any more.
     pub async fn update<Q>(
         &self,
         key: &Q,
@@ -222,6 +254,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// As for [`Map::get`], if any of them fails.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn get_many<'q, Q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
@@ -254,6 +289,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// written.into_iter().collect::<Result<(), _>>()?;
     /// # Ok(()) }
     /// ```
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, each of the writes may happen or not, now or a little later.
+    /// Nothing happens before the first poll.
     pub async fn insert_many<'q, Q>(
         &self,
         entries: impl IntoIterator<Item = (&'q Q, &'q V)>,
@@ -280,6 +319,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     }
 
     /// Removes several keys, each by itself. Says of each, in their order, whether it had a value.
+    ///
+    /// # Cancel safety
+    /// As for [`Map::insert_many`].
     pub async fn remove_many<'q, Q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,

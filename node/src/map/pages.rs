@@ -250,11 +250,13 @@ impl<K, V> Entries<K, V> {
 
 impl<K: DeserializeOwned, V: Serialize + DeserializeOwned> Entries<K, V> {
     /// The next entry; `None` at the end. After an error it may be called again, and goes on.
-    /// Dropping the future loses no entry.
     ///
     /// # Errors
     /// No node serves some of the keys for 5 s. [`Error::Key`], [`Error::Value`]: an entry is of
     /// another type; the next call goes on behind it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no entry, so this may stand in a `select!`.
     pub async fn next(&mut self) -> Result<Option<(K, V)>, Error> {
         loop {
             while let Some((key, value)) = self.page.pop_front() {

@@ -40,6 +40,10 @@ use std::time::Duration;
 /// # Errors
 /// [`Error::Unknown`]: the write may have happened. [`Error::Former`]: it happened, and the former
 /// value cannot be decoded. With every other error it did not happen.
+///
+/// # Cancel safety
+/// If the future is dropped, the write may happen or not, now or a little later, as after
+/// [`Error::Unknown`]. Nothing happens before the first poll.
 #[must_use = "nothing is written until it is awaited"]
 pub struct Put<'a, K, V, A = ()> {
     map: &'a Map<K, V>,

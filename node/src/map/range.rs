@@ -107,6 +107,9 @@ impl RangeScan {
     ///
     /// # Errors
     /// No node serves a partition of the range for 5 s, or the keyspace is gone.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the next call reads the same page again. No key is left out.
     pub async fn next(&mut self) -> Result<Option<Vec<(Bytes, Bytes)>>, Error> {
         let mut renewed = 0;
         while !self.over {

@@ -171,6 +171,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Transaction<K, V> {
     /// [`Error::TooLarge`]: all keys, values and answers together are above the limit of one
     /// value, or there are more than 10,000 operations. For the others see [`Map::insert`].
     /// [`Error::Unknown`]: all of it may have happened. With every other error nothing did.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, all of it may happen or nothing, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll.
     pub async fn commit(self) -> Result<Answers, Error> {
         self.draft.commit().await
     }
@@ -242,6 +246,9 @@ impl DatabaseTransaction {
     ///
     /// # Errors
     /// As for [`Transaction::commit`].
+    ///
+    /// # Cancel safety
+    /// As for [`Transaction::commit`].
     pub async fn commit(self) -> Result<Answers, Error> {
         self.draft.commit().await
     }
@@ -252,6 +259,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// As for [`Map::get`]. [`Error::OldMembers`]: the cluster is being upgraded.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn get_versioned<Q>(&self, key: &Q) -> Result<Versioned<V>, Error>
     where
         K: Borrow<Q>,
@@ -347,6 +357,9 @@ impl Database {
     ///
     /// # Errors
     /// As for [`Database::get`]. [`Error::OldMembers`]: the cluster is being upgraded.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn get_versioned(&self, key: impl Into<Bytes>) -> Result<Versioned<Value>, Error> {
         let place = (self.keyspace, MapId(0), key.into());
         versioned(&self.data, place, None, raw).await

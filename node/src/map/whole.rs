@@ -17,6 +17,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// No node serves some of the partitions for 5 s.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn len(&self) -> Result<u64, Error> {
         for _ in 0..RENEWED_MAX {
             let mut sum = 0;
@@ -40,6 +43,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// As for [`Map::len`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn is_empty(&self) -> Result<bool, Error> {
         Ok(self.len().await? == 0)
     }
@@ -50,6 +56,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Errors
     /// [`Error::Unknown`]: some keys may be removed, and others not. With every other error
     /// nothing happened.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, some of the keys may be removed and others not, as after
+    /// [`Error::Unknown`]. It may be called again.
     pub async fn clear(&self) -> Result<(), Error> {
         let mut began = false;
         for _ in 0..RENEWED_MAX {

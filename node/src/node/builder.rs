@@ -16,6 +16,8 @@ use crate::error::Error;
 use crate::hooks::Hooks;
 #[cfg(feature = "http")]
 use crate::http::{self, ServerOptions};
+#[cfg(feature = "metrics")]
+use crate::metrics::Metrics;
 use crate::net::identity::Identity;
 use crate::node::{Driver, Node, Parts, Threads};
 use doyen_engine::Limits;
@@ -329,11 +331,12 @@ impl Builder {
     /// Opens every port, then starts. A member is running when this returns, and looks for its
     /// cluster; [`Node::wait_ready`] waits until it serves. A client is connected.
     ///
-    /// If the future is dropped, a node that was started stops like a crash.
-    ///
     /// # Errors
     /// The node cannot start. The error is one line that says what to do. Nothing runs then.
     /// [`Error::NoRuntime`]: this was called outside of tokio.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, a node that was started stops like a crash.
     pub async fn start(self) -> Result<Node, Error> {
         if self.client {
             let timeout = self.ready_timeout.unwrap_or(super::client::CONNECT_MAX);
@@ -352,6 +355,9 @@ impl Builder {
 ///
 /// # Errors
 /// The node cannot start. The error is one line that says what to do. Nothing runs then.
+///
+/// # Cancel safety
+/// As for [`Builder::start`].
 pub async fn start(config: Config) -> Result<Node, Error> {
     super::within_runtime()?;
     run(config, READY_MAX, Hooks::default()).await
@@ -569,14 +575,21 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
             return Err(system(&e));
         }
     };
+    #[cfg(feature = "metrics")]
+    let metrics = Arc::new(Metrics::new(
+        name.clone(),
+        control.clone(),
+        data.clone(),
+        identity.clone(),
+    ));
     #[cfg(feature = "http")]
-    let http = {
+    let http = sockets.http.map(|listener| {
         let options = ServerOptions {
-            listener: sockets.http,
+            listener,
             admin: Admin::new(control.clone(), shared.clone()),
             control: control.clone(),
             data: data.clone(),
-            identity: identity.clone(),
+            metrics: metrics.clone(),
             token,
             guarded: config.resp_password.is_some()
                 || config.http.is_some_and(|a| !a.ip().is_loopback()),
@@ -588,15 +601,17 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
                 .chain(machine_name())
                 .collect(),
         };
-        match http::start(options) {
-            Ok(http) => http,
-            Err(e) => {
-                control.stop();
-                data.stop();
-                control_thread.join();
-                data_thread.join();
-                return Err(system(&e));
-            }
+        http::start(options)
+    });
+    #[cfg(feature = "http")]
+    let http = match http.transpose() {
+        Ok(http) => http,
+        Err(e) => {
+            control.stop();
+            data.stop();
+            control_thread.join();
+            data_thread.join();
+            return Err(system(&e));
         }
     };
     Ok(Node::new(Parts {
@@ -613,8 +628,10 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
             driver: Driver::Member(control_thread),
             data: data_thread,
             #[cfg(feature = "http")]
-            http: Some(http),
+            http,
         },
+        #[cfg(feature = "metrics")]
+        metrics,
     }))
 }
 

@@ -154,6 +154,14 @@ fn assemble(
             return Err(system(&why));
         }
     };
+    let control = ControlHandle::of_client(fatal_out);
+    #[cfg(feature = "metrics")]
+    let metrics = Arc::new(crate::metrics::Metrics::new(
+        name.clone(),
+        control.clone(),
+        data.clone(),
+        identity.clone(),
+    ));
     Ok(Node::new(Parts {
         name,
         addresses: Addresses {
@@ -170,7 +178,7 @@ fn assemble(
         insecure: told.trust == Trust::Loopback,
         shared,
         identity,
-        control: ControlHandle::of_client(fatal_out),
+        control,
         data,
         threads: Threads {
             driver: Driver::Client(companion),
@@ -178,6 +186,8 @@ fn assemble(
             #[cfg(feature = "http")]
             http: None,
         },
+        #[cfg(feature = "metrics")]
+        metrics,
     }))
 }
 

@@ -75,6 +75,10 @@ impl Election {
     ///
     /// # Errors
     /// As for [`Lock::acquire`], but never `Busy`.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, this process does not stand any more, as for [`Lock::acquire`]. A
+    /// leadership that it was given meanwhile is given up.
     pub async fn lead(&self) -> Result<Leadership, Error> {
         let grant = self.lock.acquire_until(None).await?;
         let names = self.names().await?;
@@ -91,6 +95,9 @@ impl Election {
     ///
     /// # Errors
     /// As for [`Lock::state`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn leader(&self) -> Result<Option<String>, Error> {
         let state = self.lock.state().await?;
         if state.holders == 0 {
@@ -123,6 +130,9 @@ impl Leadership {
     }
 
     /// Waits until it is no longer certain that this process leads, as [`Grant::lost`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed. It may stand in a `select!`.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         self.0.lost()
     }
@@ -131,6 +141,9 @@ impl Leadership {
     ///
     /// # Errors
     /// As for [`Grant::release`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, this process resigns all the same.
     pub async fn resign(self) -> Result<bool, Error> {
         self.0.release().await
     }

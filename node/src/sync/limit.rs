@@ -19,6 +19,9 @@ const LIMITS: &str = "doyen.limits";
 
 /// A rate limiter that is about to be opened, from [`Node::rate_limiter`]. Say how it limits, then
 /// await it.
+///
+/// # Cancel safety
+/// If the future is dropped, nothing has changed.
 #[derive(Clone)]
 #[must_use = "it is opened when it is awaited"]
 pub struct OpenRateLimiter<K> {
@@ -176,6 +179,10 @@ impl<K: Serialize> RateLimiter<K> {
     ///
     /// # Errors
     /// [`Error::Unknown`]: it may have been taken. With every other error it was not.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the limit may have been used or not, as after [`Error::Unknown`].
+    /// Nothing happens before the first poll.
     pub async fn check<Q>(&self, key: &Q) -> Result<Decision, Error>
     where
         K: Borrow<Q>,
@@ -187,6 +194,9 @@ impl<K: Serialize> RateLimiter<K> {
     /// Decides whether this may be done for the key, at this cost. A cost of 0 takes nothing.
     ///
     /// # Errors
+    /// As for [`RateLimiter::check`].
+    ///
+    /// # Cancel safety
     /// As for [`RateLimiter::check`].
     pub async fn check_cost<Q>(&self, key: &Q, cost: u64) -> Result<Decision, Error>
     where

@@ -1,4 +1,4 @@
-//! Waits in line for a permit.
+//! Asks for a permit, and waits in line for it.
 
 use super::permit::Grant;
 use super::{Place, refused};
@@ -16,17 +16,23 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// How often a waiter looks if it is not told of changes.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A place in line. Dropping it gives the place up.
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(sync::MS_MAX)
+}
+
+/// What asks for a permit. Dropping it gives up its place in line, and a permit that it was given
+/// without hearing of it.
 pub(super) struct Line {
     place: Place,
     owner: Owner,
     permits: Permits,
-    is_waiting: bool,
+    /// It may have a place or a permit.
+    has_asked: bool,
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
-        if self.is_waiting {
+        if self.has_asked {
             self.place.send(sync::cancel(self.owner));
         }
     }
@@ -38,7 +44,25 @@ impl Line {
             place,
             owner,
             permits,
-            is_waiting: false,
+            has_asked: false,
+        }
+    }
+
+    /// Asks once, and takes no place in line.
+    pub(super) async fn try_once(mut self, ttl: Duration) -> Result<Option<Grant>, Error> {
+        let ask = sync::try_acquire(self.owner, self.permits, ms(ttl));
+        let asked = Instant::now();
+        self.has_asked = true;
+        let answer = sync::read_acquired(&self.place.execute(ask).await).map_err(refused)?;
+        self.has_asked = false;
+        match answer {
+            Acquired::Granted { token, .. } => {
+                let place = self.place.clone();
+                Ok(Some(Grant::new(place, self.owner, token, asked, ttl)))
+            }
+            Acquired::Queued { .. } | Acquired::Busy { .. } | Acquired::QueueFull { .. } => {
+                Ok(None)
+            }
         }
     }
 
@@ -47,17 +71,16 @@ impl Line {
         ttl: Duration,
         until: Option<Instant>,
     ) -> Result<Grant, Error> {
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(sync::MS_MAX);
         let is_over = || until.is_some_and(|until| Instant::now() >= until);
         let mut changes = None;
         loop {
             let ask = sync::acquire(self.owner, self.permits, ms(ttl), ms(PLACE_KEPT));
             let asked = Instant::now();
-            self.is_waiting = true;
+            self.has_asked = true;
             let answer = sync::read_acquired(&self.place.execute(ask).await).map_err(refused);
             let within = match answer {
                 Ok(Acquired::Granted { token, .. }) => {
-                    self.is_waiting = false;
+                    self.has_asked = false;
                     let place = self.place.clone();
                     return Ok(Grant::new(place, self.owner, token, asked, ttl));
                 }

@@ -5,7 +5,7 @@ use super::permit::Grant;
 use super::{Place, refused};
 use crate::error::Error;
 use crate::node::Node;
-use doyen_engine::sync::{self, Acquired, Owner, Permits};
+use doyen_engine::sync::{self, Owner, Permits};
 use std::fmt;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -106,28 +106,27 @@ impl Lock {
     /// # Errors
     /// [`Error::Refused`]: the keyspace evicts keys, or there are too many permits.
     /// [`Error::Unavailable`] and its like: the cluster does not answer. A grant that this caller
-    /// was given without knowing it ends after its time to live.
+    /// was given without knowing it is given back, or ends after its time to live if the cluster
+    /// is not reached.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, a grant that was given meanwhile is given back.
     pub async fn try_acquire(&self) -> Result<Option<Grant>, Error> {
         let (place, permits) = self.place().await?;
-        let owner = Owner(rand::random());
-        let asked = Instant::now();
-        let outcome = place.execute(sync::try_acquire(owner, permits, self.ttl_ms()));
-        match sync::read_acquired(&outcome.await).map_err(refused)? {
-            Acquired::Granted { token, .. } => {
-                Ok(Some(Grant::new(place, owner, token, asked, self.ttl)))
-            }
-            Acquired::Queued { .. } | Acquired::Busy { .. } | Acquired::QueueFull { .. } => {
-                Ok(None)
-            }
-        }
+        let line = Line::new(place, Owner(rand::random()), permits);
+        line.try_once(self.ttl).await
     }
 
-    /// Acquires the lock, and waits in line for so long at most. If the future is dropped, it
-    /// leaves the line.
+    /// Acquires the lock, and waits in line for so long at most.
     ///
     /// # Errors
     /// [`Error::Busy`]: it is not this caller's turn in time. [`Error::Overloaded`]: 1,024 callers
     /// wait already. Otherwise as for [`Lock::try_acquire`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, this caller leaves the line, and a grant that was given meanwhile
+    /// is given back. If the cluster cannot be reached at that moment, they end by themselves: the
+    /// place after 10 s, the grant after its time to live.
     pub async fn acquire(&self, limit: Duration) -> Result<Grant, Error> {
         let until = Instant::now().checked_add(limit);
         self.acquire_until(until).await
@@ -144,6 +143,9 @@ impl Lock {
     ///
     /// # Errors
     /// As for [`Lock::try_acquire`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn state(&self) -> Result<LockState, Error> {
         let (place, _) = self.place().await?;
         let looked = sync::read_looked(&place.execute(sync::look()).await).map_err(refused)?;
@@ -156,10 +158,6 @@ impl Lock {
 
     pub(super) fn in_keyspace(&self) -> &str {
         &self.keyspace
-    }
-
-    fn ttl_ms(&self) -> u64 {
-        u64::try_from(self.ttl.as_millis()).unwrap_or(sync::MS_MAX)
     }
 
     async fn place(&self) -> Result<(Place, Permits), Error> {

@@ -73,6 +73,10 @@ impl Once {
     ///
     /// # Errors
     /// [`Error::Busy`]: another process still works. Otherwise as for [`Lock::acquire`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, this caller leaves the line, as for [`Lock::acquire`], and its
+    /// turn is given up.
     pub async fn begin(&self, limit: Duration) -> Result<Option<Turn>, Error> {
         let done = self.all_done().await?;
         if done.contains(&self.name).await? {
@@ -94,6 +98,9 @@ impl Once {
     ///
     /// # Errors
     /// As for [`Map::contains`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn is_done(&self) -> Result<bool, Error> {
         self.all_done().await?.contains(&self.name).await
     }
@@ -102,6 +109,9 @@ impl Once {
     ///
     /// # Errors
     /// As for [`Map::remove`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it may be forgotten or not, now or a little later.
     pub async fn forget(&self) -> Result<bool, Error> {
         self.all_done().await?.remove(&self.name).await
     }
@@ -121,6 +131,9 @@ impl Turn {
     }
 
     /// Waits until it is no longer certain that it is this process's turn, as [`Grant::lost`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed. It may stand in a `select!`.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         self.grant.lost()
     }
@@ -130,6 +143,10 @@ impl Turn {
     /// # Errors
     /// [`Error::Fenced`]: another process has begun it meanwhile, and done it. Otherwise as for
     /// [`Map::insert`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the work may count as done or not, now or a little later. If not,
+    /// the turn is given up, and the next caller begins the work anew.
     pub async fn done(self) -> Result<(), Error> {
         let token = self.grant.token();
         self.done.put(&self.name, &token).fenced(token).await?;

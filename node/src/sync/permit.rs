@@ -82,7 +82,10 @@ impl Grant {
     }
 
     /// Waits until it is no longer certain that it is held: its process was paused or cut off for
-    /// too long, or its key was deleted. The future does not borrow the grant, and may be dropped.
+    /// too long, or its key was deleted. The future does not borrow the grant.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed. It may stand in a `select!`.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut held = self.held.clone();
         async move {
@@ -109,6 +112,9 @@ impl Grant {
     ///
     /// # Errors
     /// No node answers; then it ends after its time to live.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it is given back all the same.
     pub async fn release(mut self) -> Result<bool, Error> {
         self.is_released = true;
         self.renewing.abort();

@@ -113,6 +113,9 @@ impl ClusterBuilder {
     /// # Errors
     /// There are no nodes, no such program or no such option, or a node does not start, or they do
     /// not become a cluster. Then nothing runs.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, all processes end.
     pub async fn start(self, nodes: usize) -> Result<Cluster, TestkitError> {
         if nodes == 0 {
             return Err(TestkitError::Misuse(
@@ -266,6 +269,9 @@ impl Cluster {
     ///
     /// # Errors
     /// It does not start, or there are [`NODES_MAX`] already.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the process ends. The node counts, as one that does not run.
     pub async fn join(&mut self) -> Result<usize, TestkitError> {
         let node = self.slots.len();
         if node >= NODES_MAX {
@@ -292,6 +298,9 @@ impl Cluster {
     ///
     /// # Errors
     /// The node runs already, or does not start.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the process ends.
     pub async fn start(&mut self, node: usize) -> Result<(), TestkitError> {
         let slot = self.slot(node)?;
         if slot.process.is_some() {
@@ -536,6 +545,9 @@ impl Cluster {
     ///
     /// # Errors
     /// The node does not run, or took too long.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the process is killed.
     pub async fn stop(&mut self, node: usize) -> Result<ExitStatus, TestkitError> {
         let slot = self.slot_mut(node)?;
         let mut process = slot
@@ -565,6 +577,9 @@ impl Cluster {
     ///
     /// # Errors
     /// The node does not leave, ends with another status than 0, or does not start.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the process is killed, and not started again.
     pub async fn restart(&mut self, node: usize) -> Result<(), TestkitError> {
         if self.slot(node)?.process.is_some() {
             let status = self.stop(node).await?;
@@ -628,6 +643,9 @@ impl Cluster {
     ///
     /// # Errors
     /// The node does not run, or does not answer.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn status(&self, node: usize) -> Result<ClusterReport, TestkitError> {
         self.ask(node, "/status").await
     }
@@ -636,6 +654,9 @@ impl Cluster {
     ///
     /// # Errors
     /// The node does not run, or does not answer.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn table(&self, node: usize) -> Result<TableReport, TestkitError> {
         self.ask(node, "/table").await
     }
@@ -660,6 +681,9 @@ impl Cluster {
     }
 
     /// The number of the coordinator, as the other running nodes report it.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn coordinator(&self) -> Option<usize> {
         for node in self.awake() {
             if let Ok(report) = self.status(node).await
@@ -704,6 +728,9 @@ impl Cluster {
     /// # Errors
     /// It took too long; the error says what the last node reported instead. Or a process ended by
     /// itself.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn await_safe(&mut self, timeout: Duration) -> Result<Duration, TestkitError> {
         let began = Instant::now();
         loop {

@@ -103,6 +103,9 @@ impl Local {
     ///
     /// # Errors
     /// It cannot connect: no node runs, or none answers.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the client ends.
     pub async fn client(&self) -> Result<Node, TestkitError> {
         let nodes = self.0.running();
         let seeds = nodes.iter().map(|n| n.node.addresses().data.to_string());
@@ -126,6 +129,10 @@ impl Local {
     ///
     /// # Errors
     /// It does not start, or does not serve within a minute.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the node may have been started. It belongs to the cluster then,
+    /// and has the next number.
     pub async fn start_another(&self) -> Result<usize, TestkitError> {
         let starting = self.0.starting.lock().await;
         let seeds: Vec<_> = self.0.running().into_iter().map(|slot| slot.node).collect();
@@ -145,6 +152,9 @@ impl Local {
     }
 
     /// Ends a node like a crash, and returns when its threads have ended. Nothing is handed over.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the node ends all the same.
     pub async fn kill(&self, number: usize) {
         let node = self.slot(number).node;
         self.0.end(number);
@@ -152,6 +162,9 @@ impl Local {
     }
 
     /// Lets a node leave in order, and returns when it has ended. A paused node is resumed first.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the node leaves all the same.
     pub async fn shutdown(&self, number: usize) -> Departure {
         self.resume(number);
         let node = self.slot(number).node;
@@ -162,6 +175,9 @@ impl Local {
     /// Holds all threads of a node, as SIGSTOP does, and returns when they are held. Operations on
     /// its maps wait meanwhile, and have no timeout, because nothing in the node measures time. If
     /// it is held for longer than the failure detection takes, the others go on without it.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the node is paused all the same, and perhaps not held yet.
     pub async fn pause(&self, number: usize) {
         let Slot { node, rig, state } = self.slot(number);
         if state != State::Runs {
@@ -227,6 +243,9 @@ impl Local {
     ///
     /// When this returns, no node answers with a key whose deadline has passed. Listeners are told
     /// of those keys soon after. A paused node follows when it is resumed.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the clock has moved, and a node may not know it yet.
     pub async fn advance(&self, by: Duration) {
         self.0.clock.advance(by);
         let running = self.0.running().into_iter();
@@ -246,6 +265,9 @@ impl Local {
     ///
     /// # Errors
     /// It is not so within this time. The error says what is missing.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn await_safe(&self, limit: Duration) -> Result<Duration, TestkitError> {
         let began = Instant::now();
         loop {

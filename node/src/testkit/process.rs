@@ -170,6 +170,9 @@ impl Process {
     ///
     /// It cannot be started, ended before it was ready, or was not ready within `patience`. The
     /// process does not run then.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the process ends.
     pub async fn start(
         name: &str,
         mut command: Command,
@@ -282,6 +285,9 @@ impl Process {
     ///
     /// # Errors
     /// The system does not report how it ended.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn ended(&mut self) -> std::io::Result<ExitStatus> {
         // Nothing is ever sent: the sender is only dropped.
         while self.closed.changed().await.is_ok() {}

@@ -3,6 +3,7 @@
 #[cfg(feature = "http")]
 mod administration;
 mod caching;
+mod cancelling;
 mod changes;
 mod client;
 mod embedded;
@@ -11,7 +12,9 @@ mod life;
 mod limits;
 mod local;
 mod locks;
+mod moka;
 mod near;
 mod operations;
 mod schemas;
+mod telemetry;
 mod transactions;

@@ -4,6 +4,7 @@
 
 use super::Shared;
 use super::follow::{Followed, Follower, Told};
+use super::near::{Near, Watcher};
 use crate::Failed;
 use doyen::Database;
 use doyen::resp::client::{Reply, RespClient, nothing_happened};
@@ -51,6 +52,7 @@ pub(super) struct Load {
     tasks: Vec<JoinHandle<()>>,
     native: doyen::Node,
     follower: Follower,
+    watcher: Watcher,
 }
 
 /// State that all clients share.
@@ -87,6 +89,7 @@ impl Load {
         let native = native.map_err(|e| Failed::new(format!("the native client: {e}")))?;
         let follower = Follower::start(&native, book).await?;
         let running = Rc::new(Cell::new(true));
+        let watcher = Watcher::start(&native, &running, seed).await?;
         let clients = RESP_CLIENTS + NATIVE_CLIENTS;
         let common = Common {
             book: book.clone(),
@@ -120,19 +123,22 @@ impl Load {
             tasks,
             native,
             follower,
+            watcher,
         })
     }
 
-    /// Stops the clients, once each has its last answer. Returns what the subscriber was told.
-    pub(super) async fn finish(self) -> Result<Told, Failed> {
+    /// Stops the clients, once each has its last answer. Returns what the subscriber was told,
+    /// and what the near cache gave.
+    pub(super) async fn finish(self) -> Result<(Told, Near), Failed> {
         self.running.set(false);
         for task in self.tasks {
             task.await
                 .map_err(|e| Failed::new(format!("a client of the chaos panicked: {e}")))?;
         }
+        let near = self.watcher.finish().await?;
         let told = self.follower.finish().await;
         self.native.shutdown().await;
-        Ok(told)
+        Ok((told, near))
     }
 }
 

@@ -62,7 +62,8 @@ pub(super) fn page(report: &Report) -> String {
          unknown outcome, {} refused. Of {} keys, {} lost a write, {} had a stale read, {} have \
          another answer that nothing explains, {} were not decided (too many orders to try them \
          all), {} could not be read back. A subscriber was told {} changes, and that {} are \
-         missing; {} were missing without a word, and {} came twice.</p>",
+         missing; {} were missing without a word, and {} came twice. A \
+         near cache answered {} reads, {} of them from copies; {} were older than its bound.</p>",
         verdict.0,
         verdict.1,
         report.nodes,
@@ -81,6 +82,9 @@ pub(super) fn page(report: &Report) -> String {
         report.told.missed,
         report.told.untold,
         report.told.twice,
+        report.near.reads,
+        report.near.copies,
+        report.near.old,
         seed = report.seed,
     );
     if let Some(why) = &report.unhealed {

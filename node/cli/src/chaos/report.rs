@@ -3,6 +3,7 @@
 use super::book::{Book, Fault, Second};
 use super::follow::Told;
 use super::load::READER;
+use super::near::Near;
 use doyen::testkit::linear::Call;
 use doyen::testkit::{DatagramCounts, Violation, Wrong};
 use serde::Serialize;
@@ -20,7 +21,8 @@ keys: lost, an acknowledged write is gone; stale, an overwritten value was read;
       unexplained, no order of events explains an answer;
       undecided, too many orders to try them all; unread, no answer in the end
 subscriber: told, changes that came; missed, said to be missing; untold, acknowledged and not told;
-      twice, told again";
+      twice, told again
+near cache: reads, of which copies in the process; old, less than was acknowledged before its bound";
 
 /// The report. Times are in seconds.
 #[derive(Debug, Serialize)]
@@ -48,6 +50,8 @@ pub(super) struct Report {
     pub(super) unread: u64,
     /// What the subscriber was told.
     pub(super) told: Told,
+    /// What the near cache gave.
+    pub(super) near: Near,
     /// What is wrong with the cluster, if it did not heal.
     pub(super) unhealed: Option<String>,
     /// The directory of the logs, if something is wrong.
@@ -170,6 +174,7 @@ impl Report {
             undecided: count(Verdict::Undecided),
             unread: 0,
             told: Told::default(),
+            near: Near::default(),
             unhealed: None,
             logs: None,
             datagrams: Datagrams::default(),
@@ -215,6 +220,7 @@ impl Report {
         self.lost + self.stale + self.unexplained + self.undecided == 0
             && self.unread == 0
             && self.told.holds()
+            && self.near.holds()
             && self.unhealed.is_none()
             // Without operations, the run shows nothing.
             && self.operations > 0
@@ -238,6 +244,9 @@ pub(super) struct Sum {
     /// Changes that subscribers were told, and those that are missing without a word, or came twice.
     told: u64,
     untold: u64,
+    /// Reads of near caches, and those that were older than their bound.
+    near: u64,
+    old: u64,
     unhealed: u32,
     /// The longest wait of a client for an answer, in seconds.
     waited: f64,
@@ -258,6 +267,8 @@ impl Sum {
         self.unread += report.unread;
         self.told += report.told.changes;
         self.untold += report.told.untold + report.told.twice;
+        self.near += report.near.reads;
+        self.old += report.near.old;
         self.unhealed += u32::from(report.unhealed.is_some());
         self.waited = report
             .faults
@@ -273,7 +284,7 @@ impl fmt::Display for Sum {
             f,
             "total: rounds {}  hours {:.2}  faults {}  operations {}  unknown {}  refused {}  \
              lost {}  stale {}  unexplained {}  undecided {}  unread {}  told {}  untold {}  \
-             unhealed {}  longest wait {:.2} s",
+             near {}  old {}  unhealed {}  longest wait {:.2} s",
             self.rounds,
             self.hours,
             self.faults,
@@ -287,6 +298,8 @@ impl fmt::Display for Sum {
             self.unread,
             self.told,
             self.untold,
+            self.near,
+            self.old,
             self.unhealed,
             self.waited,
         )
@@ -377,7 +390,7 @@ impl fmt::Display for Report {
             f,
             "seed {}  faults {}  operations {}  unknown {}  refused {}  keys {}  lost {}  stale \
              {}  unexplained {}  undecided {}  unread {}  told {}  missed {}  untold {}  twice {}  \
-             healed {}",
+             near {} (copies {})  old {}  healed {}",
             self.seed,
             self.whole(),
             self.operations,
@@ -393,6 +406,9 @@ impl fmt::Display for Report {
             self.told.missed,
             self.told.untold,
             self.told.twice,
+            self.near.reads,
+            self.near.copies,
+            self.near.old,
             if self.unhealed.is_none() {
                 "always"
             } else {
@@ -446,6 +462,9 @@ mod tests {
         let mut untold = report(&History::new());
         untold.told.untold = 1;
         assert!(!untold.holds());
+        let mut old = report(&History::new());
+        old.near.old = 1;
+        assert!(!old.holds() && old.to_string().contains("old 1"));
         let mut unhealed = report(&History::new());
         unhealed.unhealed = Some("ada is silent".into());
         assert!(!unhealed.holds() && unhealed.to_string().contains("healed NOT"));

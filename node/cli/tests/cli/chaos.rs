@@ -41,6 +41,13 @@ fn a_short_chaos_finds_every_promise_kept_and_reports_it() {
         report["operations"].as_u64().is_some_and(|n| n > 500),
         "clients did their part: {said}"
     );
+    let near = &report["near"];
+    assert_eq!(near["old"], 0, "{said}");
+    assert!(
+        near["copies"].as_u64().is_some_and(|n| n > 100)
+            && near["reads"].as_u64() > near["copies"].as_u64(),
+        "the near cache is judged: {said}"
+    );
     // The first two faults of this seed are always the same: a restart, and flipped bits, which
     // only the relays can cause.
     let faults: Vec<&str> = report["faults"]

@@ -68,6 +68,7 @@ rare! {
     CONFIRM => Confirm { round },
     CONFIRMED => Confirmed { round, tickets },
     WANT_MAP => WantMap { ticket, wanted },
+    TRACED => Traced { at, n, context },
 }
 
 fn lay_out<T: serde::Serialize>(out: &mut Out, kind: u8, fields: &T) {

@@ -599,6 +599,13 @@ fn of_subscribers() -> impl Strategy<Value = Frame> {
         (at(), n()).prop_map(|(at, ticket)| Frame::Unsubscribe { at, ticket }),
         prop::collection::vec((any::<u16>().prop_map(KeyspaceId), any::<bool>()), 0..3)
             .prop_map(|keyspaces| Frame::Reads { keyspaces }),
+        (at(), n(), any::<([u8; 16], [u8; 8], u8)>()).prop_map(|(at, n, (trace, span, flags))| {
+            Frame::Traced {
+                at,
+                n,
+                context: TraceContext { trace, span, flags },
+            }
+        }),
         n().prop_map(|round| Frame::Confirm { round }),
         (n(), prop::collection::vec(n(), 0..40))
             .prop_map(|(round, tickets)| Frame::Confirmed { round, tickets }),

@@ -95,7 +95,7 @@ pub(super) static RELEASE: Procedure = Procedure {
     }),
 };
 
-/// Gives up a place in line. → `Int` 1 or 0
+/// Gives up a place in line, and a permit that the owner did not hear of. → `Int` 1 or 0
 pub(super) static CANCEL: Procedure = Procedure {
     number: 63,
     name: "cancel",
@@ -107,9 +107,11 @@ pub(super) static CANCEL: Procedure = Procedure {
     run: Run::Entry(|inputs, entry, cx| {
         let owner = Owner::of_numbers([inputs.numbers[0], inputs.numbers[1]]);
         change(entry, cx, |state| {
-            let before = state.waiters.len();
+            let count = |state: &State| state.waiters.len() + state.holders.len();
+            let before = count(state);
             state.waiters.retain(|waiter| waiter.owner != owner);
-            Outcome::Int(i64::from(state.waiters.len() < before))
+            state.holders.retain(|holder| holder.owner != owner);
+            Outcome::Int(i64::from(count(state) < before))
         })
     }),
 };

@@ -122,13 +122,17 @@ where
     V: Serialize + DeserializeOwned + Send + 'static,
 {
     /// The value of a key: the stored one, or what a loader brings. See [`Cache`] for who loads,
-    /// and when. If the future is dropped, a load that has begun goes on.
+    /// and when.
     ///
     /// # Errors
     /// [`Error::Load`]: the loader failed or panicked, and no old value may be served; its `source`
     /// is the loader's error. [`Error::LoadTimeout`]: no value came within
     /// [`hard_timeout`](crate::OpenCache::hard_timeout). Otherwise as for
     /// [`Map::get`](crate::Map::get).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, a load that has begun goes on, and what it brings is stored. A
+    /// load that has not begun does not begin.
     pub async fn get_or_load<Q, F, L, T, E>(&self, key: &Q, load: F) -> Result<V, Error>
     where
         K: Borrow<Q>,
@@ -148,6 +152,9 @@ where
     /// [`absent_for`](crate::OpenCache::absent_for).
     ///
     /// # Errors
+    /// As for [`Cache::get_or_load`].
+    ///
+    /// # Cancel safety
     /// As for [`Cache::get_or_load`].
     pub async fn find_or_load<Q, F, L, T, E>(&self, key: &Q, load: F) -> Result<Option<V>, Error>
     where

@@ -22,6 +22,9 @@ const RETRY: Duration = Duration::from_secs(1);
 const LEASE_LEAST: Duration = Duration::from_millis(100);
 
 /// A cache that is about to be opened, from [`Node::cache`](crate::Node::cache). Await it.
+///
+/// # Cancel safety
+/// If the future is dropped, the map may exist or not. It is empty then.
 #[must_use = "it is opened when it is awaited"]
 pub struct OpenCache<'a, K, V> {
     map: OpenMap<'a, K, V>,

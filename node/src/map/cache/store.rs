@@ -14,6 +14,10 @@ use std::pin::Pin;
 use std::time::Duration;
 
 /// A write of an entry of a cache, from [`Cache::put`]. Give it options, then await it.
+///
+/// # Cancel safety
+/// If the future is dropped, the write may happen or not, now or a little later, as after
+/// [`Error::Unknown`]. Nothing happens before the first poll.
 #[must_use = "nothing is written until it is awaited"]
 pub struct CachePut<'a, K, V> {
     cache: &'a Cache<K, V>,
@@ -78,6 +82,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     ///
     /// # Errors
     /// As for [`Cache::put`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll.
     pub async fn insert<Q>(&self, key: &Q, value: &V) -> Result<(), Error>
     where
         K: Borrow<Q>,

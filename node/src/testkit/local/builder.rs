@@ -89,10 +89,11 @@ impl LocalBuilder {
 
     /// Starts the nodes. When this returns, the cluster serves, with all of its copies.
     ///
-    /// If the future is dropped, all nodes end.
-    ///
     /// # Errors
     /// A node does not start, or the cluster is not complete within a minute.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, all nodes end.
     pub async fn start(self) -> Result<Local, TestkitError> {
         let count = usize::from(self.nodes);
         let cluster = Local(Arc::new(Inner {

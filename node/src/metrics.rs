@@ -1,52 +1,84 @@
-//! The content of `/metrics`. Each node has its own recorder, because several nodes may live in one
-//! process.
+//! A node's metrics: as the text that Prometheus reads, and for the recorder of the host program.
+//! [`count`] and [`gauge`] write them into any recorder of the crate `metrics`.
 //!
-//! Counters stay in that recorder. Gauges go to a recorder that is made for each request. Otherwise
-//! a dropped keyspace, or the gauges of a former coordinator, would show their last values for
-//! ever.
+//! Each node has its own recorder for the text, because several nodes may live in one process. The
+//! counters of the text stay in that recorder. Gauges go to a recorder that is made for each text.
+//! Otherwise a dropped keyspace, or the gauges of a former coordinator, would show their last
+//! values for ever. The host's recorder keeps what it has, so such a gauge becomes NaN there.
 
 use crate::clock;
 use crate::control::counted::{Counted, Kind};
-use crate::control::{ClusterStatus, Coordinated};
-use crate::data::{DataStats, Longest};
-use crate::net::identity::CertificateReport;
+use crate::control::{ClusterStatus, ControlHandle, Coordinated};
+use crate::data::{DataHandle, DataStats, Longest};
+use crate::net::identity::{CertificateReport, Identity};
 use crate::report::status::ClusterReport;
-use doyen_gossip::agreement::{Event, Stage};
+use doyen_gossip::agreement::Stage;
 use doyen_placement::{Paused, planner};
-use metrics::{Unit, with_local_recorder};
+use metrics::{
+    Counter, Gauge, Histogram, Key, KeyName, Label, Metadata, Recorder, SharedString, Unit,
+    with_local_recorder, with_recorder,
+};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
+use std::collections::HashSet;
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Times of commits that are kept for the host's recorder until it is asked for. Of more, the
+/// oldest are kept.
+const SAMPLES_MAX: usize = 4096;
 
 /// A node's metrics.
 pub(crate) struct Metrics {
-    recorder: PrometheusRecorder,
+    control: ControlHandle,
+    data: DataHandle,
+    identity: Arc<Identity>,
+    recorders: Recorders,
+}
+
+/// Where a node's figures go.
+struct Recorders {
+    /// The name of the node.
+    node: String,
+    text: PrometheusRecorder,
+    /// Two callers at a time write one after the other. It is not held across an await.
+    host: Mutex<Host>,
+}
+
+/// What the host's recorder was told, and what it must still be told.
+#[derive(Default)]
+struct Host {
+    described: bool,
+    gauges: HashSet<Key>,
+    /// Times of commits that the text has shown since.
+    commits: Vec<f64>,
 }
 
 /// The clocks of a node at one moment.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Clocks {
+struct Clocks {
     /// In seconds since 1970.
     wall: f64,
     /// CLOCK_BOOTTIME, in seconds.
     boot: f64,
 }
 
-/// Everything that one request for the metrics shows.
-pub(crate) struct Seen<'a> {
-    pub(crate) clocks: Clocks,
-    pub(crate) data: &'a DataStats,
-    pub(crate) longest_pass: Longest,
-    pub(crate) control: &'a Counted,
-    /// `None`: the node is stopping.
-    pub(crate) cluster: Option<&'a ClusterStatus>,
+/// The figures of a node at one moment.
+struct Seen {
+    clocks: Clocks,
+    data: DataStats,
+    longest_pass: Longest,
+    /// `None`: the node is stopping, or it is a client.
+    cluster: Option<ClusterStatus>,
     /// `None`: another node coordinates, or none does.
-    pub(crate) coordinated: Option<&'a Coordinated>,
-    pub(crate) certificate: CertificateReport,
+    coordinated: Option<Box<Coordinated>>,
+    certificate: CertificateReport,
+    /// Times from proposals to commits, in seconds, that were not seen before.
+    commits: Vec<f64>,
 }
 
 impl Clocks {
     #[allow(clippy::cast_precision_loss)] // microseconds of this age
-    pub(crate) fn now() -> Self {
+    fn now() -> Self {
         Self {
             wall: clock::unix_ms() as f64 / 1e3,
             boot: clock::now().0 as f64 / 1e9,
@@ -427,65 +459,184 @@ const HISTOGRAMS: &[(&str, Unit, &str)] = &[(
 )];
 
 impl Metrics {
-    pub(crate) fn new() -> Self {
-        let recorder = PrometheusBuilder::new().build_recorder();
-        with_local_recorder(&recorder, || {
-            for &(name, unit, meaning) in COUNTERS {
-                metrics::describe_counter!(name, unit, meaning);
-            }
-            for &(name, unit, meaning) in HISTOGRAMS {
-                metrics::describe_histogram!(name, unit, meaning);
-            }
-            metrics::counter!("doyen_partitions_lost_total").absolute(0);
-            // Prometheus sees the growth of a counter only if the counter existed before.
-            for stage in Stage::ALL {
-                metrics::counter!("doyen_move_steps_total", "stage" => stage.name()).absolute(0);
-            }
-        });
-        Self { recorder }
-    }
-
-    /// Counts an event.
-    pub(crate) fn event(&self, event: &Event) {
-        let kind = event.kind();
-        with_local_recorder(&self.recorder, || {
-            metrics::counter!("doyen_events_total", "kind" => kind).increment(1);
-            match event {
-                Event::Lost { partitions, .. } => {
-                    metrics::counter!("doyen_partitions_lost_total").increment(*partitions as u64)
-                }
-                Event::Moved { stage, count, .. } => {
-                    metrics::counter!("doyen_move_steps_total", "stage" => stage.name())
-                        .increment(*count as u64);
-                }
-                _ => {}
-            }
-        });
+    pub(crate) fn new(
+        node: String,
+        control: ControlHandle,
+        data: DataHandle,
+        identity: Arc<Identity>,
+    ) -> Self {
+        Self {
+            control,
+            data,
+            identity,
+            recorders: Recorders::new(node),
+        }
     }
 
     /// The text that Prometheus reads.
-    pub(crate) fn render(&self, seen: &Seen<'_>) -> String {
-        with_local_recorder(&self.recorder, || count(seen));
-        let now = PrometheusBuilder::new().build_recorder();
-        with_local_recorder(&now, || {
-            for &(name, unit, meaning) in GAUGES {
-                metrics::describe_gauge!(name, unit, meaning);
-            }
-            gauge(seen);
-            seen.cluster
-                .iter()
-                .for_each(|cluster| gauge_cluster(cluster));
-            seen.coordinated
-                .iter()
-                .for_each(|coordinated| gauge_coordinated(coordinated));
-        });
-        self.recorder.handle().render() + &now.handle().render()
+    pub(crate) async fn text(&self) -> String {
+        let seen = self.look().await;
+        self.recorders.render(&seen, self.control.counted())
+    }
+
+    /// Writes all figures into the recorder that the host program has installed.
+    pub(crate) async fn report(&self) {
+        let seen = self.look().await;
+        self.recorders.tell_host(&seen, self.control.counted());
+    }
+
+    async fn look(&self) -> Seen {
+        // Read the clocks first: they are compared with the moment of the request.
+        let clocks = Clocks::now();
+        let (data, longest_pass, cluster, coordinated) = tokio::join!(
+            self.data.stats(),
+            self.data.longest_pass(),
+            self.control.status(),
+            self.control.coordinated()
+        );
+        Seen {
+            clocks,
+            data,
+            longest_pass,
+            cluster: cluster.ok(),
+            coordinated: coordinated.ok().flatten(),
+            certificate: self.identity.certificate(),
+            commits: self.control.counted().take_commits(),
+        }
     }
 }
 
-/// Copies counters that other modules keep.
-fn count(seen: &Seen<'_>) {
-    let (data, shard, control) = (seen.data, &seen.data.shard, seen.control);
+impl Recorders {
+    fn new(node: String) -> Self {
+        let text = PrometheusBuilder::new().build_recorder();
+        with_local_recorder(&text, describe_counters);
+        Self {
+            node,
+            text,
+            host: Mutex::default(),
+        }
+    }
+
+    fn render(&self, seen: &Seen, control: &Counted) -> String {
+        with_local_recorder(&self.text, || count(seen, control, &seen.commits));
+        let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        // A program that never reports to a recorder keeps nothing for it.
+        if host.described {
+            let room = SAMPLES_MAX.saturating_sub(host.commits.len());
+            host.commits.extend(seen.commits.iter().take(room));
+        }
+        drop(host);
+        let now = PrometheusBuilder::new().build_recorder();
+        with_local_recorder(&now, || {
+            describe_gauges();
+            gauge(seen);
+        });
+        self.text.handle().render() + &now.handle().render()
+    }
+
+    fn tell_host(&self, seen: &Seen, control: &Counted) {
+        // The text shows these as well.
+        with_local_recorder(&self.text, || observe(&seen.commits));
+        let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        let Host {
+            described,
+            gauges,
+            commits,
+        } = &mut *host;
+        commits.extend(&seen.commits);
+        with_recorder(|recorder| {
+            let named = Named {
+                recorder,
+                node: &self.node,
+                gauges: Mutex::default(),
+            };
+            with_local_recorder(&named, || {
+                if !std::mem::replace(described, true) {
+                    describe_counters();
+                    describe_gauges();
+                }
+                count(seen, control, commits);
+                gauge(seen);
+            });
+            let set = named.gauges.into_inner();
+            let set = set.unwrap_or_else(PoisonError::into_inner);
+            for gone in gauges.difference(&set) {
+                recorder.register_gauge(gone, &METADATA).set(f64::NAN);
+            }
+            // One that is set again later is found again.
+            *gauges = set;
+        });
+        commits.clear();
+    }
+}
+
+/// Where the figures come from, for recorders that filter by it.
+const METADATA: Metadata<'static> =
+    Metadata::new(module_path!(), metrics::Level::INFO, Some(module_path!()));
+
+/// The host's recorder, where each figure has the name of its node: several nodes may live in one
+/// process.
+struct Named<'a> {
+    recorder: &'a dyn Recorder,
+    node: &'a str,
+    /// The gauges that were set. One thread uses this.
+    gauges: Mutex<HashSet<Key>>,
+}
+
+impl Named<'_> {
+    fn name(&self, key: &Key) -> Key {
+        key.with_extra_labels(vec![Label::new("node", self.node.to_owned())])
+    }
+}
+
+impl Recorder for Named<'_> {
+    fn describe_counter(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.recorder.describe_counter(key, unit, description);
+    }
+
+    fn describe_gauge(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.recorder.describe_gauge(key, unit, description);
+    }
+
+    fn describe_histogram(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.recorder.describe_histogram(key, unit, description);
+    }
+
+    fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
+        self.recorder.register_counter(&self.name(key), metadata)
+    }
+
+    fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
+        let key = self.name(key);
+        let gauge = self.recorder.register_gauge(&key, metadata);
+        let mut gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
+        gauges.insert(key);
+        gauge
+    }
+
+    fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
+        self.recorder.register_histogram(&self.name(key), metadata)
+    }
+}
+
+fn describe_counters() {
+    for &(name, unit, meaning) in COUNTERS {
+        metrics::describe_counter!(name, unit, meaning);
+    }
+    for &(name, unit, meaning) in HISTOGRAMS {
+        metrics::describe_histogram!(name, unit, meaning);
+    }
+}
+
+fn describe_gauges() {
+    for &(name, unit, meaning) in GAUGES {
+        metrics::describe_gauge!(name, unit, meaning);
+    }
+}
+
+/// Writes counters that other modules keep.
+fn count(seen: &Seen, control: &Counted, commits: &[f64]) {
+    let (data, shard) = (&seen.data, &seen.data.shard);
     for (name, value) in [
         ("doyen_operations_executed_total", shard.executed),
         ("doyen_operations_forwarded_total", shard.forwarded),
@@ -540,9 +691,16 @@ fn count(seen: &Seen<'_>) {
     metrics::counter!("doyen_lease_lapses_total").absolute(lapses);
     metrics::counter!("doyen_lease_lapsed_milliseconds_total")
         .absolute(u64::try_from(lapsed.as_millis()).unwrap_or(u64::MAX));
-    for took in control.take_commits() {
-        metrics::histogram!("doyen_table_commit_seconds").record(took);
+    let happened = control.happened();
+    for (kind, times) in happened.events {
+        metrics::counter!("doyen_events_total", "kind" => kind).absolute(times);
     }
+    // Prometheus sees the growth of a counter only if the counter existed before.
+    metrics::counter!("doyen_partitions_lost_total").absolute(happened.lost);
+    for (stage, reached) in Stage::ALL.iter().zip(happened.stages) {
+        metrics::counter!("doyen_move_steps_total", "stage" => stage.name()).absolute(reached);
+    }
+    observe(commits);
     let CertificateReport {
         reloads,
         reloads_failed,
@@ -553,10 +711,25 @@ fn count(seen: &Seen<'_>) {
     }
 }
 
+fn observe(commits: &[f64]) {
+    for took in commits {
+        metrics::histogram!("doyen_table_commit_seconds").record(*took);
+    }
+}
+
+/// Writes gauges: of this node, of its cluster, and of what it coordinates.
+fn gauge(seen: &Seen) {
+    gauge_node(seen);
+    seen.cluster.iter().for_each(gauge_cluster);
+    seen.coordinated
+        .iter()
+        .for_each(|coordinated| gauge_coordinated(coordinated));
+}
+
 /// Gauges of this node.
 #[allow(clippy::cast_precision_loss)] // gauges are floats
-fn gauge(seen: &Seen<'_>) {
-    let (data, shard) = (seen.data, &seen.data.shard);
+fn gauge_node(seen: &Seen) {
+    let (data, shard) = (&seen.data, &seen.data.shard);
     for (name, value) in [
         ("doyen_keys", shard.keys),
         ("doyen_memory_bytes", shard.memory_bytes),
@@ -658,11 +831,12 @@ fn yes(it: bool) -> f64 {
 mod tests {
     use super::*;
     use crate::config::{Defaults, Options};
-    use doyen_gossip::agreement::{Oversight, Status};
+    use doyen_gossip::agreement::{Event, Oversight, Status};
     use doyen_placement::{
         Addresses, Age, ClusterId, Loads, Location, Member, MemberId, MemberState, Role, Table,
     };
-    use std::sync::Arc;
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+    use std::collections::BTreeMap;
 
     fn table() -> Table {
         let config = Options {
@@ -717,44 +891,53 @@ mod tests {
         }
     }
 
-    fn shown(metrics: &Metrics, table: Option<&Table>, coordinates: bool) -> String {
-        let (cluster, control) = (table.map(status), Counted::default());
-        control.committed(std::time::Duration::from_millis(3));
-        let coordinated = |table: &Table| Coordinated {
-            table: Arc::new(table.clone()),
-            loads: Loads::default(),
-            oversight: Oversight::default(),
+    fn seen(table: Option<&Table>, coordinates: bool) -> Seen {
+        let coordinated = |table: &Table| {
+            Box::new(Coordinated {
+                table: Arc::new(table.clone()),
+                loads: Loads::default(),
+                oversight: Oversight::default(),
+            })
         };
-        metrics.render(&Seen {
+        Seen {
             clocks: Clocks::now(),
-            data: &DataStats::default(),
+            data: DataStats::default(),
             longest_pass: Longest::default(),
-            control: &control,
-            cluster: cluster.as_ref(),
-            coordinated: table.filter(|_| coordinates).map(coordinated).as_ref(),
+            cluster: table.map(status),
+            coordinated: table.filter(|_| coordinates).map(coordinated),
             certificate: CertificateReport {
                 ends: Some(1),
                 reloads: 2,
                 reloads_failed: 0,
             },
-        })
+            commits: vec![0.003],
+        }
+    }
+
+    fn shown(recorders: &Recorders, table: Option<&Table>, coordinates: bool) -> String {
+        recorders.render(&seen(table, coordinates), &Counted::default())
+    }
+
+    fn recorders(name: &str) -> Recorders {
+        Recorders::new(name.to_owned())
     }
 
     #[test]
     fn every_metric_is_described_and_nodes_do_not_share() {
-        let (one, other) = (Metrics::new(), Metrics::new());
-        one.event(&Event::Lost {
+        let (one, other) = (recorders("one"), recorders("other"));
+        let counted = Counted::default();
+        counted.event(&Event::Lost {
             partitions: 3,
             keyspace: "default".into(),
             why: "test".into(),
         });
-        one.event(&Event::Moved {
+        counted.event(&Event::Moved {
             stage: Stage::GivenUp,
             count: 2,
             partitions: Vec::new(),
             members: Vec::new(),
         });
-        let text = shown(&one, Some(&table()), true);
+        let text = one.render(&seen(Some(&table()), true), &counted);
         assert!(text.contains("doyen_partitions_lost_total 3"), "{text}");
         assert!(
             text.contains("doyen_move_steps_total{stage=\"given_up\"} 2"),
@@ -792,7 +975,7 @@ mod tests {
     /// had no place.
     #[test]
     fn copies_that_no_member_can_hold_are_counted() {
-        let (metrics, mut table) = (Metrics::new(), table());
+        let (metrics, mut table) = (recorders("n1"), table());
         let shows = |table: &Table, copies: usize| {
             let text = shown(&metrics, Some(table), true);
             let line =
@@ -811,7 +994,7 @@ mod tests {
 
     #[test]
     fn outdated_gauges_are_not_shown() {
-        let (metrics, mut table) = (Metrics::new(), table());
+        let (metrics, mut table) = (recorders("n1"), table());
         let text = shown(&metrics, Some(&table), true);
         assert!(
             text.contains("doyen_keyspace_unavailable{keyspace=\"default\"} 0")
@@ -834,5 +1017,59 @@ mod tests {
                 && text.contains("doyen_balance_paused{by=\"operator\"} 0"),
             "{text}"
         );
+    }
+
+    type Figures = BTreeMap<String, DebugValue>;
+
+    /// The figures of the host's recorder by name and labels; each is described.
+    fn figures(snapshotter: &Snapshotter) -> Figures {
+        let snapshot = snapshotter.snapshot().into_vec();
+        let each = snapshot.into_iter().map(|(key, unit, meaning, value)| {
+            assert!(unit.is_some() && meaning.is_some(), "{key:?}");
+            let labels = key.key().labels();
+            let labels: String = labels
+                .map(|l| format!(" {}={}", l.key(), l.value()))
+                .collect();
+            (format!("{}{labels}", key.key().name()), value)
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn the_recorder_of_the_host_is_told_what_the_text_shows() {
+        let (metrics, host) = (recorders("n1"), DebuggingRecorder::new());
+        let (table, counted) = (table(), Counted::default());
+        let snapshotter = host.snapshotter();
+        let report = |seen: &Seen| {
+            with_local_recorder(&host, || metrics.tell_host(seen, &counted));
+            figures(&snapshotter)
+        };
+        let told = report(&seen(Some(&table), true));
+        let names: HashSet<_> = told.keys().filter_map(|k| k.split(' ').next()).collect();
+        for (name, ..) in GAUGES.iter().chain(COUNTERS).chain(HISTOGRAMS) {
+            // The kinds of events appear with the first event.
+            let told = names.contains(name) || *name == "doyen_events_total";
+            assert!(told, "{name} is not told");
+        }
+        let gauge = |figures: &Figures, name: &str| match figures.get(name) {
+            Some(DebugValue::Gauge(value)) => value.into_inner(),
+            other => panic!("{name}: {other:?}"),
+        };
+        assert_eq!(gauge(&told, "doyen_load_ratio of=work node=n1"), 1.0);
+
+        // The text has shown a time of a commit meanwhile. The host is told both.
+        assert!(shown(&metrics, None, false).contains("doyen_table_commit_seconds_count 2"));
+        let told = report(&seen(Some(&table), false));
+        let times = told.get("doyen_table_commit_seconds node=n1");
+        assert!(
+            matches!(times, Some(DebugValue::Histogram(times)) if times.len() == 2),
+            "{times:?}"
+        );
+        assert!(
+            gauge(&told, "doyen_load_ratio of=work node=n1").is_nan(),
+            "another coordinates"
+        );
+        assert_eq!(gauge(&told, "doyen_members node=n1"), 1.0);
+        assert!(shown(&metrics, None, false).contains("doyen_table_commit_seconds_count 4"));
     }
 }
