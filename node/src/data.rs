@@ -20,6 +20,7 @@ mod thread_waker;
 mod turns;
 mod waiters;
 pub(crate) mod waking;
+mod watching;
 
 use self::door::Opener;
 use self::group::ThreadGroup;

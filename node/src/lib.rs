@@ -71,28 +71,67 @@
 //! `node` builds a [`Node`] from [`config`]. `control` drives agreement, and `data` drives the
 //! engine (the crate `doyen-engine`), each on a thread of its own. `net` has the networks of both.
 //! `resp` (feature `resp`) serves programs in other languages, and `http` (feature `http`) serves
-//! people. ARCHITECTURE.md is the map of all parts. These modules are not part of the public
-//! interface: the program `doyen` and the tests use them, and they may change at any time.
+//! people. ARCHITECTURE.md is the map of all parts. These modules are private: the program `doyen`
+//! and our own tests reach them with the feature `internals`, and they may change at any time.
 
 pub mod admin;
 mod advice;
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod clock;
+#[cfg(not(feature = "internals"))]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the program doyen and our tests use the rest"
+)]
+mod clock;
 pub mod config;
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod control;
+#[cfg(not(feature = "internals"))]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the program doyen and our tests use the rest"
+)]
+mod control;
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod data;
+#[cfg(not(feature = "internals"))]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the program doyen and our tests use the rest"
+)]
+mod data;
 mod error;
 pub mod facade;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod hooks;
-#[cfg(feature = "http")]
+#[cfg(not(feature = "internals"))]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the program doyen and our tests use the rest"
+)]
+mod hooks;
+#[cfg(all(feature = "http", feature = "internals"))]
 #[doc(hidden)]
 pub mod http;
+#[cfg(all(feature = "http", not(feature = "internals")))]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the program doyen and our tests use the rest"
+)]
+mod http;
 /// The client alone: what the testkit asks nodes with.
 #[cfg(all(feature = "testkit", not(feature = "http")))]
 #[allow(dead_code, unreachable_pub, reason = "the command line uses the rest")]
@@ -102,13 +141,28 @@ mod http {
 mod map;
 #[cfg(feature = "metrics")]
 mod metrics;
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod net;
+#[cfg(not(feature = "internals"))]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the program doyen and our tests use the rest"
+)]
+mod net;
 mod node;
 pub mod report;
-#[cfg(feature = "resp")]
+#[cfg(all(feature = "resp", feature = "internals"))]
 #[doc(hidden)]
 pub mod resp;
+#[cfg(all(feature = "resp", not(feature = "internals")))]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the program doyen and our tests use the rest"
+)]
+mod resp;
 #[cfg(any(feature = "http", feature = "resp"))]
 mod seldom;
 mod sync;

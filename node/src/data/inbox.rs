@@ -11,6 +11,7 @@
 
 use super::Message;
 use super::thread_waker::ThreadWaker;
+use super::watching::Signals;
 use crate::control::Upcall;
 use crate::data::waking;
 use crate::traces;
@@ -33,6 +34,7 @@ pub(crate) struct Inbox {
     /// A lock, because callers are on any thread. It is not held while a caller is woken.
     state: Mutex<State>,
     thread_waker: ThreadWaker,
+    signals: Signals,
     /// Limit of operations without an outcome.
     waiting_max: usize,
 }
@@ -59,9 +61,10 @@ pub(super) struct Left {
 
 #[derive(Debug)]
 enum Waiting {
-    /// No outcome yet. `read`: nothing is lost with the outcome.
+    /// No outcome yet. `read`: nothing is lost with the outcome. Without a waker, the caller looks
+    /// by itself.
     Open {
-        waker: Waker,
+        waker: Option<Waker>,
         read: bool,
     },
     Done(Outcome),
@@ -74,8 +77,13 @@ impl Inbox {
         Self {
             state: Mutex::default(),
             thread_waker,
+            signals: Signals::default(),
             waiting_max,
         }
+    }
+
+    pub(super) const fn signals(&self) -> &Signals {
+        &self.signals
     }
 
     pub(super) const fn thread_waker(&self) -> &ThreadWaker {
@@ -87,11 +95,12 @@ impl Inbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves an operation for the data thread.
+    /// Leaves an operation for the data thread. If its caller should watch for the answer, without
+    /// its waker, and with the number of answers before.
     ///
     /// # Errors
     /// The outcome, if it is known at once: too many operations wait, or the thread has ended.
-    fn leave(&self, work: Work, waker: &Waker) -> Result<Slot, Failure> {
+    fn leave(&self, work: Work, waker: &Waker) -> Result<(Slot, Option<u32>), Failure> {
         // Before the lock: this may ask the program's own subscriber.
         let trace = traces::current();
         let mut state = self.state();
@@ -101,14 +110,17 @@ impl Inbox {
         if state.slots.len() >= self.waiting_max {
             return Err(Failure::Overloaded);
         }
+        let alone = state.slots.is_empty();
+        let watches = alone.then(|| self.signals.caller_watches()).flatten();
         let slot = state.slots.insert(Waiting::Open {
-            waker: waker.clone(),
+            waker: watches.is_none().then(|| waker.clone()),
             read: !work.is_write(),
         });
         state.calls.push_back(Left { work, slot, trace });
         drop(state);
+        self.signals.leave();
         self.thread_waker.wake();
-        Ok(slot)
+        Ok((slot, watches))
     }
 
     /// Leaves another message. If the thread has ended, the message is dropped.
@@ -117,6 +129,7 @@ impl Inbox {
         if !state.ended {
             state.messages.push(message);
             drop(state);
+            self.signals.leave();
             self.thread_waker.wake();
         }
     }
@@ -140,6 +153,8 @@ impl Inbox {
 
     /// Takes everything. `calls` is empty, and its capacity is reused.
     pub(super) fn take(&self, calls: &mut VecDeque<Left>) -> Vec<Message> {
+        // Before the lock: what is left meanwhile is looked for again.
+        self.signals.take();
         let mut state = self.state();
         std::mem::swap(&mut state.calls, calls);
         std::mem::take(&mut state.messages)
@@ -161,15 +176,18 @@ impl Inbox {
                         continue;
                     };
                     // One task may wait for many operations. It is woken once.
-                    if !wakers.last().is_some_and(|last| last.will_wake(&waker)) {
-                        wakers.push(waker);
-                    }
+                    wakers.extend(
+                        waker.filter(|waker| {
+                            !wakers.last().is_some_and(|last| last.will_wake(waker))
+                        }),
+                    );
                 }
                 Some(Waiting::Abandoned) => drop(state.slots.remove(slot)),
                 Some(Waiting::Done(_)) | None => {}
             }
         }
         drop(state);
+        self.signals.answer();
         wakers.drain(..).for_each(waking::wake);
     }
 
@@ -182,7 +200,7 @@ impl Inbox {
         let messages = std::mem::take(&mut state.messages);
         for (_, waiting) in &mut state.slots {
             if let Waiting::Open { waker, read } = waiting {
-                wakers.push(waker.clone());
+                wakers.extend(waker.take());
                 let lost = if *read {
                     Failure::Stopped
                 } else {
@@ -285,15 +303,18 @@ impl Future for Asked {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
         let slot = match std::mem::replace(&mut self.step, Step::Over) {
-            Step::New(work) => {
-                return match self.inbox.leave(work, cx.waker()) {
-                    Ok(slot) => {
-                        self.step = Step::Left(slot);
-                        Poll::Pending
-                    }
-                    Err(failure) => Poll::Ready(Outcome::Failed(failure)),
-                };
-            }
+            Step::New(work) => match self.inbox.leave(work, cx.waker()) {
+                Ok((slot, None)) => {
+                    self.step = Step::Left(slot);
+                    return Poll::Pending;
+                }
+                // Whether the answer came or not, it is looked for below.
+                Ok((slot, Some(before))) => {
+                    self.inbox.signals.await_answer(before);
+                    slot
+                }
+                Err(failure) => return Poll::Ready(Outcome::Failed(failure)),
+            },
             Step::Left(slot) => slot,
             // Polled after its end, which no executor does.
             Step::Over => return Poll::Pending,
@@ -301,7 +322,10 @@ impl Future for Asked {
         let mut state = self.inbox.state();
         match state.slots.get_mut(slot) {
             Some(Waiting::Open { waker, .. }) => {
-                waker.clone_from(cx.waker());
+                match waker {
+                    Some(waker) => waker.clone_from(cx.waker()),
+                    None => *waker = Some(cx.waker().clone()),
+                }
                 drop(state);
                 self.step = Step::Left(slot);
                 Poll::Pending

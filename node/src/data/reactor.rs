@@ -16,6 +16,7 @@ use super::door::{Door, Opener, Place, Sockets};
 use super::inbox::{Inbox, Left};
 use super::passes::Passes;
 use super::turns::Turns;
+use super::watching::Watching;
 use super::{DataStats, Message, ThreadOptions};
 use crate::control::Upcall;
 use crate::control::shared::Shared;
@@ -53,6 +54,7 @@ pub(super) struct Reactor<S: Sockets> {
     drained: Vec<oneshot::Sender<()>>,
     passes: Passes,
     turns: Turns,
+    watching: Watching,
     /// The network's socket was full: epoll reports when it takes more.
     awaits_room: bool,
     /// The last pass left work for the next one.
@@ -101,6 +103,7 @@ impl<S: Sockets> Reactor<S> {
             drained: Vec::new(),
             passes: Passes::new(),
             turns: Turns::new(Instant::now()),
+            watching: Watching::new(),
             awaits_room: false,
             more: true,
             hooks,
@@ -185,6 +188,12 @@ impl<S: Sockets> Reactor<S> {
         } else {
             self.idle()
         };
+        let watches = !timeout.is_zero() && self.watching.is_due();
+        self.inbox.signals().set_watches(self.watching.is_due());
+        if watches && self.watching.watch(self.inbox.signals()) {
+            self.events.clear();
+            return Ok(());
+        }
         if !timeout.is_zero() {
             self.inbox.thread_waker().prepare_sleep();
             let nothing = self.inbox.is_empty()
@@ -235,6 +244,9 @@ impl<S: Sockets> Reactor<S> {
             Vec::new()
         };
         self.core.catch_up();
+        if !self.calls.is_empty() {
+            self.watching.asked(Instant::now());
+        }
         let context = &mut self.core.context;
         for left in self.calls.drain(..self.calls.len().min(BATCH_MAX)) {
             context.submit_left(left);

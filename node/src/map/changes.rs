@@ -247,10 +247,13 @@ impl<K: DeserializeOwned, V: DeserializeOwned> Changes<K, V> {
     /// transaction or script come again together if not all of them were handled.
     ///
     /// It asks a thread of this process, and costs a few microseconds for each thousand partitions:
-    /// save it now and then, for example after each batch. Dropping the future changes nothing.
+    /// save it now and then, for example after each batch.
     ///
     /// # Errors
     /// [`Error::Closed`]: the keyspace was dropped, or this node or client was shut down.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn bookmark(&mut self) -> Result<Bookmark, Error> {
         self.stream.bookmark().await.map_err(Error::of_read)
     }
@@ -388,6 +391,9 @@ impl DatabaseChanges {
     ///
     /// # Errors
     /// [`Error::Closed`]: the keyspace was dropped, or this node or client was shut down.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
     pub async fn bookmark(&mut self) -> Result<Bookmark, Error> {
         self.stream.bookmark().await.map_err(Error::of_read)
     }

@@ -228,6 +228,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// As for [`Map::insert`]. [`Error::Refused`]: the codec is not [`Codec::Bytes`], so a value
     /// with something at its end would not be a value.
     ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may happen or not, now or a little later, as after
+    /// [`Error::Unknown`]. Nothing happens before the first poll.
+    ///
     /// [`Codec::Bytes`]: crate::Codec::Bytes
     pub async fn append<Q>(&self, key: &Q, bytes: &[u8]) -> Result<u64, Error>
     where

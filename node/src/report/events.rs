@@ -193,6 +193,7 @@ impl Events {
 
     /// The next event. `None`: the node was shut down, or it is a client, which is told none.
     ///
+    /// # Cancel safety
     /// Dropping the future loses no event, so this may stand in a `select!`.
     pub async fn next(&mut self) -> Option<ClusterEvent> {
         std::future::poll_fn(|cx| self.poll(cx)).await
