@@ -5,7 +5,7 @@
 use super::entry::Entry;
 use super::op::{FindQuery, Kind, RangeQuery};
 use super::store::Store;
-use super::tags;
+use super::{idle, tags};
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_placement::MapId;
@@ -102,6 +102,7 @@ impl<'a> Found<'a> {
         }
         let mut bytes = 0;
         if let Some(tag) = holding {
+            let value = idle::content(value);
             bytes += tags::head_bytes_max(value);
             if !tags::holds(value, tag) {
                 return bytes;

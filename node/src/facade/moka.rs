@@ -53,6 +53,8 @@ pub struct Cache<K, V> {
 pub struct CacheBuilder<K, V> {
     name: String,
     time_to_live: Duration,
+    time_to_idle: Option<Duration>,
+    max_capacity: Option<u64>,
     kinds: PhantomData<fn(K) -> V>,
 }
 
@@ -88,6 +90,8 @@ impl<K, V> fmt::Debug for CacheBuilder<K, V> {
         f.debug_struct("CacheBuilder")
             .field("name", &self.name)
             .field("time_to_live", &self.time_to_live)
+            .field("time_to_idle", &self.time_to_idle)
+            .field("max_capacity", &self.max_capacity)
             .finish()
     }
 }
@@ -123,6 +127,8 @@ impl<K, V> Cache<K, V> {
         CacheBuilder {
             name: name.into(),
             time_to_live: FOREVER,
+            time_to_idle: None,
+            max_capacity: None,
             kinds: PhantomData,
         }
     }
@@ -148,6 +154,22 @@ impl<K, V> CacheBuilder<K, V> {
         self.time_to_live = time;
         self
     }
+
+    /// How long an entry may be unused, as for [`OpenCache::max_idle`](crate::OpenCache::max_idle):
+    /// it is decided when the cache is made.
+    #[must_use]
+    pub const fn time_to_idle(mut self, time: Duration) -> Self {
+        self.time_to_idle = Some(time);
+        self
+    }
+
+    /// The most entries of all nodes together. Beyond that, those that are used least often are
+    /// evicted.
+    #[must_use]
+    pub const fn max_capacity(mut self, entries: u64) -> Self {
+        self.max_capacity = Some(entries);
+        self
+    }
 }
 
 impl<K: Serialize, V: Serialize + DeserializeOwned> CacheBuilder<K, V> {
@@ -159,7 +181,13 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> CacheBuilder<K, V> {
     /// # Cancel safety
     /// If the future is dropped, the cache may exist or not. It is empty then.
     pub async fn build(self, node: &Node) -> Result<Cache<K, V>, Error> {
-        let opened = node.cache(&self.name).fresh_for(self.time_to_live);
+        let mut opened = node.cache(&self.name).fresh_for(self.time_to_live);
+        if let Some(time) = self.time_to_idle {
+            opened = opened.max_idle(time);
+        }
+        if let Some(entries) = self.max_capacity {
+            opened = opened.max_entries(entries);
+        }
         Ok(Cache::from(opened.await?))
     }
 }

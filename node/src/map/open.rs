@@ -202,6 +202,8 @@ where
         let ttl = self.ttl;
         Box::pin(async move {
             let ((entry, data), form) = self.found().await?;
+            // Only a map writes values as they are stored.
+            let form = form.limited(&entry.limits);
             Ok(Map::new(entry, data, form, ttl))
         })
     }
@@ -237,7 +239,6 @@ impl<K, V: DeserializeOwned> OpenMap<'_, K, V> {
         };
         let (entry, data) = open(wanted).await?;
         let form = Form::new(entry.name.clone(), codec, schema, undecodable);
-        let form = form.limited(&entry.limits);
         Ok(((entry, data), form))
     }
 }

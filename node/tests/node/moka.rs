@@ -2,6 +2,7 @@
 
 use crate::embedded::{node_with, safe};
 use doyen::facade::moka::Cache;
+use doyen::testkit::Local;
 use doyen::{Error, Node};
 use std::io;
 use std::sync::Arc;
@@ -128,5 +129,39 @@ async fn entries_live_for_their_time(cluster: doyen::testkit::Local) -> Result<(
     cluster.advance(1_000 * minute).await;
     assert_eq!(long.get(&7).await?, Some(ada()));
     assert_eq!(long.remove(&8).await?, Some(ada()));
+    Ok(())
+}
+
+#[doyen::test(nodes = 2)]
+async fn entries_go_when_they_are_many_or_unused(cluster: Local) -> Result<(), Error> {
+    let idle = Duration::from_secs(80);
+    let (one, two) = (cluster.node(0), cluster.node(1));
+    let built = Cache::builder("few").max_capacity(50).time_to_idle(idle);
+    let here: Cache<u64, String> = built.build(&one).await?;
+    let there: Cache<u64, String> = Cache::builder("few").build(&two).await?;
+    for key in 0..200 {
+        here.get_with(key, async { ada() }).await?;
+    }
+    let bounded = async {
+        while there.entry_count().await? > 50 {
+            tokio::task::yield_now().await;
+        }
+        Ok::<(), Error>(())
+    };
+    let limit = Duration::from_secs(60);
+    tokio::time::timeout(limit, bounded).await.expect("few")?;
+    // A tag is found, whatever else is stored with the value.
+    here.inner().put(&7, &ada()).tag("letters").await?;
+    assert_eq!(there.get(&7).await?, Some(ada()));
+    for _ in 0..4 {
+        cluster.advance(idle / 2).await;
+        assert_eq!(there.get(&7).await?, Some(ada()), "it is used");
+    }
+    here.inner().invalidate_tag("letters").await?;
+    assert_eq!(there.get(&7).await?, None);
+    here.inner().put(&7, &ada()).await?;
+    cluster.advance(idle + idle / 8).await;
+    assert_eq!(there.get(&7).await?, None, "nobody used it");
+    assert_eq!(there.entry_count().await?, 0);
     Ok(())
 }

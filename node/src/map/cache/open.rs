@@ -98,6 +98,13 @@ impl<'a, K, V> OpenCache<'a, K, V> {
         self
     }
 
+    /// How long an entry may be unused, as for [`OpenMap::max_idle`]. Then it is gone, however long
+    /// it would have been fresh or kept.
+    pub fn max_idle(mut self, idle: Duration) -> Self {
+        self.map = self.map.max_idle(idle);
+        self
+    }
+
     /// What happens if a value cannot be decoded. Without this it is loaded anew.
     pub fn on_undecodable(mut self, undecodable: Undecodable) -> Self {
         self.map = self.map.on_undecodable(undecodable);
