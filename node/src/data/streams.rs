@@ -159,8 +159,8 @@ pub(super) struct Asked {
     answer: oneshot::Sender<Result<(), Failure>>,
 }
 
-/// Asks a data thread for a subscription, from now on or after a bookmark. It is returned once it is
-/// ready.
+/// Asks a data thread for a subscription, from now on or after a bookmark. It is returned once it
+/// is ready.
 ///
 /// # Errors
 /// See [`Shard::subscribe`]. Some partition may have no primary for 5 s, or the thread has ended.

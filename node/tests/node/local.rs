@@ -2,6 +2,7 @@
 
 use doyen::testkit::{Local, TestkitError};
 use doyen::{Cause, Departure, Error, Map, MapChange, Node};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
@@ -158,6 +159,7 @@ async fn an_isolated_node_answers_nothing_old_and_returns(cluster: Local) -> Tes
     for id in 0..64 {
         apart.put(&id, &"before".into()).await?;
     }
+    let mut changes = apart.subscribe().await?;
     cluster.isolate(0);
     sees(&cluster.node(1), 2).await;
     for id in 0..64 {
@@ -173,6 +175,20 @@ async fn an_isolated_node_answers_nothing_old_and_returns(cluster: Local) -> Tes
     cluster.await_safe(PATIENCE).await?;
     for id in 0..64 {
         assert_eq!(apart.get(&id).await?.as_deref(), Some("since"));
+    }
+    // As another member, it goes on in the logs where it was.
+    let mut told = BTreeSet::new();
+    while told.len() < 64 {
+        let change = tokio::time::timeout(PATIENCE, changes.next()).await?;
+        match change.ok_or("the subscription ended")?? {
+            MapChange::Updated { key, value, .. } => assert!(value == "since" && told.insert(key)),
+            // A primary that came later does not have all of the log.
+            MapChange::Lagged(count) => {
+                assert!(count.is_none_or(|count| count > 0));
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
     }
     Ok(())
 }
