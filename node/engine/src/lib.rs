@@ -114,4 +114,4 @@ pub use threads::thread_of;
 
 pub use shard::Shard;
 pub use subscriptions::SubscriptionId;
-pub use traces::{Serve, TraceContext};
+pub use traces::{Serve, Span, TraceContext};

@@ -40,9 +40,14 @@ pub struct TraceContext {
     pub flags: u8,
 }
 
-/// Begins the span of an operation of this name, as a child of that span. It ends when what this
-/// returns is dropped.
-pub type Serve = fn(&TraceContext, &'static str) -> Box<dyn Any + Send>;
+/// A span of the shell, which ends when this is dropped.
+pub type Span = Box<dyn Any + Send>;
+
+/// Begins the span of an operation of this name, as a child of that span.
+pub type Serve = fn(&TraceContext, &'static str) -> Span;
+
+/// A call of a peer, by its number there.
+type Served = (MemberId, PartitionRef, u64);
 
 /// The spans of operations that peers asked for.
 #[derive(Debug, Default)]
@@ -51,7 +56,7 @@ pub(super) struct Traces {
     /// The last context of each peer, until its call arrives.
     announced: BTreeMap<MemberId, (PartitionRef, u64, TraceContext)>,
     /// The spans of peers' calls, and when each began.
-    serving: BTreeMap<(MemberId, PartitionRef, u64), (Time, Box<dyn Any + Send>)>,
+    serving: BTreeMap<Served, (Time, Span)>,
 }
 
 impl Traces {
