@@ -10,10 +10,12 @@ use std::hint;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a data thread watches.
-const WATCH: Duration = Duration::from_micros(10);
-/// How long a caller watches: most local operations are done by then.
-const CALLER_WATCH: Duration = Duration::from_micros(6);
+/// How long a data thread watches. The rest of its pass and the next question of its caller take a
+/// part of that.
+const WATCH: Duration = Duration::from_micros(20);
+/// How long a caller watches. A local operation takes the rest of a pass and a pass, together some
+/// microseconds; with 6 us many were missed.
+const CALLER_WATCH: Duration = Duration::from_micros(15);
 /// Operations that come within this time are asked one after the other.
 const CLOSE: Duration = Duration::from_micros(150);
 /// After so many of them, the thread watches.
