@@ -1,11 +1,12 @@
-//! What a program that embeds a node pays: near caches and local operations beside moka, in one
-//! run.
+//! What a program that embeds a node pays: near caches and local operations beside moka, and
+//! operations of a client on two nodes beside a bare round trip over QUIC, in one run.
 //!
 //! ```text
 //! just embedded
 //! ```
 //! Each line is the median of rounds that take turns, so a slower moment of the machine slows both.
 
+use doyen::net::identity::{Identity, ROLE};
 use doyen::{Map, NearMap, Node};
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -22,6 +23,130 @@ const CALLS: u64 = 5_000;
 const FLIGHT: u64 = 512;
 /// Operations of one round with many in flight.
 const MANY: u64 = 200_000;
+
+/// A connection that answers what it is sent, over QUIC with the same TLS as nodes: the least that
+/// an operation elsewhere can take.
+struct Echo {
+    send: quinn::SendStream,
+    receive: quinn::RecvStream,
+    _endpoint: quinn::Endpoint,
+}
+
+impl Echo {
+    async fn begin() -> Self {
+        let identity = Identity::insecure_loopback("echo").expect("an identity");
+        let (tell, told) = std::sync::mpsc::channel();
+        let server = identity.server_config();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(async move {
+                let any = "127.0.0.1:0".parse().expect("an address");
+                let endpoint = quinn::Endpoint::server(server, any).expect("a socket");
+                tell.send(endpoint.local_addr().expect("bound"))
+                    .expect("wanted");
+                let incoming = endpoint.accept().await.expect("dialled");
+                let connection = incoming.await.expect("it connects");
+                let (mut send, mut receive) = connection.accept_bi().await.expect("a stream");
+                let mut bytes = [0; 64];
+                while receive.read_exact(&mut bytes).await.is_ok() {
+                    send.write_all(&bytes).await.expect("sent");
+                }
+            });
+        });
+        let address = told.recv().expect("it listens");
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let endpoint = quinn::Endpoint::client(any).expect("a socket");
+        let client = identity.client_config();
+        let connecting = endpoint
+            .connect_with(client, address, ROLE)
+            .expect("dialled");
+        let connection = connecting.await.expect("it connects");
+        let (send, receive) = connection.open_bi().await.expect("a stream");
+        Self {
+            send,
+            receive,
+            _endpoint: endpoint,
+        }
+    }
+
+    async fn round_trip(&mut self) {
+        let mut bytes = [7; 64];
+        self.send.write_all(&bytes).await.expect("sent");
+        self.receive.read_exact(&mut bytes).await.expect("answered");
+    }
+}
+
+/// Operations of a client on two nodes, with a copy of each entry.
+async fn remote(node: &Node) {
+    let seed = node.addresses().control.to_string();
+    let other = Node::builder()
+        .listen("127.0.0.1:0")
+        .seeds([seed])
+        .memory_max(1 << 30)
+        .start()
+        .await
+        .expect("it starts");
+    while !node
+        .status()
+        .await
+        .is_ok_and(|status| status.safe && status.members.len() == 2)
+    {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let seed = node.addresses().data.to_string();
+    let client = Node::builder().client().seed(seed).start().await;
+    let client = client.expect("it connects");
+    let map: Map<u64, u64> = client.map("numbers").await.expect("a map");
+    let mut echo = Echo::begin().await;
+    let mut rounds: [Vec<f64>; 4] = Default::default();
+    for _ in 0..ROUNDS {
+        let began = Instant::now();
+        for _ in 0..CALLS {
+            echo.round_trip().await;
+        }
+        rounds[0].push(began.elapsed().as_nanos() as f64 / CALLS as f64);
+        rounds[1].push(
+            steps(CALLS, |n| {
+                let map = map.clone();
+                async move { map.get(&n).await }
+            })
+            .await,
+        );
+        let (reads, writes) = (map.clone(), map.clone());
+        rounds[2].push(
+            flight(move |n| {
+                let map = reads.clone();
+                async move { map.get(&n).await.expect("read") }
+            })
+            .await,
+        );
+        rounds[3].push(
+            flight(move |n| {
+                let map = writes.clone();
+                async move { map.insert(&n, &n).await.expect("written") }
+            })
+            .await,
+        );
+    }
+    let [bare, get, gets, inserts] = rounds.map(median);
+    println!(
+        "remote get, one in flight  {get:8.0} ns   bare QUIC {bare:6.0} ns   {:.2}x",
+        get / bare
+    );
+    println!(
+        "remote get, {FLIGHT} in flight, one copy    {:8.0} k/s",
+        gets / 1e3
+    );
+    println!(
+        "remote insert, {FLIGHT} in flight, one copy {:8.0} k/s",
+        inserts / 1e3
+    );
+    client.kill().await;
+    other.kill().await;
+}
 
 fn median(mut rounds: Vec<f64>) -> f64 {
     rounds.sort_by(f64::total_cmp);
@@ -161,5 +286,6 @@ async fn main() {
     println!("local insert, one in flight{insert:8.0} ns   moka {moka_insert:6.0} ns");
     println!("local get, {FLIGHT} in flight    {:8.0} k/s", gets / 1e3);
     println!("local insert, {FLIGHT} in flight {:8.0} k/s", inserts / 1e3);
+    remote(&node).await;
     node.kill().await;
 }

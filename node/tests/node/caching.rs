@@ -39,7 +39,12 @@ async fn value(of: u32) -> Result<u32, Infallible> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_thousand_callers_on_all_nodes_one_loads() {
-    let nodes = three().await;
+    let mut nodes = Vec::from(three().await);
+    for name in ["four", "five"] {
+        let node = node_with(name, &[&nodes[0]], |builder| builder).await;
+        nodes.push(node);
+    }
+    safe(&nodes[0], 5).await;
     let seed = nodes[0].addresses().data.to_string();
     let client = Node::builder().client().seed(seed).start().await;
     let client = client.expect("it connects");
