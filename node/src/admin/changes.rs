@@ -4,6 +4,7 @@ use super::balance::BalanceOptions;
 use super::error::{AdminError, InvalidField, Refusal};
 use super::keyspace::KeyspaceOptions;
 use super::{Admin, RECOVER_MAX, plan, refusal};
+use crate::node::within_runtime;
 use crate::report::rebalance::RebalancePlan;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange};
 use doyen_placement::level::MAP_LIMITS;
@@ -220,6 +221,7 @@ impl Admin {
             let why = "name at least one member that is dead and will not come back";
             return Err(InvalidField::new("assert_dead", why).into());
         }
+        within_runtime().map_err(|_| AdminError::NoRuntime)?;
         let began = Instant::now();
         let asked = tokio::time::timeout(RECOVER_MAX, self.control.recover(dead.to_vec())).await;
         let why = match asked {
