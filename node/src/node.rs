@@ -299,7 +299,7 @@ impl Node {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let local = self.0.shared.local();
-        let leased = self.is_client() || self.0.shared.lease() >= clock::now();
+        let leased = self.is_client() || self.0.shared.lease() >= crate::clock::now();
         leased
             && !self.0.data.has_ended()
             && local.view.as_ref().is_some_and(|view| {

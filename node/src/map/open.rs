@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn texts_and_bytes_are_told_from_other_types() {
         assert!(is_run_of_bytes::<String>() && is_run_of_bytes::<Vec<u8>>());
-        assert!(is_run_of_bytes::<bytes::Bytes>() && is_run_of_bytes::<[u8; 4]>());
+        assert!(is_run_of_bytes::<[u8; 4]>());
         assert!(is_run_of_bytes::<Html>());
         assert!(!is_run_of_bytes::<u64>() && !is_run_of_bytes::<User>());
         assert!(!is_run_of_bytes::<Vec<u64>>() && !is_run_of_bytes::<Option<String>>());
