@@ -24,6 +24,7 @@ pub use error::{AdminError, InvalidField, Refusal, ReportError};
 
 use crate::control::shared::Shared;
 use crate::control::{ControlClosed, ControlHandle};
+use crate::node::within_runtime;
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
 use doyen_placement::{MapEntry, Table};
 use std::sync::Arc;
@@ -146,6 +147,7 @@ impl Admin {
     /// Waits until this node is a member and knows a coordinator. Without one, no request leaves
     /// this node, so that a failure is certain to have changed nothing.
     async fn await_coordinator(&self, until: Instant) -> Result<(), AdminError> {
+        within_runtime().map_err(|_| AdminError::NoRuntime)?;
         loop {
             let cluster = self.control.status().await.map_err(|_| self.stopped())?;
             let is_member = cluster.installed.is_some();

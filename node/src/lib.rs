@@ -132,12 +132,6 @@ pub mod http;
     reason = "the program doyen and our tests use the rest"
 )]
 mod http;
-/// The client alone: what the testkit asks nodes with.
-#[cfg(all(feature = "testkit", not(feature = "http")))]
-#[allow(dead_code, unreachable_pub, reason = "the command line uses the rest")]
-mod http {
-    pub(crate) mod client;
-}
 mod map;
 #[cfg(feature = "metrics")]
 mod metrics;

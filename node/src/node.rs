@@ -189,11 +189,16 @@ impl Node {
     /// the cluster as this node knows it. The same as [`Admin::status`].
     ///
     /// # Errors
-    /// [`Error::Closed`] alone.
+    /// [`Error::Closed`]. [`Error::Refused`]: a client has no status.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
     pub async fn status(&self) -> Result<ClusterReport, Error> {
+        if self.is_client() {
+            return Err(Error::Refused(
+                "a client does not know how the cluster is: ask a node, or its HTTP port".into(),
+            ));
+        }
         Ok(self.admin().status().await?)
     }
 
@@ -289,11 +294,14 @@ impl Node {
         }
     }
 
-    /// Whether it serves: it is a member (or connected to one, as a client), and keys have owners.
+    /// Whether it serves: it is a member (or connected to one, as a client), keys have owners, and a
+    /// majority of the cluster answers. A client does not know about the majority.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let local = self.0.shared.local();
-        !self.0.data.has_ended()
+        let leased = self.is_client() || self.0.shared.lease() >= crate::clock::now();
+        leased
+            && !self.0.data.has_ended()
             && local.view.as_ref().is_some_and(|view| {
                 let table = &view.installed;
                 (self.is_client() || table.member(local.me).is_some())
@@ -638,12 +646,20 @@ impl Drop for Inner {
     }
 }
 
-/// Checks that timers can be made here.
+/// Checks that this is called within a runtime.
 pub(crate) fn within_runtime() -> Result<(), Error> {
     match tokio::runtime::Handle::try_current() {
         Ok(_) => Ok(()),
         Err(_) => Err(Error::NoRuntime),
     }
+}
+
+/// Checks that timers can be made here, before a node starts.
+pub(crate) fn with_timers() -> Result<(), Error> {
+    within_runtime()?;
+    // Only to make one tells, and it panics if there are none.
+    let timer = || drop(tokio::time::sleep(Duration::ZERO));
+    std::panic::catch_unwind(timer).map_err(|_| Error::NoRuntime)
 }
 
 #[cfg(test)]

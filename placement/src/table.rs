@@ -814,6 +814,12 @@ impl Table {
             && self.maps.iter().all(map)
     }
 
+    /// Whether there was a map of this number, which was dropped.
+    #[must_use]
+    pub fn has_dropped(&self, map: MapId) -> bool {
+        map != MapId(0) && map < self.next_map && self.map(map).is_none()
+    }
+
     /// The oldest member that the voters name, which has the casting vote.
     #[must_use]
     pub fn oldest_voter(&self) -> Option<MemberId> {

@@ -153,6 +153,11 @@ impl Subscriptions {
     }
 }
 
+/// Whether the map that a filter names was dropped.
+fn is_dropped(table: &Table, filter: &Filter) -> bool {
+    matches!(filter.maps, Maps::One(map) if table.has_dropped(map))
+}
+
 /// The partitions of a table whose changes a filter may let through.
 fn partitions<'a>(table: &'a Table, filter: &Filter) -> Vec<&'a Partition> {
     let Some(keyspace) = table.keyspace(filter.keyspace) else {
@@ -323,6 +328,9 @@ impl Shard {
         if table.is_none_or(|table| table.keyspace(filter.keyspace).is_none()) {
             return Err(Failure::NoPartition);
         }
+        if table.is_some_and(|table| is_dropped(table, &filter)) {
+            return Err(Failure::Dropped);
+        }
         if filter.keys.bytes().len() > cx.limits.key_bytes_max {
             return Err(Failure::TooLarge);
         }
@@ -491,7 +499,7 @@ impl Shard {
             return;
         };
         let keyspace = subscription.filter.keyspace;
-        if table.keyspace(keyspace).is_none() {
+        if table.keyspace(keyspace).is_none() || is_dropped(table, &subscription.filter) {
             if !std::mem::replace(&mut subscription.ended, true) {
                 let gone = std::mem::take(&mut subscription.places);
                 self.cx.subscriptions.push(id, None, Told::Ended);

@@ -82,6 +82,12 @@ pub enum AdminError {
     /// This node was shut down. It is not known whether a change that was under way was made.
     #[error("this node is stopping: ask another")]
     Stopped,
+    /// This was called outside of a tokio runtime. Nothing happened.
+    #[error(
+        "this needs a tokio runtime with a timer: call it within #[tokio::main], or within \
+         Runtime::block_on"
+    )]
+    NoRuntime,
 }
 
 /// A report cannot be made.
@@ -109,6 +115,12 @@ pub enum ReportError {
     /// This node was shut down.
     #[error("this node is stopping: ask another")]
     Stopped,
+    /// This was called outside of a tokio runtime.
+    #[error(
+        "this needs a tokio runtime with a timer: call it within #[tokio::main], or within \
+         Runtime::block_on"
+    )]
+    NoRuntime,
 }
 
 /// A field of a request has a value that no cluster would take.
@@ -127,7 +139,10 @@ impl AdminError {
     pub const fn may_have_happened(&self) -> bool {
         match self {
             Self::Unknown { .. } | Self::NotInForce { .. } | Self::Stopped => true,
-            Self::Refused(_) | Self::NotMember { .. } | Self::NoCoordinator { .. } => false,
+            Self::Refused(_)
+            | Self::NotMember { .. }
+            | Self::NoCoordinator { .. }
+            | Self::NoRuntime => false,
         }
     }
 }
@@ -168,6 +183,7 @@ impl From<AdminError> for Error {
             | AdminError::Unknown { why }
             | AdminError::NotInForce { why } => Self::NotReady(why),
             AdminError::Stopped => Self::Closed,
+            AdminError::NoRuntime => Self::NoRuntime,
         }
     }
 }
@@ -180,6 +196,7 @@ impl From<ReportError> for Error {
                 Self::NotReady(why)
             }
             ReportError::Stopped => Self::Closed,
+            ReportError::NoRuntime => Self::NoRuntime,
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::Admin;
 use super::error::ReportError;
 use crate::control::{ClusterStatus, ControlClosed};
+use crate::node::within_runtime;
 use crate::report::events::{Events, LoggedEvent};
 use crate::report::loads::{LoadsReport, Placement};
 use crate::report::moves::{BalanceReport, MovesReport};
@@ -197,6 +198,7 @@ impl Admin {
 async fn made<T: Send + 'static>(
     report: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ReportError> {
+    within_runtime().map_err(|_| ReportError::NoRuntime)?;
     tokio::task::spawn_blocking(report)
         .await
         .map_err(|_| ReportError::Stopped)

@@ -68,7 +68,8 @@ impl From<AdminError> for Failure {
             },
             AdminError::NotMember { .. }
             | AdminError::NoCoordinator { .. }
-            | AdminError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+            | AdminError::Stopped
+            | AdminError::NoRuntime => StatusCode::SERVICE_UNAVAILABLE,
             AdminError::Unknown { .. } | AdminError::NotInForce { .. } => {
                 StatusCode::GATEWAY_TIMEOUT
             }
@@ -83,7 +84,8 @@ impl From<ReportError> for Failure {
             ReportError::NotFound { .. } => StatusCode::NOT_FOUND,
             ReportError::NotMember { .. }
             | ReportError::NoCoordinator { .. }
-            | ReportError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+            | ReportError::Stopped
+            | ReportError::NoRuntime => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self(status, error.to_string())
     }

@@ -196,7 +196,9 @@ pub enum MapChange<K, V> {
         /// The value that it had, as for [`MapChange::Updated`].
         old: Option<V>,
     },
-    /// All keys of the map are gone, which are not told one by one.
+    /// All keys of one partition are gone, which are not told one by one. It comes once for each
+    /// partition. Keys of others may have been written since the map was cleared, so read anew what
+    /// matters, as for [`MapChange::Lagged`].
     Cleared,
     /// Changes were not told: of any keys, and at most this many. `None`: it is not known how many.
     /// Read anew what matters. It comes if this subscriber was too slow, a partition lost its data,

@@ -8,7 +8,7 @@ use crate::error::Error;
 use doyen_placement::{Eviction, MapEntry, MapLimits, MapWish, WantedMap};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_reflection::{Tracer, TracerConfig};
+use serde_reflection::{ContainerFormat, Format, Tracer, TracerConfig};
 use std::borrow::Cow;
 use std::fmt;
 use std::future::IntoFuture;
@@ -122,7 +122,7 @@ impl<'a, K, V> OpenMap<'a, K, V> {
         self
     }
 
-    /// The most entries of the map in the whole cluster, 1 at least. Beyond that, entries are
+    /// The most entries of the map in the whole cluster. Beyond that, entries are
     /// evicted ([`eviction`](OpenMap::eviction)). For some milliseconds the map may hold a few more.
     ///
     /// Each member keeps its part of the limit for the partitions that it leads, so a limit should
@@ -132,7 +132,8 @@ impl<'a, K, V> OpenMap<'a, K, V> {
     /// # Limits are settings of the map
     /// All limits of a map (entries, bytes, eviction, idle time) are shared by the cluster and last
     /// as long as the map. A program that opens it without limits takes those that it has. A
-    /// program that opens it with other limits changes all of them for all programs. Whether there
+    /// program that opens it with other limits replaces all of them for all programs: give all that the
+    /// map shall have. Whether there
     /// is a [`max_idle`](OpenMap::max_idle) is decided when the map is made.
     pub const fn max_entries(mut self, entries: u64) -> Self {
         self.limits.entries = Some(entries);
@@ -164,13 +165,24 @@ impl<'a, K, V> OpenMap<'a, K, V> {
     ///
     /// It is a setting of the map, as [`max_entries`](OpenMap::max_entries) says.
     pub fn max_idle(mut self, idle: Duration) -> Self {
-        self.limits.idle_ms = Some(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX).max(1));
+        self.limits.idle_ms = Some(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
         self
     }
 
     /// What is wanted of the map.
     fn wish(&self) -> Result<MapWish, Error> {
         let mut limits = self.limits;
+        let zero = [
+            ("max_entries", limits.entries),
+            ("max_bytes", limits.bytes),
+            ("max_idle", limits.idle_ms),
+        ];
+        if let Some((limit, _)) = zero.into_iter().find(|(_, of)| *of == Some(0)) {
+            return Err(Error::Refused(format!(
+                "{limit} of the map {} is 0, so it would keep nothing: give more",
+                self.name
+            )));
+        }
         match self.eviction {
             Some(_) if !limits.bounds() => {
                 return Err(Error::Refused(format!(
@@ -201,6 +213,13 @@ where
     fn into_future(self) -> Self::IntoFuture {
         let ttl = self.ttl;
         Box::pin(async move {
+            if self.codec == Codec::Bytes && !is_run_of_bytes::<V>() {
+                return Err(Error::Refused(format!(
+                    "the map {} cannot have the codec Bytes, which is for texts and bytes alone: \
+                     give it the codec MessagePack",
+                    self.name
+                )));
+            }
             let ((entry, data), form) = self.found().await?;
             // Only a map writes values as they are stored.
             let form = form.limited(&entry.limits);
@@ -290,6 +309,28 @@ impl<'a, K: Serialize + 'a> IntoFuture for OpenCounters<'a, K> {
     }
 }
 
+/// Whether a type is a text or bytes, as far as that can be found out.
+fn is_run_of_bytes<V: DeserializeOwned>() -> bool {
+    let mut tracer = Tracer::new(TracerConfig::default());
+    let (Ok((format, _)), Ok(registry)) = (tracer.trace_simple_type::<V>(), tracer.registry())
+    else {
+        return true;
+    };
+    let mut format = &format;
+    while let Format::TypeName(name) = format {
+        match registry.get(name) {
+            Some(ContainerFormat::NewTypeStruct(inner)) => format = inner,
+            _ => return false,
+        }
+    }
+    match format {
+        Format::Str | Format::Bytes => true,
+        Format::Seq(of) | Format::TupleArray { content: of, .. } => **of == Format::U8,
+        Format::Tuple(of) => of.iter().all(|of| *of == Format::U8),
+        _ => false,
+    }
+}
+
 /// A number that differs if the fields or the variants of a type differ, or their types or order.
 pub(super) fn fingerprint<V: DeserializeOwned>() -> Result<Schema, String> {
     let mut tracer = Tracer::new(TracerConfig::default());
@@ -299,4 +340,28 @@ pub(super) fn fingerprint<V: DeserializeOwned>() -> Result<Schema, String> {
     let registry = tracer.registry().map_err(|why| why.to_string())?;
     let shape = serde_json::to_string(&(format, registry)).map_err(|why| why.to_string())?;
     Ok(Schema::Fingerprint(number_of(&shape)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Deserialize)]
+    struct Html(#[allow(dead_code, reason = "only its shape counts")] String);
+
+    #[derive(Deserialize)]
+    struct User {
+        #[allow(dead_code, reason = "only its shape counts")]
+        name: String,
+    }
+
+    #[test]
+    fn texts_and_bytes_are_told_from_other_types() {
+        assert!(is_run_of_bytes::<String>() && is_run_of_bytes::<Vec<u8>>());
+        assert!(is_run_of_bytes::<[u8; 4]>());
+        assert!(is_run_of_bytes::<Html>());
+        assert!(!is_run_of_bytes::<u64>() && !is_run_of_bytes::<User>());
+        assert!(!is_run_of_bytes::<Vec<u64>>() && !is_run_of_bytes::<Option<String>>());
+    }
 }

@@ -297,6 +297,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Cancel safety
     /// If the future is dropped, each of the writes may happen or not, now or a little later.
     /// Nothing happens before the first poll.
+    #[must_use = "some of them may have failed"]
     pub async fn insert_many<'q, Q>(
         &self,
         entries: impl IntoIterator<Item = (&'q Q, &'q V)>,
@@ -326,6 +327,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Cancel safety
     /// As for [`Map::insert_many`].
+    #[must_use = "some of them may have failed"]
     pub async fn remove_many<'q, Q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,

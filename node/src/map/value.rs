@@ -287,7 +287,8 @@ impl Form {
             self.decode_body(body).map_err(|why| {
                 format!(
                     "it was stored as {}, {}, as this program reads it, but with another type \
-                     ({why}): use the same type, or give the map schema(NAME, VERSION)",
+                     ({why}): give a field that is new #[serde(default)], or make it an Option; \
+                     otherwise use the same type, or another schema(NAME, VERSION)",
                     self.codec, self.schema
                 )
             })
@@ -333,7 +334,14 @@ impl Form {
         };
         let stored = match stored {
             Some((codec, label)) => format!("as {codec}, {}", self.schema.show(label)),
-            None => "by a map of the codec Bytes, or by a Redis client".to_owned(),
+            None => {
+                return Err(format!(
+                    "it was stored by a cache or counters of this name, by a map of the codec \
+                     Bytes, or by a Redis client, and this program reads {}, {}: use another name \
+                     for one of them",
+                    self.codec, self.schema
+                ));
+            }
         };
         Err(format!(
             "it was stored {stored}, and this program reads {}, {}: give the map the same codec and \

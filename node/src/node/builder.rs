@@ -342,7 +342,7 @@ impl Builder {
             let timeout = self.ready_timeout.unwrap_or(super::client::CONNECT_MAX);
             return super::client::start(self.options, timeout, self.hooks).await;
         }
-        super::within_runtime()?;
+        super::with_timers()?;
         // Names are resolved and files are read: do not block a runtime's thread.
         let config = tokio::task::spawn_blocking(move || self.options.resolve(Defaults::Embedded))
             .await
@@ -359,7 +359,7 @@ impl Builder {
 /// # Cancel safety
 /// As for [`Builder::start`].
 pub async fn start(config: Config) -> Result<Node, Error> {
-    super::within_runtime()?;
+    super::with_timers()?;
     run(config, READY_MAX, Hooks::default()).await
 }
 

@@ -53,7 +53,7 @@ pub(super) async fn start(
     timeout: Duration,
     hooks: Hooks,
 ) -> Result<Node, Error> {
-    super::within_runtime()?;
+    super::with_timers()?;
     let until = Instant::now() + timeout;
     let system = |e: &dyn std::fmt::Display| Error::System(e.to_string());
     // Reading files blocks.

@@ -365,7 +365,13 @@ impl Cluster {
         command.env("DOYEN_LISTEN", SocketAddr::new(inside, control).to_string());
         command.env("DOYEN_DATA", SocketAddr::new(inside, data).to_string());
         command.env("DOYEN_ADVERTISE", outside.to_string());
-        for port in ["DOYEN_RESP", "DOYEN_RESP_CLUSTER", "DOYEN_HTTP"] {
+        // A program that is built without Redis's protocol refuses its ports.
+        let resp: &[&str] = if cfg!(feature = "resp") {
+            &["DOYEN_RESP", "DOYEN_RESP_CLUSTER"]
+        } else {
+            &[]
+        };
+        for port in resp.iter().chain(&["DOYEN_HTTP"]) {
             command.env(port, "127.0.0.1:0");
         }
         if !seeds.is_empty() {

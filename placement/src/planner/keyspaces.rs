@@ -107,7 +107,7 @@ pub struct KeyspaceChange {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// There is no keyspace of this name.
-    #[error("there is no keyspace {name:?}: there are {known}")]
+    #[error("there is no keyspace {name:?}, only {known}: name one of them, or create it first")]
     NoKeyspace {
         /// The name.
         name: String,
@@ -143,10 +143,16 @@ pub enum Refused {
     Bounded(String),
     /// Values of maps whose entries expire unused are stored otherwise.
     #[error(
-        "whether unused entries of the map {0:?} expire was decided when it was made: give it the \
-         name of a new map, or drop it"
+        "the map {0:?} was made with a time after which unused entries expire (max_idle), and \
+         cannot lose it: give it one, too; or drop the map, or use another name"
     )]
     Idle(String),
+    /// The same.
+    #[error(
+        "the map {0:?} was made without a time after which unused entries expire (max_idle), and \
+         cannot get one: leave it out; or drop the map, or use another name"
+    )]
+    NotIdle(String),
     /// Only partitions of slots are halved.
     #[error(
         "keyspace {0:?} is not fixed: only the number of partitions of fixed keyspaces can be set"
@@ -346,8 +352,10 @@ pub fn want_map(table: &Table, wanted: &WantedMap) -> Result<(Option<Table>, Map
             if limits.bounds() && home.mode == Mode::Range {
                 return Err(Refused::Bounded(name.to_owned()));
             }
-            if limits.idle_ms.is_some() != known.limits.idle_ms.is_some() {
-                return Err(Refused::Idle(name.clone()));
+            match (known.limits.idle_ms, limits.idle_ms) {
+                (Some(_), None) => return Err(Refused::Idle(name.clone())),
+                (None, Some(_)) => return Err(Refused::NotIdle(name.clone())),
+                (Some(_), Some(_)) | (None, None) => {}
             }
             let entry = MapEntry {
                 limits,

@@ -268,7 +268,7 @@ fn a_map_has_the_limits_that_were_wanted_last_until_it_is_dropped() {
     let refused = |wish| want(&second, wish).expect_err("it is refused");
     assert_eq!(
         refused(MapWish::Limited(limits(Some(20), Some(1)))),
-        Refused::Idle("open".into())
+        Refused::NotIdle("open".into())
     );
     assert_eq!(
         refused(MapWish::Limited(limits(Some(0), None))),

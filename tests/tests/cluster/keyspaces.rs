@@ -487,7 +487,7 @@ fn a_mistake_gets_an_error_of_one_line_and_changes_nothing() {
     wrong(&["create", "default"], "with other settings");
     wrong(
         &["show", "orders"],
-        "there is no keyspace \"orders\": there are default",
+        "there is no keyspace \"orders\", only default: name one of them, or create it first",
     );
     wrong(
         &["alter", "orders", "--backups", "1"],

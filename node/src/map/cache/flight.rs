@@ -103,7 +103,19 @@ impl Load {
         let mut pause = LOOK;
         loop {
             let claim = cached::claim_for(id, self.settings.lease, self.ahead);
-            let (verdict, found) = Found::of_claim(self.execute(key, claim).await?)
+            let claimed = match self.execute(key, claim).await {
+                // There is no room for a claim, so nobody else knows of this load.
+                Err(Error::MapFull) => {
+                    let brought = self.bring(key, id, loader).await?;
+                    tracing::debug!("a loaded value is not stored: {}", Error::MapFull);
+                    return Ok(Landed {
+                        body: brought.body,
+                        is_void: false,
+                    });
+                }
+                claimed => claimed?,
+            };
+            let (verdict, found) = Found::of_claim(claimed)
                 .ok_or_else(|| Error::Unexpected("no answer to a claim".into()))?;
             match verdict {
                 Verdict::Claimed => return self.load(key, id, loader).await,
