@@ -499,7 +499,18 @@ impl Node {
             name: name.to_owned(),
             wish: MapWish::Dropped,
         };
-        self.map_entry(wanted).await.map(|_| true)
+        match self.map_entry(wanted).await {
+            Ok(_) => Ok(true),
+            Err(Error::Refused(why)) => {
+                // Another program may have dropped it meanwhile.
+                self.catch_up(|| found().is_none()).await?;
+                match found() {
+                    None => Ok(false),
+                    Some(_) => Err(Error::Refused(why)),
+                }
+            }
+            Err(why) => Err(why),
+        }
     }
 
     /// Reads the PEM files again, which may change while a node runs. Returns false if it has none.

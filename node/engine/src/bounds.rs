@@ -6,8 +6,9 @@
 //!                                       a sample of the others ──> ┘ less often is evicted
 //! ```
 //! A data thread leads some of a map's partitions, and holds that part of its limit. It evicts only
-//! by deletions in the log, as for memory. It counts what it holds soon after writes, not at each,
-//! so a map holds a little more than its limit for some milliseconds.
+//! by deletions in the log, as for memory, and soon after writes, not at each: a map holds a little
+//! more than its limit for some milliseconds. What it holds is counted as writes happen, and anew
+//! when other partitions are led.
 //!
 //! *lfu* is W-TinyLFU: a sketch says how often keys were used lately, whether they are there or
 //! not. A new key stays for a while, and then must have been used more often than the least used
@@ -22,21 +23,28 @@ mod sketch;
 use super::changes::By;
 use super::context::Context;
 use super::op::Outcome;
+use super::partition::Held as PartitionHeld;
 use super::shard::Shard;
-use super::store::{Effect, Undo, Victim, Wanted};
+use super::store::{Effect, Undo, Victim, Wanted, cost};
 use super::timers::Duty;
 use doyen_gossip::Time;
 use doyen_placement::{Eviction, KeyspaceId, MapId, MapLimits, PartitionRef, Table};
 use sketch::Sketch;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Pause between two steps: what is counted looks at every partition.
+/// Pause between two steps.
 const PAUSE: Duration = Duration::from_millis(1);
-/// The most keys that one step evicts.
-const STEP: usize = 2_048;
+/// The most keys that one step evicts, from all maps.
+const STEP: usize = 512;
+/// About how many partitions one step looks at to count what maps hold.
+const COUNTED: usize = 16_384;
+/// The most partitions that are looked at for one victim.
+const LOOKED: usize = 256;
 /// The least used key of so many is a victim.
 const SAMPLE: usize = 16;
+/// The maps of databases, which have no limits, have this number or a higher one, or 0.
+const FIRST_DATABASE: MapId = MapId(u32::MAX - 64);
 /// Newcomers are this part of all entries.
 const NEWCOMERS_PART: u64 = 100;
 
@@ -51,6 +59,20 @@ pub(super) struct Bounds {
     any_dropped: bool,
     /// Some partition may have keys of a dropped map.
     remains: bool,
+    /// The partitions of each keyspace that this thread leads.
+    led: BTreeMap<KeyspaceId, Led>,
+    /// The map that is counted anew next, in case that something was not counted.
+    turn: usize,
+    /// What all sketches take.
+    bytes: usize,
+}
+
+/// The partitions of a keyspace that this thread leads.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Led {
+    at: Vec<PartitionRef>,
+    /// How many partitions the keyspace has.
+    all: u64,
 }
 
 /// A map with limits.
@@ -58,11 +80,11 @@ pub(super) struct Bounds {
 struct Bounded {
     keyspace: KeyspaceId,
     limits: MapLimits,
-    /// What this thread may hold of it, and what it holds, as counted last.
+    /// What this thread may hold of it, and what it holds.
     may: Held,
     holds: Held,
-    /// Something was written since then.
-    written: bool,
+    /// What it holds is not known.
+    stale: bool,
     /// How often keys are used, for *lfu*.
     sketch: Option<Sketch>,
     /// The keys that came last, the oldest first, for *lfu*.
@@ -78,42 +100,34 @@ struct Held {
 
 impl Bounded {
     fn new(keyspace: KeyspaceId, limits: MapLimits) -> Self {
-        let all = Held {
-            entries: u64::MAX,
-            bytes: u64::MAX,
-        };
-        let mut bounded = Self {
+        Self {
             keyspace,
             limits,
-            may: all,
+            // No more than all of it, until its part is known.
+            may: Held {
+                entries: limits.entries.unwrap_or(u64::MAX),
+                bytes: limits.bytes.unwrap_or(u64::MAX),
+            },
             holds: Held::default(),
-            written: true,
+            stale: true,
             sketch: None,
             newcomers: VecDeque::new(),
-        };
-        bounded.fit_sketch();
-        bounded
+        }
     }
 
-    fn counts(&self) -> bool {
-        self.limits.bounds() && self.limits.eviction == Eviction::Lfu
-    }
-
-    /// Makes the sketch fit the entries that there may be. If only bytes are limited, those are
-    /// not known, and it is made for twice as many as there are.
+    /// Makes the sketch fit the entries that there are. It grows with them, so a limit that is
+    /// never reached costs nothing.
     fn fit_sketch(&mut self) {
-        if !self.counts() {
+        if !self.limits.bounds() || self.limits.eviction != Eviction::Lfu {
             self.sketch = None;
             return self.newcomers.clear();
         }
-        let (keys, more) = match self.limits.entries {
-            Some(most) => (self.may.entries.min(most), 1),
-            None => (self.holds.entries, 2),
-        };
+        let keys = self.holds.entries.min(self.may.entries);
         // A new one knows nothing, so it is not made for small changes.
         let fits = |sketch: &Sketch| sketch.keys() >= keys && sketch.keys() / 8 <= keys;
         if !self.sketch.as_ref().is_some_and(fits) {
-            self.sketch = Some(Sketch::new(keys.saturating_mul(more)));
+            let keys = keys.saturating_mul(2).min(self.may.entries);
+            self.sketch = Some(Sketch::new(keys));
         }
     }
 
@@ -122,10 +136,17 @@ impl Bounded {
         (self.may.entries.min(self.holds.entries) / NEWCOMERS_PART).max(1)
     }
 
+    /// About how many keys are too many.
+    fn over(&self) -> u64 {
+        let entries = self.holds.entries.saturating_sub(self.may.entries);
+        let bytes = self.holds.bytes.saturating_sub(self.may.bytes);
+        let each = (self.holds.bytes / self.holds.entries.max(1)).max(1);
+        entries.max(bytes.div_ceil(each))
+    }
+
     /// Where there was room, keys are no newcomers any more once others came.
     fn settle_newcomers(&mut self) {
-        let over = self.holds.entries.saturating_sub(self.may.entries);
-        let most = self.newcomers_max().saturating_add(over);
+        let most = self.newcomers_max().saturating_add(self.over());
         let settled = (self.newcomers.len() as u64).saturating_sub(most);
         // A number of elements of this list.
         self.newcomers.drain(..settled as usize);
@@ -137,6 +158,24 @@ impl Bounded {
 
     const fn is_full(&self) -> bool {
         self.holds.entries >= self.may.entries || self.holds.bytes >= self.may.bytes
+    }
+
+    fn lost(&mut self, bytes: usize) {
+        self.holds.entries = self.holds.entries.saturating_sub(1);
+        self.holds.bytes = self.holds.bytes.saturating_sub(bytes as u64);
+    }
+
+    /// An effect on a key replaced something.
+    fn counts(&mut self, effect: &Effect, undo: &Undo) {
+        if let Effect::Put { entry, .. } = effect {
+            self.holds.entries += 1;
+            self.holds.bytes += cost(entry) as u64;
+        }
+        match (effect, undo) {
+            (Effect::Put { .. } | Effect::Delete { .. }, Undo::Was(old)) => self.lost(cost(old)),
+            (Effect::Put { .. } | Effect::Delete { .. }, Undo::Table(_)) => self.stale = true,
+            _ => {}
+        }
     }
 }
 
@@ -152,8 +191,7 @@ impl Bounds {
             let bounded = limited.then(|| match known {
                 Some(mut known) => {
                     known.limits = map.limits;
-                    known.written = true;
-                    known.fit_sketch();
+                    known.stale = true;
                     known
                 }
                 None => Box::new(Bounded::new(map.keyspace, map.limits)),
@@ -168,8 +206,31 @@ impl Bounds {
     }
 
     fn is_due(&self) -> bool {
-        let mut bounded = self.maps.iter().filter_map(|(_, bounded)| bounded.as_ref());
-        self.remains || bounded.any(|bounded| bounded.limits.bounds())
+        self.remains || self.bounded().next().is_some()
+    }
+
+    /// The maps with limits of how much they hold.
+    fn bounded(&self) -> impl Iterator<Item = (MapId, &Bounded)> {
+        let limited = self.maps.iter();
+        let limited = limited.filter_map(|(id, bounded)| Some((*id, bounded.as_deref()?)));
+        limited.filter(|(_, bounded)| bounded.limits.bounds())
+    }
+
+    fn bounded_mut(&mut self) -> impl Iterator<Item = &mut Bounded> {
+        let limited = self.maps.iter_mut().filter_map(|(_, it)| it.as_deref_mut());
+        limited.filter(|bounded| bounded.limits.bounds())
+    }
+
+    /// Whether a map is one of a newer table than the installed one. What its limits are is not
+    /// known here yet.
+    #[inline]
+    pub(super) fn is_unknown(&self, map: MapId) -> bool {
+        map >= self.next && self.next > MapId(0) && map < FIRST_DATABASE
+    }
+
+    /// What it takes in memory, besides what is small.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Where a map is. Databases of Redis clients have no place, and no limits.
@@ -211,7 +272,7 @@ impl Bounds {
     #[inline]
     pub(super) fn is_special(&self, map: MapId) -> bool {
         match self.place(map) {
-            None => false,
+            None => self.is_unknown(map),
             Some(Err(_)) => true,
             Some(Ok(at)) => self.maps[at].1.as_ref().is_some_and(|bounded| {
                 let refuses = bounded.limits.bounds() && bounded.limits.eviction == Eviction::None;
@@ -250,34 +311,30 @@ impl Bounds {
         (effect, undo): (&Effect, &Undo),
         order: impl Fn(&[u8]) -> u64,
     ) -> bool {
-        let (effects, undos) = (effect.parts(), undo.parts());
         let mut due = false;
-        for (effect, undo) in effects.iter().zip(undos) {
+        for (effect, undo) in effect.parts().iter().zip(undo.parts()) {
+            if let Effect::Clear { map } = effect
+                && let Some(bounded) = self.get_mut(*map)
+            {
+                bounded.holds = Held::default();
+                continue;
+            }
             let Some((map, key)) = effect.place() else {
                 continue;
             };
             let Some(bounded) = self.get_mut(map).filter(|it| it.limits.bounds()) else {
                 continue;
             };
-            let grows = !matches!(effect, Effect::Delete { .. } | Effect::Deadline { .. });
-            // What a primary that refuses new keys has room for must be known soon.
-            bounded.written |= grows || bounded.limits.eviction == Eviction::None;
-            due = true;
-            if !matches!(effect, Effect::Put { .. }) {
-                continue;
-            }
-            let order = order(key);
-            match undo {
-                Undo::Absent => {
-                    bounded.holds.entries += 1;
-                    if bounded.sketch.is_some() {
-                        bounded.newcomers.push_back((at, order));
-                    }
-                }
-                _ => {
-                    if let Some(sketch) = &mut bounded.sketch {
-                        sketch.count(order);
-                    }
+            bounded.counts(effect, undo);
+            due |= bounded.is_over() || bounded.stale;
+            if let (Effect::Put { .. }, Some(sketch)) = (effect, &mut bounded.sketch) {
+                let order = order(key);
+                if matches!(undo, Undo::Absent) {
+                    due |= sketch.keys() < bounded.holds.entries.min(bounded.may.entries);
+                    bounded.newcomers.push_back((at, order));
+                    due |= bounded.newcomers.len() as u64 > 2 * bounded.newcomers_max() + 16;
+                } else {
+                    sketch.count(order);
                 }
             }
         }
@@ -296,16 +353,36 @@ impl Shard {
         if bounds.remains {
             bounds.remains = self.clear_dropped(&bounds);
         }
+        if bounds.bounded().any(|(_, bounded)| bounded.stale) {
+            self.find_led(&mut bounds);
+        }
+        let Bounds { maps, led, .. } = &mut bounds;
+        let (mut counted, mut left) = (0, STEP);
         let mut more = false;
-        for (map, bounded) in &mut bounds.maps {
+        for (map, bounded) in maps {
             let Some(bounded) = bounded.as_mut().filter(|it| it.limits.bounds()) else {
                 continue;
             };
-            if std::mem::take(&mut bounded.written) {
-                self.keep_within(*map, bounded);
-                more |= bounded.written;
+            let Some(led) = led.get(&bounded.keyspace) else {
+                continue;
+            };
+            if bounded.stale && counted < COUNTED {
+                self.count_anew(*map, bounded, led);
+                counted += led.at.len();
             }
+            bounded.fit_sketch();
+            bounded.settle_newcomers();
+            if bounded.is_over() && bounded.limits.eviction != Eviction::None {
+                self.keep_within(*map, bounded, &led.at, &mut left);
+                more |= bounded.is_over();
+            }
+            more |= bounded.stale;
         }
+        bounds.bytes = bounds
+            .bounded()
+            .filter_map(|(_, bounded)| bounded.sketch.as_ref())
+            .map(Sketch::bytes)
+            .sum();
         self.cx.bounds = bounds;
         if more {
             self.cx.timers.want(Duty::Bound);
@@ -317,14 +394,48 @@ impl Shard {
         self.cx.bounds.remains |= self.cx.bounds.any_dropped;
     }
 
-    /// Looks at all limits anew: partitions may have come or gone.
+    /// Counts one map anew, and all if other partitions are led than before.
     pub(super) fn look_at_bounds(&mut self) {
-        if self.cx.bounds.is_due() {
-            let maps = self.cx.bounds.maps.iter_mut();
-            let bounded = maps.filter_map(|(_, bounded)| bounded.as_mut());
-            bounded.for_each(|bounded| bounded.written = true);
-            self.cx.timers.want(Duty::Bound);
+        if !self.cx.bounds.is_due() {
+            return;
         }
+        let mut bounds = std::mem::take(&mut self.cx.bounds);
+        self.find_led(&mut bounds);
+        let count = bounds.bounded().count().max(1);
+        bounds.turn = (bounds.turn + 1) % count;
+        let turn = bounds.turn;
+        let next = bounds.bounded_mut().nth(turn);
+        next.into_iter().for_each(|bounded| bounded.stale = true);
+        self.cx.bounds = bounds;
+        self.cx.timers.want(Duty::Bound);
+    }
+
+    /// Finds the partitions that this thread leads. What maps hold there is not known if they are
+    /// others than before.
+    fn find_led(&self, bounds: &mut Bounds) {
+        let mut led: BTreeMap<KeyspaceId, Led> = BTreeMap::new();
+        for (_, bounded) in bounds.bounded() {
+            led.entry(bounded.keyspace).or_default();
+        }
+        for slot in self.slots.iter().filter(|slot| slot.installed.is_some()) {
+            let Some(led) = led.get_mut(&slot.at.keyspace) else {
+                continue;
+            };
+            led.all += 1;
+            let held = slot.held.as_deref();
+            let lead = held.and_then(|held| held.lead());
+            if lead.is_some_and(|lead| lead.open && lead.serving) {
+                led.at.push(slot.at);
+            }
+        }
+        for bounded in bounds.maps.iter_mut().filter_map(|(_, it)| it.as_mut()) {
+            let (before, now) = (
+                bounds.led.get(&bounded.keyspace),
+                led.get(&bounded.keyspace),
+            );
+            bounded.stale |= before != now;
+        }
+        bounds.led = led;
     }
 
     /// Clears what dropped maps have left in the partitions that this thread leads. Returns whether
@@ -356,67 +467,74 @@ impl Shard {
         left
     }
 
-    /// Counts what this thread holds of a map, and evicts what is too much, so far as one step goes.
-    fn keep_within(&mut self, map: MapId, bounded: &mut Bounded) {
-        let (mut partitions, mut led, mut all) = (Vec::new(), 0_u64, 0_u64);
-        let mut holds = Held::default();
-        let of_keyspace = |at: PartitionRef| at.keyspace == bounded.keyspace;
-        for slot in self.slots.iter().filter(|slot| of_keyspace(slot.at)) {
-            all += u64::from(slot.installed.is_some());
-            let Some(held) = slot.held.as_deref() else {
-                continue;
-            };
-            if !held.lead().is_some_and(|lead| lead.open && lead.serving) {
-                continue;
-            }
-            led += 1;
-            let (keys, bytes) = held.store.size_of(map);
-            holds.entries += keys as u64;
-            holds.bytes += bytes as u64;
-            if keys > 0 && !slot.still && self.cx.leads_whole(held) {
-                partitions.push((slot.at, keys as u64));
-            }
+    /// Counts what this thread holds of a map, and what it may hold.
+    fn count_anew(&self, map: MapId, bounded: &mut Bounded, led: &Led) {
+        bounded.stale = false;
+        bounded.holds = Held::default();
+        for at in &led.at {
+            let held = self.slots.get(*at).and_then(|slot| slot.held.as_deref());
+            let (keys, bytes) = held.map_or((0, 0), |held| held.store.size_of(map));
+            bounded.holds.entries += keys as u64;
+            bounded.holds.bytes += bytes as u64;
         }
         let part = |limit: Option<u64>| {
             limit.map_or(u64::MAX, |limit| {
-                let part = u128::from(limit) * u128::from(led) / u128::from(all.max(1));
+                let part = u128::from(limit) * led.at.len() as u128 / u128::from(led.all.max(1));
                 // A small limit is not rounded down to nothing.
                 u64::try_from(part).unwrap_or(u64::MAX).max(1)
             })
         };
-        bounded.holds = holds;
         bounded.may = Held {
             entries: part(bounded.limits.entries),
             bytes: part(bounded.limits.bytes),
         };
-        bounded.fit_sketch();
-        if bounded.limits.eviction == Eviction::None {
-            return;
-        }
-        bounded.settle_newcomers();
-        let mut left = STEP;
-        while bounded.is_over() && !partitions.is_empty() && left > 0 {
-            left -= 1;
+    }
+
+    /// Evicts what is too much of a map, so far as one step goes.
+    fn keep_within(
+        &mut self,
+        map: MapId,
+        bounded: &mut Bounded,
+        led: &[PartitionRef],
+        left: &mut usize,
+    ) {
+        while bounded.is_over() && *left > 0 {
+            *left -= 1;
             let random = self.cx.random();
             let evicted = match bounded.limits.eviction {
-                Eviction::Lfu => self.evict_least_used(map, bounded, &partitions, random),
-                policy => {
-                    let at = drawn(&partitions, random);
-                    let pick = self.cx.random();
-                    self.evict_by(at, map, policy, pick)
-                }
+                Eviction::Lfu => self.evict_least_used(map, bounded, led, random),
+                policy => self
+                    .with_keys(map, led, random)
+                    .and_then(|at| self.evict_by(at, map, policy, random.rotate_left(32))),
             };
             match evicted {
-                Some(bytes) => {
-                    bounded.holds.entries = bounded.holds.entries.saturating_sub(1);
-                    bounded.holds.bytes = bounded.holds.bytes.saturating_sub(bytes as u64);
-                }
-                // It had none that may be evicted: the next draw may.
-                None if left.is_multiple_of(64) => break,
-                None => {}
+                Some(bytes) => bounded.lost(bytes),
+                // Nothing may be evicted now.
+                None => return,
             }
         }
-        bounded.written |= bounded.is_over();
+    }
+
+    /// A random partition that has keys of a map which may be evicted.
+    fn with_keys(&self, map: MapId, led: &[PartitionRef], random: u64) -> Option<PartitionRef> {
+        self.around(map, led, random).next().map(|(at, _)| at)
+    }
+
+    /// Some partitions, from a random one on, which have keys of a map that may be evicted.
+    fn around<'a>(
+        &'a self,
+        map: MapId,
+        led: &'a [PartitionRef],
+        random: u64,
+    ) -> impl Iterator<Item = (PartitionRef, &'a PartitionHeld)> {
+        let first = (random % led.len().max(1) as u64) as usize;
+        let places = (0..led.len().min(LOOKED)).map(move |n| led[(first + n) % led.len()]);
+        places.filter_map(move |at| {
+            let slot = self.slots.get(at).filter(|slot| !slot.still)?;
+            let held = slot.held.as_deref()?;
+            let may = held.store.count(map) > 0 && self.cx.leads_whole(held);
+            may.then_some((at, held))
+        })
     }
 
     /// Evicts the oldest newcomer, or the least used key of a sample. Returns its cost.
@@ -424,7 +542,7 @@ impl Shard {
         &mut self,
         map: MapId,
         bounded: &mut Bounded,
-        partitions: &[(PartitionRef, u64)],
+        led: &[PartitionRef],
         random: u64,
     ) -> Option<usize> {
         let sketch = bounded.sketch.as_ref()?;
@@ -439,13 +557,9 @@ impl Shard {
             }
         }
         let mut least: Option<(u64, bool, PartitionRef, u64)> = None;
-        let first = place(partitions, random);
         let (mut seen, mut picks) = (0, random);
-        for step in 0..partitions.len().min(SAMPLE) {
-            let (at, _) = partitions[(first + step) % partitions.len()];
+        for (at, held) in self.around(map, led, random) {
             picks = picks.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17) ^ random;
-            let held = self.slots.get(at).and_then(|slot| slot.held.as_deref());
-            let Some(held) = held else { continue };
             for (order, marked) in held.store.sample(map, picks).take(SAMPLE - seen) {
                 seen += 1;
                 if Some((at, order)) == candidate {
@@ -503,24 +617,6 @@ impl Shard {
         self.cx.notice(slot);
         Some(bytes)
     }
-}
-
-/// A place in a list, in proportion to the keys there.
-fn place(partitions: &[(PartitionRef, u64)], random: u64) -> usize {
-    let all: u64 = partitions.iter().map(|(_, keys)| keys).sum();
-    let mut nth = random % all.max(1);
-    for (at, (_, keys)) in partitions.iter().enumerate() {
-        if nth < *keys {
-            return at;
-        }
-        nth -= keys;
-    }
-    0
-}
-
-/// A partition, in proportion to its keys. The list is not empty.
-fn drawn(partitions: &[(PartitionRef, u64)], random: u64) -> PartitionRef {
-    partitions[place(partitions, random)].0
 }
 
 impl Context {

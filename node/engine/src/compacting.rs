@@ -652,6 +652,7 @@ impl Context {
             .unwrap_or(usize::MAX)
             .saturating_add(self.memory.bytes)
             .saturating_add(self.subscriptions.bytes())
+            .saturating_add(self.bounds.bytes())
     }
 }
 

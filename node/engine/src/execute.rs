@@ -307,6 +307,10 @@ impl Context {
         {
             return Step::Overtaken(seq);
         }
+        // The table that names this map comes in a moment, with its limits.
+        if call.work.maps().any(|map| self.bounds.is_unknown(map)) {
+            return Step::Park;
+        }
         if self.bounds.any_dropped() && call.work.maps().any(|map| self.bounds.is_dropped(map)) {
             return Step::Refused(Failure::Dropped);
         }

@@ -1,7 +1,8 @@
 //! Maps with limits: how much they hold, how long entries live unused, and maps that are dropped.
 
+use crate::embedded::node_with;
 use doyen::testkit::Local;
-use doyen::{Codec, Error, Eviction, Map};
+use doyen::{Cache, Codec, Error, Eviction, Map, Node};
 use std::time::Duration;
 
 type Tested = Result<(), Box<dyn std::error::Error>>;
@@ -123,6 +124,43 @@ async fn entries_expire_unused_and_only_then(cluster: Local) -> Tested {
     Ok(())
 }
 
+#[doyen::test(nodes = 1)]
+async fn a_full_cache_loads_and_limits_of_nothing_are_refused(cluster: Local) -> Tested {
+    let node = cluster.node(0);
+    let cache: Cache<u64, u64> = (node.cache("full").max_entries(2))
+        .eviction(Eviction::None)
+        .await?;
+    for n in 0..20 {
+        let load = move || async move { Ok::<_, std::io::Error>(n) };
+        assert_eq!(cache.get_or_load(&n, load).await?, n);
+    }
+    assert!(cache.len().await? <= 2);
+    let nothing = node.map::<u64, u64>("none").max_entries(0).await;
+    let why = nothing.expect_err("it would keep nothing").to_string();
+    assert!(why.contains("max_entries of the map none is 0"), "{why}");
+    let number = node.map::<u64, u64>("number").codec(Codec::Bytes).await;
+    let why = number.expect_err("it is no bytes").to_string();
+    assert!(why.contains("for texts and bytes alone"), "{why}");
+    Ok(())
+}
+
+#[test]
+fn administration_outside_of_tokio_is_a_typed_error() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let node = runtime.block_on(node_with("one", &[], |builder| builder));
+    let options = doyen::KeyspaceOptions::new();
+    let admin = node.admin();
+    let made = futures_util::FutureExt::now_or_never(admin.create_keyspace("k", &options));
+    let made = made.expect("nothing waits");
+    assert_eq!(made, Err(doyen::AdminError::NoRuntime));
+    // A runtime without timers.
+    let bare = tokio::runtime::Builder::new_current_thread();
+    let bare = { bare }.enable_io().build().expect("a runtime");
+    let started = bare.block_on(Node::builder().listen("127.0.0.1:0").start());
+    assert_eq!(started.map(drop), Err(Error::NoRuntime));
+    runtime.block_on(node.kill());
+}
+
 /// Bytes that look like the head of a value are bytes.
 #[doyen::test(nodes = 1)]
 async fn any_bytes_are_kept_in_a_map_with_an_idle_time(cluster: Local) -> Tested {
@@ -152,7 +190,17 @@ async fn a_dropped_map_is_gone_everywhere_and_its_name_is_free(cluster: Local) -
     for n in 0..100 {
         old.insert(&n, &"v".into()).await?;
     }
-    assert!(two.drop_map("default", "old").await?);
+    let mut changes = there.subscribe().await?;
+    // Two programs drop it at once: one of them did it.
+    let three = cluster.node(2);
+    let (here, elsewhere) = (
+        two.drop_map("default", "old"),
+        three.drop_map("default", "old"),
+    );
+    let (here, elsewhere) = tokio::join!(here, elsewhere);
+    assert!(here? || elsewhere?);
+    let ended = async { while changes.next().await.is_some() {} };
+    tokio::time::timeout(PATIENCE, ended).await?;
     // As soon as the primaries know it.
     let dropping = async {
         while old.insert(&1, &"v".into()).await != Err(Error::Dropped) {
@@ -161,6 +209,8 @@ async fn a_dropped_map_is_gone_everywhere_and_its_name_is_free(cluster: Local) -
     };
     tokio::time::timeout(PATIENCE, dropping).await?;
     assert_eq!(there.get(&1).await, Err(Error::Dropped));
+    let again = there.subscribe().await;
+    assert_eq!(again.map(drop), Err(Error::Dropped));
     assert!(!two.drop_map("default", "old").await?, "there is none");
     assert!(two.drop_map("elsewhere", "old").await.is_err());
     let new: Map<u64, String> = two.map("old").await?;

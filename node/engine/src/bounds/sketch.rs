@@ -9,8 +9,9 @@ const WORDS_EACH: u64 = 2;
 /// Uses before all counters are halved, for each key. Half as many forget too much between two uses
 /// of a key; twice as many keep what nobody uses any more.
 const USES_EACH: u64 = 20;
-/// The fewest and the most words.
-const WORDS: (usize, usize) = (128, 1 << 28);
+/// The fewest and the most words: 16 MiB, for a million keys. More keys share counters, so that all
+/// counters are halved in a moment.
+const WORDS: (usize, usize) = (128, 1 << 21);
 /// All counters of a word without their highest bit, after a shift.
 const HALVES: u64 = 0x7777_7777_7777_7777;
 
@@ -32,6 +33,11 @@ impl Sketch {
             keys: keys.max(1),
             uses: 0,
         }
+    }
+
+    /// What it takes in memory.
+    pub(super) const fn bytes(&self) -> usize {
+        self.words.len() * size_of::<u64>()
     }
 
     /// The keys that it is made for.

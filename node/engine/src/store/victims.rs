@@ -145,16 +145,20 @@ impl Store {
         match policy {
             Eviction::None | Eviction::Lfu => {}
             Eviction::Lru => {
-                let mut last = None;
-                // All are unmarked after a whole round.
-                for entry in of.round(of.hand).chain(of.round(of.hand)) {
+                let (mut last, mut first) = (None, None);
+                for entry in of.round(of.hand).take(LOOKS_URGENT) {
                     if picked.is_enough() {
                         break;
                     }
                     last = Some(entry);
+                    first = first.or(last);
                     if !entry.take_mark() {
                         picked.add(self, map, entry);
                     }
+                }
+                // All of them were used. The first of them had its second chance.
+                if let (true, Some(first)) = (picked.victims.is_empty(), first) {
+                    picked.add(self, map, first);
                 }
                 let hand = last.map(|entry| self.order(entry.key()).wrapping_add(1));
                 if let (Some(hand), Some(of)) = (hand, self.maps.get_mut(&map)) {

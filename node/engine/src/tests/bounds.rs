@@ -146,9 +146,26 @@ fn a_full_map_that_evicts_nothing_refuses_new_keys() {
     let token = w.submit_work(1, both);
     w.settle(Duration::from_millis(50));
     assert_eq!(w.outcomes.remove(&token), Some(full), "a transaction, too");
-    assert_eq!(w.on(1, MAP, "k0", Action::Delete), Outcome::Int(1));
+    // What was removed makes room at once.
+    for n in 0..40 {
+        let gone = w.on(1, MAP, &format!("k{n}"), Action::Delete);
+        assert_eq!(gone, Outcome::Int(1));
+        let next = w.on(1, MAP, &format!("k{}", 100 + n), set("v"));
+        assert_eq!(next, Outcome::Ok, "{n}");
+    }
+    // Bytes are counted as they are written.
+    w.propose(|t| {
+        t.maps[0].limits.entries = None;
+        t.maps[0].limits.bytes = Some(20_000);
+    });
     w.settle(Duration::from_millis(50));
-    assert_eq!(w.on(1, MAP, "k99", set("v")), Outcome::Ok);
+    let large = "x".repeat(2_000);
+    let written = (0..100).filter(|n| {
+        let outcome = w.on(1, MAP, &format!("large{n}"), set(&large));
+        outcome == Outcome::Ok
+    });
+    let written = written.count();
+    assert!((4..=9).contains(&written), "{written}");
 }
 
 #[test]
@@ -196,6 +213,89 @@ fn entries_that_nobody_uses_expire_at_all_copies() {
     w.settle(Duration::from_secs(3));
     assert_eq!(w.count(1, MAP), 0);
     w.check_copies();
+}
+
+/// A primary that does not know a map yet does not serve it without its limits.
+#[test]
+fn operations_on_a_map_wait_for_the_table_that_names_it() {
+    let mut w = world(360, 1, MapLimits::NONE);
+    let next = MapId(3);
+    let token = w.submit_work(
+        1,
+        Operation {
+            keyspace: KeyspaceId(0),
+            map: next,
+            key: "k".into(),
+            action: Action::set(crate::idle::headed(None, b"v")),
+        },
+    );
+    w.settle(Duration::from_millis(100));
+    assert!(!w.outcomes.contains_key(&token));
+    w.propose(|t| {
+        t.maps.push(MapEntry {
+            id: next,
+            name: "next".into(),
+            keyspace: KeyspaceId(0),
+            limits: MapLimits {
+                idle_ms: Some(500),
+                ..MapLimits::NONE
+            },
+        });
+        t.next_map = MapId(4);
+    });
+    w.settle(Duration::from_millis(100));
+    assert_eq!(w.outcomes.get(&token), Some(&Outcome::Ok));
+    w.settle(Duration::from_secs(3));
+    assert_eq!(w.count(1, next), 0, "it expires unused");
+}
+
+#[test]
+fn a_scan_drives_out_nothing_that_is_used_often_if_only_bytes_are_limited() {
+    let limits = MapLimits {
+        bytes: Some(100_000),
+        eviction: Eviction::Lfu,
+        ..MapLimits::NONE
+    };
+    let mut w = world(370, 1, limits);
+    for round in 0..4 {
+        for n in 0..600 {
+            let key = format!("hot{n}");
+            if round == 0 {
+                assert_eq!(w.on(1, MAP, &key, set("v")), Outcome::Ok);
+            }
+            w.on(1, MAP, &key, Action::Get);
+        }
+        w.pass(Duration::from_millis(5));
+    }
+    for n in 0..5_000 {
+        assert_eq!(w.on(1, MAP, &format!("once{n}"), set("v")), Outcome::Ok);
+        if n % 16 == 0 {
+            w.pass(Duration::from_millis(1));
+        }
+    }
+    let keys = (0..600).map(|n| format!("hot{n}"));
+    let left = keys.filter(|key| w.on(1, MAP, key, Action::Exists) == Outcome::Int(1));
+    let left = left.count();
+    assert!(left > 560, "{left} of 600");
+}
+
+/// A limit that is never reached takes no memory.
+#[test]
+fn a_sketch_grows_with_the_keys() {
+    let mut w = world(380, 1, entries(u64::MAX, Eviction::Lfu));
+    let sketches = |w: &World| w.nodes[&1].shard.cx.bounds.bytes();
+    for n in 0..3_000 {
+        assert_eq!(w.on(1, MAP, &format!("k{n}"), set("v")), Outcome::Ok);
+        if n % 100 == 0 {
+            w.pass(Duration::from_millis(2));
+        }
+    }
+    w.pass(Duration::from_millis(200));
+    assert!(
+        (16_000..=200_000).contains(&sketches(&w)),
+        "{}",
+        sketches(&w)
+    );
 }
 
 /// Keys in the order in which a program asks for them.

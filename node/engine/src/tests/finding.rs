@@ -73,6 +73,20 @@ impl World {
         found
     }
 
+    /// Gives these maps a name, besides those that have one.
+    fn name_maps(&mut self, maps: &[MapId]) {
+        self.propose(|t| {
+            t.maps.extend(maps.iter().map(|id| MapEntry {
+                id: *id,
+                name: format!("m{id}"),
+                keyspace: KeyspaceId(0),
+                limits: MapLimits::NONE,
+            }));
+            t.next_map = MapId(20);
+        });
+        self.settle(Duration::from_millis(50));
+    }
+
     fn set_in(&mut self, map: MapId, key: &str, action: Action) {
         let token = self.submit_work(
             1,
@@ -115,6 +129,7 @@ impl World {
 #[test]
 fn strings_are_found_by_the_beginning_of_their_keys_with_their_values() {
     let mut w = World::new(70, 2, |_| vec![1, 2]);
+    w.name_maps(&[NAMED, MapId(9)]);
     for n in 0..60 {
         w.set(1, &format!("a{n}"), &format!("value {n}"));
         w.set(1, &format!("b{n}"), "other");
@@ -465,6 +480,7 @@ fn range(w: &mut World, map: MapId, (from, to): (&str, &str), reverse: bool) -> 
 #[test]
 fn a_range_of_any_map_of_an_ordered_keyspace_has_its_strings_in_order() {
     let mut w = World::in_order(79);
+    w.name_maps(&[MapId(5)]);
     for node in w.nodes.values_mut() {
         node.shard.cx.limits.drawn_max = 1;
     }
