@@ -155,12 +155,15 @@ pub(crate) fn view_of(members: Vec<Member>, backups: u8) -> View {
         reshaping: Reshaping::default(),
     };
     let settings = Settings::default();
-    let table: Arc<Table> = Arc::new(doyen_placement::planner::first(
-        ClusterId(7),
-        settings,
-        keyspace,
-        members,
-    ));
+    let table = doyen_placement::planner::first(ClusterId(7), settings, keyspace, members);
+    // Tests of maps use the first one.
+    let users = doyen_placement::WantedMap {
+        keyspace: "default".to_owned(),
+        name: "users".to_owned(),
+        wish: doyen_placement::MapWish::Exists,
+    };
+    let (table, _) = doyen_placement::planner::want_map(&table, &users).expect("it may be");
+    let table: Arc<Table> = Arc::new(table.expect("it is new"));
     let partitions = &table.keyspaces[0].partitions;
     let opens_at = partitions
         .iter()
