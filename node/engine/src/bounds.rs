@@ -25,7 +25,7 @@ use super::context::Context;
 use super::op::Outcome;
 use super::partition::Held as PartitionHeld;
 use super::shard::Shard;
-use super::store::{Effect, Undo, Victim, Wanted, cost};
+use super::store::{Effect, Undo, Victim, cost};
 use super::timers::Duty;
 use doyen_gossip::Time;
 use doyen_placement::{Eviction, KeyspaceId, MapId, MapLimits, PartitionRef, Table};
@@ -156,6 +156,11 @@ impl Bounded {
         self.holds.entries > self.may.entries || self.holds.bytes > self.may.bytes
     }
 
+    /// Whether new keys are refused once it is full.
+    fn may_refuse(&self) -> bool {
+        self.limits.bounds() && self.limits.eviction == Eviction::None
+    }
+
     const fn is_full(&self) -> bool {
         self.holds.entries >= self.may.entries || self.holds.bytes >= self.may.bytes
     }
@@ -210,10 +215,9 @@ impl Bounds {
     }
 
     /// The maps with limits of how much they hold.
-    fn bounded(&self) -> impl Iterator<Item = (MapId, &Bounded)> {
-        let limited = self.maps.iter();
-        let limited = limited.filter_map(|(id, bounded)| Some((*id, bounded.as_deref()?)));
-        limited.filter(|(_, bounded)| bounded.limits.bounds())
+    fn bounded(&self) -> impl Iterator<Item = &Bounded> {
+        let limited = self.maps.iter().filter_map(|(_, it)| it.as_deref());
+        limited.filter(|bounded| bounded.limits.bounds())
     }
 
     fn bounded_mut(&mut self) -> impl Iterator<Item = &mut Bounded> {
@@ -274,10 +278,8 @@ impl Bounds {
         match self.place(map) {
             None => self.is_unknown(map),
             Some(Err(_)) => true,
-            Some(Ok(at)) => self.maps[at].1.as_ref().is_some_and(|bounded| {
-                let refuses = bounded.limits.bounds() && bounded.limits.eviction == Eviction::None;
-                refuses || bounded.limits.idle_ms.is_some()
-            }),
+            Some(Ok(at)) => (self.maps[at].1.as_ref())
+                .is_some_and(|it| it.may_refuse() || it.limits.idle_ms.is_some()),
         }
     }
 
@@ -296,11 +298,8 @@ impl Bounds {
 
     /// Whether a new key of a map is refused.
     pub(super) fn refuses(&self, map: MapId) -> bool {
-        self.get(map).is_some_and(|bounded| {
-            bounded.limits.bounds()
-                && bounded.limits.eviction == Eviction::None
-                && bounded.is_full()
-        })
+        let bounded = self.get(map);
+        bounded.is_some_and(|bounded| bounded.may_refuse() && bounded.is_full())
     }
 
     /// An effect was logged, which replaced something. `order` is that of its key. Returns whether
@@ -353,7 +352,7 @@ impl Shard {
         if bounds.remains {
             bounds.remains = self.clear_dropped(&bounds);
         }
-        if bounds.bounded().any(|(_, bounded)| bounded.stale) {
+        if bounds.bounded().any(|bounded| bounded.stale) {
             self.find_led(&mut bounds);
         }
         let Bounds { maps, led, .. } = &mut bounds;
@@ -380,7 +379,7 @@ impl Shard {
         }
         bounds.bytes = bounds
             .bounded()
-            .filter_map(|(_, bounded)| bounded.sketch.as_ref())
+            .filter_map(|bounded| bounded.sketch.as_ref())
             .map(Sketch::bytes)
             .sum();
         self.cx.bounds = bounds;
@@ -414,7 +413,7 @@ impl Shard {
     /// others than before.
     fn find_led(&self, bounds: &mut Bounds) {
         let mut led: BTreeMap<KeyspaceId, Led> = BTreeMap::new();
-        for (_, bounded) in bounds.bounded() {
+        for bounded in bounds.bounded() {
             led.entry(bounded.keyspace).or_default();
         }
         for slot in self.slots.iter().filter(|slot| slot.installed.is_some()) {
@@ -503,9 +502,7 @@ impl Shard {
             let random = self.cx.random();
             let evicted = match bounded.limits.eviction {
                 Eviction::Lfu => self.evict_least_used(map, bounded, led, random),
-                policy => self
-                    .with_keys(map, led, random)
-                    .and_then(|at| self.evict_by(at, map, policy, random.rotate_left(32))),
+                policy => self.evict_by(map, policy, led, random),
             };
             match evicted {
                 Some(bytes) => bounded.lost(bytes),
@@ -513,11 +510,6 @@ impl Shard {
                 None => return,
             }
         }
-    }
-
-    /// A random partition that has keys of a map which may be evicted.
-    fn with_keys(&self, map: MapId, led: &[PartitionRef], random: u64) -> Option<PartitionRef> {
-        self.around(map, led, random).next().map(|(at, _)| at)
     }
 
     /// Some partitions, from a random one on, which have keys of a map that may be evicted.
@@ -591,19 +583,14 @@ impl Shard {
     /// Evicts one key of a map by a policy. Returns its cost.
     fn evict_by(
         &mut self,
-        at: PartitionRef,
         map: MapId,
         policy: Eviction,
+        led: &[PartitionRef],
         random: u64,
     ) -> Option<usize> {
-        let wanted = Wanted {
-            keys: 1,
-            bytes: usize::MAX,
-            urgent: true,
-        };
+        let (at, _) = self.around(map, led, random).next()?;
         let held = self.slots.get_mut(at)?.held.as_deref_mut()?;
-        let victims = held.store.victims_of(map, policy, wanted, random);
-        let victim = victims.into_iter().next()?;
+        let victim = held.store.victim_by(map, policy, random.rotate_left(32))?;
         self.evict_from(at, victim)
     }
 

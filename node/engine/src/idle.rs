@@ -1,4 +1,4 @@
-//! Entries that expire when nobody uses them: maps with `MapLimits::idle_ms`.
+//! Entries that expire when they are not used: maps with `MapLimits::idle_ms`.
 //!
 //! A value of such a map has a head, which says what a deadline alone cannot:
 //! ```text

@@ -7,7 +7,7 @@
 /// Words of 16 counters for each key.
 const WORDS_EACH: u64 = 2;
 /// Uses before all counters are halved, for each key. Half as many forget too much between two uses
-/// of a key; twice as many keep what nobody uses any more.
+/// of a key; twice as many keep what is not used any more.
 const USES_EACH: u64 = 20;
 /// The fewest and the most words: 16 MiB, for a million keys. More keys share counters, so that all
 /// counters are halved in a moment.

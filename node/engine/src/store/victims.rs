@@ -59,16 +59,9 @@ impl Picked {
     }
 
     fn add(&mut self, store: &Store, map: MapId, entry: &Entry) {
-        let order = store.order(entry.key());
-        let table = store.found(map, order, entry.key()).table;
-        let bytes = store.cost(entry) + table.map_or(0, Map::table_cost);
-        self.bytes += bytes;
-        self.victims.push(Victim {
-            map,
-            order,
-            key: entry.key().into(),
-            bytes,
-        });
+        let victim = store.victim_of(map, entry);
+        self.bytes += victim.bytes;
+        self.victims.push(victim);
     }
 }
 
@@ -125,80 +118,54 @@ impl Store {
         picked.victims
     }
 
-    /// Picks keys of one map by a policy, as [`Store::victims`] does among all maps. If no key
+    /// Picks a key of one map by a policy, as [`Store::victims`] does among all maps. If no key
     /// expires, *ttl* picks at random.
-    pub(in super::super) fn victims_of(
+    pub(in super::super) fn victim_by(
         &mut self,
         map: MapId,
         policy: Eviction,
-        wanted: Wanted,
         random: u64,
-    ) -> Vec<Victim> {
-        let mut picked = Picked {
-            wanted,
-            bytes: 0,
-            victims: Vec::new(),
-        };
-        let Some(of) = self.maps.get(&map) else {
-            return picked.victims;
-        };
-        match policy {
-            Eviction::None | Eviction::Lfu => {}
+    ) -> Option<Victim> {
+        let of = self.maps.get(&map)?;
+        let (entry, hand) = match policy {
+            Eviction::None | Eviction::Lfu => return None,
             Eviction::Lru => {
-                let (mut last, mut first) = (None, None);
-                for entry in of.round(of.hand).take(LOOKS_URGENT) {
-                    if picked.is_enough() {
-                        break;
-                    }
-                    last = Some(entry);
-                    first = first.or(last);
-                    if !entry.take_mark() {
-                        picked.add(self, map, entry);
-                    }
-                }
-                // All of them were used. The first of them had its second chance.
-                if let (true, Some(first)) = (picked.victims.is_empty(), first) {
-                    picked.add(self, map, first);
-                }
+                let mut last = None;
+                let looked = of.round(of.hand).take(LOOKS_URGENT);
+                let unused = looked
+                    .inspect(|entry| last = Some(*entry))
+                    .find(|entry| !entry.take_mark());
+                // If all of them were used, the first of them had its second chance.
+                let entry = unused.or_else(|| of.round(of.hand).next());
                 let hand = last.map(|entry| self.order(entry.key()).wrapping_add(1));
-                if let (Some(hand), Some(of)) = (hand, self.maps.get_mut(&map)) {
-                    of.hand = hand;
-                }
+                (entry, hand)
             }
             Eviction::Ttl if !of.expiring.is_empty() => {
-                for (_, ByKey(entry)) in &of.expiring {
-                    if picked.is_enough() {
-                        break;
-                    }
-                    picked.add(self, map, entry);
-                }
+                (of.expiring.first().map(|(_, ByKey(entry))| entry), None)
             }
-            Eviction::Ttl | Eviction::Random => {
-                for entry in of.round(random) {
-                    if picked.is_enough() {
-                        break;
-                    }
-                    picked.add(self, map, entry);
-                }
-            }
+            Eviction::Ttl | Eviction::Random => (of.round(random).next(), None),
+        };
+        let victim = self.victim_of(map, entry?);
+        if let (Some(hand), Some(of)) = (hand, self.maps.get_mut(&map)) {
+            of.hand = hand;
         }
-        picked.victims
+        Some(victim)
     }
 
     /// The key of a map with this order, to evict it.
     pub(in super::super) fn victim(&self, map: MapId, order: u64) -> Option<Victim> {
-        let entry = self.of_order(map, order)?;
-        let mut picked = Picked {
-            wanted: Wanted {
-                keys: 1,
-                bytes: usize::MAX,
-                urgent: true,
-            },
-            bytes: 0,
-            victims: Vec::new(),
-        };
-        picked.add(self, map, entry);
-        picked.victims.pop()
+        Some(self.victim_of(map, self.of_order(map, order)?))
+    }
+
+    fn victim_of(&self, map: MapId, entry: &Entry) -> Victim {
+        let order = self.order(entry.key());
+        let table = self.found(map, order, entry.key()).table;
+        Victim {
+            map,
+            order,
+            key: entry.key().into(),
+            bytes: self.cost(entry) + table.map_or(0, Map::table_cost),
+        }
     }
 
     /// Whether a map has a key with this order.

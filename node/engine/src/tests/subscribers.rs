@@ -168,7 +168,7 @@ fn a_subscriber_is_told_what_a_key_had_before() {
         [(&*key, set("d")), (&*key, append("e")), (&*other, set("f"))],
     );
     w.transact(3, &[], [(&*key, Action::Delete), (&*key, set("g"))]);
-    // Nobody could see that it was there.
+    // No reader could see that it was there.
     w.ask(3, &other, Action::Delete);
     w.transact(3, &[], [(&*other, set("h")), (&*other, Action::Delete)]);
     w.ask(3, &key, super::hashes::of(&format!("RENAME {key} {other}")));
