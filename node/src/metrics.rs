@@ -830,65 +830,18 @@ fn yes(it: bool) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Defaults, Options};
-    use doyen_gossip::agreement::{Event, Oversight, Status};
-    use doyen_placement::{
-        Addresses, Age, ClusterId, Loads, Location, Member, MemberId, MemberState, Role, Table,
-    };
+    use crate::report::fixtures;
+    use doyen_gossip::agreement::{Event, Oversight};
+    use doyen_placement::{Loads, Table};
     use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
     use std::collections::BTreeMap;
 
     fn table() -> Table {
-        let config = Options {
-            partitions: Some(4),
-            ..Options::default()
-        }
-        .resolve(Defaults::Binary)
-        .expect("it can hold");
-        let control = ([127, 0, 0, 1], 7400).into();
-        let member = Member {
-            id: MemberId(16),
-            age: Age(0),
-            name: "n1".into(),
-            role: Role::Data,
-            state: MemberState::Live,
-            addresses: Addresses {
-                control,
-                data: control,
-                resp: None,
-                resp_cluster: None,
-                http: None,
-                further: Vec::new(),
-                hostname: None,
-            },
-            location: Location::default(),
-            weight: 100,
-        };
-        planner::first(ClusterId(7), config.settings, config.keyspace, vec![member])
+        fixtures::cluster(1)
     }
 
     fn status(table: &Table) -> ClusterStatus {
-        let me = MemberId(16);
-        let status = Status {
-            me,
-            coordinator: Some(me),
-            leading: true,
-            installed: Some(table.name()),
-            closed: Vec::new(),
-            planning: false,
-            unanswered: Vec::new(),
-            filled: Vec::new(),
-            waiting: None,
-            others: Vec::new(),
-        };
-        ClusterStatus {
-            status,
-            from_coordinator: true,
-            installed: Some(Arc::new(table.clone())),
-            former: Vec::new(),
-            unheard: Vec::new(),
-            level_max: table.level,
-        }
+        fixtures::seen(table.clone(), Vec::new(), true)
     }
 
     fn seen(table: Option<&Table>, coordinates: bool) -> Seen {

@@ -172,7 +172,8 @@ impl Node {
         Admin::new(self.0.control.clone(), self.0.shared.clone())
     }
 
-    /// Events from now on: members that join and leave, coordinators, losses. A client is told none.
+    /// Events from now on: members that join and leave, coordinators, losses. A client is told
+    /// none.
     #[must_use]
     pub fn events(&self) -> Events {
         self.0.control.events()
@@ -202,8 +203,8 @@ impl Node {
         Ok(self.admin().status().await?)
     }
 
-    /// This node's metrics as text, in the format that Prometheus reads: what `/metrics` answers, for
-    /// a program that has an HTTP server of its own. Needs the feature `metrics`.
+    /// This node's metrics as text, in the format that Prometheus reads: what `/metrics` answers,
+    /// for a program that has an HTTP server of its own. Needs the feature `metrics`.
     ///
     /// ```no_run
     /// # async fn example(node: doyen::Node) -> Result<(), doyen::Error> {
@@ -216,8 +217,8 @@ impl Node {
     /// [`Error::Closed`] alone.
     ///
     /// # Cancel safety
-    /// If the future is dropped, nothing has happened, except that `doyen_data_pass_longest_seconds`
-    /// begins anew.
+    /// If the future is dropped, nothing has happened, except that
+    /// `doyen_data_pass_longest_seconds` begins anew.
     #[cfg(feature = "metrics")]
     pub async fn metrics_text(&self) -> Result<String, Error> {
         self.runs()?;
@@ -294,8 +295,8 @@ impl Node {
         }
     }
 
-    /// Whether it serves: it is a member (or connected to one, as a client), keys have owners, and a
-    /// majority of the cluster answers. A client does not know about the majority.
+    /// Whether it serves: it is a member (or connected to one, as a client), keys have owners, and
+    /// a majority of the cluster answers. A client does not know about the majority.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let local = self.0.shared.local();

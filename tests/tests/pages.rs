@@ -701,7 +701,7 @@ fn hidden_modules(library: &str) -> BTreeSet<String> {
     modules.collect()
 }
 
-/// Whoever writes `select!` or a timeout must know what a future leaves behind.
+/// A caller who writes `select!` or a timeout must know what a future leaves behind.
 #[test]
 fn every_public_future_says_what_happens_if_it_is_dropped() {
     let root = Path::new(ROOT).join("node/src");

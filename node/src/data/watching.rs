@@ -2,8 +2,8 @@
 //!
 //! To wake a sleeping thread on an idle core takes tens of microseconds, and to wake its caller
 //! again takes as long. If a program asks one thing after the other, that is nearly all of the time
-//! that it waits. So a data thread that was asked several times within moments watches its inbox for
-//! some microseconds, and meanwhile a caller that waits alone watches for its answer. Neither
+//! that it waits. So a data thread that was asked several times within moments watches its inbox
+//! for some microseconds, and meanwhile a caller that waits alone watches for its answer. Neither
 //! happens if there is only one core, nor if it does not pay.
 
 use std::hint;
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(
             signals.caller_watches(),
             None,
-            "nobody would answer at once"
+            "no thread would answer at once"
         );
         signals.set_watches(true);
         let mut watches = 0;

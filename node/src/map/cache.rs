@@ -174,8 +174,8 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     /// As for [`Map::remove`]. [`Error::Former`]: the value was removed, and cannot be decoded.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the key may be removed or not, now or a little later. If it is, its
-    /// value is lost.
+    /// If the future is dropped, the key may be removed or not, now or a little later. If it is,
+    /// its value is lost.
     pub async fn take<Q>(&self, key: &Q) -> Result<Option<V>, Error>
     where
         K: Borrow<Q>,

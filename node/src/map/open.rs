@@ -122,8 +122,8 @@ impl<'a, K, V> OpenMap<'a, K, V> {
         self
     }
 
-    /// The most entries of the map in the whole cluster. Beyond that, entries are
-    /// evicted ([`eviction`](OpenMap::eviction)). For some milliseconds the map may hold a few more.
+    /// The most entries of the map in the whole cluster. Beyond that, entries are evicted
+    /// ([`eviction`](OpenMap::eviction)). For some milliseconds the map may hold a few more.
     ///
     /// Each member keeps its part of the limit for the partitions that it leads, so a limit should
     /// be much larger than the number of members. A map in a keyspace of ranges has no limit of
@@ -132,9 +132,8 @@ impl<'a, K, V> OpenMap<'a, K, V> {
     /// # Limits are settings of the map
     /// All limits of a map (entries, bytes, eviction, idle time) are shared by the cluster and last
     /// as long as the map. A program that opens it without limits takes those that it has. A
-    /// program that opens it with other limits replaces all of them for all programs: give all that the
-    /// map shall have. Whether there
-    /// is a [`max_idle`](OpenMap::max_idle) is decided when the map is made.
+    /// program that opens it with other limits replaces all of them for all programs: give all that
+    /// the map shall have. Whether there is a [`max_idle`](OpenMap::max_idle) is decided when the map is made.
     pub const fn max_entries(mut self, entries: u64) -> Self {
         self.limits.entries = Some(entries);
         self
@@ -157,7 +156,7 @@ impl<'a, K, V> OpenMap<'a, K, V> {
         self
     }
 
-    /// An entry expires if nobody uses it for so long: between that time and an eighth more after
+    /// An entry expires if no caller uses it for so long: between that time and an eighth more after
     /// the last read or write of its key. It also expires at its deadline, if it has one. Reads
     /// within a transaction, or from a near cache, and [`Map::iter`] and its like do not count. A
     /// read that counts may be a write, which [`Map::compare_and_swap`] takes for one.

@@ -228,7 +228,8 @@ impl<K, V> Entries<K, V> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Refused`]: the text is no place, or not one of a map whose keys are read like these.
+    /// [`Error::Refused`]: the text is no place, or not one of a map whose keys are read like
+    /// these.
     pub fn after(mut self, place: &str) -> Result<Self, Error> {
         let read = Place::read(place);
         match (&mut self.source, &read) {

@@ -125,7 +125,7 @@ impl<'a, K, V, A> Put<'a, K, V, A> {
         self
     }
 
-    /// The entry expires if nobody uses it for so long, whatever the time of the map is. The map
+    /// The entry expires if no caller uses it for so long, whatever the time of the map is. The map
     /// must have one ([`OpenMap::max_idle`](crate::OpenMap::max_idle)); otherwise the answer is
     /// [`Error::Refused`]. It cannot be combined with [`fenced`](Put::fenced).
     pub const fn max_idle(mut self, idle: Duration) -> Self {

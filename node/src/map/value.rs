@@ -143,7 +143,7 @@ pub(super) struct Form {
     pub(super) undecodable: Undecodable,
     /// What each value begins with.
     label: Vec<u8>,
-    /// Whether entries that nobody uses expire, so that values have a head (`doyen_engine::idle`).
+    /// Whether entries that are not used expire, so that values have a head (`doyen_engine::idle`).
     idle: bool,
 }
 
@@ -182,7 +182,7 @@ impl Form {
         }
     }
 
-    /// Whether entries that nobody uses expire.
+    /// Whether entries that are not used expire.
     pub(super) const fn expires_unused(&self) -> bool {
         self.idle
     }

@@ -161,7 +161,7 @@ async fn entries_go_when_they_are_many_or_unused(cluster: Local) -> Result<(), E
     assert_eq!(there.get(&7).await?, None);
     here.inner().put(&7, &ada()).await?;
     cluster.advance(idle + idle / 8).await;
-    assert_eq!(there.get(&7).await?, None, "nobody used it");
+    assert_eq!(there.get(&7).await?, None, "it was not used");
     assert_eq!(there.entry_count().await?, 0);
     Ok(())
 }

@@ -104,7 +104,7 @@ impl Load {
         loop {
             let claim = cached::claim_for(id, self.settings.lease, self.ahead);
             let claimed = match self.execute(key, claim).await {
-                // There is no room for a claim, so nobody else knows of this load.
+                // There is no room for a claim, so no other caller knows of this load.
                 Err(Error::MapFull) => {
                     let brought = self.bring(key, id, loader).await?;
                     tracing::debug!("a loaded value is not stored: {}", Error::MapFull);
