@@ -88,8 +88,8 @@ pub enum Error {
     Overflow,
     /// The key, the value or the whole transaction is above the limit.
     #[error(
-        "the key, the value or the whole transaction is above the limit: nothing happened; store \
-         less at once"
+        "the key (64 KiB at most), or the value or the whole transaction (--value-max of the \
+         nodes at most) is above the limit: nothing happened; store less at once"
     )]
     TooLarge,
     /// A copy has no memory left.
