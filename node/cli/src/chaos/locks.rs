@@ -333,3 +333,47 @@ impl Caller {
         runtime.shutdown_background();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chaos::book::Book;
+
+    #[tokio::test]
+    async fn callers_that_hold_two_locks_as_if_they_were_one_are_found() {
+        let builder = Node::builder().name("one").listen("127.0.0.1:0");
+        let node = builder.partitions(16).memory_max(256 << 20).start().await;
+        let node = node.expect("the node starts");
+        let map = node.map("written").await.expect("a map");
+        let of = Contended {
+            locks: vec![node.lock("one"), node.lock("another")],
+            map,
+            key: 0,
+            permits: 1,
+            seen: RefCell::new(Seen::new("lock".into(), 1, CERTAIN)),
+            book: Rc::new(RefCell::new(Book::new(false))),
+        };
+        let mut held = Vec::new();
+        for caller in 0..2 {
+            let asked = of.now();
+            let grant = of.lock(caller).acquire(WAIT).await.expect("it is free");
+            let id = of.granted(&grant, asked);
+            assert!(of.look(id, &grant));
+            held.push((id, grant));
+            let crowded = Locks::judge([&*of.seen.borrow()]).crowded;
+            assert_eq!(crowded, 0, "the first was not seen to be held since");
+            held.iter().for_each(|(id, grant)| {
+                of.look(*id, grant);
+            });
+        }
+        let (_, grant) = &held[0];
+        assert_eq!(of.write(grant.token() + 1).await, Written::Accepted);
+        assert_eq!(of.write(grant.token()).await, Written::Fenced);
+        assert!(of.read().await);
+        let locks = Locks::judge([&*of.seen.borrow()]);
+        assert_eq!((locks.grants, locks.crowded, locks.lost), (2, 1, 0));
+        assert_eq!((locks.fenced, locks.unfenced, locks.holds()), (1, 0, false));
+        drop(held);
+        node.shutdown().await;
+    }
+}

@@ -357,14 +357,16 @@ mod tests {
             safe: true,
             cut_short: false,
         });
-        let page = page(&Report::new(
-            &book,
-            7,
-            3,
-            1,
-            Duration::from_secs(4),
-            Vec::new(),
-        ));
+        let mut report = Report::new(&book, 7, 3, 1, Duration::from_secs(4), Vec::new());
+        (report.locks.grants, report.locks.crowded) = (40, 2);
+        report.locks.violations = vec!["lock: 2 holders".into()];
+        let page = page(&report);
+        assert!(
+            page.contains("granted 40 times")
+                && page.contains("2 grants came while all permits were held")
+                && page.contains("<pre class=\"bad\">lock: 2 holders</pre>"),
+            "{page}"
+        );
         assert!(
             page.contains("SIGKILL to &lt;ada&gt;")
                 && page.contains("400 operations/s")

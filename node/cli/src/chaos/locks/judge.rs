@@ -388,18 +388,18 @@ mod tests {
         // Its caller was told late, so it is held for no moment.
         one.granted(3, at(12), at(15));
         assert!(judged(&one).holds(), "{:?}", judged(&one));
-        held(&mut one, 4, 19, 30);
+        held(&mut one, 4, 20, 30);
         let locks = judged(&one);
-        assert!(locks.holds(), "one ends as the next one begins: {locks:?}");
+        assert!(locks.holds(), "one ends before the next begins: {locks:?}");
         held(&mut one, 5, 28, 40);
         let locks = judged(&one);
         assert_eq!((locks.crowded, locks.broken(), locks.grants), (1, 1, 5));
         assert_eq!(
             locks.violations,
-            [
-                "name: 2 holders at 0.029 s, 1 allowed: token 4 from 0.020 s to 0.030 s, \
-              token 5 from 0.029 s to 0.040 s"
-            ]
+            [concat!(
+                "name: 2 holders at 0.029 s, 1 allowed: token 4 from 0.021 s to 0.030 s, ",
+                "token 5 from 0.029 s to 0.040 s"
+            )]
         );
     }
 
