@@ -16,6 +16,7 @@ mod book;
 mod end;
 mod follow;
 mod load;
+mod locks;
 mod near;
 mod page;
 mod plan;
@@ -60,7 +61,8 @@ same order, but not the same timing.
 Ctrl-C ends the run early and prints the figures so far. A second Ctrl-C ends it at once.
 
 Status 1 if an acknowledged write was lost, a read was stale (of a near cache: beyond its bound), \
-an answer has no explanation, or the cluster did not heal.")]
+an answer has no explanation, a lock had two holders or let a former one write, or the cluster did \
+not heal.")]
 pub(super) struct Chaos {
     /// Nodes at the start: at least 3, and at most 7, so that every node votes
     #[arg(
@@ -281,7 +283,7 @@ impl Chaos {
         let plan = Plan::new(seed, self.nodes.into());
         let unhealed = rampage(plan, &mut cluster, &book, &end).await;
         let elapsed = book.borrow().elapsed();
-        let (told, near) = load.finish().await?;
+        let (told, near, locks) = load.finish().await?;
         ticker.abort();
         book.borrow().say(format_args!(
             "reading all keys back, and looking for an explanation of every answer"
@@ -304,7 +306,8 @@ impl Chaos {
             report.unhealed,
             report.datagrams,
         ) = (operations, unread, unhealed, cluster.datagrams().into());
-        (report.told, report.near, report.by_hand) = (told, near, end.is_by_hand());
+        (report.told, report.near, report.locks) = (told, near, locks);
+        report.by_hand = end.is_by_hand();
         if !report.holds() {
             report.logs = Some(cluster.keep_logs().display().to_string());
         }

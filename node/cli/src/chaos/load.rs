@@ -4,6 +4,7 @@
 
 use super::Shared;
 use super::follow::{Followed, Follower, Told};
+use super::locks::{Callers, Locks};
 use super::near::{Near, Watcher};
 use crate::Failed;
 use doyen::Database;
@@ -51,8 +52,11 @@ pub(super) struct Load {
     running: Rc<Cell<bool>>,
     tasks: Vec<JoinHandle<()>>,
     native: doyen::Node,
+    /// Another client, so that locks have callers in more than one.
+    other: doyen::Node,
     follower: Follower,
     watcher: Watcher,
+    callers: Callers,
 }
 
 /// State that all clients share.
@@ -68,7 +72,7 @@ struct Common {
 }
 
 impl Load {
-    /// Connects the native client and starts all clients.
+    /// Connects the native clients and starts all clients.
     pub(super) async fn start(
         book: &Shared,
         history: &History,
@@ -76,20 +80,12 @@ impl Load {
         rate: u32,
         seed: u64,
     ) -> Result<Self, Failed> {
-        let seeds: Vec<String> = cluster
-            .running()
-            .filter_map(|node| Some(cluster.data(node)?.to_string()))
-            .collect();
-        let native = doyen::Node::builder()
-            .client()
-            .seeds(seeds)
-            .secret_file(cluster.secret_file())
-            .start()
-            .await;
-        let native = native.map_err(|e| Failed::new(format!("the native client: {e}")))?;
+        let (native, other) = (native(cluster).await?, native(cluster).await?);
         let follower = Follower::start(&native, book).await?;
         let running = Rc::new(Cell::new(true));
         let watcher = Watcher::start(&native, &running, seed).await?;
+        let both = [native.clone(), other.clone()];
+        let callers = Callers::start(&both, book, &running, seed).await?;
         let clients = RESP_CLIENTS + NATIVE_CLIENTS;
         let common = Common {
             book: book.clone(),
@@ -122,24 +118,39 @@ impl Load {
             running,
             tasks,
             native,
+            other,
             follower,
             watcher,
+            callers,
         })
     }
 
     /// Stops the clients, once each has its last answer. Returns what the subscriber was told,
-    /// and what the near cache gave.
-    pub(super) async fn finish(self) -> Result<(Told, Near), Failed> {
+    /// what the near cache gave, and what callers of locks saw.
+    pub(super) async fn finish(self) -> Result<(Told, Near, Locks), Failed> {
         self.running.set(false);
         for task in self.tasks {
             task.await
                 .map_err(|e| Failed::new(format!("a client of the chaos panicked: {e}")))?;
         }
         let near = self.watcher.finish().await?;
+        let locks = self.callers.finish().await?;
         let told = self.follower.finish().await;
         self.native.shutdown().await;
-        Ok((told, near))
+        self.other.shutdown().await;
+        Ok((told, near, locks))
     }
+}
+
+/// A native client of the cluster.
+async fn native(cluster: &Cluster) -> Result<doyen::Node, Failed> {
+    let seeds: Vec<String> = cluster
+        .running()
+        .filter_map(|node| Some(cluster.data(node)?.to_string()))
+        .collect();
+    let builder = doyen::Node::builder().client().seeds(seeds);
+    let native = builder.secret_file(cluster.secret_file()).start().await;
+    native.map_err(|e| Failed::new(format!("the native client: {e}")))
 }
 
 /// The outcome of an operation.

@@ -63,7 +63,11 @@ pub(super) fn page(report: &Report) -> String {
          another answer that nothing explains, {} were not decided (too many orders to try them \
          all), {} could not be read back. A subscriber was told {} changes, and that {} are \
          missing; {} were missing without a word, and {} came twice. A \
-         near cache answered {} reads, {} of them from copies; {} were older than its bound.</p>",
+         near cache answered {} reads, {} of them from copies; {} were older than its bound. Locks and a \
+         semaphore were granted {} times; {} grants were lost before they were given back, and {} \
+         late writes of former holders were refused. {} grants came while all permits were held, \
+         {} had a token that did not grow, {} were lost too early, {} fenced writes or reads had a \
+         wrong outcome, and {} locks were stuck in the end.</p>",
         verdict.0,
         verdict.1,
         report.nodes,
@@ -85,6 +89,14 @@ pub(super) fn page(report: &Report) -> String {
         report.near.reads,
         report.near.copies,
         report.near.old,
+        report.locks.grants,
+        report.locks.lost,
+        report.locks.fenced,
+        report.locks.crowded,
+        report.locks.unordered,
+        report.locks.early,
+        report.locks.unfenced,
+        report.locks.stuck,
         seed = report.seed,
     );
     if let Some(why) = &report.unhealed {
@@ -97,7 +109,7 @@ pub(super) fn page(report: &Report) -> String {
     timeline(&mut out, report);
     kinds(&mut out, report);
     faults(&mut out, &report.faults);
-    for violation in &report.violations {
+    for violation in report.told_in_full() {
         let _ = write!(out, "<pre class=\"bad\">{}</pre>", escape(violation));
     }
     out.push_str("</body></html>\n");
@@ -345,14 +357,16 @@ mod tests {
             safe: true,
             cut_short: false,
         });
-        let page = page(&Report::new(
-            &book,
-            7,
-            3,
-            1,
-            Duration::from_secs(4),
-            Vec::new(),
-        ));
+        let mut report = Report::new(&book, 7, 3, 1, Duration::from_secs(4), Vec::new());
+        (report.locks.grants, report.locks.crowded) = (40, 2);
+        report.locks.violations = vec!["lock: 2 holders".into()];
+        let page = page(&report);
+        assert!(
+            page.contains("granted 40 times")
+                && page.contains("2 grants came while all permits were held")
+                && page.contains("<pre class=\"bad\">lock: 2 holders</pre>"),
+            "{page}"
+        );
         assert!(
             page.contains("SIGKILL to &lt;ada&gt;")
                 && page.contains("400 operations/s")

@@ -3,6 +3,7 @@
 use super::book::{Book, Fault, Second};
 use super::follow::Told;
 use super::load::READER;
+use super::locks::Locks;
 use super::near::Near;
 use doyen::testkit::linear::Call;
 use doyen::testkit::{DatagramCounts, Violation, Wrong};
@@ -22,7 +23,10 @@ keys: lost, an acknowledged write is gone; stale, an overwritten value was read;
       undecided, too many orders to try them all; unread, no answer in the end
 subscriber: told, changes that came; missed, said to be missing; untold, acknowledged and not told;
       twice, told again
-near cache: reads, of which copies in the process; old, less than was acknowledged before its bound";
+near cache: reads, of which copies in the process; old, less than was acknowledged before its bound
+locks: grants, of which some were lost before they were given back; fenced, late writes of former
+      holders that were refused; broken, promises that did not hold: too many holders, a token that
+      did not grow, a grant lost too early, a wrong outcome of a fenced write, a lock that is stuck";
 
 /// The report. Times are in seconds.
 #[derive(Debug, Serialize)]
@@ -52,6 +56,8 @@ pub(super) struct Report {
     pub(super) told: Told,
     /// What the near cache gave.
     pub(super) near: Near,
+    /// What callers of locks saw.
+    pub(super) locks: Locks,
     /// What is wrong with the cluster, if it did not heal.
     pub(super) unhealed: Option<String>,
     /// The directory of the logs, if something is wrong.
@@ -175,6 +181,7 @@ impl Report {
             unread: 0,
             told: Told::default(),
             near: Near::default(),
+            locks: Locks::default(),
             unhealed: None,
             logs: None,
             datagrams: Datagrams::default(),
@@ -215,12 +222,18 @@ impl Report {
         self.faults.iter().filter(|f| !f.cut_short).count()
     }
 
+    /// The violations that are told in full.
+    pub(super) fn told_in_full(&self) -> impl Iterator<Item = &String> {
+        self.violations.iter().chain(&self.locks.violations)
+    }
+
     /// Whether Doyen kept all its promises.
     pub(super) fn holds(&self) -> bool {
         self.lost + self.stale + self.unexplained + self.undecided == 0
             && self.unread == 0
             && self.told.holds()
             && self.near.holds()
+            && self.locks.holds()
             && self.unhealed.is_none()
             // Without operations, the run shows nothing.
             && self.operations > 0
@@ -247,6 +260,9 @@ pub(super) struct Sum {
     /// Reads of near caches, and those that were older than their bound.
     near: u64,
     old: u64,
+    /// Grants of locks, and promises about them that did not hold.
+    locks: u64,
+    broken: u64,
     unhealed: u32,
     /// The longest wait of a client for an answer, in seconds.
     waited: f64,
@@ -269,6 +285,8 @@ impl Sum {
         self.untold += report.told.untold + report.told.twice;
         self.near += report.near.reads;
         self.old += report.near.old;
+        self.locks += report.locks.grants;
+        self.broken += report.locks.broken();
         self.unhealed += u32::from(report.unhealed.is_some());
         self.waited = report
             .faults
@@ -284,7 +302,7 @@ impl fmt::Display for Sum {
             f,
             "total: rounds {}  hours {:.2}  faults {}  operations {}  unknown {}  refused {}  \
              lost {}  stale {}  unexplained {}  undecided {}  unread {}  told {}  untold {}  \
-             near {}  old {}  unhealed {}  longest wait {:.2} s",
+             near {}  old {}  locks {}  broken {}  unhealed {}  longest wait {:.2} s",
             self.rounds,
             self.hours,
             self.faults,
@@ -300,6 +318,8 @@ impl fmt::Display for Sum {
             self.untold,
             self.near,
             self.old,
+            self.locks,
+            self.broken,
             self.unhealed,
             self.waited,
         )
@@ -370,8 +390,7 @@ impl fmt::Display for Report {
                 fault.text
             )?;
         }
-        self.violations
-            .iter()
+        self.told_in_full()
             .try_for_each(|violation| writeln!(f, "\n{violation}"))?;
         if self.by_hand {
             writeln!(f, "interrupted after {:.1} s", self.seconds)?;
@@ -390,7 +409,7 @@ impl fmt::Display for Report {
             f,
             "seed {}  faults {}  operations {}  unknown {}  refused {}  keys {}  lost {}  stale \
              {}  unexplained {}  undecided {}  unread {}  told {}  missed {}  untold {}  twice {}  \
-             near {} (copies {})  old {}  healed {}",
+             near {} (copies {})  old {}  locks {} (lost {})  fenced {}  broken {}  healed {}",
             self.seed,
             self.whole(),
             self.operations,
@@ -409,6 +428,10 @@ impl fmt::Display for Report {
             self.near.reads,
             self.near.copies,
             self.near.old,
+            self.locks.grants,
+            self.locks.lost,
+            self.locks.fenced,
+            self.locks.broken(),
             if self.unhealed.is_none() {
                 "always"
             } else {
@@ -465,6 +488,13 @@ mod tests {
         let mut old = report(&History::new());
         old.near.old = 1;
         assert!(!old.holds() && old.to_string().contains("old 1"));
+        let mut broken = report(&History::new());
+        broken.locks.crowded = 1;
+        broken.locks.violations = vec!["lock: two holders".into()];
+        let text = broken.to_string();
+        assert!(
+            !broken.holds() && text.contains("broken 1") && text.contains("\nlock: two holders")
+        );
         let mut unhealed = report(&History::new());
         unhealed.unhealed = Some("ada is silent".into());
         assert!(!unhealed.holds() && unhealed.to_string().contains("healed NOT"));

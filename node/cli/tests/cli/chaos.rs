@@ -48,6 +48,14 @@ fn a_short_chaos_finds_every_promise_kept_and_reports_it() {
             && near["reads"].as_u64() > near["copies"].as_u64(),
         "the near cache is judged: {said}"
     );
+    let locks = &report["locks"];
+    for wrong in ["crowded", "unordered", "early", "unfenced", "stuck"] {
+        assert_eq!(locks[wrong], 0, "{wrong}: {said}");
+    }
+    assert!(
+        locks["grants"].as_u64().is_some_and(|n| n > 20),
+        "locks are judged: {said}"
+    );
     // The first two faults of this seed are always the same: a restart, and flipped bits, which
     // only the relays can cause.
     let faults: Vec<&str> = report["faults"]
