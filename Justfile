@@ -131,7 +131,8 @@ load MINUTES="10" NODES="3":
     cargo build --release -p doyen-cli -p doyen-tests
     target/release/figures load --minutes {{MINUTES}} --nodes {{NODES}} --binary target/release/doyen
 
-# what a program that embeds a node pays, beside moka in one run
+# It starts a redis-server, if one is installed.
+# what a program that embeds a node pays, beside moka, bare QUIC and redis-rs in one run
 embedded:
     cargo bench -p doyen --features near --bench embedded
 

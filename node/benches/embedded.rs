@@ -1,13 +1,17 @@
 //! What a program that embeds a node pays: near caches and local operations beside moka, and
-//! operations of a client on two nodes beside a bare round trip over QUIC, in one run.
+//! operations of a client on two nodes beside a bare round trip over QUIC, and beside redis-rs with
+//! a redis-server on this machine (the package redis-server), in one run.
 //!
 //! ```text
 //! just embedded
 //! ```
 //! Each line is the median of rounds that take turns, so a slower moment of the machine slows both.
 
+mod redis_rs;
+
 use doyen::net::identity::{Identity, ROLE};
 use doyen::{Map, NearMap, Node};
+use redis_rs::Redis;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
@@ -79,7 +83,8 @@ impl Echo {
     }
 }
 
-/// Operations of a client on two nodes, with a copy of each entry.
+/// Operations of a client on two nodes, with a copy of each entry, beside a bare round trip and
+/// redis-rs.
 async fn remote(node: &Node) {
     let seed = node.addresses().control.to_string();
     let other = Node::builder()
@@ -101,51 +106,122 @@ async fn remote(node: &Node) {
     let client = client.expect("it connects");
     let map: Map<u64, u64> = client.map("numbers").await.expect("a map");
     let mut echo = Echo::begin().await;
-    let mut rounds: [Vec<f64>; 4] = Default::default();
+    let redis = Redis::begin().await;
+    let (mut bare, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let began = Instant::now();
         for _ in 0..CALLS {
             echo.round_trip().await;
         }
-        rounds[0].push(began.elapsed().as_nanos() as f64 / CALLS as f64);
-        rounds[1].push(
-            steps(CALLS, |n| {
-                let map = map.clone();
-                async move { map.get(&n).await }
-            })
-            .await,
-        );
-        let (reads, writes) = (map.clone(), map.clone());
-        rounds[2].push(
-            flight(move |n| {
-                let map = reads.clone();
-                async move { map.get(&n).await.expect("read") }
-            })
-            .await,
-        );
-        rounds[3].push(
-            flight(move |n| {
-                let map = writes.clone();
-                async move { map.insert(&n, &n).await.expect("written") }
-            })
-            .await,
-        );
+        bare.push(began.elapsed().as_nanos() as f64 / CALLS as f64);
+        ours.push(ours_once(&map).await);
+        if let Ok(redis) = &redis {
+            theirs.push(theirs_once(redis).await);
+        }
     }
-    let [bare, get, gets, inserts] = rounds.map(median);
+    let ours = Remote::medians(&ours);
+    let bare = median(bare);
     println!(
-        "remote get, one in flight  {get:8.0} ns   bare QUIC {bare:6.0} ns   {:.2}x",
-        get / bare
+        "remote get, one in flight  {:8.0} ns   bare QUIC {bare:6.0} ns   {:.2}x",
+        ours.get,
+        ours.get / bare
     );
+    println!("remote insert, one in flight, one copy {:8.0} ns", ours.put);
     println!(
         "remote get, {FLIGHT} in flight, one copy    {:8.0} k/s",
-        gets / 1e3
+        ours.gets / 1e3
     );
     println!(
         "remote insert, {FLIGHT} in flight, one copy {:8.0} k/s",
-        inserts / 1e3
+        ours.puts / 1e3
     );
+    match redis {
+        Ok(redis) => ours.print_beside(&Remote::medians(&theirs), &redis),
+        Err(why) => println!("NOT MEASURED: redis-rs, because {why}"),
+    }
     client.kill().await;
     other.kill().await;
+}
+
+/// What a client measures: nanoseconds of an operation, and operations a second with many in
+/// flight.
+struct Remote {
+    get: f64,
+    put: f64,
+    gets: f64,
+    puts: f64,
+}
+
+impl Remote {
+    fn medians(rounds: &[Self]) -> Self {
+        let of = |figure: fn(&Self) -> f64| median(rounds.iter().map(figure).collect());
+        Self {
+            get: of(|round| round.get),
+            put: of(|round| round.put),
+            gets: of(|round| round.gets),
+            puts: of(|round| round.puts),
+        }
+    }
+
+    /// The figures of redis-rs, and how many times those ours are.
+    fn print_beside(&self, theirs: &Self, redis: &Redis) {
+        println!("redis-rs at {}, no copy and no TLS:", redis.version());
+        for (what, ours, theirs) in [("get", self.get, theirs.get), ("set", self.put, theirs.put)] {
+            println!(
+                "  {what}, one in flight       {theirs:8.0} ns   Doyen {ours:6.0} ns   {:.2}x",
+                ours / theirs
+            );
+        }
+        for (what, ours, theirs) in [
+            ("get", self.gets, theirs.gets),
+            ("set", self.puts, theirs.puts),
+        ] {
+            println!(
+                "  {what}, {FLIGHT} in flight       {:8.0} k/s  Doyen {:6.0} k/s  {:.2}x",
+                theirs / 1e3,
+                ours / 1e3,
+                ours / theirs
+            );
+        }
+    }
+}
+
+async fn ours_once(map: &Map<u64, u64>) -> Remote {
+    let get = |n| {
+        let map = map.clone();
+        async move { map.get(&n).await.expect("read").expect("it is there") }
+    };
+    let put = |n| {
+        let map = map.clone();
+        async move { map.insert(&n, &n).await.expect("written") }
+    };
+    let (reads, writes) = (map.clone(), map.clone());
+    Remote {
+        get: steps(CALLS, get).await,
+        put: steps(CALLS, put).await,
+        gets: flight(move |n| {
+            let map = reads.clone();
+            async move { map.get(&n).await.expect("read").expect("it is there") }
+        })
+        .await,
+        puts: flight(move |n| {
+            let map = writes.clone();
+            async move { map.insert(&n, &n).await.expect("written") }
+        })
+        .await,
+    }
+}
+
+async fn theirs_once(redis: &Redis) -> Remote {
+    let (get, put) = (redis.connection(), redis.connection());
+    let get = move |n| redis_rs::get(get.clone(), n);
+    let put = move |n| redis_rs::set(put.clone(), n);
+    Remote {
+        get: steps(CALLS, get.clone()).await,
+        put: steps(CALLS, put.clone()).await,
+        gets: flight(get).await,
+        puts: flight(put).await,
+    }
 }
 
 fn median(mut rounds: Vec<f64>) -> f64 {

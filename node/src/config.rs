@@ -82,11 +82,21 @@ const SEEDS_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 128;
 
 /// The configuration is invalid. The message says what to do.
+///
+/// ```
+/// use doyen::config::{Defaults, Options};
+///
+/// let options = Options { secret: Some(b"short".to_vec()), ..Options::default() };
+/// let why = options.resolve(Defaults::Embedded).unwrap_err();
+/// eprintln!("{why}"); // one line that says what to do
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(pub String);
 
 /// Which defaults apply.
+///
+/// Example: [`Config`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Defaults {
     /// The binary: RESP and HTTP listen on loopback.
@@ -96,6 +106,8 @@ pub enum Defaults {
 }
 
 /// How nodes recognize the members of their cluster.
+///
+/// Example: [`Config`].
 #[derive(Clone, PartialEq, Eq)]
 pub enum Trust {
     /// No secret: only nodes on this machine.
@@ -130,6 +142,18 @@ impl fmt::Debug for Trust {
 }
 
 /// A configuration that was checked.
+///
+/// ```
+/// use doyen::config::{Defaults, Options, RESP_PORT, Trust};
+///
+/// let options = Options { name: Some("orders-1".to_owned()), ..Options::default() };
+/// let binary = options.clone().resolve(Defaults::Binary)?;
+/// assert_eq!(binary.resp.map(|address| address.port()), Some(RESP_PORT));
+/// let config = options.resolve(Defaults::Embedded)?;
+/// assert_eq!(config.resp, None, "an embedded node has no RESP port by itself");
+/// assert_eq!(config.trust, Trust::Loopback, "no secret: only nodes on this machine");
+/// # Ok::<_, doyen::config::ConfigError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Addresses of other nodes, as `host:port`.
@@ -211,6 +235,16 @@ pub struct Config {
 }
 
 /// The address at which clients reach a port of a node, as the operator gives it.
+///
+/// ```
+/// use doyen::config::{Defaults, Options};
+///
+/// let options = Options { advertise_resp: Some("192.0.2.7:9379".parse()?), ..Options::default() };
+/// let config = options.resolve(Defaults::Binary)?;
+/// let address = config.advertise_resp.expect("it was given");
+/// assert_eq!((address.ip.to_string(), address.port), ("192.0.2.7".to_owned(), Some(9379)));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientAddress {
     /// The IP address; of a name, the first address that it resolves to on this machine.
@@ -890,6 +924,12 @@ fn unknown_key(message: &str) -> Option<String> {
 }
 
 /// Warnings about variables `DOYEN_*` that no command reads, given the names of all variables.
+///
+/// ```
+/// let names = ["DOYEN_SEED", "DOYEN_MEMORY", "PATH"].map(str::to_owned);
+/// let warnings = doyen::config::unread_variables(names.into_iter());
+/// assert_eq!(warnings.len(), 1, "DOYEN_MEMORY_MAX was probably meant: {warnings:?}");
+/// ```
 #[cfg(feature = "flags")]
 pub fn unread_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     let run = <Options as clap::Args>::augment_args(clap::Command::new("run"));
@@ -961,6 +1001,15 @@ fn distance(from: &str, to: &str) -> usize {
 }
 
 /// The address that a flag gives. Missing parts come from `default`.
+///
+/// ```
+/// use doyen::config::address;
+///
+/// let default = "127.0.0.1:7400".parse()?;
+/// assert_eq!(address("--listen", Some(":9000"), default)?.to_string(), "127.0.0.1:9000");
+/// assert_eq!(address("--listen", None, default)?, default);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 pub fn address(
     flag: &str,
     said: Option<&str>,
@@ -1113,6 +1162,13 @@ fn read(path: &Path, flag: &str) -> Result<String, ConfigError> {
 }
 
 /// Reads a file without its line end.
+///
+/// ```
+/// let file = tempfile::NamedTempFile::new()?;
+/// std::fs::write(&file, "a token\n")?;
+/// assert_eq!(doyen::config::read_line(file.path(), "--http-token-file")?, "a token");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 pub fn read_line(path: &Path, flag: &str) -> Result<String, ConfigError> {
     let text = read(path, flag)?;
     let text = text.trim();

@@ -151,6 +151,8 @@ pub enum Error {
 }
 
 /// Whether an operation that ended with an error took place all the same.
+///
+/// Example: [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Happened {
     /// Nothing happened, and nothing will.
@@ -174,6 +176,16 @@ impl Error {
 
     /// Whether nothing happened, and the same operation may succeed later without anybody's help.
     /// It is `false` after [`Error::Unknown`]: read the key first. It is `false` after
+    ///
+    /// ```
+    /// use doyen::{Error, Happened};
+    ///
+    /// assert!(Error::Overloaded.retryable());
+    /// assert_eq!(Error::Overloaded.happened(), Happened::No);
+    /// assert!(!Error::Unknown.retryable());
+    /// assert_eq!(Error::Unknown.happened(), Happened::Unknown);
+    /// ```
+    ///
     /// [`Error::Changed`]: read the key again.
     #[must_use]
     pub const fn retryable(&self) -> bool {

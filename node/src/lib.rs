@@ -166,11 +166,41 @@ mod traces;
 
 pub use admin::keyspace::{KeyspaceMode, KeyspaceOptions};
 pub use admin::{Admin, AdminError, InvalidField, Refusal, ReportError};
+#[doc(inline)]
 pub use doyen_engine::op::{Kind, Value};
+#[doc(inline)]
 pub use doyen_engine::{Bookmark, By, Cause, Change, Former, NoBookmark, Position, What};
+#[doc(inline)]
 pub use doyen_gossip::agreement::{Event, Severity, Stage};
+/// A test with a cluster in its own process.
+///
+/// ```test_harness
+/// use doyen::testkit::Local;
+///
+/// #[doyen::test(nodes = 3)]
+/// async fn a_note_survives_its_node(cluster: Local) -> Result<(), doyen::Error> {
+///     let notes = cluster.node(0).map::<u64, String>("notes").await?;
+///     notes.insert(&1, &"buy milk".into()).await?;
+///     cluster.kill(0).await;
+///     let notes = cluster.node(1).map::<u64, String>("notes").await?;
+///     assert_eq!(notes.get(&1).await?.as_deref(), Some("buy milk"));
+///     Ok(())
+/// }
+/// ```
+///
+/// | argument | meaning | default |
+/// |---|---|---|
+/// | `nodes` | how many nodes the cluster has, 1 to 16 | 3 |
+/// | `backups` | copies beside the primary, 0 to 6 | 1 |
+///
+/// The cluster serves, with all of its copies, when the function begins. The function takes the
+/// cluster and returns whatever a `#[test]` may return. It runs on a tokio runtime of one thread,
+/// as `#[tokio::test]` does; the nodes have threads of their own. All nodes end after the test, and
+/// also if it panics. Other attributes, such as `#[ignore]`, stay.
 #[cfg(feature = "testkit-local")]
+#[doc(inline)]
 pub use doyen_macros::test;
+#[doc(inline)]
 pub use doyen_placement::{
     Addresses, Assignment, Eviction, MemberId, MoveRate, OnLoss, Rule, Scheduler, Schedulers,
     Window,

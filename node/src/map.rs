@@ -67,6 +67,21 @@ use value::{Encode, Form};
 /// that could not be read back. Each operation is atomic for its key, and linearizable: on any
 /// node, a read sees every write that was acknowledged before it began. Cheap to clone.
 ///
+/// ```no_run
+/// # async fn example(node: &doyen::Node) -> Result<(), doyen::Error> {
+/// use doyen::Map;
+/// use std::time::Duration;
+///
+/// let carts: Map<u64, Vec<String>> = node.map("carts").await?;
+/// carts.insert(&7, &vec!["tea".to_owned()]).await?;
+/// carts.put(&8, &Vec::new()).ttl(Duration::from_secs(3600)).await?;
+/// if let Some(cart) = carts.get(&7).await? {
+///     println!("{} things in cart 7, {} carts", cart.len(), carts.len().await?);
+/// }
+/// let existed = carts.remove(&7).await?;
+/// # Ok(()) }
+/// ```
+///
 /// # Deadlines
 /// [`insert`](Map::insert) and [`put`](Map::put) give an entry the time to live of the map
 /// ([`OpenMap::ttl`]), or none; [`Put::ttl`] gives another one. Operations that change an entry by
@@ -236,6 +251,16 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// Writes `value` if the key was not written, removed or expired since `seen` was read
     /// ([`Map::get_versioned`]). Returns whether it was written. An entry that expires keeps its
     /// deadline. [`Put::if_unchanged`] is the same with a time to live.
+    ///
+    /// ```no_run
+    /// # async fn example(profiles: doyen::Map<u64, String>) -> Result<(), doyen::Error> {
+    /// let seen = profiles.get_versioned(&7).await?;
+    /// let edited = format!("{} (edited)", seen.value().map_or("", String::as_str));
+    /// if !profiles.compare_and_swap(&seen, &edited).await? {
+    ///     println!("another program has changed it meanwhile: show both");
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As for [`Map::insert`]. [`Error::CrossPartition`]: `seen` was read from another map.

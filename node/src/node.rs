@@ -50,6 +50,23 @@ const KEYSPACE_MAX: Duration = Duration::from_secs(2);
 /// | votes | yes | yes | no |
 /// | its seeds are | control addresses (port 7400) | control addresses | data addresses (port 7401) |
 /// | accepts connections | yes | yes | no |
+///
+/// ```no_run
+/// use doyen::{Map, Node};
+/// use std::time::Duration;
+///
+/// # async fn serve(_: Map<u64, String>) {}
+/// # async fn example() -> Result<(), doyen::Error> {
+/// let node = Node::builder().name("orders-1").seeds(["10.0.0.1:7400"]).start().await?;
+/// node.wait_ready(Duration::from_secs(60)).await?;
+/// println!("{} is ready at {}", node.name(), node.addresses().control);
+/// serve(node.map("orders").await?).await; // until the service ends
+/// let departure = node.shutdown().await;
+/// if departure.loses() {
+///     eprintln!("data was lost: {departure:?}");
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Node(Arc<Inner>);
 
@@ -189,6 +206,15 @@ impl Node {
     /// The cluster as the coordinator knows it. If the coordinator does not answer within 300 ms,
     /// the cluster as this node knows it. The same as [`Admin::status`].
     ///
+    /// ```no_run
+    /// # async fn example(node: doyen::Node) -> Result<(), doyen::Error> {
+    /// let status = node.status().await?;
+    /// if !status.safe {
+    ///     println!("not safe: {}", status.unsafe_for.unwrap_or_default());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Closed`]. [`Error::Refused`]: a client has no status.
     ///
@@ -297,6 +323,13 @@ impl Node {
 
     /// Whether it serves: it is a member (or connected to one, as a client), keys have owners, and
     /// a majority of the cluster answers. A client does not know about the majority.
+    ///
+    /// ```
+    /// /// What the probe of a load balancer is answered.
+    /// fn readiness(node: &doyen::Node) -> (u16, &'static str) {
+    ///     if node.is_ready() { (200, "ready") } else { (503, "not ready") }
+    /// }
+    /// ```
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let local = self.0.shared.local();

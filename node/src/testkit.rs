@@ -72,9 +72,7 @@ pub use history::{History, Pending, Violation, Wrong};
 pub use household::{Household, node_name};
 #[cfg(feature = "testkit")]
 pub use link::{DatagramCounts, Faults};
-#[doc(hidden)]
-pub use local::run;
-pub use local::{Local, LocalBuilder};
+pub use local::{Local, LocalBuilder, run};
 #[cfg(feature = "testkit")]
 pub use process::{NotStarted, Process, Ready, Unready};
 #[cfg(feature = "testkit")]
@@ -84,6 +82,18 @@ use std::io;
 use std::time::Duration;
 
 /// A test cannot continue.
+///
+/// ```no_run
+/// use doyen::testkit::{Cluster, TestkitError};
+/// use std::time::Duration;
+///
+/// # async fn example(mut cluster: Cluster) -> Result<(), TestkitError> {
+/// match cluster.await_safe(Duration::from_secs(60)).await {
+///     Err(TestkitError::TimedOut { what, .. }) => panic!("{what}\n{}", cluster.log(0)),
+///     other => println!("safe after {:?}", other?),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum TestkitError {
     /// The process of a node did not start.

@@ -42,6 +42,14 @@ pub enum Paused {
 }
 
 /// The rate of copying.
+///
+/// ```
+/// # use doyen_placement as doyen;
+/// use doyen::MoveRate;
+///
+/// assert_eq!(MoveRate::Bytes(20 << 20).to_string(), "20mb a second");
+/// assert_eq!(MoveRate::default().to_string(), "adaptive");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum MoveRate {
     /// As fast as possible without clients noticing.
@@ -69,6 +77,15 @@ impl fmt::Display for MoveRate {
 }
 
 /// A time of day, in UTC: from one minute until another, perhaps of the next day.
+///
+/// ```
+/// # use doyen_placement as doyen;
+/// use doyen::Window;
+///
+/// let night: Window = "22:00-06:00".parse()?;
+/// assert!(night.has(23 * 60) && !night.has(12 * 60)); // minutes of the day
+/// # Ok::<_, doyen_placement::NoWindow>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Window {
     from: u16,

@@ -99,6 +99,13 @@ pub const THREADS_MAX: u8 = 16;
 ///
 /// The lowest bits of a member's id are free. On the data plane they say which of its data threads
 /// is meant ([`MemberId::thread`]). Tables name members, so in a table these bits are 0.
+///
+/// ```
+/// # use doyen_placement as doyen;
+/// use doyen::MemberId;
+///
+/// assert_eq!(MemberId(0x2a0).to_string(), "00000000000002a0"); // as logs and reports have it
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MemberId(pub u64);
 

@@ -36,7 +36,9 @@ const SHOWN_CHARS_MAX: usize = 40;
 /// One rule. [`fmt::Display`] writes what [`FromStr`] reads.
 ///
 /// ```
-/// use doyen_placement::Rule;
+/// # use doyen_placement as doyen;
+/// use doyen::Rule;
+///
 /// let rule: Rule = "copies 1 per zone".parse()?;
 /// assert_eq!(rule.to_string(), "copies 1 per zone");
 /// # Ok::<_, doyen_placement::RuleError>(())

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 /// A reason for which the planner moves copies, or splits and merges partitions. No scheduler
 /// undoes what an earlier one has reached.
+///
+/// Example: [`Schedulers`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scheduler {
     /// Partitions with too few or too many copies.
@@ -27,6 +29,17 @@ pub enum Scheduler {
 }
 
 /// Schedulers that are on.
+///
+/// ```
+/// # use doyen_placement as doyen;
+/// use doyen::{Scheduler, Schedulers};
+///
+/// assert!(!Schedulers::MANUAL.has(Scheduler::Hot));
+/// // All but those that split and merge ranges:
+/// let reshape = [Scheduler::Splits, Scheduler::Merges];
+/// let moves: Schedulers = Schedulers::ALL.iter().filter(|each| !reshape.contains(each)).collect();
+/// assert!(moves.move_everything());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Schedulers(u16);
 

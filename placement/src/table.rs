@@ -163,6 +163,17 @@ pub struct Member {
 ///
 /// A member has one or several data threads, each with its own port. `data` and `resp_cluster`
 /// belong to the first one.
+///
+/// ```
+/// # use doyen_placement as doyen;
+/// use doyen::Addresses;
+///
+/// /// What a person types to reach the node with redis-cli.
+/// fn redis_cli(addresses: &Addresses) -> Option<String> {
+///     let resp = addresses.resp?;
+///     Some(format!("redis-cli -h {} -p {}", resp.ip(), resp.port()))
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Addresses {
     /// QUIC: agreement, gossip, joins.
@@ -322,6 +333,14 @@ pub enum OnLoss {
 }
 
 /// Which keys of a keyspace are evicted if memory is full.
+///
+/// ```
+/// # use doyen_placement as doyen;
+/// use doyen::Eviction;
+///
+/// assert_eq!(Eviction::default(), Eviction::None);
+/// assert_eq!(Eviction::Lfu.name(), "lfu");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Eviction {
     /// None: writes that need room are refused.

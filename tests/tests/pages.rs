@@ -805,3 +805,259 @@ impl<'a, K> IntoFuture for Open<'a, K> {
         BTreeSet::from(["data".into(), "http".into()])
     );
 }
+
+/// A public type, trait or function, and its documentation.
+#[derive(Debug, PartialEq)]
+struct Documented {
+    place: String,
+    /// The type, if it is a method.
+    of: Option<String>,
+    name: String,
+    docs: String,
+}
+
+impl Documented {
+    fn has_example(&self) -> bool {
+        self.docs.lines().any(|line| line.starts_with("```"))
+    }
+
+    /// The item whose example shows this one, too: "Example: [`Map::subscribe`]."
+    fn shown_by(&self) -> Option<&str> {
+        let (_, link) = self.docs.split_once("Example: [`")?;
+        link.split_once('`').map(|(path, _)| path)
+    }
+
+    /// Whether a path names this item.
+    fn is(&self, path: &str) -> bool {
+        match path.rsplit_once("::") {
+            Some((of, name)) => self.of.as_deref() == Some(of) && self.name == name,
+            None => self.of.is_none() && self.name == path,
+        }
+    }
+
+    fn called(&self) -> String {
+        let of = self.of.iter().map(|of| format!("{of}::"));
+        format!("{}{} of {}", of.collect::<String>(), self.name, self.place)
+    }
+}
+
+/// The type that an `impl` line is about.
+fn implemented(line: &str) -> Option<&str> {
+    let mut rest = line.strip_prefix("impl")?;
+    if rest.starts_with('<') {
+        let (mut depth, mut before) = (0, ' ');
+        let end = rest.find(|c| {
+            match c {
+                '<' => depth += 1,
+                '>' if before != '-' => depth -= 1,
+                _ => {}
+            }
+            before = c;
+            depth == 0
+        })?;
+        rest = &rest[end + 1..];
+    }
+    let rest = rest.strip_prefix(' ')?;
+    let rest = rest.rsplit_once(" for ").map_or(rest, |(_, of)| of);
+    let path = rest.split(['<', ' ', '{']).next()?;
+    path.rsplit("::").next().filter(|name| !name.is_empty())
+}
+
+/// The public types, traits and functions of a file.
+fn documented(place: &Path, text: &str) -> Vec<Documented> {
+    let lines: Vec<&str> = text.lines().collect();
+    let (mut found, mut block) = (Vec::new(), None::<(usize, &str)>);
+    for (at, whole) in lines.iter().enumerate() {
+        let line = whole.trim_start();
+        let indent = whole.len() - line.len();
+        if line == "}" && block.is_some_and(|(of, _)| of == indent) {
+            block = None;
+        }
+        if let Some(name) = implemented(line) {
+            block = Some((indent, name));
+        }
+        let rest = line.strip_prefix("pub ").unwrap_or_default();
+        let rest = rest.strip_prefix("const ").unwrap_or(rest);
+        let rest = rest.strip_prefix("async ").unwrap_or(rest);
+        let kinds = ["fn ", "struct ", "enum ", "trait "];
+        let Some(rest) = kinds.iter().find_map(|kind| rest.strip_prefix(kind)) else {
+            continue;
+        };
+        let (docs, attributes) = above(&lines[..at]);
+        if attributes.contains("doc(hidden)") {
+            continue;
+        }
+        let name = rest
+            .split(|c: char| !c.is_alphanumeric() && c != '_')
+            .next();
+        let method = block.filter(|(of, _)| *of < indent);
+        found.push(Documented {
+            place: place.display().to_string(),
+            of: method.map(|(_, name)| name.to_owned()),
+            name: name.unwrap_or_default().to_owned(),
+            docs,
+        });
+    }
+    found
+}
+
+/// What `lib.rs` exports of our other crates: the crate, the name, and the documentation there.
+fn exported(library: &str) -> Vec<(String, String, String)> {
+    let lines: Vec<&str> = library.lines().collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let Some(rest) = line.strip_prefix("pub use doyen_") else {
+            continue;
+        };
+        let (of, _) = rest.split_once("::").expect("a path");
+        let whole: String = lines[at..].iter().flat_map(|line| [line, " "]).collect();
+        let whole = whole.split(';').next().expect("it ends");
+        let (_, names) = whole.rsplit_once("::").expect("a path");
+        let names = names.split(|c: char| !c.is_alphanumeric() && c != '_');
+        for name in names.filter(|name| !name.is_empty()) {
+            let docs = above(&lines[..at]).0;
+            found.push((of.to_owned(), name.to_owned(), docs));
+        }
+    }
+    found
+}
+
+/// The code of all examples.
+fn code_of(items: &[Documented]) -> String {
+    let mut code = String::new();
+    for item in items {
+        let blocks = item.docs.split("```").skip(1).step_by(2);
+        blocks.for_each(|block| code.push_str(block));
+    }
+    code
+}
+
+/// A reader of the documentation sees how each type and function is used. An item has an example of
+/// its own, names the item whose example shows it, or is a method of a type with either.
+#[test]
+fn every_public_item_has_an_example() {
+    let of_crate = |root: &str| files(&Path::new(ROOT).join(root), |name| name.ends_with(".rs"));
+    let sources = of_crate("node/src");
+    let library = &sources[Path::new("lib.rs")];
+    let hidden = hidden_modules(library);
+    let items: Vec<Documented> = sources
+        .iter()
+        .filter(|(path, _)| {
+            let first = path.iter().next().expect("a name").to_string_lossy();
+            !hidden.contains(first.trim_end_matches(".rs"))
+        })
+        .flat_map(|(path, text)| documented(path, text))
+        .collect();
+    for path in [
+        "Map",
+        "Map::insert",
+        "Builder::start",
+        "check",
+        "Options",
+        "Options::or",
+        "Local",
+    ] {
+        assert!(
+            items.iter().any(|item| item.is(path)),
+            "{path} is not found"
+        );
+    }
+    assert!(items.len() > 500, "{} is too few", items.len());
+
+    let is_shown = |item: &Documented, all: &[Documented]| {
+        let by = item.shown_by();
+        let is_by = |other: &Documented| other.has_example() && by.is_some_and(|by| other.is(by));
+        item.has_example() || all.iter().any(is_by)
+    };
+    let mut lacking: Vec<String> = items
+        .iter()
+        .filter(|item| {
+            let of = items
+                .iter()
+                .filter(|of| item.of.as_deref().is_some_and(|name| of.is(name)));
+            !is_shown(item, &items) && !of.into_iter().any(|of| is_shown(of, &items))
+        })
+        .map(Documented::called)
+        .collect();
+
+    // Types of our other crates, which have no examples with a node.
+    let code = code_of(&items);
+    let words: BTreeSet<&str> = code.split(|c: char| !c.is_alphanumeric()).collect();
+    let exports = exported(library);
+    assert!(exports.len() > 20, "{exports:?}");
+    for (of, name, docs) in exports {
+        let root = match &*of {
+            "engine" => "node/engine/src",
+            "gossip" => "gossip/src",
+            "macros" => "node/macros/src",
+            "placement" => "placement/src",
+            other => panic!("where is doyen_{other}?"),
+        };
+        let there = of_crate(root);
+        let there: Vec<_> = there
+            .iter()
+            .flat_map(|(path, text)| documented(path, text))
+            .collect();
+        let mut found = there.iter().filter(|item| item.is(&name)).peekable();
+        assert!(found.peek().is_some(), "{name} is not found in {root}");
+        let is_used = words.contains(&*name) || docs.contains("\n```");
+        if !is_used && !found.any(|item| is_shown(item, &there)) {
+            lacking.push(format!("{name} of {root}"));
+        }
+    }
+    assert!(
+        lacking.is_empty(),
+        "these have no example, nor has their type. Write one, or name the item whose example \
+         shows them (Example: [`Item`].):\n{}",
+        lacking.join("\n")
+    );
+}
+
+#[test]
+fn public_items_are_found_with_their_examples() {
+    let text = "\
+/// One.
+///
+/// ```
+/// one();
+/// ```
+#[derive(Debug)]
+pub struct One<T>(T);
+
+impl<F: Fn() -> bool> super::One<F> {
+    /// Example: [`Two::go`](crate::Two::go).
+    pub const fn ask(&self) {
+    }
+}
+
+impl fmt::Debug for Two {}
+
+/// Free.
+pub fn free() {}
+
+impl Two {
+    pub async fn go(&self) {}
+
+    #[doc(hidden)]
+    pub fn hidden(&self) {}
+
+    pub(crate) fn private(&self) {}
+}
+";
+    let found = documented(Path::new("a.rs"), text);
+    let paths = ["One", "One::ask", "free", "Two::go"];
+    assert_eq!(found.len(), paths.len(), "{found:?}");
+    for (item, path) in found.iter().zip(paths) {
+        assert!(item.is(path), "{item:?}");
+    }
+    assert!(found[0].has_example() && !found[1].has_example());
+    assert_eq!(found[1].shown_by(), Some("Two::go"));
+    assert!(code_of(&found).contains("one();"));
+    let library =
+        "/// Docs.\n#[doc(inline)]\npub use doyen_a::b::{\n    C, D,\n};\npub use doyen_e::f;\n";
+    let names: Vec<String> = exported(library)
+        .into_iter()
+        .map(|(of, name, docs)| format!("{of} {name} {docs}"))
+        .collect();
+    assert_eq!(names, ["a C Docs.", "a D Docs.", "e f "]);
+}

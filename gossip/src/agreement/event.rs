@@ -18,6 +18,17 @@ use std::time::Duration;
 const NAMED_MAX: usize = 8;
 
 /// Something that operators want to know.
+///
+/// ```
+/// # use doyen_gossip::agreement as doyen;
+/// use doyen::{Event, Severity};
+///
+/// let why = "no copy is left".to_owned();
+/// let event = Event::Lost { partitions: 3, keyspace: "orders".to_owned(), why };
+/// assert_eq!((event.kind(), event.severity()), ("lost", Severity::Error));
+/// println!("{event}"); // for people
+/// assert!(Event::Repaired.severity() < Severity::Warning);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Event {
@@ -208,6 +219,19 @@ pub enum Event {
 }
 
 /// The stages of a move.
+///
+/// ```
+/// # use doyen_gossip::agreement as doyen;
+/// use doyen::{Event, Stage};
+///
+/// /// How many copies were completed.
+/// fn completed(event: &Event) -> usize {
+///     match event {
+///         Event::Moved { stage: Stage::InSync, count, .. } => *count,
+///         _ => 0,
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
@@ -226,6 +250,8 @@ pub enum Stage {
 }
 
 /// How serious an event is.
+///
+/// Example: [`Event`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// The cluster works as it should.

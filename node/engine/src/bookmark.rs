@@ -21,7 +21,8 @@ const BYTES_MAX: usize = 2 << 20;
 /// if one key is followed.
 ///
 /// ```
-/// use doyen_engine::Bookmark;
+/// # use doyen_engine as doyen;
+/// use doyen::Bookmark;
 ///
 /// let text = Bookmark::default().to_string();
 /// assert_eq!(text.parse(), Ok(Bookmark::default()));
@@ -38,6 +39,8 @@ pub struct Bookmark {
 type Laid = (Option<ClusterId>, KeyspaceId, Vec<(u32, u32, u64)>);
 
 /// A text that is no bookmark, or one of another version of Doyen.
+///
+/// Example: [`Bookmark`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this is no bookmark of a subscription: begin without one, and read what matters from the map"

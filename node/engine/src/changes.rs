@@ -143,6 +143,25 @@ impl<'de> Deserialize<'de> for Keys {
 }
 
 /// One committed change.
+///
+/// ```
+/// # use doyen_engine as doyen;
+/// use doyen::{Cause, Change, Former, What};
+///
+/// /// A line of an audit.
+/// fn line(change: &Change) -> String {
+///     let key = change.key.escape_ascii();
+///     let command = change.by.and_then(|by| by.event()).unwrap_or("change");
+///     let what = match &change.what {
+///         What::Put(..) if change.before == Former::Nothing => "new".to_owned(),
+///         What::Put(kind, _) => format!("another {}", kind.name()),
+///         What::Removed(Cause::Command) => "deleted".to_owned(),
+///         What::Removed(cause) => format!("gone: {cause:?}"),
+///         other => format!("{other:?}"),
+///     };
+///     format!("{} {key} {command}: {what}", change.position.seq)
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// Its place in the log of its partition. All changes of a log entry have the same.
@@ -161,6 +180,8 @@ pub struct Change {
 }
 
 /// What a key had before a change.
+///
+/// Example: [`Change`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Former {
     /// No value: the change made the key.
@@ -172,6 +193,8 @@ pub enum Former {
 }
 
 /// What happened to a key.
+///
+/// Example: [`Change`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// It holds a value of this kind. That of a string is told if values are asked for.
@@ -189,6 +212,8 @@ pub enum What {
 }
 
 /// Why a key is gone.
+///
+/// Example: [`Change`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// A command deleted it.
@@ -201,6 +226,8 @@ pub enum Cause {
 }
 
 /// What made a change, as a number that primaries tell.
+///
+/// Example: [`Change`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct By(pub(super) u16);
 
@@ -346,6 +373,8 @@ impl Told {
 }
 
 /// A place in the log of a partition.
+///
+/// Example: [`Change`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// The partition.

@@ -11,6 +11,16 @@ use std::fmt;
 use std::ops::Deref;
 
 /// A stored value: bytes, shared with the store that they came from.
+///
+/// ```
+/// # mod doyen { pub use doyen_engine::op::Value; }
+/// use doyen::Value;
+///
+/// let value = Value::from(b"hello".as_slice());
+/// assert!(value.starts_with(b"he") && value.len() == 5); // it is used as its bytes
+/// let again = value.clone(); // the same bytes in memory
+/// assert_eq!(value, again);
+/// ```
 #[derive(Clone)]
 pub struct Value(Entry);
 
@@ -760,6 +770,11 @@ impl Given {
 }
 
 /// What a key holds.
+///
+/// ```
+/// # mod doyen { pub use doyen_engine::op::Kind; }
+/// assert_eq!(doyen::Kind::Hash.name(), "hash");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A run of bytes.

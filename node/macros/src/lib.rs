@@ -20,29 +20,8 @@ const NODES_MAX: u8 = 16;
 /// The most copies beside the primary, which is the limit of every keyspace.
 const BACKUPS_MAX: u8 = 6;
 
-/// A test with a cluster in its own process.
-///
-/// ```ignore
-/// #[doyen::test(nodes = 3)]
-/// async fn it_survives_a_node(cluster: doyen::testkit::Local) -> Result<(), doyen::Error> {
-///     let notes = cluster.node(0).map::<u64, String>("notes").await?;
-///     notes.put(&1, &"buy milk".into()).await?;
-///     cluster.kill(0).await;
-///     let notes = cluster.node(1).map::<u64, String>("notes").await?;
-///     assert_eq!(notes.get(&1).await?.as_deref(), Some("buy milk"));
-///     Ok(())
-/// }
-/// ```
-///
-/// | argument | meaning | default |
-/// |---|---|---|
-/// | `nodes` | how many nodes the cluster has, 1 to 16 | 3 |
-/// | `backups` | copies beside the primary, 0 to 6 | 1 |
-///
-/// The cluster serves, with all of its copies, when the function begins. The function takes the
-/// cluster and returns whatever a `#[test]` may return. It runs on a tokio runtime of one thread,
-/// as `#[tokio::test]` does; the nodes have threads of their own. All nodes end after the test, and
-/// also if it panics. Other attributes, such as `#[ignore]`, stay.
+// `doyen` documents it where it exports it, because the example there needs `doyen`.
+#[expect(missing_docs, reason = "see above")]
 #[proc_macro_attribute]
 pub fn test(
     arguments: proc_macro::TokenStream,

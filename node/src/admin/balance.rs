@@ -8,6 +8,19 @@ use doyen_placement::{Balancing, MoveRate, NoScheduler, NoWindow, Paused, Schedu
 use serde::{Deserialize, Serialize};
 
 /// The body of `PATCH /balance`. Settings that are left out stay as they are.
+///
+/// ```no_run
+/// # async fn example(node: doyen::Node) -> Result<(), doyen::AdminError> {
+/// use doyen::admin::balance::BalanceOptions;
+///
+/// let nightly = BalanceOptions {
+///     rate: Some("50mb".to_owned()),
+///     window: Some("22:00-06:00".to_owned()),
+///     ..BalanceOptions::default()
+/// };
+/// node.admin().set_balance(&nightly).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BalanceOptions {
@@ -23,6 +36,14 @@ pub struct BalanceOptions {
 }
 
 /// The body of `POST /moves/cancel`.
+///
+/// ```
+/// use doyen::admin::balance::CancelRequest;
+///
+/// let one = CancelRequest { id: Some("orders/7".to_owned()), all: false };
+/// assert_eq!(one.which(), Ok(Some("orders/7")));
+/// assert!(CancelRequest { all: true, ..one }.which().is_err(), "one, or all");
+/// ```
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CancelRequest {
@@ -78,6 +99,15 @@ impl CancelRequest {
 
 /// Parses `adaptive` or a size per second.
 ///
+/// ```
+/// use doyen::MoveRate;
+/// use doyen::admin::balance::rate;
+///
+/// assert_eq!(rate("50mb"), Ok(MoveRate::Bytes(50 << 20)));
+/// assert_eq!(rate("adaptive"), Ok(MoveRate::Adaptive));
+/// assert!(rate("1kb").is_err(), "slower than a move may be");
+/// ```
+///
 /// # Errors
 /// The text is no size, or less than 64 KiB.
 pub fn rate(text: &str) -> Result<MoveRate, InvalidField> {
@@ -103,6 +133,14 @@ pub(super) fn too_slow(rate: &str) -> InvalidField {
 
 /// Parses `always`, which is `None`, or a time of day.
 ///
+/// ```
+/// use doyen::admin::balance::window;
+///
+/// assert_eq!(window("always"), Ok(None));
+/// assert_eq!(window("22:00-06:00").unwrap().unwrap().to_string(), "22:00-06:00");
+/// assert!(window("at night").is_err());
+/// ```
+///
 /// # Errors
 /// The text is no time of day.
 pub fn window(text: &str) -> Result<Option<Window>, InvalidField> {
@@ -115,6 +153,14 @@ pub fn window(text: &str) -> Result<Option<Window>, InvalidField> {
 }
 
 /// The schedulers of these names: `repair`, `drain` and so on.
+///
+/// ```
+/// use doyen::admin::balance::schedulers;
+/// use doyen::Schedulers;
+///
+/// let names = ["repair", "drain", "place"].map(str::to_owned);
+/// assert_eq!(schedulers(&names), Ok(Schedulers::MANUAL));
+/// ```
 ///
 /// # Errors
 /// A name is not that of a scheduler.

@@ -113,6 +113,15 @@ impl Admin {
     /// When this returns, the split is agreed on. It happens some milliseconds later, and writes to
     /// the range wait for it. If a range begins with this key already, nothing happens.
     ///
+    /// ```no_run
+    /// # async fn example(node: doyen::Node) -> Result<(), doyen::AdminError> {
+    /// let admin = node.admin();
+    /// admin.split_at("names", b"m").await?; // before names from m on are imported
+    /// // When they are deleted again:
+    /// admin.merge_at("names", b"m").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// - [`Refusal::NotFound`]: there is no such keyspace.
     /// - [`Refusal::Invalid`]: the key is empty.
@@ -154,6 +163,20 @@ impl Admin {
     ///
     /// [`Admin::moves`] shows how far this is (`draining`). Once the member holds nothing, it may
     /// be stopped without any loss.
+    ///
+    /// ```no_run
+    /// # async fn example(node: doyen::Node) -> Result<(), Box<dyn std::error::Error>> {
+    /// let admin = node.admin();
+    /// admin.drain("orders-2").await?;
+    /// let holds = |moves: &doyen::MovesReport| {
+    ///     moves.draining.iter().any(|drain| drain.member == "orders-2" && drain.holds > 0)
+    /// };
+    /// while holds(&admin.moves().await?) {
+    ///     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    /// }
+    /// println!("orders-2 may be stopped"); // or used again: admin.fill("orders-2")
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// - [`Refusal::NotFound`]: there is no such member.
@@ -205,6 +228,13 @@ impl Admin {
     /// will not come back. If one of them lives all the same, two clusters may go on.
     ///
     /// Ask a member that has a vote. Name every member that is gone. Takes 11 s at most.
+    ///
+    /// ```no_run
+    /// # async fn example(node: doyen::Node) -> Result<(), doyen::AdminError> {
+    /// // Two of three machines burned down. This node had a vote.
+    /// node.admin().recover(&["orders-1".to_owned(), "orders-2".to_owned()]).await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// - [`Refusal::Invalid`]: no member is named.
@@ -306,6 +336,19 @@ impl Admin {
     /// Sets how fast copies are made: `MoveRate::Adaptive`, or the most bytes a second that each
     /// member sends and takes.
     ///
+    /// ```no_run
+    /// # async fn example(node: doyen::Node) -> Result<(), Box<dyn std::error::Error>> {
+    /// use doyen::{MoveRate, Schedulers};
+    ///
+    /// // Balance at night, with 20 MiB a second at most, and not for load alone.
+    /// let admin = node.admin();
+    /// admin.set_move_rate(MoveRate::Bytes(20 << 20)).await?;
+    /// admin.set_balance_window(Some("22:00-06:00".parse()?)).await?;
+    /// let but_hot = Schedulers::ALL.iter().filter(|each| *each != doyen::Scheduler::Hot);
+    /// admin.rebalance_automatically(but_hot.collect()).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`Refusal::Invalid`]: less than 64 KiB a second.
     ///
@@ -355,6 +398,14 @@ impl Admin {
     /// Gives up a move, named `KEYSPACE/PARTITION` as in [`Admin::moves`]. The partition stays
     /// where it is until [`Admin::resume_balance`], or until members come or go.
     ///
+    /// ```no_run
+    /// # async fn example(admin: doyen::Admin) -> Result<(), Box<dyn std::error::Error>> {
+    /// for report in admin.moves().await?.moves.iter().filter(|report| report.to == "orders-9") {
+    ///     admin.cancel_move(&report.id).await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// - [`Refusal::NotFound`]: there is no such partition.
     /// - [`Refusal::Conflict`]: it does not move.
@@ -382,6 +433,14 @@ impl Admin {
 
     /// Gives up every move that is for balance, and pauses balancing until
     /// [`Admin::resume_balance`].
+    ///
+    /// ```no_run
+    /// # async fn example(admin: doyen::Admin) -> Result<(), doyen::AdminError> {
+    /// admin.cancel_moves().await?; // the machines are needed for something else
+    /// // Later:
+    /// admin.resume_balance().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// No refusals; see [`AdminError`].

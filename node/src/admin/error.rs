@@ -6,6 +6,8 @@ use crate::error::Error;
 /// The cluster refuses a change. Nothing happened.
 ///
 /// Each text says what is wrong, and then what to do.
+///
+/// Example: [`Admin`](crate::Admin).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -46,6 +48,19 @@ pub enum Refusal {
 /// A change was not made, or it is not known whether it was.
 ///
 /// [`AdminError::may_have_happened`] tells the two groups apart.
+///
+/// ```no_run
+/// # async fn example(node: doyen::Node) {
+/// use doyen::AdminError;
+///
+/// match node.admin().drop_keyspace("orders").await {
+///     Ok(()) => println!("it is gone"),
+///     Err(AdminError::Refused(why)) => println!("{why}"), // what is wrong, and what to do
+///     Err(other) if other.may_have_happened() => println!("look first: {other}"),
+///     Err(other) => println!("nothing happened: {other}"),
+/// }
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdminError {
@@ -91,6 +106,18 @@ pub enum AdminError {
 }
 
 /// A report cannot be made.
+///
+/// ```no_run
+/// # async fn example(node: doyen::Node) -> Result<(), doyen::ReportError> {
+/// use doyen::ReportError;
+///
+/// match node.admin().keyspace("orders").await {
+///     Ok(orders) => println!("{} partitions", orders.partitions),
+///     Err(ReportError::NotFound { why }) => println!("{why}"),
+///     Err(other) => return Err(other),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
@@ -124,6 +151,12 @@ pub enum ReportError {
 }
 
 /// A field of a request has a value that no cluster would take.
+///
+/// ```
+/// let wrong = doyen::admin::balance::rate("fast").unwrap_err();
+/// println!("{}: {}", wrong.field, wrong.why);
+/// assert_eq!(wrong.field, "rate");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct InvalidField {

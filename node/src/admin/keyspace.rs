@@ -23,8 +23,25 @@ const TOKENS: u16 = 16;
 /// The options of a new keyspace, or of a change to one.
 ///
 /// ```
-/// use doyen::KeyspaceOptions;
-/// let orders = KeyspaceOptions::new().partitions(64).backups(2).min_in_sync(2);
+/// use doyen::{Eviction, KeyspaceOptions, OnLoss};
+/// use std::time::Duration;
+///
+/// // Two copies beside the primary, in three zones. A lost partition waits for an operator.
+/// let orders = KeyspaceOptions::new()
+///     .partitions(64)
+///     .backups(2)
+///     .min_in_sync(2)
+///     .on_loss(OnLoss::Wait)
+///     .rules(["copies 1 per zone".parse()?]);
+/// // Pages that expire after an hour, or when memory is full.
+/// let pages = KeyspaceOptions::new()
+///     .default_ttl(Some(Duration::from_secs(3600)))
+///     .eviction(Eviction::Lru);
+/// // Names in order: before h, from h on, and from p on.
+/// let names = KeyspaceOptions::new().ranges(["h", "p"]);
+/// // A ring, with scans of keys that have a `{tag}` in common.
+/// let events = KeyspaceOptions::new().ring(16).ordered();
+/// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "flags", derive(clap::Args))]
@@ -92,6 +109,8 @@ pub struct KeyspaceOptions {
 }
 
 /// How a key finds its partition. It cannot be altered.
+///
+/// Example: [`KeyspaceOptions`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "flags", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
@@ -105,6 +124,14 @@ pub enum KeyspaceMode {
 }
 
 /// Where a range is split, or merged with the one before it.
+///
+/// ```
+/// use doyen::admin::keyspace::SplitRequest;
+///
+/// let request: SplitRequest = serde_json::from_str(r#"{"at": "m"}"#)?;
+/// assert_eq!(request.at.0, b"m");
+/// # Ok::<_, serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SplitRequest {
@@ -114,6 +141,15 @@ pub struct SplitRequest {
 
 /// A key at which a range begins, as text: bytes that are not printable are written as `\xNN`, a
 /// backslash as `\\`.
+///
+/// ```
+/// use doyen::admin::keyspace::SplitKey;
+///
+/// let key: SplitKey = r"m\x00".parse()?;
+/// assert_eq!(key.0, b"m\0");
+/// assert_eq!(key.to_string(), r"m\x00");
+/// # Ok::<_, String>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitKey(pub Vec<u8>);
 

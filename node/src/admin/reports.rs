@@ -30,6 +30,8 @@ impl Admin {
 
     /// The members that hold each partition.
     ///
+    /// Example: [`TableReport`].
+    ///
     /// # Errors
     /// [`ReportError::Stopped`] alone: a node that is no member has an empty table.
     ///
@@ -41,6 +43,23 @@ impl Admin {
 
     /// Changes in the table since this one. If this node does not know that table any more, the
     /// whole table (`since` is `None` then).
+    ///
+    /// ```no_run
+    /// # async fn example(admin: doyen::Admin) -> Result<(), doyen::ReportError> {
+    /// use doyen::report::table::TableVersion;
+    ///
+    /// let whole = admin.table().await?;
+    /// let seen = TableVersion { term: whole.term, version: whole.version };
+    /// // Later:
+    /// let news = admin.table_since(seen).await?;
+    /// if news.since.is_none() {
+    ///     println!("begin anew with the whole table {}.{}", news.term, news.version);
+    /// }
+    /// for keyspace in &news.keyspaces {
+    ///     println!("{}: {} partitions have changed", keyspace.name, keyspace.partitions.len());
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ReportError::Stopped`] alone.
@@ -98,6 +117,14 @@ impl Admin {
     }
 
     /// The input of `doyen simulate --from-cluster`: the table with its loads.
+    ///
+    /// ```no_run
+    /// # async fn example(admin: doyen::Admin) -> Result<(), Box<dyn std::error::Error>> {
+    /// // For `doyen simulate --from-cluster placement.json`.
+    /// let file = std::fs::File::create("placement.json")?;
+    /// serde_json::to_writer(file, &admin.placement().await?)?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ReportError::NotMember`] until this node is a member.
@@ -166,6 +193,19 @@ impl Admin {
     }
 
     /// The number of the last event. It changes with every event.
+    ///
+    /// ```no_run
+    /// # async fn example(admin: doyen::Admin) {
+    /// let mut last = admin.last_event();
+    /// let mut seen = 0;
+    /// while last.changed().await.is_ok() {
+    ///     for event in admin.logged_events(seen) {
+    ///         println!("{}", event.text);
+    ///         seen = event.number;
+    ///     }
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn last_event(&self) -> watch::Receiver<u64> {
         self.control.watch_events()

@@ -21,6 +21,15 @@ pub(super) struct Bound {
 }
 
 /// How much memory the node may hold, and why.
+///
+/// ```
+/// use doyen::config::{Defaults, Options};
+///
+/// let config = Options::default().resolve(Defaults::Embedded)?;
+/// println!("{} ({} bytes)", config.memory, config.memory.bytes);
+/// assert!(!config.memory.exceeds_bound());
+/// # Ok::<_, doyen::config::ConfigError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
     /// The amount in bytes.

@@ -15,6 +15,24 @@ macro_rules! options {
         $name:ident: $kind:ty
     ),* $(,)?) => {
         /// Options as they were given; `None`: not given.
+        ///
+        /// Beside the options of your own program:
+        ///
+        /// ```no_run
+        /// #[derive(clap::Parser)]
+        /// struct Arguments {
+        ///     /// Where the shop listens
+        ///     #[arg(long)]
+        ///     web: String,
+        ///     #[command(flatten)]
+        ///     node: doyen::config::Options,
+        /// }
+        ///
+        /// # async fn example() -> Result<(), doyen::Error> {
+        /// let arguments = <Arguments as clap::Parser>::parse();
+        /// let node = doyen::Node::builder().options(arguments.node).start().await?;
+        /// # Ok(()) }
+        /// ```
         #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
         #[cfg_attr(feature = "flags", derive(clap::Args))]
         #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]

@@ -11,6 +11,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// A number of bytes: `16777216`, `16mb`, `2GiB`. Units are powers of 1024.
+///
+/// ```
+/// use doyen::config::value::Size;
+///
+/// assert_eq!("16mb".parse(), Ok(Size(16 << 20)));
+/// assert!("16 apples".parse::<Size>().is_err());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
@@ -38,6 +45,15 @@ impl FromStr for Size {
 
 /// A duration: `500ms`, `30s`, `2m`, `1h`. A number without a unit is refused unless it is 0: some
 /// would read it as seconds, others as milliseconds.
+///
+/// ```
+/// use doyen::config::value::Span;
+/// use std::time::Duration;
+///
+/// assert_eq!("90s".parse(), Ok(Span(Duration::from_secs(90))));
+/// assert_eq!(Span(Duration::from_secs(120)).to_string(), "2m");
+/// assert!("90".parse::<Span>().is_err(), "90 of what?");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
@@ -84,6 +100,14 @@ impl fmt::Display for Span {
 }
 
 /// The lifetime of a key: a duration, or `none` for ever.
+///
+/// ```
+/// use doyen::config::value::Lifetime;
+///
+/// assert_eq!("60s".parse::<Lifetime>()?.millis(), Some(60_000));
+/// assert_eq!("none".parse(), Ok(Lifetime(None)));
+/// # Ok::<_, String>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetime(pub Option<Duration>);
 
@@ -123,6 +147,13 @@ impl fmt::Display for Lifetime {
 }
 
 /// An option that the word `off` switches off.
+///
+/// ```
+/// use doyen::config::value::Toggle;
+///
+/// assert_eq!("off".parse(), Ok(Toggle::Off));
+/// assert_eq!("127.0.0.1:7379".parse(), Ok(Toggle::On("127.0.0.1:7379".to_owned())));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Toggle {
     /// Switched off.
@@ -148,6 +179,19 @@ const ADDRESS_BYTES_MAX: usize = 255;
 
 /// An address: `HOST`, `HOST:PORT` or `:PORT`. A host is a name or an IP address. An IPv6 address
 /// with a port stands in brackets. Every flag with an address uses this parser.
+///
+/// ```
+/// use doyen::config::value::Address;
+///
+/// let seed: Address = "orders-1.internal".parse()?;
+/// assert_eq!((seed.name(), seed.port()), (Some("orders-1.internal"), None));
+/// assert_eq!(seed.with_port(7400)?, "orders-1.internal:7400");
+///
+/// let local: Address = ":9000".parse()?;
+/// let default = "127.0.0.1:7400".parse().expect("an address");
+/// assert_eq!(local.resolve(default)?, ["127.0.0.1:9000".parse().expect("an address")]);
+/// # Ok::<_, String>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     host: Host,
@@ -304,6 +348,16 @@ impl Address {
 }
 
 /// What happens to lost partitions: `wait`, `reset` or `reset:10m`.
+///
+/// ```
+/// use doyen::OnLoss;
+/// use doyen::config::value::LossPolicy;
+///
+/// let policy: LossPolicy = "reset:10m".parse()?;
+/// assert_eq!(policy.0, OnLoss::Reset { after_ms: 600_000 });
+/// assert_eq!("wait".parse(), Ok(LossPolicy(OnLoss::Wait)));
+/// # Ok::<_, String>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LossPolicy(pub OnLoss);
 
@@ -349,6 +403,13 @@ impl fmt::Display for LossPolicy {
 }
 
 /// Which keys are evicted when memory is full: `none`, `lru`, `random` or `ttl`.
+///
+/// ```
+/// use doyen::Eviction;
+/// use doyen::config::value::EvictionPolicy;
+///
+/// assert_eq!("lru".parse(), Ok(EvictionPolicy(Eviction::Lru)));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EvictionPolicy(pub Eviction);
 
@@ -376,6 +437,13 @@ impl fmt::Display for EvictionPolicy {
 }
 
 /// How partitions are first assigned: `round-robin` or `rendezvous`.
+///
+/// ```
+/// use doyen::Assignment;
+/// use doyen::config::value::AssignmentName;
+///
+/// assert_eq!("rendezvous".parse(), Ok(AssignmentName(Assignment::Rendezvous)));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AssignmentName(pub Assignment);
 
@@ -394,6 +462,14 @@ impl FromStr for AssignmentName {
 }
 
 /// A rule of placement as text: `primary in zone=a`.
+///
+/// ```
+/// use doyen::config::value::RuleText;
+///
+/// let rule: RuleText = "copies 1 per zone".parse()?;
+/// assert_eq!(rule.to_string(), "copies 1 per zone");
+/// # Ok::<_, String>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleText(pub Rule);
 
@@ -456,6 +532,15 @@ impl<T: FromStr<Err = String>> Visitor<'_> for Text<T> {
 
 /// Which messages about keys Redis clients may subscribe to, as Redis writes it
 /// (`notify-keyspace-events`): a bit for each letter.
+///
+/// ```
+/// use doyen::config::KeyEvents;
+///
+/// let expired: KeyEvents = "Ex".parse()?;
+/// println!("{expired}");
+/// assert!("y".parse::<KeyEvents>().is_err(), "Redis has no such letter");
+/// # Ok::<_, String>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KeyEvents(u32);
 

@@ -45,11 +45,40 @@ const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A cache that all nodes share, with the names of moka: see the [module](self). Cheap to clone.
+///
+/// ```no_run
+/// use doyen::facade::moka::Cache;
+///
+/// # fn render(path: &str) -> String { path.to_owned() }
+/// # async fn example(pages: Cache<String, String>) -> Result<(), doyen::Error> {
+/// pages.insert("/".to_owned(), "welcome".to_owned()).await?;
+/// let page = pages.get_with("/ada".to_owned(), async { render("/ada") }).await?;
+/// assert!(pages.contains_key("/").await?);
+/// pages.remove("/").await?;
+/// pages.invalidate_all().await?;
+/// println!("{} has {} entries", pages.name(), pages.entry_count().await?);
+/// println!("{} hits in this process", pages.inner().stats().hits); // what moka has not
+/// # Ok(()) }
+/// ```
 pub struct Cache<K, V> {
     cache: Inner<K, V>,
 }
 
 /// How a cache is to be, from [`Cache::builder`].
+///
+/// ```no_run
+/// use doyen::facade::moka::Cache;
+/// use std::time::Duration;
+///
+/// # async fn example(node: &doyen::Node) -> Result<(), doyen::Error> {
+/// let pages: Cache<String, String> = Cache::builder("pages")
+///     .max_capacity(100_000)
+///     .time_to_live(Duration::from_secs(3600))
+///     .time_to_idle(Duration::from_secs(600))
+///     .build(node)
+///     .await?;
+/// # Ok(()) }
+/// ```
 pub struct CacheBuilder<K, V> {
     name: String,
     time_to_live: Duration,
@@ -59,12 +88,16 @@ pub struct CacheBuilder<K, V> {
 }
 
 /// A key that is about to be looked up, from [`Cache::entry`].
+///
+/// Example: [`Cache::entry`].
 pub struct EntrySelector<'a, K, V> {
     cache: &'a Cache<K, V>,
     key: K,
 }
 
 /// An entry that was found or made, from [`Cache::entry`].
+///
+/// Example: [`Cache::entry`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry<K, V> {
     key: K,

@@ -253,6 +253,13 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     /// that are under way are void. Costs a look at every key of the cache, unless its keyspace
     /// keeps keys in order.
     ///
+    /// ```no_run
+    /// # async fn example(shelves: doyen::Cache<(String, u64), u64>) -> Result<(), doyen::Error> {
+    /// shelves.invalidate(&("berlin".to_owned(), 7)).await?;
+    /// shelves.invalidate_prefix(&("berlin",)).await?; // all shelves of Berlin
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As for [`Map::clear`]: it may be done in part, and may be called again.
     ///

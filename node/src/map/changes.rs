@@ -23,6 +23,20 @@ use std::task::{Context, Poll};
 
 /// A subscription that is about to begin: from [`Map::subscribe`](crate::Map::subscribe). Await it.
 ///
+/// ```no_run
+/// # async fn example(stock: doyen::Map<(String, u64), u64>) -> Result<(), doyen::Error> {
+/// use doyen::MapChange;
+///
+/// // All shelves of one shop, with the number before.
+/// let mut changes = stock.subscribe().prefix(&("berlin",)).old_values().await?;
+/// while let Some(change) = changes.next().await {
+///     if let MapChange::Updated { key: (_, shelf), value, old } = change? {
+///         println!("shelf {shelf}: {old:?} -> {value}");
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+///
 /// # Cancel safety
 /// If the future is dropped, the subscription ends. Nothing else has changed.
 #[must_use = "it begins when it is awaited"]
@@ -146,6 +160,10 @@ impl<K: 'static, V: 'static> IntoFuture for Subscribe<K, V> {
 }
 
 /// The changes of a map, or of one key of it. Dropping it ends the subscription.
+///
+/// It is a `futures` stream, too.
+///
+/// Example: [`Map::subscribe`](crate::Map::subscribe).
 pub struct Changes<K, V> {
     stream: Stream,
     form: Arc<Form>,
@@ -159,6 +177,8 @@ impl<K, V> fmt::Debug for Changes<K, V> {
 }
 
 /// What happened to a key of a map.
+///
+/// Example: [`Map::subscribe`](crate::Map::subscribe).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MapChange<K, V> {
@@ -300,6 +320,16 @@ where
 /// A subscription that is about to begin: from
 /// [`Database::subscribe`](crate::Database::subscribe). Await it.
 ///
+/// ```no_run
+/// # async fn example(database: doyen::Database) -> Result<(), doyen::Error> {
+/// // Which sessions of Redis clients change, without their values.
+/// let mut changes = database.subscribe().prefix("session:").without_values().await?;
+/// while let Some(change) = changes.next().await {
+///     println!("{change:?}");
+/// }
+/// # Ok(()) }
+/// ```
+///
 /// # Cancel safety
 /// If the future is dropped, the subscription ends. Nothing else has changed.
 #[derive(Debug)]
@@ -365,12 +395,18 @@ impl IntoFuture for SubscribeDatabase {
 }
 
 /// The changes of a database. Dropping it ends the subscription.
+///
+/// It is a `futures` stream, too.
+///
+/// Example: [`Database::subscribe`](crate::Database::subscribe).
 #[derive(Debug)]
 pub struct DatabaseChanges {
     stream: Stream,
 }
 
 /// What a subscriber of a database is told.
+///
+/// Example: [`Database::subscribe`](crate::Database::subscribe).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DatabaseChange {

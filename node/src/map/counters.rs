@@ -60,6 +60,19 @@ impl<K> fmt::Debug for Counters<K> {
 
 /// An addition, from [`Counters::add`]. Give it options, then await it. It answers `A`: the sum.
 ///
+/// ```no_run
+/// # async fn example(tickets: doyen::Counters<u64>) -> Result<(), doyen::Error> {
+/// use std::time::Duration;
+///
+/// // 500 tickets, and one day to sell them.
+/// let day = Duration::from_secs(24 * 3600);
+/// match tickets.add(&7, 2).ttl_if_none(day).within(..=500).await? {
+///     Some(sold) => println!("{} are left", 500 - sold),
+///     None => println!("sold out"), // nothing was added
+/// }
+/// # Ok(()) }
+/// ```
+///
 /// # Cancel safety
 /// If the future is dropped, the write may happen or not, now or a little later, as after
 /// [`Error::Unknown`]. Nothing happens before the first poll.

@@ -9,6 +9,17 @@ use doyen_placement::{KeyspaceId, MapId};
 
 /// Map 0 of a keyspace, as bytes: RESP's database 0, or the one that a Redis client selects with
 /// `CLIENT KEYSPACE NAME`.
+///
+/// ```no_run
+/// # async fn example(node: &doyen::Node) -> Result<(), doyen::Error> {
+/// let database = node.database();
+/// database.set("greeting", "hello").await?; // redis-cli GET greeting
+/// if let Some(value) = database.get("greeting").await? {
+///     println!("{}", value.escape_ascii());
+/// }
+/// database.remove("greeting").await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Database {
     pub(super) keyspace: KeyspaceId,
@@ -72,6 +83,28 @@ impl Database {
     /// key come in their order, and none is left out without being told
     /// ([`DatabaseChange::Lagged`](crate::DatabaseChange::Lagged)). Narrow it with
     /// [`SubscribeDatabase::prefix`] or [`SubscribeDatabase::key`].
+    ///
+    /// ```no_run
+    /// # async fn example(node: &doyen::Node) -> Result<(), doyen::Error> {
+    /// use doyen::{Cause, DatabaseChange, What};
+    ///
+    /// let mut changes = node.database().subscribe().prefix("session:").await?;
+    /// while let Some(change) = changes.next().await {
+    ///     match change {
+    ///         DatabaseChange::Change(change) => {
+    ///             let key = change.key.escape_ascii();
+    ///             match change.what {
+    ///                 What::Put(_, value) => println!("{key} is {value:?}"),
+    ///                 What::Removed(Cause::Expired) => println!("{key} has expired"),
+    ///                 other => println!("{key}: {other:?}"),
+    ///             }
+    ///         }
+    ///         DatabaseChange::Lagged(count) => println!("{count:?} changes were missed"),
+    ///         _ => {}
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// When it is awaited: as for [`Map::subscribe`](crate::Map::subscribe).

@@ -20,6 +20,17 @@ use serde::ser::{self, Serialize};
 use std::fmt;
 
 /// A key that cannot be encoded, or stored bytes that are no key of this type.
+///
+/// ```no_run
+/// # async fn example(counts: doyen::Map<std::collections::BTreeMap<String, u64>, u64>) {
+/// use doyen::Error;
+///
+/// // Its keys are maps themselves, which have no encoding.
+/// if let Err(Error::Key(why)) = counts.get(&Default::default()).await {
+///     println!("give the map another type of key: {why}");
+/// }
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct KeyError(String);

@@ -46,6 +46,8 @@ const MARKS: usize = 256;
 
 /// A near cache that is about to be opened, from [`Map::near`]. Await it.
 ///
+/// Example: [`NearMap`].
+///
 /// # Cancel safety
 /// If the future is dropped, nothing is kept, and nothing else has changed.
 #[must_use = "it is opened when it is awaited"]
@@ -112,6 +114,14 @@ impl<K, V> fmt::Debug for NearMap<K, V> {
 }
 
 /// What a near cache was asked by this process.
+///
+/// ```no_run
+/// # fn example(near: &doyen::NearMap<String, u64>) {
+/// let stats = near.stats();
+/// let reads = stats.hits + stats.misses + stats.unconfirmed;
+/// println!("{} of {reads} reads were answered from memory", stats.hits);
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NearStats {

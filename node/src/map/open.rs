@@ -129,6 +129,21 @@ impl<'a, K, V> OpenMap<'a, K, V> {
     /// be much larger than the number of members. A map in a keyspace of ranges has no limit of
     /// entries or bytes.
     ///
+    /// ```no_run
+    /// # async fn example(node: &doyen::Node) -> Result<(), doyen::Error> {
+    /// use doyen::{Eviction, Map};
+    /// use std::time::Duration;
+    ///
+    /// let pages: Map<String, String> = node
+    ///     .map("pages")
+    ///     .max_entries(100_000)
+    ///     .max_bytes(200 << 20)
+    ///     .eviction(Eviction::Lru)
+    ///     .max_idle(Duration::from_secs(3600))
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Limits are settings of the map
     /// All limits of a map (entries, bytes, eviction, idle time) are shared by the cluster and last
     /// as long as the map. A program that opens it without limits takes those that it has. A
@@ -262,6 +277,16 @@ impl<K, V: DeserializeOwned> OpenMap<'_, K, V> {
 }
 
 /// Counters that are about to be opened, from [`Node::counters`](crate::Node::counters). Await it.
+///
+/// ```no_run
+/// # async fn example(node: &doyen::Node) -> Result<(), doyen::Error> {
+/// use std::time::Duration;
+///
+/// let day = Duration::from_secs(24 * 3600);
+/// let downloads = node.counters::<String>("downloads").keyspace("statistics").ttl(day).await?;
+/// downloads.add("report.pdf", 1).await?;
+/// # Ok(()) }
+/// ```
 ///
 /// # Cancel safety
 /// If the future is dropped, the map may exist or not. It is empty then.

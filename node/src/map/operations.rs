@@ -44,6 +44,15 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// Writes a value if the key has one, and returns the former one. `None`: the key has none, and
     /// nothing was written. An entry that expires keeps its deadline.
     ///
+    /// ```no_run
+    /// # async fn example(addresses: doyen::Map<String, String>) -> Result<(), doyen::Error> {
+    /// match addresses.replace("ada", &"ada@new.org".to_owned()).await? {
+    ///     Some(former) => println!("tell {former} of the change"),
+    ///     None => println!("there is no such account"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As for [`Map::insert`]. [`Error::Former`]: the value was written, and the former one cannot
     /// be decoded.
@@ -61,6 +70,14 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
 
     /// Removes a key if its value passes a test, and returns the value that was removed. `test` is
     /// called again if another program wrote the key meanwhile, so it should do nothing else.
+    ///
+    /// ```no_run
+    /// # async fn example(jobs: doyen::Map<u64, String>) -> Result<(), doyen::Error> {
+    /// if jobs.remove_if(&7, |state| state == "done").await?.is_none() {
+    ///     println!("job 7 is not done");
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As for [`Map::update`].
@@ -133,6 +150,19 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
 
     /// Lets a key expire after `ttl` from now on (at once, if `ttl` is below a millisecond).
     /// Returns whether it has a value.
+    ///
+    /// ```no_run
+    /// # async fn example(sessions: doyen::Map<u64, String>) -> Result<(), doyen::Error> {
+    /// use std::time::Duration;
+    ///
+    /// sessions.expire(&7, Duration::from_secs(600)).await?; // ten minutes from now
+    /// if let Some(left) = sessions.ttl(&7).await? {
+    ///     println!("session 7 ends in {left:?}");
+    /// }
+    /// sessions.touch(&7).await?; // as long as `OpenMap::ttl` says, from now
+    /// sessions.persist(&7).await?; // it does not expire any more
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As for [`Map::insert`].
@@ -255,6 +285,18 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
 
     /// The values of several keys, in their order. Each is read by itself; together they take
     /// hardly longer than one.
+    ///
+    /// ```no_run
+    /// # async fn example(prices: doyen::Map<String, u64>) -> Result<(), doyen::Error> {
+    /// let cart = ["tea", "milk"];
+    /// for (name, price) in cart.iter().zip(prices.get_many(cart).await?) {
+    ///     println!("{name}: {price:?}");
+    /// }
+    /// for (name, gone) in cart.iter().zip(prices.remove_many(cart).await) {
+    ///     println!("{name} was there: {}", gone?);
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As for [`Map::get`], if any of them fails.

@@ -34,6 +34,13 @@ use std::time::Duration;
 /// if let Some(there) = sessions.put(&7, &"eve".to_owned()).ttl(hour).if_absent().await? {
 ///     println!("{there} has session 7");
 /// }
+/// let former = sessions.put(&7, &"ada (admin)".to_owned()).keep_ttl().if_present().await?;
+///
+/// let seen = sessions.get_versioned(&8).await?;
+/// let next = seen.value().map_or_else(|| "new".to_owned(), |value| format!("{value}!"));
+/// if !sessions.put(&8, &next).no_ttl().if_unchanged(&seen).await? {
+///     println!("another program was faster");
+/// }
 /// # Ok(()) }
 /// ```
 ///

@@ -97,6 +97,21 @@ impl RangeScan {
 
     /// The rest, as `(from, to)`: a scan of it continues where this one is, also in another
     /// process. `None`: nothing is left.
+    ///
+    /// ```no_run
+    /// # async fn example(names: doyen::Database) -> Result<(), Box<dyn std::error::Error>> {
+    /// let scan = |from: &[u8], to: &[u8]| {
+    ///     let scan = names.range(from.to_vec(), to.to_vec()).ok_or("its keys have no order")?;
+    ///     Ok::<_, &str>(scan.reverse().page(100))
+    /// };
+    /// let mut last = scan(b"a", b"")?;
+    /// let last_names = last.next().await?;
+    /// // The next page, perhaps in another process:
+    /// if let Some((from, to)) = last.rest() {
+    ///     let names_before = scan(&from, &to)?.next().await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn rest(&self) -> Option<(Bytes, Bytes)> {
         (!self.over).then(|| (self.query.from.clone(), self.query.to.clone()))

@@ -4,6 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters of a map in this process, from [`Map::stats`](crate::Map::stats). All clones of a
 /// [`Map`](crate::Map) count together; another [`Node::map`](crate::Node::map) counts anew.
+///
+/// ```no_run
+/// # fn example(users: &doyen::Map<u64, String>) {
+/// let stats = users.stats();
+/// let reads = stats.hits + stats.misses;
+/// println!("{reads} reads, {:.0} % hits, {} writes", stats.hit_ratio() * 100.0, stats.writes);
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MapStats {

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// A value as it was at one moment, from [`Map::get_versioned`] or [`Database::get_versioned`]. A
 /// transaction can watch it.
+///
+/// Example: [`Map::transaction`].
 #[derive(Debug, Clone)]
 pub struct Versioned<T> {
     value: Option<T>,
@@ -49,6 +51,8 @@ impl<T> Versioned<T> {
 }
 
 /// An answer that a transaction will give: [`Answers::of`] exchanges it.
+///
+/// Example: [`Database::transaction`].
 pub struct Pending<T> {
     /// The place of its operation in the transaction.
     at: usize,
@@ -73,6 +77,8 @@ impl<T> fmt::Debug for Pending<T> {
 }
 
 /// The answers of a transaction that was executed.
+///
+/// Example: [`Database::transaction`].
 #[derive(Debug, Clone)]
 pub struct Answers {
     outcomes: Vec<Outcome>,
@@ -97,6 +103,8 @@ impl Answers {
 
 /// Operations on keys of a [`Map`], from [`Map::transaction`]. Nothing happens before
 /// [`commit`](Self::commit).
+///
+/// Example: [`Map::transaction`].
 #[must_use = "nothing happens before `commit`"]
 pub struct Transaction<K, V> {
     draft: Draft,
@@ -208,6 +216,8 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Transaction<K, V> {
 
 /// Operations on keys of a [`Database`], from [`Database::transaction`]. Nothing happens before
 /// [`commit`](Self::commit).
+///
+/// Example: [`Database::transaction`].
 #[must_use = "nothing happens before `commit`"]
 pub struct DatabaseTransaction {
     draft: Draft,

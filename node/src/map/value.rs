@@ -18,6 +18,8 @@ use std::fmt;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// How the values of a map are encoded.
+///
+/// Example: [`OpenMap`](crate::OpenMap).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Codec {
@@ -70,6 +72,8 @@ impl fmt::Display for Codec {
 
 /// What a map does with a value that it cannot decode: another program wrote it, with another codec
 /// or schema.
+///
+/// Example: [`OpenMap`](crate::OpenMap).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Undecodable {
     /// The operation fails and changes nothing.
@@ -129,6 +133,17 @@ impl fmt::Display for Schema {
 }
 
 /// A value that cannot be stored, or that was stored by a program with another codec or schema.
+///
+/// ```no_run
+/// # async fn example(users: doyen::Map<u64, String>) -> Result<(), doyen::Error> {
+/// use doyen::Error;
+///
+/// match users.get(&7).await {
+///     Err(Error::Value(why)) => println!("another program wrote user 7: {why}"),
+///     other => println!("{:?}", other?),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ValueError(String);

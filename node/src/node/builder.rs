@@ -42,10 +42,19 @@ pub(crate) const WAITING_MAX: usize = 1 << 16;
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
 /// let node = doyen::Node::builder()
 ///     .name("orders-1")
-///     .seeds(["10.0.0.1:7400"])
-///     .secret("a secret of at least 16 bytes")
+///     .listen("10.0.0.1:7400")                    // data: the next port
+///     .seeds(["10.0.0.1:7400", "10.0.0.2:7400", "10.0.0.3:7400"])
+///     .secret_file("/etc/orders/doyen-secret")
+///     .location("zone-a", "rack-7", "host-12")    // copies are placed apart
+///     .threads(2)
+///     .memory_max(4 << 30)
+///     .backups(2)                                 // in a new cluster
+///     .min_in_sync(2)
+///     .leave_timeout(Duration::from_secs(60))
 ///     .start()
 ///     .await?;
 /// # Ok(()) }
@@ -123,6 +132,18 @@ impl Builder {
     }
 
     /// PEM files instead of a secret: the authority, this node's certificate and its key.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), doyen::Error> {
+    /// let node = doyen::Node::builder()
+    ///     .certificates("/etc/orders/ca.pem", "/etc/orders/cert.pem", "/etc/orders/key.pem")
+    ///     .seeds(["10.0.0.1:7400", "10.0.0.2:7400"])
+    ///     .start()
+    ///     .await?;
+    /// // When the files were renewed:
+    /// let was_read = node.reload();
+    /// # Ok(()) }
+    /// ```
     pub fn certificates(
         mut self,
         ca: impl AsRef<Path>,
@@ -162,6 +183,20 @@ impl Builder {
     }
 
     /// RESP for the whole cluster; by default off in an embedded node.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), doyen::Error> {
+    /// // For programs in other languages, and for monitoring.
+    /// let node = doyen::Node::builder()
+    ///     .secret_file("/etc/orders/doyen-secret")
+    ///     .resp("0.0.0.0:7379")
+    ///     .resp_cluster("0.0.0.0:7380")
+    ///     .resp_password_file("/etc/orders/redis-password")
+    ///     .http("127.0.0.1:7480")
+    ///     .start()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
     #[cfg(feature = "resp")]
     pub fn resp(mut self, address: impl ToString) -> Self {
         self.options.resp = Some(Toggle::On(address.to_string()));
@@ -233,6 +268,19 @@ impl Builder {
     }
 
     /// Vote, and hold no data.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), doyen::Error> {
+    /// // Two nodes hold data. With a third vote, each of them goes on without the other.
+    /// let witness = doyen::Node::builder()
+    ///     .name("witness")
+    ///     .witness()
+    ///     .seeds(["10.0.0.1:7400", "10.0.0.2:7400"])
+    ///     .secret_file("/etc/orders/doyen-secret")
+    ///     .start()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
     pub fn witness(mut self) -> Self {
         self.options.witness = Some(true);
         self
@@ -316,6 +364,15 @@ impl Builder {
     }
 
     /// All other options, and those above, as a flag, a file or the environment gives them.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use doyen::config::Options;
+    ///
+    /// let options = Options::from_file("/etc/orders/doyen.toml".as_ref())?;
+    /// let node = doyen::Node::builder().options(options).name("orders-1").start().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn options(mut self, options: Options) -> Self {
         self.options = options.or(self.options);
         self
@@ -352,6 +409,16 @@ impl Builder {
 }
 
 /// Starts a node from a checked configuration.
+///
+/// ```no_run
+/// use doyen::config::{Defaults, Options};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = Options::from_env()?.resolve(Defaults::Embedded)?;
+/// println!("this node may hold {} bytes", config.memory_bytes_max);
+/// let node = doyen::start(config).await?;
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 /// The node cannot start. The error is one line that says what to do. Nothing runs then.

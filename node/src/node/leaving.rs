@@ -33,6 +33,18 @@ const DEPART_MAX: Duration = Duration::from_secs(5);
 const DRAIN_MAX: Duration = Duration::from_secs(6);
 
 /// How a node left.
+///
+/// ```no_run
+/// use doyen::Departure;
+///
+/// # async fn example(node: doyen::Node) {
+/// match node.shutdown().await {
+///     Departure::Complete => {}
+///     Departure::Last { keys } => eprintln!("the last node took {keys} keys with it"),
+///     other => eprintln!("left with {other:?}; data was lost: {}", other.loses()),
+/// }
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
     /// Everything was handed over (or there was nothing to hand over), and a majority knows that

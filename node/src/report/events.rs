@@ -22,6 +22,19 @@ const STEPS_MAX: usize = 512;
 ///
 /// As JSON: `{"number": 7, "at": "2026-11-23T10:00:00.000Z", "severity": "warning", "kind":
 /// "expelled", .., "text": ".."}`, with further fields that depend on the kind.
+///
+/// ```no_run
+/// # fn example(node: &doyen::Node) {
+/// use doyen::Severity;
+///
+/// // What a person should have looked at.
+/// for event in node.logged_events(0) {
+///     if event.severity >= Severity::Warning {
+///         println!("{} {}: {}", event.number, event.event.kind(), event.text);
+///     }
+/// }
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LoggedEvent {
     /// Counts this node's events, from 1 on.
@@ -122,6 +135,8 @@ impl EventLog {
 }
 
 /// What a reader of [`Events`] is told.
+///
+/// Example: [`Events`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClusterEvent {

@@ -5,6 +5,18 @@ use doyen_placement::{Invalid, Loads, MemberId, MemberState, PartitionRef, Table
 use serde::{Deserialize, Serialize};
 
 /// The loads of a cluster as its coordinator was told. They are at most some seconds old.
+///
+/// ```no_run
+/// # async fn example(node: doyen::Node) -> Result<(), doyen::ReportError> {
+/// let loads = node.admin().loads().await?;
+/// for member in loads.members.iter().filter(|member| member.busy) {
+///     println!("{} is busy: {} of {} bytes", member.name, member.memory, member.memory_max);
+/// }
+/// if let Some(hot) = loads.partitions.iter().max_by_key(|each| each.reads + each.writes) {
+///     println!("{}/{} has most to do, {:?}", hot.keyspace, hot.partition, hot.hot_key);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadsReport {
     /// In order of age.
@@ -14,6 +26,8 @@ pub struct LoadsReport {
 }
 
 /// The load of a member.
+///
+/// Example: [`LoadsReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberLoadReport {
     /// Its name.
@@ -29,6 +43,8 @@ pub struct MemberLoadReport {
 }
 
 /// The load of a partition. Rates are per second.
+///
+/// Example: [`LoadsReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionLoadReport {
     /// The name of its keyspace.
@@ -116,6 +132,8 @@ impl LoadsReport {
 
 /// The table and the loads as the planner takes them: `GET /placement` answers this, and `doyen
 /// simulate --from-cluster` reads it. The format belongs to this version of the program.
+///
+/// Example: [`Admin::placement`](crate::Admin::placement).
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Placement {
     table: Table,

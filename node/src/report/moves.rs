@@ -11,6 +11,20 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// All moves, and the settings of balancing.
+///
+/// ```no_run
+/// # async fn example(node: doyen::Node) -> Result<(), doyen::ReportError> {
+/// let report = node.admin().moves().await?;
+/// println!("balancing: {}, at {}", report.balance.state, report.balance.spoken_rate());
+/// for each in &report.moves {
+///     println!("{} from {} to {}: {}, {}", each.id, each.from, each.to, each.stage, each.reason);
+/// }
+/// for drain in &report.draining {
+///     println!("{} still holds {} copies", drain.member, drain.holds);
+/// }
+/// print!("{}", report.halted_line()); // empty, if moves make progress
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MovesReport {
@@ -27,6 +41,8 @@ pub struct MovesReport {
 }
 
 /// One copy that is being made, or one step that is due.
+///
+/// Example: [`MovesReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MoveReport {
@@ -55,6 +71,8 @@ pub struct MoveReport {
 }
 
 /// The settings of balancing.
+///
+/// Example: [`MovesReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BalanceReport {
@@ -74,6 +92,8 @@ pub struct BalanceReport {
 }
 
 /// A member that is being emptied.
+///
+/// Example: [`MovesReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct DrainReport {

@@ -14,6 +14,8 @@ pub const PLAN_BYTES_MAX: usize = 64 << 20;
 
 /// The moves of a plan, and every step with its reason. The plan can be applied only to the table
 /// that it was made for.
+///
+/// Example: [`Admin::rebalance`](crate::Admin::rebalance).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -35,6 +37,8 @@ pub struct RebalancePlan {
 }
 
 /// The goal of a partition.
+///
+/// Example: [`Admin::rebalance`](crate::Admin::rebalance).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Goal {
@@ -47,6 +51,8 @@ pub struct Goal {
 }
 
 /// One step of a move.
+///
+/// Example: [`Admin::rebalance`](crate::Admin::rebalance).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// The partition's keyspace.

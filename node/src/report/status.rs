@@ -17,6 +17,27 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A cluster at one moment, as one node knows it.
+///
+/// ```no_run
+/// # async fn example(node: doyen::Node) -> Result<(), doyen::ReportError> {
+/// let status = node.admin().status().await?;
+/// for member in status.members.iter().filter(|member| member.state != "live") {
+///     println!("{} ({}) is {}", member.name, member.address, member.state);
+/// }
+/// for keyspace in &status.keyspaces {
+///     println!("{}: {} partitions lack copies", keyspace.name, keyspace.under_replicated);
+///     for rule in &keyspace.unmet {
+///         println!("{} is not met: {}", rule.rule, rule.why);
+///     }
+/// }
+/// for each in &status.moves {
+///     println!("{}/{} moves to {:?}", each.keyspace, each.partition, each.goal);
+/// }
+/// for other in &status.others {
+///     println!("another cluster has this secret: {other}");
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterReport {
     /// The cluster; `None` until this node is a member of one.
@@ -61,6 +82,8 @@ pub struct ClusterReport {
 }
 
 /// Another cluster of the same secret.
+///
+/// Example: [`ClusterReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherClusterReport {
     /// The cluster.
@@ -72,6 +95,8 @@ pub struct OtherClusterReport {
 }
 
 /// A member.
+///
+/// Example: [`ClusterReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberReport {
     /// Its name.
@@ -118,6 +143,15 @@ pub struct MemberReport {
 }
 
 /// A data thread of a member.
+///
+/// ```
+/// use doyen::report::status::MemberReport;
+///
+/// /// Where native clients reach a member: one address for each of its threads.
+/// fn seeds(member: &MemberReport) -> Vec<String> {
+///     member.threads.iter().filter_map(|thread| Some(thread.data?.to_string())).collect()
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadReport {
     /// QUIC, data.
@@ -127,6 +161,8 @@ pub struct ThreadReport {
 }
 
 /// A keyspace.
+///
+/// Example: [`ClusterReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyspaceReport {
     /// Its name.
@@ -170,6 +206,8 @@ pub struct KeyspaceReport {
 }
 
 /// A rule that is not met.
+///
+/// Example: [`ClusterReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnmetReport {
     /// The rule.
@@ -181,6 +219,8 @@ pub struct UnmetReport {
 }
 
 /// A partition that moves, or that gets another copy.
+///
+/// Example: [`ClusterReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MovingPartition {
     /// The keyspace.

@@ -12,6 +12,26 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// The holders of every partition at one moment.
+///
+/// ```no_run
+/// # async fn example(node: doyen::Node) -> Result<(), doyen::ReportError> {
+/// use doyen::report::table::{KeysReport, PartitionState};
+///
+/// let table = node.admin().table().await?;
+/// for keyspace in &table.keyspaces {
+///     for part in &keyspace.partitions {
+///         let open = part.state == PartitionState::Open;
+///         println!("{}/{}: {}, open: {open}", keyspace.name, part.id, part.primary);
+///         if let KeysReport::Range([Some(start), _]) = &part.keys {
+///             println!("  from {} of map {} on", start.key, start.map);
+///         }
+///     }
+/// }
+/// for map in &table.maps {
+///     println!("map {} is number {} of {}", map.name, map.id, map.keyspace);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableReport {
     /// The cluster.
@@ -34,6 +54,8 @@ pub struct TableReport {
 }
 
 /// The name of a table, written as `TERM.VERSION`. Terms are compared first.
+///
+/// Example: [`Admin::table_since`](crate::Admin::table_since).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TableVersion {
     /// Its term.
@@ -71,6 +93,8 @@ impl FromStr for TableVersion {
 }
 
 /// A named map.
+///
+/// Example: [`TableReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapReport {
     /// Its name.
@@ -82,6 +106,8 @@ pub struct MapReport {
 }
 
 /// The partitions of a keyspace.
+///
+/// Example: [`TableReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionsReport {
     /// The keyspace.
@@ -94,6 +120,8 @@ pub struct PartitionsReport {
 }
 
 /// A partition.
+///
+/// Example: [`TableReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionReport {
     /// Its number.
@@ -118,6 +146,8 @@ pub struct PartitionReport {
 }
 
 /// Which keys a partition has.
+///
+/// Example: [`TableReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeysReport {
@@ -131,6 +161,8 @@ pub enum KeysReport {
 }
 
 /// Where a range of keys begins.
+///
+/// Example: [`TableReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartReport {
     /// The number of the map; 0 is that of Redis clients.
@@ -140,6 +172,8 @@ pub struct StartReport {
 }
 
 /// Whether a partition serves.
+///
+/// Example: [`TableReport`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PartitionState {

@@ -43,6 +43,8 @@ impl fmt::Debug for Election {
 }
 
 /// This process leads. Dropping it resigns.
+///
+/// Example: [`Election`].
 #[derive(Debug)]
 #[must_use = "dropping it resigns"]
 pub struct Leadership(Grant);
@@ -92,6 +94,15 @@ impl Election {
 
     /// The name of the node that leads ([`Builder::name`](crate::Builder::name)). `None`: none
     /// does.
+    ///
+    /// ```no_run
+    /// # async fn example(node: doyen::Node) -> Result<(), doyen::Error> {
+    /// match node.election("scheduler").leader().await? {
+    ///     Some(name) => println!("{name} is the scheduler"),
+    ///     None => println!("nothing is scheduled at the moment"),
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As for [`Lock::state`].

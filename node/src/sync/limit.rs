@@ -20,6 +20,19 @@ const LIMITS: &str = "doyen.limits";
 /// A rate limiter that is about to be opened, from [`Node::rate_limiter`]. Say how it limits, then
 /// await it.
 ///
+/// ```no_run
+/// # async fn example(node: doyen::Node) -> Result<(), doyen::Error> {
+/// use std::time::Duration;
+///
+/// // Bursts of 20 mails, and one more every second.
+/// let mails = node
+///     .rate_limiter::<u64>("mails")
+///     .keyspace("limits")
+///     .token_bucket(20, 1, Duration::from_secs(1))
+///     .await?;
+/// # Ok(()) }
+/// ```
+///
 /// # Cancel safety
 /// If the future is dropped, nothing has changed.
 #[derive(Clone)]
@@ -92,6 +105,20 @@ impl<K> fmt::Debug for RateLimiter<K> {
 }
 
 /// What a rate limiter decided.
+///
+/// ```no_run
+/// /// The answer to a request of this user, and its header `Retry-After`.
+/// async fn admit(
+///     limiter: &doyen::RateLimiter<u64>,
+///     user: u64,
+/// ) -> Result<(u16, Option<u64>), doyen::Error> {
+///     let decision = limiter.check(&user).await?;
+///     if decision.allowed {
+///         return Ok((200, None));
+///     }
+///     Ok((429, decision.retry_after.map(|wait| wait.as_secs() + 1)))
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Decision {
@@ -192,6 +219,13 @@ impl<K: Serialize> RateLimiter<K> {
     }
 
     /// Decides whether this may be done for the key, at this cost. A cost of 0 takes nothing.
+    ///
+    /// ```no_run
+    /// # async fn example(limiter: doyen::RateLimiter<String>) -> Result<(), doyen::Error> {
+    /// let report = limiter.check_cost("ada", 10).await?; // as much as ten requests
+    /// println!("{} requests are left", report.remaining);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As for [`RateLimiter::check`].

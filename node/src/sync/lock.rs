@@ -23,9 +23,8 @@ const TTL_LEAST: Duration = Duration::from_secs(5);
 ///
 /// ```no_run
 /// # async fn report() {}
-/// # async fn example(node: doyen::Node, totals: doyen::Map<String, u64>) -> Result<(),
-/// doyen::Error> { use std::time::Duration;
-///
+/// # type Totals = doyen::Map<String, u64>;
+/// # async fn example(node: doyen::Node, totals: Totals) -> Result<(), doyen::Error> {
 /// let lock = node.lock("nightly report");
 /// if let Some(grant) = lock.try_acquire().await? {
 ///     tokio::select! {
@@ -63,6 +62,13 @@ impl fmt::Debug for Lock {
 }
 
 /// Who holds a lock or a semaphore, and who waits.
+///
+/// ```no_run
+/// # async fn example(node: doyen::Node) -> Result<(), doyen::Error> {
+/// let state = node.semaphore("uploads", 5).state().await?;
+/// println!("{} uploads, {} wait", state.holders, state.waiters);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockState {
@@ -118,6 +124,21 @@ impl Lock {
     }
 
     /// Acquires the lock, and waits in line for so long at most.
+    ///
+    /// ```no_run
+    /// # async fn upload() {}
+    /// # async fn example(node: doyen::Node) -> Result<(), doyen::Error> {
+    /// use doyen::Error;
+    /// use std::time::Duration;
+    ///
+    /// let uploads = node.semaphore("uploads", 5); // five at a time in the whole cluster
+    /// match uploads.acquire(Duration::from_secs(10)).await {
+    ///     Ok(_permit) => upload().await, // dropped at the end: the next in line goes on
+    ///     Err(Error::Busy) => println!("too many uploads: try again later"),
+    ///     Err(other) => return Err(other),
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Busy`]: it is not this caller's turn in time. [`Error::Overloaded`]: 1,024 callers

@@ -44,6 +44,8 @@ impl fmt::Debug for Once {
 }
 
 /// It is this process's turn to do the work. Dropping it lets another process begin.
+///
+/// Example: [`Once`].
 #[derive(Debug)]
 #[must_use = "dropping it lets another process begin"]
 pub struct Turn {
@@ -106,6 +108,15 @@ impl Once {
     }
 
     /// Forgets that it was done, so that the next caller begins anew.
+    ///
+    /// ```no_run
+    /// # async fn example(node: doyen::Node) -> Result<(), doyen::Error> {
+    /// let import = node.once("import 2026-11");
+    /// if import.is_done().await? {
+    ///     import.forget().await?; // the file was corrected: import it again
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As for [`Map::remove`].

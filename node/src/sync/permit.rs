@@ -19,6 +19,8 @@ const CLOCK_AHEAD: Duration = Duration::from_millis(1_300);
 /// it back; [`release`](Grant::release) does the same and says whether it was still held.
 ///
 /// It needs the tokio runtime in which it was acquired: if that ends, it is not renewed any more.
+///
+/// Example: [`Lock`](crate::Lock).
 #[must_use = "dropping it gives it back"]
 pub struct Grant {
     place: Place,

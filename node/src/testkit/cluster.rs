@@ -71,6 +71,19 @@ impl ClusterBuilder {
     /// program that has [`config::Options`](crate::config::Options) among its clap arguments
     /// understands all of them. When its node runs, it must print [`Ready::of`] the node on a line
     /// of its own.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), doyen::testkit::TestkitError> {
+    /// use doyen::testkit::Cluster;
+    ///
+    /// let shops = Cluster::builder()
+    ///     .binary("target/debug/shop")
+    ///     .arguments(["--web", "127.0.0.1:0"])
+    ///     .start(3)
+    ///     .await?;
+    /// let web = shops.ready(0).and_then(|ready| ready.address("web")); // see `Ready::and`
+    /// # Ok(()) }
+    /// ```
     pub fn arguments<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
         self.arguments = arguments.into_iter().map(Into::into).collect();
         self
@@ -224,6 +237,34 @@ fn known(variable: &str) -> Result<(), TestkitError> {
 ///
 /// A method that takes the number of a node returns [`TestkitError::Misuse`] if there is no such
 /// node. A method that returns nothing then does nothing.
+///
+/// ```no_run
+/// use doyen::testkit::Cluster;
+/// use std::time::Duration;
+///
+/// # async fn example(mut cluster: Cluster) -> Result<(), doyen::testkit::TestkitError> {
+/// const PATIENCE: Duration = Duration::from_secs(60);
+///
+/// // The network takes the coordinator from the others. Then another node joins.
+/// let coordinator = cluster.coordinator().await.expect("there is one");
+/// cluster.isolate(&[coordinator].into());
+/// let new = cluster.join().await?;
+/// println!("{} listens for Redis clients at {:?}", cluster.name(new), cluster.resp(new));
+/// cluster.heal();
+/// cluster.await_safe(PATIENCE).await?;
+///
+/// // A process stands still for a while.
+/// cluster.pause(new);
+/// cluster.resume(new);
+/// cluster.await_safe(PATIENCE).await?;
+///
+/// // A node leaves in order, and comes back.
+/// assert!(cluster.stop(new).await?.success(), "{}", cluster.log(new));
+/// cluster.start(new).await?;
+/// cluster.await_safe(PATIENCE).await?;
+/// cluster.check()?; // no process has ended by itself
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Cluster {
     /// Before `relay`: processes must end before their network.
@@ -611,6 +652,16 @@ impl Cluster {
     }
 
     /// Nothing of one plane passes from one node to the other.
+    ///
+    /// ```no_run
+    /// # fn example(cluster: &doyen::testkit::Cluster) {
+    /// use doyen::testkit::{Faults, Plane};
+    ///
+    /// cluster.cut_one_way(0, 1); // node 1 hears nothing of node 0
+    /// cluster.cut_plane(1, 2, Plane::Data); // they agree with each other, and copy nothing
+    /// cluster.degrade_link(2, 0, Faults { loss: 0.3, ..Faults::NONE });
+    /// # }
+    /// ```
     pub fn cut_plane(&self, from: usize, to: usize, plane: Plane) {
         self.relay.cut(from, to, &[plane]);
     }

@@ -40,6 +40,18 @@ struct Record {
 
 /// An operation under way. If it is dropped, its outcome counts as unknown, which is always true of
 /// an interrupted client.
+///
+/// ```
+/// use doyen::testkit::History;
+/// use doyen::testkit::linear::{Answer, Call};
+///
+/// let history = History::new();
+/// history.call("key", 1, Call::Set(b"one".to_vec())).refused();
+/// history.call("key", 1, Call::Set(b"two".to_vec())).unknown();
+/// // Nothing, or "two": both can be explained. "one" could not.
+/// history.call("key", 2, Call::Get).answered(Answer::Bulk(b"two".to_vec()));
+/// assert!(history.judge().is_empty());
+/// ```
 #[derive(Debug)]
 #[must_use = "report its outcome"]
 pub struct Pending {
@@ -52,6 +64,19 @@ pub struct Pending {
 }
 
 /// A key whose history has no explanation.
+///
+/// ```
+/// use doyen::testkit::linear::{Answer, Call};
+/// use doyen::testkit::{History, Wrong};
+///
+/// let history = History::new();
+/// history.call("key", 1, Call::Set(b"one".to_vec())).answered(Answer::Ok);
+/// history.call("key", 1, Call::Set(b"two".to_vec())).answered(Answer::Ok);
+/// history.call("key", 2, Call::Get).answered(Answer::Bulk(b"one".to_vec()));
+/// let violations = history.judge();
+/// println!("{}", violations[0]); // the operations around it, for people
+/// assert_eq!(violations[0].wrong, Wrong::Stale);
+/// ```
 #[derive(Debug, Clone)]
 pub struct Violation {
     /// The key.
@@ -65,6 +90,8 @@ pub struct Violation {
 }
 
 /// What is wrong with a history.
+///
+/// Example: [`Violation`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wrong {
     /// A read gave nothing where an acknowledged write should be.

@@ -15,6 +15,10 @@ const NAMES: [&str; 12] = [
 ];
 
 /// The name of a node by its number, from 0.
+///
+/// ```
+/// assert_ne!(doyen::testkit::node_name(0), doyen::testkit::node_name(1));
+/// ```
 #[must_use]
 pub fn node_name(number: usize) -> String {
     NAMES
@@ -24,6 +28,21 @@ pub fn node_name(number: usize) -> String {
 
 /// A directory for logs, with a fresh secret. A temporary directory is removed when this is
 /// dropped.
+///
+/// ```no_run
+/// use doyen::testkit::{Household, PATIENCE, Process, node_name};
+/// use std::path::Path;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// // One node, without relays.
+/// let household = Household::new()?;
+/// let name = node_name(0);
+/// let mut command = household.node(Path::new("target/release/doyen"), &name);
+/// command.args(["--listen", "127.0.0.1:0", "--http", "off"]);
+/// let node = Process::start(&name, command, &household.file("log"), PATIENCE).await?;
+/// println!("{} listens at {:?}", node.ready().name(), node.ready().address("listen"));
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Household {
     secret: PathBuf,

@@ -13,6 +13,8 @@
 use std::collections::{HashMap, HashSet};
 
 /// An operation on one key.
+///
+/// Example: [`check`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
     /// Read.
@@ -64,6 +66,8 @@ pub enum Call {
 }
 
 /// An answer.
+///
+/// Example: [`check`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Done.
@@ -77,6 +81,8 @@ pub enum Answer {
 }
 
 /// One operation of a history.
+///
+/// Example: [`check`].
 #[derive(Debug, Clone)]
 pub struct Entry {
     /// The client. Its concurrent operations on one key happen in the order of their calls.
@@ -114,6 +120,8 @@ impl Entry {
 }
 
 /// The result of the search.
+///
+/// Example: [`check`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// There is an order that explains every answer.
@@ -235,6 +243,26 @@ struct Step {
 }
 
 /// Judges the history of one key, which starts absent.
+///
+/// ```
+/// use doyen::testkit::linear::{Answer, Call, Entry, Verdict, check};
+///
+/// let entry = |client, call, called, answer: Option<(u64, Answer)>| Entry {
+///     client,
+///     call,
+///     called,
+///     waited: answer.as_ref().map_or(u64::MAX, |(at, _)| *at),
+///     answered: answer,
+/// };
+/// let mut history = vec![
+///     // It was answered at 4, and the read below ended at 3: it may have been the first.
+///     entry(1, Call::Set(b"new".to_vec()), 1, Some((4, Answer::Ok))),
+///     entry(2, Call::Get, 2, Some((3, Answer::Nil))),
+/// ];
+/// assert_eq!(check(&history), Verdict::Linearizable);
+/// history.push(entry(2, Call::Get, 5, Some((6, Answer::Nil))));
+/// assert_eq!(check(&history), Verdict::Violated(2), "at 4 the value was there");
+/// ```
 #[must_use]
 pub fn check(history: &[Entry]) -> Verdict {
     let mut ops: Vec<&Entry> = history.iter().collect();

@@ -77,6 +77,13 @@ impl Default for Faults {
 }
 
 /// Counts of datagrams.
+///
+/// ```no_run
+/// # fn example(cluster: &doyen::testkit::Cluster) {
+/// let counts = cluster.datagrams();
+/// println!("{} of {} datagrams were dropped", counts.dropped, counts.received);
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DatagramCounts {
     /// Datagrams that came in.

@@ -226,6 +226,23 @@ impl Local {
     }
 
     /// Drops all datagrams between a node and everything else: other nodes and clients.
+    ///
+    /// ```no_run
+    /// # use doyen::testkit::Local;
+    /// # async fn example(cluster: Local) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// let new = cluster.start_another().await?;
+    /// cluster.isolate(new);
+    /// // The others go on without it.
+    /// let notes = cluster.node(0).map::<u64, String>("notes").await?;
+    /// notes.insert(&1, &"buy milk".into()).await?;
+    /// cluster.heal();
+    /// cluster.await_safe(Duration::from_secs(60)).await?;
+    /// let notes = cluster.node(new).map::<u64, String>("notes").await?;
+    /// assert_eq!(notes.get(&1).await?.as_deref(), Some("buy milk"));
+    /// # Ok(()) }
+    /// ```
     #[track_caller]
     pub fn isolate(&self, number: usize) {
         self.slot(number).rig.isolate(true);
@@ -410,6 +427,7 @@ impl Inner {
 ///
 /// # Panics
 /// The test panicked, or the cluster does not start.
+#[doc(hidden)]
 pub fn run<F, Fut>(cluster: LocalBuilder, test: F) -> Fut::Output
 where
     F: FnOnce(Local) -> Fut,

@@ -18,6 +18,14 @@ const LINES_TOLD: usize = 8;
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The addresses of a node, from its first line: `ready name=ada listen=127.0.0.1:7400 ...`.
+///
+/// ```no_run
+/// # async fn example(node: &doyen::Node) -> std::io::Result<()> {
+/// // In a program that embeds a node and serves the web, for a test with its processes:
+/// let web = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+/// println!("{}", doyen::testkit::Ready::of(node).and("web", web.local_addr()?));
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ready {
     /// In the order of the line.
@@ -105,6 +113,19 @@ impl fmt::Display for Ready {
 }
 
 /// A process did not start.
+///
+/// ```no_run
+/// use doyen::testkit::{Cluster, TestkitError, Unready};
+///
+/// # async fn example() {
+/// match Cluster::builder().option("memory-max", "1kb").start(3).await {
+///     Err(TestkitError::Start(failed)) if matches!(failed.why, Unready::Ended(_)) => {
+///         println!("{} says: {}", failed.name, failed.log);
+///     }
+///     other => panic!("so little memory is refused: {other:?}"),
+/// }
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct NotStarted {
     /// The node's name.
@@ -116,6 +137,8 @@ pub struct NotStarted {
 }
 
 /// Why a process did not start.
+///
+/// Example: [`NotStarted`].
 #[derive(Debug)]
 pub enum Unready {
     /// The system refused to start it.
@@ -153,6 +176,8 @@ impl fmt::Display for NotStarted {
 impl std::error::Error for NotStarted {}
 
 /// A node's process. It is killed when this is dropped.
+///
+/// Example: [`Household`](super::Household).
 #[derive(Debug)]
 pub struct Process {
     child: Child,

@@ -32,6 +32,8 @@ use tokio::sync::oneshot;
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 /// Which of a node's two ports.
+///
+/// Example: [`Relay`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Plane {
     /// Agreement, gossip, joins.

@@ -151,6 +151,16 @@ where
     /// As [`Cache::get_or_load`], for a loader that may find nothing. The cache remembers that for
     /// [`absent_for`](crate::OpenCache::absent_for).
     ///
+    /// ```no_run
+    /// # async fn query(id: u64) -> Result<Option<String>, std::io::Error> { Ok(None) }
+    /// # async fn example(users: doyen::Cache<u64, String>) -> Result<(), doyen::Error> {
+    /// match users.find_or_load(&7, || query(7)).await? {
+    ///     Some(name) => println!("user 7 is {name}"),
+    ///     None => println!("there is no user 7"), // remembered for `absent_for`
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As for [`Cache::get_or_load`].
     ///

@@ -23,6 +23,26 @@ const LEASE_LEAST: Duration = Duration::from_millis(100);
 
 /// A cache that is about to be opened, from [`Node::cache`](crate::Node::cache). Await it.
 ///
+/// ```no_run
+/// # async fn example(node: &doyen::Node) -> Result<(), doyen::Error> {
+/// use doyen::Cache;
+/// use std::time::Duration;
+///
+/// let seconds = Duration::from_secs;
+/// let pages: Cache<String, String> = node
+///     .cache("pages")
+///     .fresh_for(seconds(60))
+///     .stale_for(seconds(600))        // then the old page, while one caller loads it anew
+///     .stale_if_error(seconds(3600))  // then the old page if the database fails,
+///     .soft_timeout(seconds(1))       // or takes longer than this
+///     .absent_for(seconds(10))        // remember pages that do not exist
+///     .refresh_ahead(0.2)             // load pages that are read before they are stale
+///     .jitter(0.1)                    // not all at the same moment
+///     .max_entries(100_000)
+///     .await?;
+/// # Ok(()) }
+/// ```
+///
 /// # Cancel safety
 /// If the future is dropped, the map may exist or not. It is empty then.
 #[must_use = "it is opened when it is awaited"]

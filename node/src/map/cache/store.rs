@@ -15,6 +15,15 @@ use std::time::Duration;
 
 /// A write of an entry of a cache, from [`Cache::put`]. Give it options, then await it.
 ///
+/// ```no_run
+/// # async fn example(pages: doyen::Cache<String, String>) -> Result<(), doyen::Error> {
+/// use std::time::Duration;
+///
+/// let page = "<h1>Ada</h1>".to_owned();
+/// pages.put("/ada", &page).tag("user 7").fresh_for(Duration::from_secs(5)).await?;
+/// # Ok(()) }
+/// ```
+///
 /// # Cancel safety
 /// If the future is dropped, the write may happen or not, now or a little later, as after
 /// [`Error::Unknown`]. Nothing happens before the first poll.

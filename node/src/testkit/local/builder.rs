@@ -18,6 +18,14 @@ const MEMORY_MAX: u64 = 256 << 20;
 type Configure = Arc<dyn Fn(Builder) -> Builder + Send + Sync>;
 
 /// Builds a [`Local`].
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use doyen::testkit::Local;
+///
+/// let cluster = Local::builder().nodes(5).backups(2).partitions(64).start().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 #[must_use = "a builder does nothing until `start`"]
 pub struct LocalBuilder {
