@@ -6,7 +6,7 @@
 //! ```
 //! Each line is the median of rounds that take turns, so a slower moment of the machine slows both.
 
-use doyen::net::identity::{Identity, ROLE};
+use doyen::net::identity::{Identity, SERVER_NAME};
 use doyen::{Map, NearMap, Node};
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ impl Echo {
         let endpoint = quinn::Endpoint::client(any).expect("a socket");
         let client = identity.client_config();
         let connecting = endpoint
-            .connect_with(client, address, ROLE)
+            .connect_with(client, address, SERVER_NAME)
             .expect("dialled");
         let connection = connecting.await.expect("it connects");
         let (send, receive) = connection.open_bi().await.expect("a stream");
