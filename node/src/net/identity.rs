@@ -684,8 +684,8 @@ fn failure(e: &webpki::Error) -> Failure {
     }
 }
 
-/// The certificates of the member authorities of these secrets, as PEM: whoever has them recognizes
-/// the cluster's certificates. They are no secret.
+/// The certificates of the member authorities of these secrets, as PEM. Programs that have them
+/// recognize the cluster's certificates. They are no secret.
 ///
 /// # Errors
 /// These are not the secrets of members.

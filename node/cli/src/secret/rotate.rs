@@ -29,8 +29,8 @@ use zeroize::Zeroizing;
 const LOOK: Duration = Duration::from_millis(500);
 /// Time between two lines that say what the command waits for.
 const TELL: Duration = Duration::from_secs(5);
-/// With --wait: how long a step lasts at least. Clients look at their file every 2 s, and nobody can
-/// ask them.
+/// With --wait: how long a step lasts at least. Clients look at their file every 2 s, and cannot be
+/// asked.
 const CLIENTS_FOLLOW: Duration = Duration::from_secs(5);
 /// The comment that says which step was made.
 const MARK: &str = "# doyen secret rotate: ";

@@ -58,8 +58,8 @@ struct Shaken {
     of_client: Vec<CertificateDer<'static>>,
 }
 
-/// A handshake as QUIC carries it, and the bytes that the server sent. Everything that the server says in it can be read by whoever
-/// dialled, also by a stranger.
+/// A handshake as QUIC carries it, and the bytes that the server sent. The dialler can read all that
+/// the server says in it, also a stranger.
 fn shake(
     client: &Arc<rustls::ClientConfig>,
     server: &Arc<rustls::ServerConfig>,
@@ -560,7 +560,7 @@ fn handshakes_cost() {
     }
     println!("1000 handshakes of version 14: {:?}", begun.elapsed());
     let begun = std::time::Instant::now();
-    let phrase = Secrets::parse(b"a phrase that nobody has stretched").unwrap();
+    let phrase = Secrets::parse(b"a phrase that no test has stretched").unwrap();
     println!(
         "{} stretched in {:?}",
         phrase.first().fingerprint(),
