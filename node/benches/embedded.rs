@@ -9,7 +9,7 @@
 
 mod redis_rs;
 
-use doyen::net::identity::{Identity, ROLE};
+use doyen::net::identity::{Identity, SERVER_NAME};
 use doyen::{Map, NearMap, Node};
 use redis_rs::Redis;
 use std::future::Future;
@@ -65,7 +65,7 @@ impl Echo {
         let endpoint = quinn::Endpoint::client(any).expect("a socket");
         let client = identity.client_config();
         let connecting = endpoint
-            .connect_with(client, address, ROLE)
+            .connect_with(client, address, SERVER_NAME)
             .expect("dialled");
         let connection = connecting.await.expect("it connects");
         let (send, receive) = connection.open_bi().await.expect("a stream");

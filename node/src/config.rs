@@ -18,7 +18,10 @@ pub use options::Options;
 
 use crate::admin::keyspace::KeyspaceOptions;
 use crate::net::address::{Reach, canonical};
-use crate::net::identity::SECRET_BYTES_MIN;
+pub use crate::net::identity::PemFiles;
+use crate::net::identity::secret::Role as TrustRole;
+pub use crate::net::identity::secret::{Line, Secrets};
+use crate::net::identity::{ROLE_PREFIX, other_role};
 use doyen_placement::level::LEVELS;
 use doyen_placement::planner::DEFAULT_KEYSPACE;
 use doyen_placement::rule::VALUE_BYTES_MAX;
@@ -73,6 +76,8 @@ const VALUE_BYTES_MOST: usize = 64 << 20;
 const VALUE_PART: usize = 8;
 /// The least memory of a data thread, as its part of `--memory-max`.
 const MEMORY_BYTES_LEAST: usize = 1 << 20;
+/// Tokens shorter than this are refused.
+const TOKEN_BYTES_MIN: usize = 16;
 /// The permission bit of a file that lets all other users read it.
 const OTHERS_READ: u32 = 0o004;
 /// Seeds, at most.
@@ -105,40 +110,23 @@ pub enum Defaults {
     Embedded,
 }
 
-/// How nodes recognize the members of their cluster.
+/// How nodes recognize the members of their cluster. Secrets are never shown, because configurations
+/// end up in logs.
 ///
 /// Example: [`Config`].
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
     /// No secret: only nodes on this machine.
     Loopback,
-    /// A secret that all nodes share.
-    Secret(Vec<u8>),
-    /// PEM files of the operator.
-    Pem {
-        /// The authority that signs every node.
-        ca: PathBuf,
-        /// This node's certificate.
-        cert: PathBuf,
-        /// This node's key.
-        key: PathBuf,
+    /// Secrets that all nodes share.
+    Secret {
+        /// The secrets, the one that signs first.
+        secrets: Secrets,
+        /// The file that they come from, which is read again when it changes.
+        file: Option<PathBuf>,
     },
-}
-
-impl fmt::Debug for Trust {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The secret is never shown, because configurations end up in logs.
-        match self {
-            Self::Loopback => f.write_str("Loopback"),
-            Self::Secret(_) => f.write_str("Secret(..)"),
-            Self::Pem { ca, cert, key } => f
-                .debug_struct("Pem")
-                .field("ca", ca)
-                .field("cert", cert)
-                .field("key", key)
-                .finish(),
-        }
-    }
+    /// PEM files of the operator.
+    Pem(PemFiles),
 }
 
 /// A configuration that was checked.
@@ -327,7 +315,7 @@ impl Options {
     /// # Errors
     /// The options contradict each other or cannot be used; the message has one line.
     pub fn resolve(self, defaults: Defaults) -> Result<Config, ConfigError> {
-        let trust = self.trust()?;
+        let trust = self.trust(&[TrustRole::Member])?;
         let advertise = self
             .advertise
             .as_deref()
@@ -402,7 +390,7 @@ impl Options {
         if let Some(a) = http.filter(|a| {
             !a.ip().is_loopback()
                 && self.http_token_file.is_none()
-                && !matches!(trust, Trust::Secret(_))
+                && !matches!(trust, Trust::Secret { .. })
         }) {
             return fail(format!(
                 "--http {a} is not a loopback address, and HTTP beyond this machine needs a \
@@ -584,7 +572,7 @@ impl Options {
     /// # Errors
     /// The options contradict each other or cannot be used; the message has one line.
     pub(crate) fn client(&self) -> Result<ClientConfig, ConfigError> {
-        let trust = self.trust()?;
+        let trust = self.trust(&[TrustRole::Client, TrustRole::Member])?;
         let seeds = self.seeds("the seed", DATA_PORT)?;
         if seeds.is_empty() {
             return fail(format!(
@@ -684,37 +672,46 @@ impl Options {
         }
     }
 
-    fn trust(&self) -> Result<Trust, ConfigError> {
-        let from_file = self
-            .secret_file
-            .as_deref()
-            .map(|p| read_line(p, "--secret-file"))
-            .transpose()?;
-        // The line end is not part of a secret, also not of one from a variable. Otherwise files
-        // and variables would disagree.
-        let secret = from_file
-            .map(String::into_bytes)
-            .or_else(|| self.secret.as_ref().map(|s| s.trim_ascii().to_vec()));
-        match (secret, &self.tls_ca, &self.tls_cert, &self.tls_key) {
-            (None, None, None, None) => Ok(Trust::Loopback),
-            (Some(secret), None, None, None) if secret.len() < SECRET_BYTES_MIN => fail(format!(
-                "the secret has {} bytes, but at least {SECRET_BYTES_MIN} are needed: make one \
-                 with `openssl rand -hex 32`",
-                secret.len()
-            )),
-            (Some(secret), None, None, None) if secret.iter().all(|byte| *byte == 0) => {
-                fail("the secret has only zero bytes: make one with `openssl rand -hex 32`".into())
+    /// `roles`: whose secrets fit, the one to recommend first.
+    fn trust(&self, roles: &[TrustRole]) -> Result<Trust, ConfigError> {
+        let secrets = match (&self.secret_file, &self.secret) {
+            (Some(path), _) => Some((secrets_of(path, "--secret-file")?, self.secret_file.clone())),
+            (None, Some(said)) => {
+                let unusable = |e| ConfigError(format!("the secret: {e}"));
+                Some((Secrets::of_bytes(said).map_err(unusable)?, None))
             }
-            (Some(secret), None, None, None) => Ok(Trust::Secret(secret)),
+            (None, None) => None,
+        };
+        match (secrets, &self.tls_ca, &self.tls_cert, &self.tls_key) {
+            (None, None, None, None) if self.tls_crl.is_some() => {
+                fail("--tls-crl needs --tls-ca, --tls-cert and --tls-key: give all of them".into())
+            }
+            (None, None, None, None) => Ok(Trust::Loopback),
+            (Some((secrets, file)), None, None, None) => {
+                let role = secrets.role();
+                if roles.contains(&role) {
+                    return Ok(Trust::Secret { secrets, file });
+                }
+                let wanted = roles.first().copied().unwrap_or(TrustRole::Member);
+                let place = file.map_or_else(
+                    || "the secret".to_owned(),
+                    |path| format!("{} (--secret-file)", path.display()),
+                );
+                fail(format!("{place}: {}", other_role(role, wanted)))
+            }
             (None, Some(ca), Some(cert), Some(key)) => {
-                for (flag, path) in [("--tls-ca", ca), ("--tls-cert", cert), ("--tls-key", key)] {
+                let mut files = PemFiles::new(ca, cert, key);
+                files.crl.clone_from(&self.tls_crl);
+                files.role_prefix = self
+                    .tls_role_prefix
+                    .clone()
+                    .unwrap_or_else(|| ROLE_PREFIX.to_owned());
+                let named = [("--tls-ca", ca), ("--tls-cert", cert), ("--tls-key", key)];
+                let crl = self.tls_crl.iter().map(|crl| ("--tls-crl", crl));
+                for (flag, path) in named.into_iter().chain(crl) {
                     read(path, flag)?;
                 }
-                Ok(Trust::Pem {
-                    ca: ca.clone(),
-                    cert: cert.clone(),
-                    key: key.clone(),
-                })
+                Ok(Trust::Pem(files))
             }
             (None, ..) => {
                 fail("--tls-ca, --tls-cert and --tls-key belong together: give all three".into())
@@ -788,7 +785,7 @@ impl Config {
     /// Whether this node must refuse every command that changes something: HTTP is on, but there is
     /// neither a secret nor a token.
     pub fn takes_no_commands(&self) -> bool {
-        self.http.is_some() && self.http_token.is_none() && matches!(self.trust, Trust::Pem { .. })
+        self.http.is_some() && self.http_token.is_none() && matches!(self.trust, Trust::Pem(_))
     }
 
     /// The address at which others reach a socket that listens on `bound`.
@@ -1144,21 +1141,37 @@ fn exposure(flag: &str, path: &Path) -> Option<String> {
 
 /// Reads a short text file.
 fn read(path: &Path, flag: &str) -> Result<String, ConfigError> {
-    let cannot =
-        |why: String| ConfigError(format!("cannot read {} ({flag}): {why}", path.display()));
-    let mut text = String::new();
+    let cannot = |why: &str| ConfigError(format!("cannot read {} ({flag}): {why}", path.display()));
+    let bytes = read_bytes(path).map_err(|why| cannot(&why))?;
+    String::from_utf8(bytes).map_err(|_| cannot("it is not text"))
+}
+
+/// The bytes of a short file.
+pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
     // The length that the system reports may be wrong: a device has none.
-    let file = fs::File::open(path).map_err(|e| cannot(reason(&e)))?;
-    let read = file
-        .take(FILE_BYTES_MAX + 1)
-        .read_to_string(&mut text)
-        .map_err(|e| cannot(reason(&e)))?;
-    if read as u64 > FILE_BYTES_MAX {
-        return Err(cannot(format!(
+    let file = fs::File::open(path).map_err(|e| reason(&e))?;
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| reason(&e))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!(
             "it is too long: at most {FILE_BYTES_MAX} bytes are expected"
-        )));
+        ));
     }
-    Ok(text)
+    Ok(bytes)
+}
+
+/// The secrets in a file.
+///
+/// # Errors
+/// It cannot be read, or has no usable secret. The message names the file and the flag.
+pub fn secrets_of(path: &Path, flag: &str) -> Result<Secrets, ConfigError> {
+    let place = path.display();
+    let bytes = read_bytes(path)
+        .map(zeroize::Zeroizing::new)
+        .map_err(|why| ConfigError(format!("cannot read {place} ({flag}): {why}")))?;
+    Secrets::parse(&bytes).map_err(|e| ConfigError(format!("{place} ({flag}): {e}")))
 }
 
 /// Reads a file without its line end.
@@ -1191,9 +1204,9 @@ pub fn read_line(path: &Path, flag: &str) -> Result<String, ConfigError> {
 /// Reads a token for changes by HTTP.
 fn read_token(path: &Path, flag: &str) -> Result<String, ConfigError> {
     let token = read_line(path, flag)?;
-    if token.len() < SECRET_BYTES_MIN {
+    if token.len() < TOKEN_BYTES_MIN {
         return fail(format!(
-            "the token in {} ({flag}) has {} bytes, but at least {SECRET_BYTES_MIN} are needed: \
+            "the token in {} ({flag}) has {} bytes, but at least {TOKEN_BYTES_MIN} are needed: \
              make one with `openssl rand -hex 32`",
             path.display(),
             token.len()
@@ -1479,7 +1492,7 @@ mod tests {
         );
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("pem");
-        fs::write(&file, "x".repeat(SECRET_BYTES_MIN)).expect("written");
+        fs::write(&file, "x".repeat(TOKEN_BYTES_MIN)).expect("written");
         let pem = |o: &mut Options| {
             [&mut o.tls_ca, &mut o.tls_cert, &mut o.tls_key]
                 .into_iter()
@@ -1724,26 +1737,75 @@ mod tests {
         let long = b"0123456789abcdef";
         assert_eq!(with(long, &secret), Ok(()));
         assert_eq!(with(b"0123456789abcdef\n", &token), Ok(()));
-        for (content, set, wrong) in [
+        let (by_secret, by_token) = ("doyen secret new --dir DIR", "openssl rand -hex 32");
+        for (content, set, wrong, advice) in [
             (
                 &[0; 32][..],
                 &secret as &dyn Fn(&mut Options, PathBuf),
-                "control character '\\0'",
+                "line 1 is damaged (it has a control character)",
+                "copy the file again",
             ),
-            (b"0123456789\nabcdef0", &secret, "control character '\\n'"),
-            (&[0; 32], &token, "control character '\\0'"),
-            (b"short", &token, "has 5 bytes, but at least 16 are needed"),
-            (b"0123456789abcde\n", &token, "has 15 bytes"),
+            (
+                b"0123456789\nabcdef0",
+                &secret,
+                "line 1 has 10 bytes",
+                by_secret,
+            ),
+            (b"# nothing\n", &secret, "has no secret", by_secret),
+            (&[0; 32], &token, "control character '\\0'", by_token),
+            (
+                b"short",
+                &token,
+                "has 5 bytes, but at least 16 are needed",
+                by_token,
+            ),
+            (b"0123456789abcde\n", &token, "has 15 bytes", by_token),
         ] {
             let why = with(content, set).expect_err("refused");
-            assert!(
-                why.contains(wrong) && why.contains("openssl rand -hex 32"),
-                "{why}"
-            );
+            assert!(why.contains(wrong) && why.contains(advice), "{why}");
             assert_eq!(why.lines().count(), 1, "{why}");
         }
         let zeros = resolve(|o| o.secret = Some(vec![0; 32])).expect_err("refused");
-        assert!(zeros.0.contains("only zero bytes"), "{zeros}");
+        assert!(zeros.0.contains("repeats few bytes"), "{zeros}");
+    }
+
+    #[test]
+    fn a_file_of_another_role_is_refused_with_the_one_that_fits() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let member = Line::new_member().expect("randomness");
+        let file = |role| {
+            let path = dir.path().join(format!("{role}"));
+            let line = member.for_role(role).expect("a line");
+            fs::write(&path, line.expose().as_bytes()).expect("written");
+            path
+        };
+        let (of_member, of_client, of_operator) = (
+            file(TrustRole::Member),
+            file(TrustRole::Client),
+            file(TrustRole::Operator),
+        );
+        let as_node = |path: &PathBuf| {
+            resolve(|o| o.secret_file = Some(path.clone())).map(|config| config.trust)
+        };
+        let as_client = |path: &PathBuf| {
+            let options = Options {
+                secret_file: Some(path.clone()),
+                seed: vec!["127.0.0.1".to_owned()],
+                ..Options::default()
+            };
+            options.client().map(|config| config.trust)
+        };
+        assert!(as_node(&of_member).is_ok() && as_client(&of_member).is_ok());
+        assert!(as_client(&of_client).is_ok());
+        for (refused, path, wanted) in [
+            (as_node(&of_client), &of_client, "the member's file"),
+            (as_node(&of_operator), &of_operator, "the member's file"),
+            (as_client(&of_operator), &of_operator, "the client's file"),
+        ] {
+            let why = refused.expect_err("refused").0;
+            assert!(why.starts_with(&path.display().to_string()), "{why}");
+            assert!(why.contains(wanted), "{why}");
+        }
     }
 
     #[test]

@@ -86,6 +86,7 @@ mod tests {
         any_bytes_are_commands_or_an_error: "requests",
         any_bytes_are_replies_or_an_error: "replies",
         any_text_is_a_configuration_or_an_error: "config",
+        any_bytes_are_secrets_or_an_error: "secrets",
         any_bytes_are_an_answer_of_http_or_an_error: "answers",
     }
 }

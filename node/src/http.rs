@@ -8,6 +8,7 @@
 //! | `GET /healthz` | 200 while all threads of the node run and answer |
 //! | `GET /readyz` | 200 while the node may be sent clients: see `probes.rs` |
 //! | `GET /metrics` | Prometheus |
+//! | `GET /trust` | fingerprints of secrets, and when the certificate ends, as JSON; needs the token |
 //! | `GET /loads`, `GET /placement` | the load of each partition, as JSON; may need the token |
 //! | `GET /moves` | what moves, how far it has come and why, as JSON; may need the token |
 //! | `GET /balance` | whether, when and how fast copies move for balance |
@@ -41,7 +42,10 @@ mod routes;
 use crate::admin::Admin;
 use crate::control::ControlHandle;
 use crate::data::DataHandle;
+pub(crate) use guard::Token;
+
 use crate::metrics::Metrics;
+use crate::net::identity::Identity;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,8 +64,10 @@ pub(crate) struct ServerOptions {
     pub(crate) data: DataHandle,
     /// The node's metrics.
     pub(crate) metrics: Arc<Metrics>,
-    /// The token that a request for a change must carry. `None`: no request may change anything.
-    pub(crate) token: Option<String>,
+    /// The node's credentials.
+    pub(crate) identity: Arc<Identity>,
+    /// What a request for a change must carry.
+    pub(crate) token: Token,
     /// Whether reports that show keys, or where data lies, need the token as well.
     pub(crate) guarded: bool,
     /// Names of hosts that this node answers to.
@@ -74,7 +80,8 @@ struct State {
     admin: Admin,
     control: ControlHandle,
     data: DataHandle,
-    token: Option<String>,
+    identity: Arc<Identity>,
+    token: Token,
     guarded: bool,
     hosts: Vec<String>,
     metrics: Arc<Metrics>,
@@ -118,6 +125,7 @@ pub(crate) fn start(options: ServerOptions) -> io::Result<Server> {
         admin: options.admin,
         control: options.control,
         data: options.data,
+        identity: options.identity,
         token: options.token,
         guarded: options.guarded,
         hosts: options.hosts,

@@ -547,10 +547,13 @@ impl Node {
         }
     }
 
-    /// Reads the PEM files again, which may change while a node runs. Returns false if it has none.
+    /// Reads the files of secrets or certificates again now. A node also does so by itself some
+    /// seconds after they change. If the files cannot be used, the log says why, and what was read
+    /// before stays in force. Blocks for the time of reading; for a phrase, that is some tenths of
+    /// a second. Returns false if the node has no such files.
     #[must_use]
     pub fn reload(&self) -> bool {
-        self.0.identity.refresh()
+        self.0.identity.reload()
     }
 
     /// Leaves in order: hands everything over, answers the requests that were received, waits until

@@ -10,3 +10,4 @@ pub mod moves;
 pub mod rebalance;
 pub mod status;
 pub mod table;
+pub mod trust;

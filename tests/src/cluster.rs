@@ -70,10 +70,10 @@ impl Cluster {
     pub fn new(binary: &str) -> Self {
         let permit = Permit::take();
         let dir = TempDir::new().expect("a directory for logs");
-        write_secret(
-            &dir.path().join("secret"),
-            "a secret of the tests, long enough\n",
-        );
+        // Without a prefix, so that programs of version 14 can read it as well.
+        let secret: [u8; 32] = rand::random();
+        let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+        write_secret(&dir.path().join("secret"), &format!("{hex}\n"));
         let options = ["--partitions", "64"].map(str::to_owned).to_vec();
         Self {
             binary: binary.into(),

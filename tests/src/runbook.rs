@@ -191,7 +191,7 @@ impl Operator {
             );
         }
         text.replace(
-            "/etc/doyen/secret",
+            "/etc/doyen/member",
             &cluster.secret_file().display().to_string(),
         )
     }

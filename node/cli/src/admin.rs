@@ -20,13 +20,15 @@ use super::Failed;
 use doyen::config::value::Address;
 use doyen::config::{self, HTTP_PORT};
 use doyen::http::client::{self, HttpError};
-use doyen::net::identity::{Identity, LOCAL_TOKEN};
+use doyen::net::identity::secret::{Role, Secrets};
+use doyen::net::identity::{LOCAL_TOKEN, other_role};
 use doyen::report::status::{ClusterReport, KeyspaceReport};
 use doyen::report::table::{PartitionReport, TableReport};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{BufRead, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -46,7 +48,7 @@ const NO_CLUSTER_HELP: &str = "Status: 0 the node is a member of a cluster, safe
 
 /// The node to ask.
 #[derive(Debug, clap::Args)]
-struct Target {
+pub(super) struct Target {
     /// The node's --http address
     #[arg(
         long,
@@ -104,7 +106,7 @@ pub(super) struct Recover {
 /// The proof that a caller may change something and see keys.
 #[derive(Debug, clap::Args)]
 pub(super) struct Credentials {
-    /// File with the cluster's secret (or DOYEN_SECRET_FILE, or DOYEN_SECRET)
+    /// File with the operator's or the members' secret (or DOYEN_SECRET_FILE, or DOYEN_SECRET)
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
     /// File with the HTTP token (or DOYEN_HTTP_TOKEN_FILE). If the nodes have one, they accept
@@ -264,7 +266,7 @@ impl fmt::Display for Recovered {
 }
 
 impl Target {
-    fn address(&self) -> String {
+    pub(super) fn address(&self) -> String {
         self.http.clone()
     }
 }
@@ -402,16 +404,21 @@ impl Credentials {
         if let Some(path) = from(&self.http_token_file, "DOYEN_HTTP_TOKEN_FILE") {
             return Ok(config::read_line(&path, "--http-token-file")?);
         }
-        let secret = match from(&self.secret_file, "DOYEN_SECRET_FILE") {
-            Some(path) => Some(config::read_line(&path, "--secret-file")?),
-            None => said("DOYEN_SECRET").map(|secret| secret.to_string_lossy().into_owned()),
+        let secrets = match from(&self.secret_file, "DOYEN_SECRET_FILE") {
+            Some(path) => config::secrets_of(&path, "--secret-file")?,
+            None => match said("DOYEN_SECRET") {
+                Some(secret) => Secrets::of_bytes(secret.as_bytes())
+                    .map_err(|e| Failed::usage(format!("DOYEN_SECRET: {e}")))?,
+                None => return Ok(LOCAL_TOKEN.into()),
+            },
         };
-        let Some(secret) = secret else {
-            return Ok(LOCAL_TOKEN.into());
-        };
-        Ok(Identity::from_secret(secret.as_bytes(), "operator")
-            .map_err(|e| Failed::usage(e.to_string()))?
-            .http_token())
+        let token = secrets.first().operator_token();
+        token.map(|token| token.to_string()).ok_or_else(|| {
+            Failed::usage(format!(
+                "--secret-file: {}",
+                other_role(secrets.role(), Role::Operator)
+            ))
+        })
     }
 }
 

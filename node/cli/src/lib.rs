@@ -16,6 +16,7 @@ mod bench;
 mod chaos;
 mod demo;
 mod run;
+mod secret;
 mod simulate;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -71,6 +72,8 @@ enum Command {
     Drain(admin::Drain),
     /// Remove a member whose machine will not return; data that only it had is lost
     Remove(admin::Remove),
+    /// Make the secret of a cluster, show what a file may do, or replace the secret
+    Secret(secret::SecretCommand),
     /// Restart every node, one at a time, without data loss
     RestartPlan(admin::RestartPlan),
     /// Show the latest events of the cluster
@@ -143,6 +146,7 @@ pub fn main() -> ExitCode {
         Command::Rebalance(rebalance) => block_on(rebalance.main()),
         Command::Drain(drain) => block_on(drain.main()),
         Command::Remove(remove) => block_on(remove.main()),
+        Command::Secret(secret) => block_on(secret.main()),
         Command::RestartPlan(plan) => block_on(plan.main()),
         Command::Events(events) => block_on(events.main()),
         Command::Recover(recover) => block_on(recover.main()),

@@ -1,17 +1,18 @@
 //! `doyen run`: runs one node until it is told to leave.
 
 mod limits;
+mod phrases;
 
 use super::{Failed, runtime};
 use doyen::Error;
-use doyen::config::{self, Defaults, Options};
+use doyen::config::{self, Config, Defaults, Options};
 use doyen::testkit::Ready;
 use doyen::{Departure, Node};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Run a node.
 #[derive(Debug, clap::Args)]
@@ -20,7 +21,8 @@ Every option is also a variable (DOYEN_VALUE_MAX) and a key of the file (value-m
 over a variable, and a variable over the file.
 
 SIGTERM or Ctrl-C: the node hands over its data and leaves. A second one: it ends at once.
-SIGHUP: the node reads its PEM files again. Every other change needs a restart.
+SIGHUP: the node reads its secrets or PEM files again, as it does by itself some seconds after \
+they change. Every other change needs a restart.
 
 Status: 0 left in order; 1 failure (a port is in use, no seed accepts this node, its name is \
 taken); 2 a flag, a file or a variable is wrong; 3 left, and keys are lost that no other member \
@@ -38,6 +40,13 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn main(self) -> Result<ExitCode, Failed> {
+        // Before anything else: a closing terminal sends SIGHUP, and many programs reload on it. It
+        // never ends this node, also not while it starts or leaves.
+        let runtime = runtime()?;
+        let hangup = {
+            let _context = runtime.enter();
+            signal(SignalKind::hangup()).map_err(|e| no_signals(&e))?
+        };
         let mut options = self.options;
         if options.secret_file.is_none() {
             options.secret = std::env::var("DOYEN_SECRET")
@@ -55,6 +64,7 @@ impl Run {
             ))
         })?;
         let config = options.resolve(Defaults::Binary)?;
+        phrases::judge(&config.trust)?;
         tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
@@ -73,18 +83,14 @@ impl Run {
         if self.exit_with_stdin {
             exit_with_stdin()?;
         }
-        runtime()?.block_on(run(config))
+        runtime.block_on(run(config, hangup))
     }
 }
 
-async fn run(config: doyen::config::Config) -> Result<ExitCode, Failed> {
+async fn run(config: Config, mut hangup: Signal) -> Result<ExitCode, Failed> {
     // Before the node starts: a signal that arrives in between must not kill it.
-    let system = |e: std::io::Error| Failed::new(format!("cannot watch signals: {e}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
-    // A closing terminal sends SIGHUP, and many programs reload on it. From here on it ends
-    // nothing, also while this node leaves.
-    let mut hangup = signal(SignalKind::hangup()).map_err(system)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(|e| no_signals(&e))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| no_signals(&e))?;
     let (connections_max, takes_no_commands) = (config.connections_max, config.takes_no_commands());
     let node = doyen::start(config).await.map_err(|e| match e {
         Error::Config(e) => e.into(),
@@ -113,12 +119,10 @@ async fn run(config: doyen::config::Config) -> Result<ExitCode, Failed> {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             Some(()) = hangup.recv() => match node.reload() {
-                true => tracing::info!(
-                    "SIGHUP: the PEM files were read again; all other options need a restart"
-                ),
+                true => tracing::info!("SIGHUP: all other options need a restart"),
                 false => tracing::info!(
-                    "SIGHUP: there is nothing to read again without --tls-* files; \
-                     all other options need a restart"
+                    "SIGHUP: there is nothing to read again without --secret-file or --tls-* \
+                     files; all other options need a restart"
                 ),
             },
             end = node.closed() => {
@@ -189,6 +193,10 @@ async fn run(config: doyen::config::Config) -> Result<ExitCode, Failed> {
         _ = terminate.recv() => std::process::exit(128 + SignalKind::terminate().as_raw_value()),
         _ = interrupt.recv() => std::process::exit(128 + SignalKind::interrupt().as_raw_value()),
     }
+}
+
+fn no_signals(e: &std::io::Error) -> Failed {
+    Failed::new(format!("cannot watch signals: {e}"))
 }
 
 /// Prints the ports that the node listens on, in one line that programs can read.

@@ -551,3 +551,42 @@ impl Shard {
         self.cx.ask_map(ticket, wanted)
     }
 }
+
+#[cfg(all(test, feature = "fuzz"))]
+mod tests {
+    use super::*;
+    use crate::fuzz::{called, every};
+    use std::collections::BTreeSet;
+
+    /// What the holder of a client's secret may ask of a node: operations on data, changes of data,
+    /// the table, and maps. docs/security.md says so. A frame that is added to this list must be
+    /// one of these.
+    #[test]
+    fn a_client_may_send_requests_for_data_and_nothing_else() {
+        let (node, client) = (MemberId(16), MemberId::of_client(1));
+        let names = |from| -> BTreeSet<String> {
+            let sent = every().into_iter().filter(|frame| fits(node, from, frame));
+            let variant = |name: String| name.split('/').next().unwrap_or_default().to_owned();
+            sent.map(|frame| variant(called(&frame))).collect()
+        };
+        let wanted = [
+            "Confirm",
+            "Forward",
+            "ForwardSet",
+            "Heard",
+            "MakeMap",
+            "Pull",
+            "Reads",
+            "Subscribe",
+            "Taken",
+            "Traced",
+            "Unsubscribe",
+            "WantMap",
+        ];
+        assert_eq!(names(client), wanted.map(str::to_owned).into());
+        // The control: a member sends copies, and much else.
+        let of_member = names(MemberId(32));
+        assert!(of_member.len() > 2 * wanted.len(), "{of_member:?}");
+        assert!(of_member.contains("Append"), "{of_member:?}");
+    }
+}

@@ -60,7 +60,7 @@ const fn at(partition: u32) -> PartitionRef {
 // ---- frames
 
 /// A frame of each kind, as a shard of the pair below could send it.
-fn every() -> Vec<Frame> {
+pub(crate) fn every() -> Vec<Frame> {
     let name = TableName {
         cluster: ClusterId(7),
         term: Term(1),
@@ -602,7 +602,7 @@ pub fn frames() -> Vec<Vec<u8>> {
 pub type Sample = (String, Vec<u8>);
 
 /// The name of the variant, and of the operation's action.
-fn called(frame: &Frame) -> String {
+pub(crate) fn called(frame: &Frame) -> String {
     let variant = |text: String| -> String {
         text.chars()
             .take_while(char::is_ascii_alphanumeric)

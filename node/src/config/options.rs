@@ -160,7 +160,8 @@ options! {
         value_name = "BOOL"
     )]
     witness: bool,
-    /// File with the secret that all nodes share, at least 16 bytes (or DOYEN_SECRET)
+    /// File with the secret that all nodes share, made by `doyen secret new` (or DOYEN_SECRET). It
+    /// is read again when it changes, and at SIGHUP
     #[arg(long, env = "DOYEN_SECRET_FILE", value_name = "FILE")]
     secret_file: PathBuf,
     /// The secret itself. There is no flag for it, because other users can see flags.
@@ -176,6 +177,13 @@ options! {
     /// PEM file: this node's key
     #[arg(long, env = "DOYEN_TLS_KEY", value_name = "FILE")]
     tls_key: PathBuf,
+    /// PEM file: revocation lists of the authority
+    #[arg(long, env = "DOYEN_TLS_CRL", value_name = "FILE")]
+    tls_crl: PathBuf,
+    /// What precedes member, client or operator in a certificate: in a URI of its subjectAltName,
+    /// or in an organizational unit [default: doyen:]
+    #[arg(long, env = "DOYEN_TLS_ROLE_PREFIX", value_name = "TEXT")]
+    tls_role_prefix: String,
     /// File with the token that HTTP requires for every change, and for showing keys if RESP has a
     /// password [default: derived from the secret]
     #[arg(long, env = "DOYEN_HTTP_TOKEN_FILE", value_name = "FILE")]

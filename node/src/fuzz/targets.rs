@@ -7,6 +7,7 @@ use crate::net::detour::Carried;
 use crate::net::endpoint::Purpose;
 use crate::net::envelope::Envelope;
 use crate::net::hello::Hello;
+use crate::net::identity::secret::{Line, Role, Secrets};
 use crate::net::peers::FRAME_BYTES_MAX;
 use crate::resp::command;
 use crate::resp::frame::Parser;
@@ -124,6 +125,13 @@ pub const TARGETS: &[Target] = &[
         rounds: 1_000,
     },
     Target {
+        name: "secrets",
+        seeds: secret_files,
+        run: secret_file,
+        allocates: decoded,
+        rounds: 10_000,
+    },
+    Target {
         name: "answers",
         seeds: answers,
         run: http::client::read,
@@ -131,6 +139,41 @@ pub const TARGETS: &[Target] = &[
         rounds: 3_000,
     },
 ];
+
+// ---- secrets
+
+/// Files with secrets of each role and form.
+fn secret_files() -> Vec<Vec<u8>> {
+    let line = |byte: u8| Line::member(std::array::from_fn(|at| byte.wrapping_add(at as u8)));
+    let of = |role| {
+        let lines = [line(1), line(99)].map(|line| line.for_role(role));
+        let lines = lines.into_iter().flatten().collect();
+        Secrets::new(lines).map_or_else(|_| Vec::new(), |s| s.expose().as_bytes().to_vec())
+    };
+    let mut files = [Role::Member, Role::Client, Role::Operator]
+        .map(of)
+        .to_vec();
+    files.extend(
+        [
+            "# a comment\n\n000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n",
+            "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\r\n",
+            "  a phrase of some words  \nanother phrase of some words",
+            "doyen-member-2 AAEC",
+        ]
+        .map(|text| text.as_bytes().to_vec()),
+    );
+    files
+}
+
+/// A file is read or refused, and what was read can be written and read again. Phrases are not
+/// stretched, which would take longer than all the rest.
+fn secret_file(bytes: &[u8]) {
+    let _ = Secrets::of_bytes(bytes);
+    if let Ok(secrets) = Secrets::parse(bytes) {
+        let again = Secrets::parse(secrets.expose().as_bytes());
+        assert_eq!(again.as_ref(), Ok(&secrets), "what was read can be written");
+    }
+}
 
 // ---- control
 

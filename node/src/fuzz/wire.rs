@@ -605,7 +605,14 @@ fn hellos(version: u16) -> Vec<Sample> {
         ("node", node.clone()),
         ("client", client),
         ("somewhere", node.clone().at(at)),
-        ("passing", node.at(at).passing()),
+        ("passing", node.clone().at(at).passing()),
+        (
+            "answering",
+            Hello {
+                certificate: Some(vec![7; 40].into()),
+                ..node.at(at)
+            },
+        ),
     ]
     .into_iter()
     .map(|(name, hello)| {

@@ -7,6 +7,7 @@
 
 use super::State;
 use super::failure::Failure;
+use crate::net::identity::Identity;
 use axum::extract::{FromRequestParts, Request, State as Shared};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
@@ -88,17 +89,43 @@ fn is_own(hosts: &[String], said: &str) -> bool {
         })
 }
 
+/// What a request for a change must carry.
+#[derive(Debug)]
+pub(crate) enum Token {
+    /// No request may change anything.
+    Nothing,
+    /// This token.
+    Fixed(String),
+    /// A token that is derived from one of the secrets, which may change.
+    OfSecrets(Arc<Identity>),
+}
+
+impl Token {
+    /// Whether any request may change something.
+    pub(crate) const fn is_something(&self) -> bool {
+        !matches!(self, Self::Nothing)
+    }
+
+    fn takes(&self, token: &[u8]) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Fixed(wanted) => same(token, wanted.as_bytes()),
+            Self::OfSecrets(identity) => identity.is_operator(token),
+        }
+    }
+}
+
 /// Refuses requests without the token.
 pub(super) fn authorize(state: &State, headers: &HeaderMap) -> Result<(), Failure> {
-    let Some(wanted) = &state.token else {
+    if !state.token.is_something() {
         let hint = "this node has neither a secret nor --http-token-file: \
          restart it with one of them, or ask a node that has";
         return Err(Failure(StatusCode::FORBIDDEN, hint.into()));
-    };
+    }
     let token = headers
         .get(header::AUTHORIZATION)
         .and_then(|v| v.as_bytes().strip_prefix(b"Bearer "));
-    if token.is_some_and(|token| same(token, wanted.as_bytes())) {
+    if token.is_some_and(|token| state.token.takes(token)) {
         return Ok(());
     }
     let hint = if token.is_some() {

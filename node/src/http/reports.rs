@@ -2,13 +2,14 @@
 
 use super::State;
 use super::failure::{Answer, Failure};
-use super::guard::MaySee;
+use super::guard::{Authorized, MaySee};
 use super::routes::PathName;
 use crate::report::loads::{LoadsReport, Placement};
 use crate::report::moves::{BalanceReport, MovesReport};
 use crate::report::rebalance::RebalancePlan;
 use crate::report::status::{ClusterReport, KeyspaceReport};
 use crate::report::table::{TableReport, TableVersion};
+use crate::report::trust::TrustReport;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State as Shared};
@@ -41,6 +42,27 @@ pub(super) async fn table(
         .parse()
         .map_err(|why: String| Failure::bad_request(why))?;
     Ok(Json(state.admin.table_since(since).await?))
+}
+
+/// The fingerprints would help to guess a phrase, so this always needs the token.
+pub(super) async fn trust(
+    _: Authorized,
+    Shared(state): Shared<Arc<State>>,
+) -> Answer<Json<TrustReport>> {
+    let identity = state.identity.clone();
+    identity.clone().keep().await;
+    let certificate = identity.certificate();
+    Ok(Json(TrustReport {
+        name: identity.name().to_owned(),
+        secrets: if identity.is_loopback_only() {
+            Vec::new()
+        } else {
+            identity.fingerprints()
+        },
+        certificate_ends: certificate.ends,
+        reloads: certificate.reloads,
+        reloads_failed: certificate.reloads_failed,
+    }))
 }
 
 pub(super) async fn loads(

@@ -44,6 +44,7 @@ pub(super) fn router(state: Arc<State>) -> Router {
     Router::new()
         .route("/status", get(reports::status))
         .route("/table", get(reports::table))
+        .route("/trust", get(reports::trust))
         .route("/loads", get(reports::loads))
         .route("/placement", get(reports::placement))
         .route("/healthz", get(probes::healthz))

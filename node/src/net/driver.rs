@@ -18,7 +18,7 @@ use super::endpoint::{
     Configs, Failure, HANDSHAKES_BEFORE_RETRY, HANDSHAKES_MAX, Purpose, data_config, prepare,
     transport,
 };
-use super::identity::{Identity, ROLE};
+use super::identity::{Identity, SERVER_NAME};
 use crate::hooks::Hooks;
 use bytes::{Bytes, BytesMut};
 use doyen_placement::MemberId;
@@ -156,7 +156,7 @@ impl Driver {
         let client = self.configs.client();
         let (handle, connection) = self
             .endpoint
-            .connect(now, client, address, ROLE)
+            .connect(now, client, address, SERVER_NAME)
             .map_err(|e| Failure::Unreachable(e.to_string()))?;
         self.add(handle, connection);
         Ok(handle)

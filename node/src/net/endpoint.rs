@@ -2,7 +2,7 @@
 //! operators.
 
 use super::address::{Reach, canonical};
-use super::identity::{Identity, ROLE, Tls};
+use super::identity::{Identity, SERVER_NAME, Tls};
 use super::socket::ControlRuntime;
 use crate::hooks::Hooks;
 use quinn::{
@@ -39,6 +39,8 @@ const DATA_MTU_MAX: u16 = 6_500;
 /// work.
 pub const DATA_SOCKET_BYTES: usize = 4 << 20;
 const CONTROL_SOCKET_BYTES: usize = 1 << 20;
+/// What a peer is told whose secret or certificate is no longer trusted.
+pub(super) const UNTRUSTED: &str = "this node no longer trusts the peer's secret or certificate";
 /// Characters of a peer's reason that are quoted, at most.
 const REASON_CHARS_MAX: usize = 300;
 
@@ -103,6 +105,19 @@ pub enum Failure {
          or every node with valid --tls-* files of one authority"
     )]
     OtherSecret,
+    /// By the clock of one of the two, the other's certificate has expired or is not valid yet.
+    #[error(
+        "the certificate of one of the two nodes is not valid at this time: set the clocks of both \
+         machines, which may differ by a day at most; certificates in --tls-* files may have \
+         expired"
+    )]
+    OtherTime,
+    /// The operator has revoked the certificate of one of the two.
+    #[error(
+        "the certificate of one of the two nodes is revoked (--tls-crl): give that node another \
+         certificate"
+    )]
+    Revoked,
     /// The peer speaks QUIC, but not Doyen's protocol.
     #[error("the peer does not speak doyen/1: check that it is the port of a Doyen node")]
     OtherProtocol,
@@ -129,6 +144,8 @@ impl Failure {
     pub const fn is_lasting(&self) -> bool {
         match self {
             Self::OtherSecret
+            | Self::OtherTime
+            | Self::Revoked
             | Self::OtherProtocol
             | Self::Hello(_)
             | Self::Refused(_)
@@ -162,9 +179,11 @@ impl From<ConnectionError> for Failure {
 /// QUIC carries a TLS alert as 0x100 plus the alert (RFC 9001, section 4.8).
 fn from_code(code: u64) -> Option<Failure> {
     match code.checked_sub(0x100)? {
+        44 => Some(Failure::Revoked),
+        45 => Some(Failure::OtherTime),
         // bad_certificate to unknown_ca without illegal_parameter, access_denied, decrypt_error,
         // certificate_required
-        42..=46 | 48 | 49 | 51 | 116 => Some(Failure::OtherSecret),
+        42 | 43 | 46 | 48 | 49 | 51 | 116 => Some(Failure::OtherSecret),
         // protocol_version, no_application_protocol
         70 | 120 => Some(Failure::OtherProtocol),
         _ => None,
@@ -348,7 +367,7 @@ impl Endpoint {
         let client = self.configs().client;
         let connecting = self
             .quinn
-            .connect_with(client, address, ROLE)
+            .connect_with(client, address, SERVER_NAME)
             .map_err(|e| Failure::Unreachable(e.to_string()))?;
         match tokio::time::timeout(DIAL_TIMEOUT, connecting).await {
             Ok(connection) => Ok(connection?),

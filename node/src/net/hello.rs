@@ -10,8 +10,10 @@
 //!   "DOYN"  version min u16  version max u16  purpose u8  sender u8     (little endian)
 //!   id u64  name length u16  name
 //!   stay u8  family u8 (0, 4 or 6)  address  port u16
+//!   certificate length u16  certificate
 //! ```
-//! The last line may be missing. *stay* is 1 if the connection ends with its hellos, because the
+//! The last two lines may be missing. If the cluster has a secret, the answering end shows its
+//! certificate here, which is for the key of its handshake. *stay* is 1 if the connection ends with its hellos, because the
 //! dialler only asks which node answers. The address is the one at which others reach the sender's
 //! control port; control connections carry it.
 //!
@@ -19,7 +21,7 @@
 //! sender is a data thread, and the id is that of the thread.
 
 use super::endpoint::{Close, Failure, Purpose};
-use super::identity::Identity;
+use super::identity::{Claim, Evidence, Identity};
 use bytes::{Buf, BufMut};
 use doyen_placement::MemberId;
 use doyen_placement::level::LEVELS;
@@ -57,6 +59,8 @@ pub struct Hello {
     pub stay: Stay,
     /// Where others reach its control port.
     pub control: Option<SocketAddr>,
+    /// Its certificate, if it was dialled and the cluster has a secret.
+    pub certificate: Option<CertificateDer<'static>>,
 }
 
 /// How long a connection is meant to live.
@@ -79,6 +83,7 @@ impl Hello {
             name: name.to_owned(),
             stay: Stay::Lasting,
             control: None,
+            certificate: None,
         }
     }
 
@@ -115,6 +120,15 @@ impl Hello {
         }
     }
 
+    /// The same for the end that was dialled, and that shows this certificate.
+    #[must_use]
+    pub(super) fn answering(&self, certificate: Option<CertificateDer<'static>>) -> Self {
+        Self {
+            certificate,
+            ..self.clone()
+        }
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         out.put_slice(MAGIC);
@@ -148,6 +162,13 @@ impl Hello {
             }
         }
         out.put_u16_le(self.control.map_or(0, |control| control.port()));
+        // Ours is far below the limit of a hello.
+        if let Some(certificate) = &self.certificate
+            && out.len() + 2 + certificate.len() <= HELLO_BYTES_MAX
+        {
+            out.put_u16_le(certificate.len() as u16);
+            out.put_slice(certificate);
+        }
         out
     }
 
@@ -202,7 +223,8 @@ impl Hello {
             .map_err(|_| "its name is not UTF-8")?
             .to_owned();
         bytes.advance(length);
-        let (stay, control) = Self::decode_rest(bytes).unwrap_or((Stay::Lasting, None));
+        let (stay, control) = Self::decode_place(&mut bytes).unwrap_or((Stay::Lasting, None));
+        let certificate = Self::decode_certificate(&mut bytes);
         Ok(Self {
             versions,
             purpose,
@@ -210,11 +232,12 @@ impl Hello {
             name,
             stay,
             control,
+            certificate,
         })
     }
 
     /// Decodes what follows the name. `None`: nothing that this version knows.
-    fn decode_rest(mut bytes: &[u8]) -> Option<(Stay, Option<SocketAddr>)> {
+    fn decode_place(bytes: &mut &[u8]) -> Option<(Stay, Option<SocketAddr>)> {
         let stay = match bytes.try_get_u8().ok()? {
             0 => Stay::Lasting,
             1 => Stay::Passing,
@@ -228,6 +251,14 @@ impl Hello {
         };
         let port = bytes.try_get_u16_le().ok()?;
         Some((stay, ip.map(|ip| SocketAddr::new(ip, port))))
+    }
+
+    /// Decodes what follows the address. `None`: it is missing, or cut off.
+    fn decode_certificate(bytes: &mut &[u8]) -> Option<CertificateDer<'static>> {
+        let length = usize::from(bytes.try_get_u16_le().ok()?);
+        let certificate = bytes.get(..length).filter(|c| !c.is_empty())?.to_vec();
+        bytes.advance(length);
+        Some(certificate.into())
     }
 
     /// Checks that the two ends fit.
@@ -267,7 +298,7 @@ pub async fn greet(
     connection: &Connection,
     identity: &Identity,
     ours: &Hello,
-) -> Result<Hello, Failure> {
+) -> Result<(Hello, Evidence), Failure> {
     let exchange = async {
         let (mut send, mut recv) = connection.open_bi().await?;
         send.write_all(&ours.encode())
@@ -278,7 +309,7 @@ pub async fn greet(
             .read_to_end(HELLO_BYTES_MAX)
             .await
             .map_err(|e| failed(connection, &e))?;
-        judge(connection.peer_identity(), identity, ours, &bytes)
+        judge(connection.peer_identity(), identity, ours, &bytes, true)
     };
     settle(
         connection,
@@ -297,20 +328,21 @@ pub async fn answer(
     identity: &Identity,
     ours: &Hello,
     admit: impl FnOnce(&Hello) -> Result<(), Failure>,
-) -> Result<Hello, Failure> {
+) -> Result<(Hello, Evidence), Failure> {
     let exchange = async {
         let (mut send, mut recv) = connection.accept_bi().await?;
         let bytes = recv
             .read_to_end(HELLO_BYTES_MAX)
             .await
             .map_err(|e| failed(connection, &e))?;
-        let theirs = judge(connection.peer_identity(), identity, ours, &bytes)?;
+        let shown = connection.peer_identity();
+        let (theirs, evidence) = judge(shown, identity, ours, &bytes, false)?;
         admit(&theirs)?;
-        send.write_all(&ours.encode())
+        send.write_all(&ours.answering(identity.card()).encode())
             .await
             .map_err(|e| failed(connection, &e))?;
         let _ = send.finish();
-        Ok(theirs)
+        Ok((theirs, evidence))
     };
     settle(
         connection,
@@ -320,28 +352,32 @@ pub async fn answer(
     )
 }
 
-/// Decodes and checks a peer's hello. `shown` is the certificate chain of its handshake.
+/// Decodes and checks a peer's hello. `shown` is the certificate chain of its handshake. `dialled`:
+/// this process dialled the peer.
 pub(super) fn judge(
     shown: Option<Box<dyn Any>>,
     identity: &Identity,
     ours: &Hello,
     bytes: &[u8],
-) -> Result<Hello, Failure> {
+    dialled: bool,
+) -> Result<(Hello, Evidence), Failure> {
     let theirs = Hello::decode(bytes).map_err(Failure::Hello)?;
     theirs.suits(ours).map_err(Failure::Hello)?;
     let chain = shown.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
-    // Both sides demand certificates, so there is one. The id and the name must be bound to it.
-    let certificate = chain
-        .as_ref()
-        .and_then(|chain| chain.first())
-        .ok_or_else(|| Failure::Hello("it shows no certificate".into()))?;
-    identity
-        .names(certificate, &theirs.name, theirs.id.is_client())
-        .map_err(Failure::Hello)?;
-    Ok(theirs)
+    // The id and the name must be bound to it.
+    let evidence = identity.recognize(
+        chain.as_deref().map_or(&[][..], Vec::as_slice),
+        &Claim {
+            name: &theirs.name,
+            client: theirs.id.is_client(),
+            card: theirs.certificate.as_ref(),
+            dialled,
+        },
+    )?;
+    Ok((theirs, evidence))
 }
 
-fn settle(connection: &Connection, result: Result<Hello, Failure>) -> Result<Hello, Failure> {
+fn settle<T>(connection: &Connection, result: Result<T, Failure>) -> Result<T, Failure> {
     match &result {
         Ok(_) => {}
         Err(Failure::Stranger) => Close::Stranger.on(connection, "not a peer of this node"),
@@ -380,6 +416,24 @@ mod tests {
         assert_eq!(Hello::decode(&bytes), Ok(hello((1, 3))));
         bytes.extend(b"what comes later");
         assert_eq!(Hello::decode(&bytes), Ok(hello((1, 3))));
+    }
+
+    #[test]
+    fn a_hello_shows_the_certificate_of_the_end_that_answers() {
+        let certificate = CertificateDer::from(vec![7; 500]);
+        let said = hello((1, 1)).answering(Some(certificate));
+        let bytes = said.encode();
+        assert_eq!(Hello::decode(&bytes), Ok(said.clone()));
+        // Cut off, it is missing; readers of earlier versions skip it.
+        for end in bytes.len() - 502..bytes.len() {
+            assert_eq!(Hello::decode(&bytes[..end]), Ok(hello((1, 1))));
+        }
+        let long = Hello {
+            name: "n".repeat(NAME_BYTES_MAX),
+            ..said.at("[2001:db8::1]:7400".parse().unwrap())
+        };
+        assert_eq!(Hello::decode(&long.encode()), Ok(long.clone()));
+        assert!(long.encode().len() <= HELLO_BYTES_MAX);
     }
 
     #[test]

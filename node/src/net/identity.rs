@@ -1,63 +1,88 @@
-//! Identities: the cluster's certificate authority, and this node's certificate.
+//! Identities: what this process shows to others, and what it accepts from them.
 //!
-//! Usually there is one shared secret. Every node derives the same private authority from it, in
-//! memory, and issues itself a certificate that names the cluster, the node and its role:
+//! Usually there is one shared secret. Every node derives the same private authorities from it, in
+//! memory, and issues itself a certificate that names the node. Its authority says its role:
 //!
 //! ```text
-//!   secret ──HKDF──> Ed25519 seed ──> authority (same bytes on every node) ──signs──> certificate
+//!   secret ──> member authority ──signs──> certificates of members
+//!          └─> client authority ──signs──> certificates of clients
 //! ```
 //!
-//! The other way is PEM files, which are read again when they change. Both ends of every connection
-//! demand a certificate of their own authority. [`Identity::names`] compares it with the name in a
-//! peer's hello.
+//! | module | what it owns |
+//! |---|---|
+//! | [`secret`] | secret files, phrases, and what is derived from a secret |
+//! | `authority` | keys that sign certificates, also of the scheme before version 15 |
+//! | `certificate` | facts that rustls does not tell |
+//! | `trust` | whose certificates are accepted, for which role |
+//! | `files` | certificates in PEM files: the other way |
+//! | `tls` | the configuration of both ends |
+//!
+//! A connection is judged twice. The handshake refuses diallers that no authority vouches for. Then
+//! [`Identity::recognize`] compares role and name with the hello. The server's certificate comes
+//! with its hello, because a handshake shows it to strangers, who could check guesses of a phrase
+//! against it.
+//!
+//! Files are read again when they change, and certificates of a secret are renewed, by
+//! [`Identity::refresh`]. The control thread of a node calls it (`peers`), and the companion of a
+//! client.
 
-use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose,
-};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
-use rustls::sign::CertifiedKey;
-use rustls::time_provider::TimeProvider;
-use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
-use rustls_pki_types::pem::{self, PemObject};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+mod authority;
+mod certificate;
+mod files;
+pub mod secret;
+mod tls;
+mod trust;
 
-/// Secrets shorter than this are refused.
-pub const SECRET_BYTES_MIN: usize = 16;
+pub use files::{PemFiles, ROLE_PREFIX};
+pub use tls::Tls;
+
+use super::endpoint::Failure;
+use authority::{Authority, dns_name, former_role, shifted};
+use base64::Engine;
+use rcgen::KeyPair;
+use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
+use rustls_pki_types::{CertificateDer, UnixTime};
+use secret::{Line, Role, SecretError, Secrets};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use subtle::ConstantTimeEq;
+use trust::{End, Signs, Trust, Voucher, bears, found, is_of_time, share_key};
+
 /// The protocol that both sides of every connection must speak.
 pub const ALPN: &[u8] = b"doyen/1";
-/// The name that every dial asks for. Certificates derived from a secret have it as their role.
-pub const ROLE: &str = "node.doyen.internal";
+/// The name that every dial asks for. (Nodes of versions before 15 ask for another one.)
+pub const SERVER_NAME: &str = "peer.doyen.internal";
 /// The token of a node without a secret, which listens on loopback only.
 pub const LOCAL_TOKEN: &str = "loopback";
-/// The role in certificates of clients.
-const CLIENT_ROLE: &str = "client.doyen.internal";
 
-/// How often PEM files are checked for changes, if there are connections.
-const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 /// Used if there is no secret. It keeps no stranger out, so such nodes bind to loopback.
 const NO_SECRET: &[u8] = b"doyen without a secret: loopback only";
-/// The time at which certificates from a secret are checked, so that wall clocks do not matter:
-/// 2020-01-01.
-const TIME_FIXED: Duration = Duration::from_secs(1_577_836_800);
+/// How long certificates of a secret are good, from when they are made.
+const LIFE: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How long before that they begin. So clocks may differ by this much.
+const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Why there is no identity.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// The secret is too short.
-    #[error(
-        "the secret has {0} bytes; it needs at least {SECRET_BYTES_MIN}: make one with `head -c \
-         32 /dev/urandom | base64`"
-    )]
-    ShortSecret(usize),
-    /// A PEM file is unusable for its flag.
+    /// The secret cannot be used.
+    #[error("the secret cannot be used: {0}")]
+    Secret(#[from] SecretError),
+    /// The secret is for another role.
+    #[error("{}", other_role(*file, *wanted))]
+    OtherRole {
+        /// Whose secret it is.
+        file: Role,
+        /// What it is used for.
+        wanted: Role,
+    },
+    /// The file with the secrets cannot be read, or has none.
+    #[error("{0}")]
+    Unreadable(String),
+    /// A file is unusable for its flag.
     #[error("{flag} {}: {why}", path.display())]
     File {
         /// The flag.
@@ -84,72 +109,72 @@ pub enum IdentityError {
     Unusable(String),
 }
 
-/// This node's credentials, and the authority that it accepts.
+/// What is wrong with the secret of another role, and which one is right.
+#[must_use]
+pub fn other_role(file: Role, wanted: Role) -> String {
+    let may = match file {
+        Role::Member => "be a node, a client and an operator",
+        Role::Client => "use data",
+        Role::Operator => "administer by HTTP",
+    };
+    let needed = match wanted {
+        Role::Member => "a node needs the member's file",
+        Role::Client => "a client needs the client's file (or the member's)",
+        Role::Operator => "administration needs the operator's file (or the member's)",
+    };
+    format!(
+        "this is the secret of {} {file}, whose holder may only {may}: {needed} that `doyen secret \
+         new` made",
+        if file == Role::Operator { "an" } else { "a" }
+    )
+}
+
+/// This process's credentials, and the authorities that it accepts.
 #[derive(Debug)]
 pub struct Identity {
     name: String,
+    /// What it is for others: a member or a client.
+    role: Role,
     source: Source,
+    time: Arc<dyn TimeProvider>,
     loopback_only: bool,
-    http_token: Option<String>,
-    /// A lock, because both network threads read it. It is held for a copy of two pointers, or for
-    /// a reload.
+    /// Raised when others may have become strangers.
+    generation: AtomicU64,
+    /// Held while files are read, which can take some tenths of a second.
+    refreshing: Mutex<()>,
+    /// A lock, because several threads read it. It is held for a copy of a pointer.
     current: Mutex<Current>,
 }
 
 #[derive(Debug)]
 enum Source {
-    Secret,
-    Files(Files),
-}
-
-#[derive(Debug)]
-struct Files {
-    ca: PathBuf,
-    cert: PathBuf,
-    key: PathBuf,
+    Secrets {
+        file: Option<PathBuf>,
+        /// The key of this process, which lives as long as it.
+        key: KeyPair,
+    },
+    Files(PemFiles),
 }
 
 #[derive(Debug)]
 struct Current {
     tls: Arc<Tls>,
-    checked: Instant,
-    modified: Vec<Option<SystemTime>>,
+    secrets: Option<Secrets>,
+    read: Vec<Option<Stamp>>,
     reloads: u64,
     reloads_failed: u64,
 }
 
-impl Current {
-    fn new(tls: Tls, modified: Vec<Option<SystemTime>>) -> Mutex<Self> {
-        Mutex::new(Self {
-            tls: Arc::new(tls),
-            checked: Instant::now(),
-            modified,
-            reloads: 0,
-            reloads_failed: 0,
-        })
-    }
-}
-
-/// The configuration of both sides at one time.
-#[derive(Clone)]
-pub struct Tls {
-    /// For incoming connections.
-    pub server: Arc<QuicServerConfig>,
-    /// For outgoing connections.
-    pub client: Arc<QuicClientConfig>,
-    /// When the first certificate of this node's chain ends; `None` if no certificate tells.
-    ends: Option<UnixTimestamp>,
-}
-
-/// Seconds since 1970.
-type UnixTimestamp = i64;
+/// What changes when a file is written, replaced, or made readable: inode, length, and the times of
+/// the last changes of content and of attributes.
+type Stamp = (u64, u64, [(i64, i64); 2]);
 
 /// What is known of a node's certificate, for monitoring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CertificateReport {
     /// When the first certificate of this node's chain ends, in Unix seconds; `None` if no
-    /// certificate tells. With a secret that is far in the future and never checked. The
-    /// authority's own end is never checked (webpki).
+    /// certificate tells. With a secret, the node makes another one long before. The authority's
+    /// own end is never checked (webpki).
     pub ends: Option<i64>,
     /// How often changed files came into force.
     pub reloads: u64,
@@ -157,56 +182,138 @@ pub struct CertificateReport {
     pub reloads_failed: u64,
 }
 
-impl std::fmt::Debug for Tls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Tls")
+/// When a certificate of a secret was made, which says when it is good and when it is renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Validity {
+    made: UnixTime,
+}
+
+impl Validity {
+    fn from_now(time: &dyn TimeProvider) -> Result<Self, IdentityError> {
+        let no_time = || IdentityError::Unusable("this machine's clock is before 1970".into());
+        time.current_time()
+            .map(|made| Self { made })
+            .ok_or_else(no_time)
+    }
+
+    fn times(self) -> (UnixTime, UnixTime) {
+        (
+            shifted(self.made, CLOCKS_DIFFER_MAX, false),
+            shifted(self.made, LIFE, true),
+        )
+    }
+
+    /// Whether another certificate must be made, also because the clock was set back.
+    fn is_over(self, now: UnixTime) -> bool {
+        let begun = shifted(self.made, CLOCKS_DIFFER_MAX / 2, false);
+        let half = shifted(self.made, LIFE / 2, true);
+        now < begun || half < now
     }
 }
 
+/// What another process says of itself in its hello.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Whether it is a client, or else a node.
+    pub client: bool,
+    /// The certificate in the hello of a server.
+    pub card: Option<&'a CertificateDer<'static>>,
+    /// Whether this process dialled it.
+    pub dialled: bool,
+}
+
+/// Why another process was accepted: [`Identity::trusts`] says whether that still holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Evidence(Vouched);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Vouched {
+    By(Voucher),
+    Chain(Vec<CertificateDer<'static>>, End),
+}
+
 impl Identity {
-    /// An identity from the cluster's shared secret.
+    /// A node's or a client's identity from the secrets in a file, or without a file. Slow for
+    /// phrases: 64 MiB and some tenths of a second for each, once per process.
     ///
     /// # Errors
-    /// The secret is shorter than [`SECRET_BYTES_MIN`].
-    pub fn from_secret(secret: &[u8], name: &str) -> Result<Self, IdentityError> {
-        Self::with_role(secret, name, ROLE)
+    /// The secrets are for another role.
+    pub fn of_secrets(
+        secrets: Secrets,
+        file: Option<PathBuf>,
+        role: Role,
+        name: &str,
+    ) -> Result<Self, IdentityError> {
+        Self::at(secrets, file, (role, name), Arc::new(DefaultTimeProvider))
     }
 
-    /// A client's identity, from the cluster's shared secret.
-    ///
-    /// # Errors
-    /// The secret is shorter than [`SECRET_BYTES_MIN`].
-    pub fn of_client(secret: &[u8], name: &str) -> Result<Self, IdentityError> {
-        Self::with_role(secret, name, CLIENT_ROLE)
+    fn at(
+        secrets: Secrets,
+        file: Option<PathBuf>,
+        (role, name): (Role, &str),
+        time: Arc<dyn TimeProvider>,
+    ) -> Result<Self, IdentityError> {
+        let key = authority::new_key()?;
+        let read = stamps(file.iter());
+        let tls = Tls::of_secrets(&secrets, (role, name), &key, time.clone())?;
+        let source = Source::Secrets { file, key };
+        Ok(Self::new(
+            source,
+            (role, name),
+            (tls, Some(secrets), read),
+            time,
+        ))
     }
 
-    fn with_role(secret: &[u8], name: &str, role: &str) -> Result<Self, IdentityError> {
-        if secret.len() < SECRET_BYTES_MIN {
-            return Err(IdentityError::ShortSecret(secret.len()));
-        }
-        let authority = Authority::derive(secret)?;
-        let (chain, key) = authority.issue(name, role)?;
-        let tls = Tls::new(&[authority.certificate], chain, key, Arc::new(FixedTime))?;
-        Ok(Self {
+    fn new(
+        source: Source,
+        (role, name): (Role, &str),
+        (tls, secrets, read): (Tls, Option<Secrets>, Vec<Option<Stamp>>),
+        time: Arc<dyn TimeProvider>,
+    ) -> Self {
+        Self {
             name: name.to_owned(),
-            source: Source::Secret,
-            http_token: Some(hex(&expand(secret, "http"))),
+            role,
+            source,
+            time,
             loopback_only: false,
-            current: Current::new(tls, Vec::new()),
-        })
+            generation: AtomicU64::new(0),
+            refreshing: Mutex::new(()),
+            current: Mutex::new(Current {
+                tls: Arc::new(tls),
+                secrets,
+                read,
+                reloads: 0,
+                reloads_failed: 0,
+            }),
+        }
+    }
+
+    /// A node's identity from the text of a secret.
+    ///
+    /// # Errors
+    /// The secret is too short, or for another role.
+    pub fn from_secret(secret: &[u8], name: &str) -> Result<Self, IdentityError> {
+        Self::of_secrets(Secrets::of_bytes(secret)?, None, Role::Member, name)
+    }
+
+    /// A client's identity from the text of a secret.
+    ///
+    /// # Errors
+    /// The secret is too short, or for another role.
+    pub fn of_client(secret: &[u8], name: &str) -> Result<Self, IdentityError> {
+        Self::of_secrets(Secrets::of_bytes(secret)?, None, Role::Client, name)
     }
 
     /// An identity without a secret: every process on this machine may talk. The caller must bind
     /// only to loopback addresses.
     ///
     /// # Errors
-    /// None in practice: the fixed secret is long enough.
+    /// None in practice.
     pub fn insecure_loopback(name: &str) -> Result<Self, IdentityError> {
-        Self::from_secret(NO_SECRET, name).map(|identity| Self {
-            http_token: None,
-            loopback_only: true,
-            ..identity
-        })
+        Self::insecure(Role::Member, name)
     }
 
     /// A client's identity without a secret, for nodes on this machine that have none either.
@@ -214,33 +321,33 @@ impl Identity {
     /// # Errors
     /// As for [`Identity::insecure_loopback`].
     pub fn insecure_client(name: &str) -> Result<Self, IdentityError> {
-        Self::of_client(NO_SECRET, name).map(|identity| Self {
+        Self::insecure(Role::Client, name)
+    }
+
+    fn insecure(role: Role, name: &str) -> Result<Self, IdentityError> {
+        let secrets = Secrets::new(vec![Line::open(NO_SECRET)])?;
+        Self::of_secrets(secrets, None, role, name).map(|identity| Self {
             loopback_only: true,
             ..identity
         })
     }
 
-    /// An identity from PEM files: the authority's certificates, this node's chain, and its key.
-    /// The files are read again when they change. The certificate must be valid for clients and
-    /// servers, and name the node or its host.
+    /// A node's or a client's identity from PEM files, which are read again when they change. The
+    /// certificate must be valid for clients and servers, name its roles, and for a node its name
+    /// or its host.
     ///
     /// # Errors
     /// A file cannot be read, or has nothing usable.
-    pub fn from_pem(ca: &Path, cert: &Path, key: &Path, name: &str) -> Result<Self, IdentityError> {
-        let files = Files {
-            ca: ca.to_owned(),
-            cert: cert.to_owned(),
-            key: key.to_owned(),
-        };
-        let modified = files.modified();
-        let tls = files.load()?;
-        Ok(Self {
-            name: name.to_owned(),
-            source: Source::Files(files),
-            http_token: None,
-            loopback_only: false,
-            current: Current::new(tls, modified),
-        })
+    pub fn from_pem(files: PemFiles, role: Role, name: &str) -> Result<Self, IdentityError> {
+        let time: Arc<dyn TimeProvider> = Arc::new(DefaultTimeProvider);
+        let read = stamps(files.paths());
+        let tls = files.load(time.clone())?;
+        Ok(Self::new(
+            Source::Files(files),
+            (role, name),
+            (tls, None, read),
+            time,
+        ))
     }
 
     /// This node's name, as in its certificate and its hellos.
@@ -255,11 +362,28 @@ impl Identity {
         self.loopback_only
     }
 
-    /// The token that HTTP requires for changes, as hex; empty if there is no secret to derive it
-    /// from.
+    /// Whether a bearer token is an operator's, by the secrets.
     #[must_use]
-    pub fn http_token(&self) -> String {
-        self.http_token.clone().unwrap_or_default()
+    pub fn is_operator(&self, token: &[u8]) -> bool {
+        let tls = self.tls();
+        // No early end: how long this takes must say nothing of the tokens.
+        let known = tls.tokens.iter().fold(0, |known, token_of| {
+            known | token_of.as_bytes().ct_eq(token).unwrap_u8()
+        });
+        !self.loopback_only && known == 1
+    }
+
+    /// Whether operators have tokens that are derived from a secret.
+    #[must_use]
+    pub fn has_operators(&self) -> bool {
+        matches!(self.source, Source::Secrets { .. }) && !self.loopback_only
+    }
+
+    /// The fingerprints of the secrets, the one that signs first. For operators only: they would
+    /// help to guess a phrase.
+    #[must_use]
+    pub fn fingerprints(&self) -> Vec<String> {
+        self.tls().fingerprints.clone()
     }
 
     /// The basic configuration for accepting. `endpoint` adds limits and the transport.
@@ -274,46 +398,35 @@ impl Identity {
         quinn::ClientConfig::new(self.tls().client.clone())
     }
 
-    /// The configuration in force; another pointer after PEM files changed.
+    /// The configuration in force; another pointer after a refresh that changed something.
     #[must_use]
     pub fn tls(&self) -> Arc<Tls> {
-        // A poisoned lock means that a reload panicked. The content is replaced as a whole, so it
-        // is still good.
-        let mut current = self
-            .current
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Source::Files(files) = &self.source
-            && current.checked.elapsed() >= RELOAD_INTERVAL
-        {
-            current.checked = Instant::now();
-            files.reload(&mut current);
-        }
-        current.tls.clone()
+        self.current().tls.clone()
     }
 
-    /// Reads changed PEM files now, not at the next connection some seconds later. Returns false if
-    /// there are no PEM files.
-    pub fn refresh(&self) -> bool {
-        let Source::Files(files) = &self.source else {
-            return false;
-        };
-        let mut current = self
-            .current
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        files.reload(&mut current);
-        true
+    /// The certificate that a server shows in its hello; `None` with PEM files.
+    #[must_use]
+    pub fn card(&self) -> Option<CertificateDer<'static>> {
+        self.tls().card.clone()
+    }
+
+    /// Another number after the authorities that are accepted have changed.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    fn current(&self) -> std::sync::MutexGuard<'_, Current> {
+        // A poisoned lock means that a thread panicked. The content is replaced as a whole, so it
+        // is still good.
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The state of this node's certificate, from the files as they are now.
     #[must_use]
     pub fn certificate(&self) -> CertificateReport {
         self.refresh();
-        let current = self
-            .current
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let current = self.current();
         CertificateReport {
             ends: current.tls.ends,
             reloads: current.reloads,
@@ -321,453 +434,290 @@ impl Identity {
         }
     }
 
-    /// Checks that a peer's certificate names this node or client, as its hello does.
-    ///
-    /// # Errors
-    /// The certificate names something else; the message says what it should name.
-    pub fn names(
-        &self,
-        certificate: &CertificateDer<'_>,
-        name: &str,
-        client: bool,
-    ) -> Result<(), String> {
-        let parsed = ParsedCertificate::try_from(certificate)
-            .map_err(|e| format!("its certificate is malformed: {e}"))?;
-        let is = |candidate: &str| {
-            ServerName::try_from(candidate).is_ok_and(|n| verify_server_name(&parsed, &n).is_ok())
+    /// Whether [`Identity::refresh`] has something to do. Cheap: it looks at the files' dates.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        let (read, validity) = {
+            let current = self.current();
+            (current.read.clone(), current.tls.validity)
         };
-        match &self.source {
-            Source::Secret
-                if is(&node_dns_name(name)) && is(if client { CLIENT_ROLE } else { ROLE }) =>
-            {
-                Ok(())
-            }
-            Source::Secret => Err(format!(
-                "its certificate does not name {name:?} as a {}",
-                if client { "client" } else { "node" }
-            )),
-            // The name of a client does not matter: the signature of the authority is enough.
-            Source::Files(_) if client => Ok(()),
-            // An operator's certificate names a host or a node, by name or address.
-            Source::Files(_) if is(name) || is(host_of(name)) || is(&node_dns_name(name)) => Ok(()),
-            Source::Files(_) => Err(format!(
-                "its certificate names neither {name:?} nor {:?} (subjectAltName)",
-                host_of(name)
-            )),
-        }
-    }
-}
-
-impl Files {
-    fn modified(&self) -> Vec<Option<SystemTime>> {
-        [&self.ca, &self.cert, &self.key]
-            .iter()
-            .map(|p| std::fs::metadata(p).and_then(|m| m.modified()).ok())
-            .collect()
+        let over = validity
+            .zip(self.time.current_time())
+            .is_some_and(|(validity, now)| validity.is_over(now));
+        over || read != self.stamps()
     }
 
-    fn load(&self) -> Result<Tls, IdentityError> {
-        let file = |flag: &'static str, path: &Path, why: String| IdentityError::File {
-            flag,
-            path: path.to_owned(),
-            why,
-        };
-        let certificates = |flag: &'static str,
-                            path: &Path|
-         -> Result<Vec<CertificateDer<'static>>, IdentityError> {
-            let why = |e: pem::Error| file(flag, path, not_read(&e, "certificate"));
-            let all = CertificateDer::pem_file_iter(path)
-                .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-                .map_err(why)?;
-            if all.is_empty() {
-                Err(file(
-                    flag,
-                    path,
-                    not_read(&pem::Error::NoItemsFound, "certificate"),
-                ))
-            } else {
-                Ok(all)
-            }
-        };
-        let roots = certificates("--tls-ca", &self.ca)?;
-        let chain = certificates("--tls-cert", &self.cert)?;
-        if chain.iter().any(is_of_an_old_version) {
-            let why = "a certificate in it is of X.509 version 1, but TLS needs version 3: sign \
-                       it again with a subjectAltName that is the node's name or host, with \
-                       `openssl x509 -req ... -extfile FILE`, where FILE has \
-                       `subjectAltName=DNS:NAME`";
-            return Err(file("--tls-cert", &self.cert, why.into()));
+    /// Reads files that have changed, and renews a certificate that is due. If new files are half
+    /// written or wrong, the former ones stay in force, and the files are read again once they
+    /// change. This may take some tenths of a second.
+    pub fn refresh(&self) {
+        if self.is_stale() {
+            self.read_again(false);
         }
-        let key = PrivateKeyDer::from_pem_file(&self.key)
-            .map_err(|e| file("--tls-key", &self.key, not_read(&e, "private key")))?;
-        let signs = provider().key_provider.load_private_key(key.clone_key());
-        let signs = signs.map_err(|e| {
-            file(
-                "--tls-key",
-                &self.key,
-                format!("the private key in it cannot be used ({e})"),
-            )
-        })?;
-        if let Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) =
-            CertifiedKey::new(chain.clone(), signs).keys_match()
-        {
-            return Err(IdentityError::OtherKey {
-                cert: self.cert.clone(),
-                key: self.key.clone(),
-            });
-        }
-        Tls::new(
-            &roots,
-            chain,
-            key,
-            Arc::new(rustls::time_provider::DefaultTimeProvider),
-        )
     }
 
-    /// Loads changed files. If they are half written or wrong, the former ones stay in force, and
-    /// the next check tries again.
-    fn reload(&self, current: &mut Current) {
-        let modified = self.modified();
-        if modified == current.modified {
+    /// Refreshes, on a thread where that delays nothing.
+    pub async fn keep(self: Arc<Self>) {
+        if self.is_stale() {
+            // Fails only if the runtime ends.
+            let _ = tokio::task::spawn_blocking(move || self.refresh()).await;
+        }
+    }
+
+    /// Reads the files again, also if they seem unchanged. Returns false if there are none.
+    pub fn reload(&self) -> bool {
+        let has_files = match &self.source {
+            Source::Secrets { file, .. } => file.is_some(),
+            Source::Files(_) => true,
+        };
+        self.read_again(true);
+        has_files
+    }
+
+    fn read_again(&self, forced: bool) {
+        let _one_at_a_time = self
+            .refreshing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if !forced && !self.is_stale() {
             return;
         }
-        match self.load() {
-            Ok(tls) => {
-                tracing::info!(
-                    cert = %self.cert.display(),
-                    "the certificate files changed: new connections use the new ones"
-                );
+        // Before the files: what changes meanwhile is read again.
+        let read = self.stamps();
+        let changed = read != self.current().read;
+        let loaded = self.load(forced || changed);
+        let mut current = self.current();
+        current.read = read;
+        match loaded {
+            Ok((tls, secrets)) => {
                 current.tls = Arc::new(tls);
-                current.modified = modified;
-                current.reloads += 1;
+                current.secrets = secrets;
+                current.reloads += u64::from(changed);
+                if forced || changed {
+                    self.generation.fetch_add(1, Ordering::Release);
+                    tracing::info!(
+                        "the files of secrets or certificates were read again: new connections \
+                         use what is in them"
+                    );
+                } else {
+                    tracing::debug!("this node's certificate was renewed");
+                }
             }
             Err(e) => {
                 current.reloads_failed += 1;
                 tracing::warn!(
-                    "the certificate files changed, but cannot be used; the former ones stay in \
-                     force: {e}"
+                    "the files of secrets or certificates changed, but cannot be used; the former \
+                     ones stay in force: {e}"
                 );
             }
         }
     }
-}
 
-impl Tls {
-    fn new(
-        roots: &[CertificateDer<'static>],
-        chain: Vec<CertificateDer<'static>>,
-        key: PrivateKeyDer<'static>,
-        time: Arc<dyn TimeProvider>,
-    ) -> Result<Self, IdentityError> {
-        let unusable = |e: &dyn std::fmt::Display| IdentityError::Unusable(e.to_string());
-        let mut store = RootCertStore::empty();
-        for root in roots {
-            store.add(root.clone()).map_err(|e| unusable(&e))?;
+    /// What shall be in force now; `changed`: the files have changed.
+    fn load(&self, changed: bool) -> Result<(Tls, Option<Secrets>), IdentityError> {
+        match &self.source {
+            Source::Files(files) => Ok((files.load(self.time.clone())?, None)),
+            Source::Secrets { file, key } => {
+                let secrets = match (file, self.current().secrets.clone()) {
+                    (None, Some(secrets)) => secrets,
+                    (Some(_), Some(secrets)) if !changed => secrets,
+                    (Some(path), _) => crate::config::secrets_of(path, "--secret-file")
+                        .map_err(|e| IdentityError::Unreadable(e.0))?,
+                    // Secrets are kept from the start on.
+                    (None, None) => return Err(SecretError::Empty.into()),
+                };
+                let tls =
+                    Tls::of_secrets(&secrets, (self.role, &self.name), key, self.time.clone())?;
+                Ok((tls, Some(secrets)))
+            }
         }
-        let store = Arc::new(store);
-        let provider = provider();
-        let ends = chain.iter().filter_map(end_of).min();
-
-        let clients = WebPkiClientVerifier::builder_with_provider(store.clone(), provider.clone())
-            .build()
-            .map_err(|e| unusable(&e))?;
-        let mut server = rustls::ServerConfig::builder_with_details(provider.clone(), time.clone())
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|e| unusable(&e))?
-            .with_client_cert_verifier(clients)
-            .with_single_cert(chain.clone(), key.clone_key())
-            .map_err(|e| unusable(&e))?;
-        server.alpn_protocols = vec![ALPN.to_vec()];
-        server.max_early_data_size = 0;
-        server.send_tls13_tickets = 0;
-        server.session_storage = Arc::new(NoServerSessionStorage {});
-
-        let mut client = rustls::ClientConfig::builder_with_details(provider.clone(), time)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|e| unusable(&e))?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(OfAuthority {
-                roots: store,
-                provider,
-            }))
-            .with_client_auth_cert(chain, key)
-            .map_err(|e| unusable(&e))?;
-        client.alpn_protocols = vec![ALPN.to_vec()];
-        client.enable_early_data = false;
-        client.resumption = Resumption::disabled();
-
-        Ok(Self {
-            server: Arc::new(QuicServerConfig::try_from(server).map_err(|e| unusable(&e))?),
-            client: Arc::new(QuicClientConfig::try_from(client).map_err(|e| unusable(&e))?),
-            ends,
-        })
     }
-}
 
-/// Why a PEM file does not have what it should.
-fn not_read(e: &pem::Error, what: &str) -> String {
-    match e {
-        pem::Error::NoItemsFound => format!(
-            "it has no {what} (PEM, `-----BEGIN {}-----`)",
-            what.to_uppercase()
-        ),
-        pem::Error::Io(e) => format!("cannot read it: {e}"),
-        e => format!("it is not a valid PEM file: {e}"),
+    fn stamps(&self) -> Vec<Option<Stamp>> {
+        match &self.source {
+            Source::Secrets { file, .. } => stamps(file.iter()),
+            Source::Files(files) => stamps(files.paths()),
+        }
     }
-}
 
-/// What rustls does not tell about a certificate.
-struct Facts {
-    /// 0 is version 1.
-    version: u8,
-    /// When it ends, in seconds since 1970.
-    not_after: UnixTimestamp,
-}
-
-impl Facts {
-    /// `None` if it cannot be read. Rustls decides whether the certificate can be used.
-    fn of(certificate: &CertificateDer<'static>) -> Option<Self> {
-        // RFC 5280, section 4.1: Certificate and TBSCertificate.
-        let facts = yasna::parse_der(certificate, |certificate| {
-            certificate.read_sequence(|certificate| {
-                let facts = certificate.next().read_sequence(|signed| {
-                    let version = signed.read_optional(|version| {
-                        version.read_tagged(yasna::Tag::context(0), |version| version.read_u8())
-                    })?;
-                    for _serial_algorithm_issuer in 0..3 {
-                        signed.next().read_der()?;
-                    }
-                    let not_after = signed.next().read_sequence(|validity| {
-                        validity.next().read_der()?;
-                        read_time(validity.next())
-                    })?;
-                    while signed.read_optional(|rest| rest.read_der())?.is_some() {}
-                    Ok(Self {
-                        version: version.unwrap_or(0),
-                        not_after,
-                    })
-                })?;
-                for _algorithm_signature in 0..2 {
-                    certificate.next().read_der()?;
+    /// Checks that the certificates of another process allow what its hello says. `shown` is the
+    /// chain of its handshake, the leaf first.
+    ///
+    /// # Errors
+    /// They do not; the message says what is wrong.
+    pub fn recognize(
+        &self,
+        shown: &[CertificateDer<'static>],
+        claim: &Claim<'_>,
+    ) -> Result<Evidence, Failure> {
+        let hello = |why: String| Failure::Hello(why);
+        if claim.dialled && claim.client {
+            return Err(hello(
+                "it answers as a client, but only nodes can be dialled".into(),
+            ));
+        }
+        // Both ends demand certificates, so there is one.
+        let leaf = shown
+            .first()
+            .ok_or_else(|| hello("it shows no certificate".into()))?;
+        let role = if claim.client {
+            Role::Client
+        } else {
+            Role::Member
+        };
+        let tls = self.tls();
+        match tls.trust.as_ref() {
+            Trust::Secrets(vouchers) => {
+                let now = self.now()?;
+                self.recognize_by_secret(vouchers, leaf, claim, role, now)
+            }
+            Trust::Pem(pem) => {
+                let roles = pem.roles(leaf);
+                // Who may be a node may also be a client.
+                if !roles.contains(&role) && !(claim.client && roles.contains(&Role::Member)) {
+                    let prefix = &pem.role_prefix;
+                    return Err(hello(format!(
+                        "its certificate does not have the role {prefix}{role}: sign it again \
+                         with that as a URI of its subjectAltName"
+                    )));
                 }
-                Ok(facts)
-            })
-        });
-        facts.ok()
-    }
-}
-
-/// Either form of a certificate's times, in seconds since 1970.
-fn read_time(time: yasna::BERReader<'_, '_>) -> yasna::ASN1Result<UnixTimestamp> {
-    let utc = time.lookahead_tag()? == yasna::tags::TAG_UTCTIME;
-    let at = if utc {
-        *time.read_utctime()?.datetime()
-    } else {
-        *time.read_generalized_time()?.datetime()
-    };
-    Ok(at.unix_timestamp())
-}
-
-/// Whether a certificate is older than version 3. Older versions have no host names, and TLS
-/// refuses them.
-fn is_of_an_old_version(certificate: &CertificateDer<'static>) -> bool {
-    const VERSION_3: u8 = 2;
-    Facts::of(certificate).is_some_and(|facts| facts.version != VERSION_3)
-}
-
-/// When a certificate ends; `None` if this cannot be read.
-fn end_of(certificate: &CertificateDer<'static>) -> Option<UnixTimestamp> {
-    Some(Facts::of(certificate)?.not_after)
-}
-
-/// The cluster's private authority.
-struct Authority {
-    certificate: CertificateDer<'static>,
-    issuer: Issuer<'static, KeyPair>,
-    fingerprint: String,
-}
-
-impl Authority {
-    fn derive(secret: &[u8]) -> Result<Self, IdentityError> {
-        let unusable = |e: rcgen::Error| IdentityError::Unusable(e.to_string());
-        let key = ed25519(&expand(secret, "authority"))?;
-        // The name contains the fingerprint, so that another secret gives an unknown issuer rather
-        // than a bad signature.
-        let fingerprint = hex(&sha256(rcgen::PublicKeyData::der_bytes(&key)).as_ref()[..8]);
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(
-            DnType::OrganizationName,
-            format!("doyen cluster {fingerprint}"),
-        );
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        // Everything that rcgen would draw or derive is set here: the bytes must be the same on
-        // every node.
-        params.serial_number = Some(rcgen::SerialNumber::from_slice(
-            &expand(secret, "serial")[..8],
-        ));
-        let certificate = params.self_signed(&key).map_err(unusable)?.der().clone();
-        Ok(Self {
-            certificate,
-            issuer: Issuer::new(params, key),
-            fingerprint,
-        })
+                let end = if claim.dialled {
+                    End::Server
+                } else {
+                    End::Dialler
+                };
+                names_of_operator(leaf, claim).map_err(hello)?;
+                Ok(Evidence(Vouched::Chain(shown.to_vec(), end)))
+            }
+        }
     }
 
-    /// Issues a certificate for a key that this process makes now and never stores.
-    fn issue(
+    fn recognize_by_secret(
         &self,
-        name: &str,
-        role: &str,
-    ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), IdentityError> {
-        let unusable = |e: rcgen::Error| IdentityError::Unusable(e.to_string());
-        let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).map_err(unusable)?;
-        let mut params =
-            CertificateParams::new(vec![role.to_owned(), node_dns_name(name)]).map_err(unusable)?;
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(
-            DnType::OrganizationName,
-            format!("doyen cluster {}", self.fingerprint),
-        );
-        params.distinguished_name.push(
-            DnType::OrganizationalUnitName,
-            role.split('.').next().unwrap_or_default(),
-        );
-        params.distinguished_name.push(
-            DnType::CommonName,
-            name.chars().take(64).collect::<String>(),
-        );
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
-        let certificate = params.signed_by(&key, &self.issuer).map_err(unusable)?;
-        Ok((
-            vec![certificate.der().clone()],
-            PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
-        ))
-    }
-}
-
-/// Accepts servers of this cluster's authority under any name: the hello says who a server is, and
-/// addresses do not.
-#[derive(Debug)]
-struct OfAuthority {
-    roots: Arc<RootCertStore>,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for OfAuthority {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
+        vouchers: &[Voucher],
+        leaf: &CertificateDer<'static>,
+        claim: &Claim<'_>,
+        role: Role,
         now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let certificate = ParsedCertificate::try_from(end_entity)?;
-        let algorithms = self.provider.signature_verification_algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(
-            &certificate,
-            &self.roots,
-            intermediates,
-            now,
-            algorithms,
-        )?;
-        Ok(ServerCertVerified::assertion())
+    ) -> Result<Evidence, Failure> {
+        let former = |v: &Voucher| v.signs == Signs::Former;
+        let end = if claim.dialled {
+            End::Server
+        } else {
+            End::Dialler
+        };
+        let vouched = found(vouchers, leaf, end, now);
+        let (certificate, voucher) = match vouched {
+            Ok(voucher) if !claim.dialled || former(voucher) => (leaf, voucher),
+            Err(e) if !claim.dialled => return Err(failure(&e)),
+            // A server shows a random key in the handshake, and its certificate in the hello.
+            _ => {
+                let card = claim.card.ok_or(Failure::OtherSecret)?;
+                let voucher = found(vouchers, card, End::Server, now).map_err(|e| failure(&e))?;
+                if !share_key(card, leaf) {
+                    let why = "its certificate is for another key than that of its handshake";
+                    return Err(Failure::Hello(why.into()));
+                }
+                (card, voucher)
+            }
+        };
+        let has_role = match voucher.signs {
+            Signs::Only(signed) => signed == role,
+            Signs::Former => bears(certificate, former_role(role)),
+        };
+        if !has_role || !bears(certificate, &dns_name(claim.name)) {
+            let name = claim.name;
+            return Err(Failure::Hello(format!(
+                "its certificate does not name {name:?} as a {role}"
+            )));
+        }
+        Ok(Evidence(Vouched::By(voucher.clone())))
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(
-            message,
-            cert,
-            dss,
-            &self.provider.signature_verification_algorithms,
-        )
+    /// Whether the process that gave this evidence would still be accepted. That its certificate
+    /// has expired meanwhile does not matter.
+    #[must_use]
+    pub fn trusts(&self, evidence: &Evidence) -> bool {
+        let tls = self.tls();
+        match (&evidence.0, tls.trust.as_ref()) {
+            (Vouched::By(voucher), Trust::Secrets(vouchers)) => vouchers.contains(voucher),
+            (Vouched::Chain(chain, end), Trust::Pem(pem)) => {
+                let (Some((leaf, intermediates)), Ok(now)) = (chain.split_first(), self.now())
+                else {
+                    return false;
+                };
+                match pem.accepts((leaf, intermediates), *end, now) {
+                    Ok(()) => true,
+                    Err(e) => is_of_time(&e),
+                }
+            }
+            (Vouched::By(_), Trust::Pem(_)) | (Vouched::Chain(..), Trust::Secrets(_)) => false,
+        }
     }
 
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(
-            message,
-            cert,
-            dss,
-            &self.provider.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
+    fn now(&self) -> Result<UnixTime, Failure> {
+        self.time
+            .current_time()
+            .ok_or_else(|| Failure::Hello("this machine's clock is before 1970".into()))
     }
 }
 
-#[derive(Debug)]
-struct FixedTime;
+/// Whether a certificate of the operator's authority names the process.
+fn names_of_operator(leaf: &CertificateDer<'_>, claim: &Claim<'_>) -> Result<(), String> {
+    let (name, host) = (claim.name, host_of(claim.name));
+    // The name of a client does not matter. An operator's certificate names a host or a node, by
+    // name or address.
+    if claim.client || bears(leaf, name) || bears(leaf, host) || bears(leaf, &dns_name(name)) {
+        return Ok(());
+    }
+    Err(format!(
+        "its certificate names neither {name:?} nor {host:?} (subjectAltName)"
+    ))
+}
 
-impl TimeProvider for FixedTime {
-    fn current_time(&self) -> Option<UnixTime> {
-        Some(UnixTime::since_unix_epoch(TIME_FIXED))
+/// Why a certificate is not accepted.
+fn failure(e: &webpki::Error) -> Failure {
+    match e {
+        e if is_of_time(e) => Failure::OtherTime,
+        webpki::Error::CertRevoked => Failure::Revoked,
+        _ => Failure::OtherSecret,
     }
 }
 
-/// AES-128 comes first: it is the fastest with hardware support, and QUIC's initial packets need it
-/// anyway.
-fn provider() -> Arc<CryptoProvider> {
-    use rustls::crypto::ring;
-    Arc::new(CryptoProvider {
-        cipher_suites: vec![
-            ring::cipher_suite::TLS13_AES_128_GCM_SHA256,
-            ring::cipher_suite::TLS13_AES_256_GCM_SHA384,
-            ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
-        ],
-        ..ring::default_provider()
-    })
+/// The certificates of the member authorities of these secrets, as PEM. Programs that have them
+/// recognize the cluster's certificates. They are no secret.
+///
+/// # Errors
+/// These are not the secrets of members.
+pub fn authority_certificates(secrets: &Secrets) -> Result<String, IdentityError> {
+    let mut out = String::new();
+    for line in secrets.lines() {
+        let keys = line.keys().ok_or(IdentityError::OtherRole {
+            file: line.role(),
+            wanted: Role::Member,
+        })?;
+        let authority = Authority::of(Role::Member, &keys.member)?;
+        out.push_str("-----BEGIN CERTIFICATE-----\n");
+        let text = base64::engine::general_purpose::STANDARD.encode(authority.certificate());
+        for at in (0..text.len()).step_by(64) {
+            out.push_str(&text[at..text.len().min(at + 64)]);
+            out.push('\n');
+        }
+        out.push_str("-----END CERTIFICATE-----\n");
+    }
+    Ok(out)
 }
 
-fn ed25519(seed: &[u8; 32]) -> Result<KeyPair, IdentityError> {
-    // PKCS #8 version 1 of an Ed25519 key (RFC 8410, section 7): a fixed prefix, then the seed.
-    let mut der = vec![
-        0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04,
-        0x20,
-    ];
-    der.extend_from_slice(seed);
-    KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(der), &rcgen::PKCS_ED25519)
-        .map_err(|e| IdentityError::Unusable(e.to_string()))
-}
-
-fn expand(secret: &[u8], purpose: &str) -> [u8; 32] {
-    use ::ring::hkdf::{HKDF_SHA256, Salt};
-    let mut out = [0; 32];
-    // HKDF refuses only outputs above 255 hashes, and this is one hash.
-    Salt::new(HKDF_SHA256, b"doyen/1")
-        .extract(secret)
-        .expand(&[purpose.as_bytes()], HKDF_SHA256)
-        .and_then(|bytes| bytes.fill(&mut out))
-        .expect("32 bytes are one hash");
-    out
-}
-
-fn sha256(bytes: &[u8]) -> ::ring::digest::Digest {
-    ::ring::digest::digest(&::ring::digest::SHA256, bytes)
-}
-
-/// Turns a node's name of any characters and any length into a DNS name.
-fn node_dns_name(name: &str) -> String {
-    format!("n{}.{ROLE}", hex(&sha256(name.as_bytes()).as_ref()[..16]))
+fn stamps<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> Vec<Option<Stamp>> {
+    let stamp = |path: &PathBuf| {
+        let file = std::fs::metadata(path).ok()?;
+        let times = [
+            (file.mtime(), file.mtime_nsec()),
+            (file.ctime(), file.ctime_nsec()),
+        ];
+        Some((file.ino(), file.len(), times))
+    };
+    paths.map(stamp).collect()
 }
 
 /// `10.0.0.1` from `10.0.0.1:7400`, `::1` from `[::1]:7400`; other names stay as they are.
@@ -778,16 +728,6 @@ fn host_of(name: &str) -> &str {
         }
         _ => name,
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut out, b| {
-            let _ = write!(out, "{b:02x}");
-            out
-        })
 }
 
 #[cfg(test)]

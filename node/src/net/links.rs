@@ -23,9 +23,9 @@ mod seeds;
 use super::backoff::Backoff;
 use super::detour::{CARRIED_BYTES_MAX, Carried};
 use super::driver::Driver;
-use super::endpoint::{ADMISSION_TIMEOUT, Close, DIAL_TIMEOUT, Failure, Purpose, text};
+use super::endpoint::{ADMISSION_TIMEOUT, Close, DIAL_TIMEOUT, Failure, Purpose, UNTRUSTED, text};
 use super::hello::{self, Hello};
-use super::identity::Identity;
+use super::identity::{Evidence, Identity};
 use super::notice::Notices;
 use crate::hooks::Hooks;
 use bytes::{Bytes, BytesMut};
@@ -83,6 +83,8 @@ pub trait LinkHandler {
 pub struct Links {
     driver: Driver,
     identity: Arc<Identity>,
+    /// Of the authorities that every connection was checked against.
+    generation: u64,
     me: MemberId,
     /// The highest version that this process speaks.
     level_max: u16,
@@ -155,6 +157,8 @@ enum Stage {
 #[derive(Debug)]
 struct Link {
     handle: ConnectionHandle,
+    /// Why the peer is trusted.
+    evidence: Evidence,
     since: Instant,
     calls: LaneIo,
     bulk: LaneIo,
@@ -192,6 +196,7 @@ impl Links {
     pub fn new(socket: UdpSocket, identity: Arc<Identity>, me: MemberId) -> io::Result<Self> {
         Ok(Self {
             driver: Driver::new(socket, identity.clone(), !me.is_client())?,
+            generation: identity.generation(),
             identity,
             me,
             level_max: LEVELS.1,
@@ -394,6 +399,11 @@ impl Links {
     /// The socket is broken.
     pub fn work(&mut self, now: Instant, handler: &mut impl LinkHandler) -> io::Result<bool> {
         self.driver.expire(now);
+        let generation = self.identity.generation();
+        if generation != self.generation {
+            self.generation = generation;
+            self.close_untrusted(now);
+        }
         if self.due.is_some_and(|due| due <= now) {
             self.dues(now);
         }
@@ -423,6 +433,20 @@ impl Links {
         more |= self.read(now, handler);
         self.tell(handler);
         Ok(more)
+    }
+
+    /// The authorities changed: a peer that none of them vouches for any more is disconnected.
+    fn close_untrusted(&mut self, now: Instant) {
+        let untrusted: Vec<_> = self
+            .up
+            .iter()
+            .filter(|(_, link)| !self.identity.trusts(&link.evidence))
+            .map(|(peer, link)| (*peer, link.handle))
+            .collect();
+        for (peer, handle) in untrusted {
+            tracing::info!(%peer, "its secret or certificate is no longer trusted: disconnected");
+            self.close(now, handle, Close::Stranger, UNTRUSTED);
+        }
     }
 
     /// Sends what waits. True: there is more, for the next pass.
@@ -901,11 +925,16 @@ impl Links {
         handle: ConnectionHandle,
         Opened {
             peer,
+            evidence,
             version,
             lanes,
         }: Opened,
     ) {
         self.stages[handle.0] = Some(Stage::Up(peer));
+        // The authorities may have changed since the hello.
+        if !self.identity.trusts(&evidence) {
+            return self.close(now, handle, Close::Stranger, UNTRUSTED);
+        }
         if !peer.is_client() && !self.peers.contains_key(&peer) {
             // The peers may have changed since the hello.
             return self.close(
@@ -928,6 +957,7 @@ impl Links {
         let [calls, bulk, carried] = lanes.map(LaneIo::new);
         let link = Link {
             handle,
+            evidence,
             since: now,
             calls,
             bulk,
@@ -1018,6 +1048,8 @@ impl Links {
                 tracing::debug!(%address, "{what} {address}: {failure}")
             }
             Failure::OtherSecret
+            | Failure::OtherTime
+            | Failure::Revoked
             | Failure::OtherProtocol
             | Failure::Hello(_)
             | Failure::Refused(_)

@@ -14,10 +14,10 @@
 
 use super::address::Reach;
 use super::backoff::Backoff;
-use super::endpoint::{ADMISSION_TIMEOUT, Admission, Close, Endpoint, Failure, Purpose};
+use super::endpoint::{ADMISSION_TIMEOUT, Admission, Close, Endpoint, Failure, Purpose, UNTRUSTED};
 use super::envelope::Envelope;
 use super::hello::{self, Hello, Stay};
-use super::identity::Identity;
+use super::identity::{Evidence, Identity};
 use crate::control::counted::Counted;
 use crate::hooks::Hooks;
 use bytes::{Bytes, BytesMut};
@@ -59,6 +59,8 @@ const DIALS_MAX: usize = 512;
 const PENDING_MAX: usize = 32;
 const BACKOFF_LEAST: Duration = Duration::from_millis(50);
 const BACKOFF_MOST: Duration = Duration::from_secs(1);
+/// How often the dates of the files with secrets or certificates are looked at.
+const IDENTITY_LOOK: Duration = Duration::from_secs(2);
 /// A process that seems to be gone is disconnected if it was silent for this long.
 const SILENT: Duration = Duration::from_millis(300);
 
@@ -169,6 +171,8 @@ impl PeerEvents {
 #[derive(Debug)]
 struct Link {
     id: MemberId,
+    /// Why it is trusted.
+    evidence: Evidence,
     /// Its program is newer than this one.
     newer: bool,
     /// It was logged that it sends messages that this program does not know.
@@ -225,6 +229,7 @@ impl Peers {
             tasks: RefCell::default(),
         });
         peers.spawn(peers.clone().accept());
+        peers.spawn(peers.clone().keep_identity());
         Ok((
             peers,
             PeerEvents {
@@ -411,7 +416,8 @@ impl Peers {
         let me = self.me.get();
         let dialled = async {
             let connection = self.endpoint.dial(address).await?;
-            let theirs = hello::greet(&connection, &self.identity, &self.hello(me)).await?;
+            let (theirs, evidence) =
+                hello::greet(&connection, &self.identity, &self.hello(me)).await?;
             if me != self.me.get() {
                 Close::Done.on(&connection, "this process is another member now");
                 return Err(Failure::Unreachable(
@@ -422,7 +428,7 @@ impl Peers {
                 Close::Hello.on(&connection, &failure.to_string());
                 return Err(failure);
             }
-            Ok((connection, theirs))
+            Ok((connection, theirs, evidence))
         };
         let dialled = dialled.await;
         let pending = match self.dials.borrow_mut().get_mut(&address) {
@@ -439,14 +445,14 @@ impl Peers {
             None => Vec::new(),
         };
         match dialled {
-            Ok((connection, Hello { id, .. })) if id == me => {
+            Ok((connection, Hello { id, .. }, _)) if id == me => {
                 self.own.borrow_mut().insert(address);
                 Close::Done.on(&connection, "this is myself");
                 self.report(PeerEvent::Identified { address, id }).await;
             }
-            Ok((connection, theirs)) => {
+            Ok((connection, theirs, evidence)) => {
                 let id = theirs.id;
-                let link = self.attach(&theirs, connection, true);
+                let link = self.attach(&theirs, evidence, connection, true);
                 self.found.borrow_mut().insert(address, link.clone());
                 for (meant_for, bytes) in pending {
                     // A message for a process is not for its successor at the address.
@@ -499,11 +505,39 @@ impl Peers {
         };
         let found = found.await;
         endpoint.close().await;
-        let theirs = found?;
+        let (theirs, _) = found?;
         Ok(theirs
             .control
             .filter(|_| theirs.id != me && me == self.me.get())
             .map(|control| (theirs.id, control)))
+    }
+
+    /// Reads files with secrets or certificates again when they change, and renews certificates.
+    /// Peers that nothing vouches for any more are disconnected. The data threads do the same with
+    /// theirs.
+    async fn keep_identity(self: Rc<Self>) {
+        let mut generation = self.identity.generation();
+        let mut looks = tokio::time::interval(IDENTITY_LOOK);
+        loop {
+            looks.tick().await;
+            self.identity.clone().keep().await;
+            if self.identity.generation() != generation {
+                generation = self.identity.generation();
+                self.close_untrusted();
+            }
+        }
+    }
+
+    fn close_untrusted(&self) {
+        let links = self.links.borrow();
+        let untrusted = |link: &&Rc<Link>| !self.identity.trusts(&link.evidence);
+        for link in links.values().flatten().filter(untrusted) {
+            tracing::info!(
+                peer = %link.id,
+                "its secret or certificate is no longer trusted: disconnected"
+            );
+            Close::Stranger.on(&link.connection, UNTRUSTED);
+        }
     }
 
     async fn accept(self: Rc<Self>) {
@@ -522,30 +556,31 @@ impl Peers {
         let me = self.me.get();
         let handshake = async {
             let connection = admission.connection().await?;
-            let theirs = hello::answer(&connection, &self.identity, &self.hello(me), |theirs| {
+            let ours = self.hello(me);
+            let (theirs, evidence) = hello::answer(&connection, &self.identity, &ours, |theirs| {
                 self.name_fits(theirs)
             })
             .await?;
-            Ok((connection, theirs))
+            Ok((connection, theirs, evidence))
         };
         let result = tokio::time::timeout(ADMISSION_TIMEOUT, handshake).await;
         drop(admission);
         match result {
-            Ok(Ok((connection, theirs))) if theirs.stay == Stay::Passing => {
+            Ok(Ok((connection, theirs, _))) if theirs.stay == Stay::Passing => {
                 // The dialler closes it once it has read the hello.
                 let _ = tokio::time::timeout(PASSING_TIMEOUT, connection.closed()).await;
                 Close::Done.on(&connection, "the dialler only asked which node answers");
             }
-            Ok(Ok((connection, Hello { id, .. }))) if id == me => {
+            Ok(Ok((connection, Hello { id, .. }, _))) if id == me => {
                 // The other end of our own dial, which closes it.
                 connection.closed().await;
             }
-            Ok(Ok((connection, theirs))) if me == self.me.get() => {
-                let link = self.attach(&theirs, connection, false);
+            Ok(Ok((connection, theirs, evidence))) if me == self.me.get() => {
+                let link = self.attach(&theirs, evidence, connection, false);
                 self.met(&theirs).await;
                 self.run(link).await;
             }
-            Ok(Ok((connection, _))) => {
+            Ok(Ok((connection, ..))) => {
                 Close::Done.on(&connection, "this process is another member now")
             }
             Ok(Err(failure)) => {
@@ -581,10 +616,21 @@ impl Peers {
     }
 
     /// A newer connection replaces an older one of the same direction.
-    fn attach(&self, theirs: &Hello, connection: Connection, dialled: bool) -> Rc<Link> {
+    fn attach(
+        &self,
+        theirs: &Hello,
+        evidence: Evidence,
+        connection: Connection,
+        dialled: bool,
+    ) -> Rc<Link> {
         let id = theirs.id;
+        // The authorities may have changed since the hello. Its tasks end with the connection.
+        if !self.identity.trusts(&evidence) {
+            Close::Stranger.on(&connection, UNTRUSTED);
+        }
         let link = Rc::new(Link {
             id,
+            evidence,
             newer: theirs.versions.1 > LEVELS.1,
             told_unknown: Cell::new(false),
             dialled,

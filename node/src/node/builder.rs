@@ -15,10 +15,11 @@ use crate::data::{self, DataOptions};
 use crate::error::Error;
 use crate::hooks::Hooks;
 #[cfg(feature = "http")]
-use crate::http::{self, ServerOptions};
+use crate::http::{self, ServerOptions, Token};
 #[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
 use crate::net::identity::Identity;
+use crate::net::identity::secret::Role as TrustRole;
 use crate::node::{Driver, Node, Parts, Threads};
 use doyen_engine::Limits;
 use doyen_gossip::agreement::Timing;
@@ -119,19 +120,27 @@ impl Builder {
         self
     }
 
-    /// The secret that all nodes share, at least 16 bytes. Without one, a node stays on loopback.
+    /// The secret that all nodes share: the content of a file of `doyen secret new`, 32 bytes as hex
+    /// or base64, or a phrase of at least 16 bytes. Without one, a node stays on loopback.
+    ///
+    /// A node needs the member's secret. A client takes the client's, which opens data and nothing
+    /// else, or the member's. From a phrase, the start derives a key with argon2id: that takes 64
+    /// MiB and some tenths of a second, once per process.
     pub fn secret(mut self, secret: impl AsRef<[u8]>) -> Self {
         self.options.secret = Some(secret.as_ref().to_vec());
         self
     }
 
-    /// The file that holds the secret; read when the node starts.
+    /// The file that holds the secret, or several: the first one signs, and all are trusted. It is
+    /// read when the node starts, and again when it changes.
     pub fn secret_file(mut self, path: impl AsRef<Path>) -> Self {
         self.options.secret_file = Some(path.as_ref().into());
         self
     }
 
-    /// PEM files instead of a secret: the authority, this node's certificate and its key.
+    /// PEM files instead of a secret: the authority, this node's certificate and its key. The
+    /// certificate names its roles, as the URI `doyen:member` or `doyen:client` in its
+    /// subjectAltName.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), doyen::Error> {
@@ -153,6 +162,12 @@ impl Builder {
         self.options.tls_ca = Some(ca.as_ref().into());
         self.options.tls_cert = Some(cert.as_ref().into());
         self.options.tls_key = Some(key.as_ref().into());
+        self
+    }
+
+    /// A PEM file with the revocation lists of the authority of the certificates.
+    pub fn revoked(mut self, crl: impl AsRef<Path>) -> Self {
+        self.options.tls_crl = Some(crl.as_ref().into());
         self
     }
 
@@ -572,11 +587,12 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
         .unwrap_or_else(|| addresses.control.to_string());
     let identity = match &config.trust {
         Trust::Loopback => Identity::insecure_loopback(&name),
-        Trust::Secret(secret) => Identity::from_secret(secret, &name),
-        Trust::Pem { ca, cert, key } => Identity::from_pem(ca, cert, key, &name),
+        Trust::Secret { secrets, file } => {
+            Identity::of_secrets(secrets.clone(), file.clone(), TrustRole::Member, &name)
+        }
+        Trust::Pem(files) => Identity::from_pem(files.clone(), TrustRole::Member, &name),
     };
     let identity = Arc::new(identity.map_err(|e| Error::Identity(e.to_string()))?);
-    let token = http_token(&config, &identity);
 
     let me = MemberId::of_member(rand::random());
     let timing = timing(&config);
@@ -598,7 +614,7 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
         drained: false,
         explain: advice::explain(Reach {
             http: addresses.http,
-            access: access(&config, token.is_some()),
+            access: access(&config),
         }),
         order_key: OrderKey(rand::random()),
         level_max: config.level_max,
@@ -657,7 +673,8 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
             control: control.clone(),
             data: data.clone(),
             metrics: metrics.clone(),
-            token,
+            identity: identity.clone(),
+            token: http_token(&config, &identity),
             guarded: config.resp_password.is_some()
                 || config.http.is_some_and(|a| !a.ip().is_loopback()),
             hosts: config
@@ -769,25 +786,31 @@ fn limits(config: &Config, timing: &Timing) -> Limits {
     }
 }
 
-/// The token that HTTP requires for changes; `None`: it refuses all changes.
-fn http_token(config: &Config, identity: &Identity) -> Option<String> {
-    let derived = || Some(identity.http_token()).filter(|token| !token.is_empty());
-    // Without a secret, every user of this machine may make changes. The fixed token still keeps
-    // web pages out, which cannot set the header that carries it.
-    let local = || {
-        (config.trust == Trust::Loopback && config.http?.ip().is_loopback())
-            .then(|| crate::net::identity::LOCAL_TOKEN.to_owned())
-    };
-    config.http_token.clone().or_else(derived).or_else(local)
+/// The token that HTTP requires for changes.
+#[cfg(feature = "http")]
+fn http_token(config: &Config, identity: &Arc<Identity>) -> Token {
+    match &config.http_token {
+        Some(token) => Token::Fixed(token.clone()),
+        None if identity.has_operators() => Token::OfSecrets(identity.clone()),
+        // Without a secret, every user of this machine may make changes. The fixed token still
+        // keeps web pages out, which cannot set the header that carries it.
+        None if is_open(config) => Token::Fixed(crate::net::identity::LOCAL_TOKEN.to_owned()),
+        None => Token::Nothing,
+    }
+}
+
+/// Whether HTTP takes changes from every user of this machine.
+fn is_open(config: &Config) -> bool {
+    config.trust == Trust::Loopback && config.http.is_some_and(|http| http.ip().is_loopback())
 }
 
 /// What this node requires of a command before it changes something.
-fn access(config: &Config, any: bool) -> Access {
+fn access(config: &Config) -> Access {
     match config.trust {
-        _ if !any => Access::Nothing,
         _ if config.http_token.is_some() => Access::Token,
-        Trust::Secret(_) => Access::Secret,
-        Trust::Loopback | Trust::Pem { .. } => Access::Open,
+        Trust::Secret { .. } => Access::Secret,
+        _ if is_open(config) => Access::Open,
+        Trust::Loopback | Trust::Pem(_) => Access::Nothing,
     }
 }
 

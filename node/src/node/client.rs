@@ -20,6 +20,7 @@ use crate::hooks::Hooks;
 use crate::net::address::Reach;
 use crate::net::endpoint::Failure;
 use crate::net::identity::Identity;
+use crate::net::identity::secret::Role;
 use doyen_engine::Limits;
 use doyen_engine::PARK;
 use doyen_gossip::Time;
@@ -39,6 +40,8 @@ pub(super) const CONNECT_MAX: Duration = Duration::from_secs(10);
 const ACCEPTED_LOOK: Duration = Duration::from_millis(5);
 /// How often names of seeds are resolved again.
 const NAMES_INTERVAL: Duration = Duration::from_secs(30);
+/// How often the dates of the files with secrets or certificates are looked at.
+const IDENTITY_LOOK: Duration = Duration::from_secs(2);
 /// The largest value that a client accepts; nodes allow less. Memory is allocated only as bytes
 /// arrive.
 const VALUE_BYTES_MAX: usize = 512 << 20;
@@ -113,8 +116,10 @@ fn assemble(
     let name = told.name;
     let identity = match &told.trust {
         Trust::Loopback => Identity::insecure_client(&name),
-        Trust::Secret(secret) => Identity::of_client(secret, &name),
-        Trust::Pem { ca, cert, key } => Identity::from_pem(ca, cert, key, &name),
+        Trust::Secret { secrets, file } => {
+            Identity::of_secrets(secrets.clone(), file.clone(), Role::Client, &name)
+        }
+        Trust::Pem(files) => Identity::from_pem(files.clone(), Role::Client, &name),
     };
     let identity = Arc::new(identity.map_err(|e| Error::Identity(e.to_string()))?);
     let system = |e: &dyn std::fmt::Display| Error::System(e.to_string());
@@ -142,6 +147,7 @@ fn assemble(
         names,
         choice,
         last: seeds,
+        identity: identity.clone(),
         data: data.clone(),
         upcalls,
         fatal,
@@ -281,8 +287,8 @@ fn reasons(refusals: &[(SocketAddr, Failure)], resolved: &Resolved) -> String {
 fn reason(failure: &Failure) -> String {
     match failure {
         Failure::OtherSecret => {
-            "the node and this client do not trust each other: give the client the secret of the \
-             nodes, or a valid certificate of their authority"
+            "the node and this client do not trust each other: give the client the client's file \
+             of the nodes' secret, or a valid certificate of their authority"
                 .into()
         }
         Failure::Stranger => "the node is not a member of a cluster yet".into(),
@@ -290,6 +296,8 @@ fn reason(failure: &Failure) -> String {
             format!("{why}: give the data address (--data, by default port 7401) of a running node")
         }
         Failure::OtherProtocol
+        | Failure::OtherTime
+        | Failure::Revoked
         | Failure::Hello(_)
         | Failure::Refused(_)
         | Failure::OutOfReach(_) => failure.to_string(),
@@ -359,6 +367,7 @@ struct Duties {
     names: Option<Vec<String>>,
     choice: Choice,
     last: Resolved,
+    identity: Arc<Identity>,
     data: DataHandle,
     upcalls: mpsc::Receiver<Upcall>,
     fatal: watch::Sender<Option<String>>,
@@ -395,12 +404,17 @@ impl Duties {
     async fn fulfil(mut self, mut stopped: watch::Receiver<bool>) {
         let mut names = tokio::time::interval(NAMES_INTERVAL);
         names.tick().await;
+        let mut looks = tokio::time::interval(IDENTITY_LOOK);
         loop {
             let upcall = tokio::select! {
                 _ = stopped.wait_for(|stopped| *stopped) => return,
                 upcall = self.upcalls.recv() => upcall,
                 _ = names.tick() => {
                     self.resolve_again().await;
+                    continue;
+                }
+                _ = looks.tick() => {
+                    self.identity.clone().keep().await;
                     continue;
                 }
             };

@@ -183,7 +183,10 @@ fn nodes_on_one_family_and_on_both_copy_to_each_other_and_serve_native_clients()
 fn a_wrong_secret_is_refused_on_both_sides_in_one_clear_line() {
     let mut cluster = Cluster::of(BINARY, 1);
     let other = cluster.file("other-secret");
-    write_secret(&other, "another secret, just as long as the first\n");
+    write_secret(
+        &other,
+        "8f14e45fceea167a5a36dedd4bea2543b6d767d2f8ed5d21a44b0e5886680cb9\n",
+    );
     let seed = cluster.node("n0").ready.listen;
     let started = cluster.try_start(
         "stranger",

@@ -20,6 +20,7 @@ mod places;
 mod rebalance;
 mod reshaping;
 mod runbooks;
+mod secrets;
 mod stages;
 mod threads;
 mod tools;

@@ -488,6 +488,8 @@ impl Certificates {
             ExtendedKeyUsagePurpose::ServerAuth,
             ExtendedKeyUsagePurpose::ClientAuth,
         ];
+        let role = "doyen:member".try_into().expect("a URI");
+        params.subject_alt_names.push(rcgen::SanType::URI(role));
         params.not_after = rcgen::date_time_ymd(year, 1, 1);
         (
             params

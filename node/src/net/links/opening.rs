@@ -8,7 +8,7 @@
 
 use super::super::endpoint::{Close, Failure};
 use super::super::hello::{HELLO_BYTES_MAX, Hello, judge};
-use super::super::identity::Identity;
+use super::super::identity::{Evidence, Identity};
 use doyen_placement::MemberId;
 use quinn_proto::{Connection, Dir, ReadError, StreamId};
 use std::net::SocketAddr;
@@ -37,6 +37,7 @@ pub(super) enum Opening {
     Lanes {
         address: SocketAddr,
         peer: MemberId,
+        evidence: Evidence,
         version: u16,
         lanes: Vec<(StreamId, Option<u8>)>,
     },
@@ -47,6 +48,8 @@ pub(super) enum Opening {
 pub(super) struct Opened {
     /// The peer.
     pub(super) peer: MemberId,
+    /// Why it is trusted.
+    pub(super) evidence: Evidence,
     /// The version of the connection.
     pub(super) version: u16,
     /// Its lanes: for calls, for bulk, for datagrams that are carried for others.
@@ -118,13 +121,9 @@ impl Opening {
                 if !read(connection, stream, bytes)? {
                     return Ok(None);
                 }
-                let theirs = judge(
-                    connection.crypto_session().peer_identity(),
-                    identity,
-                    ours,
-                    bytes,
-                )
-                .map_err(refusal)?;
+                let shown = connection.crypto_session().peer_identity();
+                let (theirs, evidence) =
+                    judge(shown, identity, ours, bytes, true).map_err(refusal)?;
                 if peer.is_some_and(|peer| theirs.id != peer) {
                     let why = format!(
                         "another process answers there ({}, {})",
@@ -139,6 +138,7 @@ impl Opening {
                 let _ = connection.send_stream(bulk).set_priority(PRIORITY_BULK);
                 Ok(Some(Opened {
                     peer: theirs.id,
+                    evidence,
                     version: ours.version(&theirs),
                     lanes: [calls, bulk, carried],
                 }))
@@ -157,18 +157,16 @@ impl Opening {
                 if !read(connection, stream, bytes)? {
                     return Ok(None);
                 }
-                let theirs = judge(
-                    connection.crypto_session().peer_identity(),
-                    identity,
-                    ours,
-                    bytes,
-                )
-                .map_err(refusal)?;
+                let shown = connection.crypto_session().peer_identity();
+                let (theirs, evidence) =
+                    judge(shown, identity, ours, bytes, false).map_err(refusal)?;
                 admit(&theirs).map_err(refusal)?;
+                let ours = ours.answering(identity.card());
                 say(connection, stream, &ours.encode(), true)?;
                 *self = Self::Lanes {
                     address: *address,
                     peer: theirs.id,
+                    evidence,
                     version: ours.version(&theirs),
                     lanes: Vec::new(),
                 };
@@ -176,6 +174,7 @@ impl Opening {
             }
             Self::Lanes {
                 peer,
+                evidence,
                 version,
                 lanes,
                 ..
@@ -208,6 +207,7 @@ impl Opening {
                 let _ = connection.send_stream(bulk).set_priority(PRIORITY_BULK);
                 Ok(Some(Opened {
                     peer: *peer,
+                    evidence: evidence.clone(),
                     version: *version,
                     lanes: [calls, bulk, carried],
                 }))

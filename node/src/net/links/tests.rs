@@ -1,3 +1,4 @@
+use super::super::identity::secret::{Role, Secrets};
 use super::*;
 use crate::testkit::{Plane, Relay};
 use bytes::Buf;
@@ -73,14 +74,18 @@ impl Node {
     }
 
     fn on(listen: &str, id: u64, secret: &[u8]) -> Self {
-        let socket = UdpSocket::bind(listen).unwrap();
         let name = format!("node {id}");
         let identity = if MemberId(id).is_client() {
             Identity::of_client(secret, &name)
         } else {
             Identity::from_secret(secret, &name)
         };
-        let identity = Arc::new(identity.unwrap());
+        Self::with(listen, id, Arc::new(identity.unwrap()))
+    }
+
+    fn with(listen: &str, id: u64, identity: Arc<Identity>) -> Self {
+        let socket = UdpSocket::bind(listen).unwrap();
+        let name = identity.name().to_owned();
         Self {
             id: MemberId(id),
             name,
@@ -763,4 +768,73 @@ fn a_client_with_another_secret_or_the_certificate_of_a_node_stays_outside() {
         Links::new(UdpSocket::bind("127.0.0.1:0").unwrap(), identity, client.id).unwrap();
     let mut pair = guest(Some(1), client);
     assert!(matches!(pair.failure(A), Failure::Hello(why) if why.contains("as a client")));
+}
+
+/// With the client's file alone, a process can be a client of nodes. It can be no node, and it
+/// cannot answer other clients.
+#[test]
+fn a_client_s_file_makes_a_client_and_nothing_else() {
+    let file = Secrets::of_bytes(SECRET)
+        .unwrap()
+        .for_role(Role::Client)
+        .unwrap();
+    let node = |id, name: &str| {
+        let identity = Identity::of_secrets(file.clone(), None, Role::Client, name).unwrap();
+        Node::with("127.0.0.1:0", id, Arc::new(identity))
+    };
+    // The control: a client.
+    let mut pair = guest(Some(1), node(CLIENT, "node of a client"));
+    pair.expect(A, Seen::Connected(MemberId(CLIENT)));
+
+    // A node: member 1 is in the table, and this process says that it is that member.
+    let mut pair = Pair::of(node(1, "node 1"), Node::new(2, SECRET));
+    let entries = [pair.nodes[A].entry(), pair.nodes[B].entry()];
+    for node in &mut pair.nodes {
+        node.links.set_peers(&entries);
+    }
+    assert!(matches!(pair.failure(B), Failure::Hello(why) if why.contains("as a member")));
+
+    // A node for another client: its handshake is refused, or its hello has no certificate.
+    let victim = node(CLIENT, "victim");
+    let mut pair = Pair::of(victim, node(2, "node 2"));
+    let address = pair.nodes[B].entry().2;
+    pair.nodes[B].links.set_clients_max(Some(1));
+    pair.nodes[A].links.set_seeds(&[address]);
+    assert_eq!(pair.failure(A), Failure::OtherSecret);
+    assert!(pair.seen_nothing());
+}
+
+/// The line that vouched for a peer goes while data flows.
+#[test]
+fn a_data_connection_whose_line_goes_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    let other = [SECRET, b" of others"].concat();
+    std::fs::write(&path, [SECRET, &other].join(&b"\n"[..])).unwrap();
+    let secrets = Secrets::of_bytes(&std::fs::read(&path).unwrap()).unwrap();
+    let both = [other.as_slice(), SECRET].join(&b"\n"[..]);
+    let both = Secrets::of_bytes(&both).unwrap();
+    let of_other = Identity::of_secrets(both, None, Role::Member, "node 3");
+    let identity = Identity::of_secrets(secrets, Some(path.clone()), Role::Member, "node 2");
+    let identity = Arc::new(identity.unwrap());
+    let nodes = vec![
+        Node::new(1, SECRET),
+        Node::with("127.0.0.1:0", 2, identity.clone()),
+        Node::with("127.0.0.1:0", 3, Arc::new(of_other.unwrap())),
+    ];
+    let entries: Vec<_> = nodes.iter().map(Node::entry).collect();
+    let mut pair = Pair::among(nodes);
+    pair.nodes[A].links.set_peers(&entries[..2]);
+    pair.nodes[B].links.set_peers(&entries);
+    pair.nodes[C].links.set_peers(&entries[1..]);
+    pair.expect(A, Seen::Connected(MemberId(2)));
+    pair.expect(C, Seen::Connected(MemberId(2)));
+    std::fs::write(&path, SECRET).unwrap();
+    assert!(identity.reload());
+    pair.expect(C, Seen::Disconnected(MemberId(2)));
+    assert!(
+        pair.nodes[B].links.is_connected(MemberId(1)),
+        "the other one stays"
+    );
+    assert!(!pair.nodes[B].links.is_connected(MemberId(3)));
 }

@@ -1,3 +1,5 @@
+use super::super::identity::PemFiles;
+use super::super::identity::secret::{Role, Secrets};
 use super::super::probe::Probes;
 use super::*;
 use tokio::task::LocalSet;
@@ -13,8 +15,12 @@ struct Node {
 
 impl Node {
     fn start(id: u64, secret: &[u8]) -> Self {
+        let identity = Identity::from_secret(secret, &format!("node {id}")).unwrap();
+        Self::with(id, Arc::new(identity))
+    }
+
+    fn with(id: u64, identity: Arc<Identity>) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let identity = Arc::new(Identity::from_secret(secret, &format!("node {id}")).unwrap());
         let at = socket.local_addr().unwrap();
         let (peers, events) = Peers::start(
             socket,
@@ -186,6 +192,8 @@ fn identity_from_files(
     let dir = tempfile::tempdir().unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec![subject.to_owned()]).unwrap();
+    let role = "doyen:member".try_into().unwrap();
+    params.subject_alt_names.push(rcgen::SanType::URI(role));
     params.extended_key_usages = vec![
         rcgen::ExtendedKeyUsagePurpose::ServerAuth,
         rcgen::ExtendedKeyUsagePurpose::ClientAuth,
@@ -199,7 +207,8 @@ fn identity_from_files(
         write("ca.pem", authority.pem()),
         write("cert.pem", certificate.pem()),
     );
-    Arc::new(Identity::from_pem(&ca, &cert, &write("key.pem", key.serialize_pem()), name).unwrap())
+    let files = PemFiles::new(&ca, &cert, &write("key.pem", key.serialize_pem()));
+    Arc::new(Identity::from_pem(files, Role::Member, name).unwrap())
 }
 
 #[test]
@@ -255,6 +264,86 @@ fn certificates_of_files_bind_names_to_hosts() {
                 ..
             }
         ));
+    });
+}
+
+/// A process that has only the client's file tries to join or gossip: it dials control ports.
+#[test]
+fn a_client_s_file_opens_no_control_port() {
+    run(async {
+        let mut b = Node::start(2, SECRET);
+        let member = Secrets::of_bytes(SECRET).unwrap();
+        let file = member.for_role(Role::Client).unwrap();
+        let identity = |file: &Secrets, role| {
+            Arc::new(Identity::of_secrets(file.clone(), None, role, "node 1").unwrap())
+        };
+        assert!(Identity::of_secrets(file.clone(), None, Role::Member, "node 1").is_err());
+        // A changed program says that it is a node, and then that it is a client.
+        for id in [1, MemberId::of_client(1).0] {
+            let mut a = Node::with(id, identity(&file, Role::Client));
+            a.ask(Peer::Address(b.address()), 1);
+            let PeerEvent::Unreached {
+                failure: Failure::Refused(why),
+                ..
+            } = a.next().await
+            else {
+                panic!("a must be refused")
+            };
+            assert!(
+                why.contains("as a member") || why.contains("only the data ports"),
+                "{why}"
+            );
+            assert!(matches!(b.next().await, PeerEvent::TurnedAway { .. }));
+        }
+        // The control: the same with the members' file.
+        let a = Node::with(1, identity(&member, Role::Member));
+        a.ask(Peer::Address(b.address()), 1);
+        assert_eq!(b.ticket().await, (a.id, 1));
+    });
+}
+
+/// The line that vouched for a peer goes: its connection is closed, and those of others stay.
+#[test]
+fn a_peer_that_no_line_vouches_for_is_disconnected() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secret");
+        let other = [SECRET, b" of others"].concat();
+        let write = |lines: &[&[u8]]| std::fs::write(&path, lines.join(&b"\n"[..])).unwrap();
+        write(&[SECRET, &other]);
+        let secrets = Secrets::of_bytes(&std::fs::read(&path).unwrap()).unwrap();
+        let identity = Identity::of_secrets(secrets, Some(path.clone()), Role::Member, "node 1");
+        let mut a = Node::with(1, Arc::new(identity.unwrap()));
+        // It signs with the other line.
+        let both = [other.as_slice(), SECRET].join(&b"\n"[..]);
+        let both = Secrets::of_bytes(&both).unwrap();
+        let of_other = Identity::of_secrets(both, None, Role::Member, "node 2");
+        let mut b = Node::with(2, Arc::new(of_other.unwrap()));
+        let c = Node::start(3, SECRET);
+        b.ask(Peer::Address(a.address()), 2);
+        assert_eq!(a.ticket().await, (b.id, 2));
+        c.ask(Peer::Address(a.address()), 3);
+        assert_eq!(a.ticket().await, (c.id, 3));
+
+        write(&[SECRET]);
+        assert!(a.peers.identity.reload());
+        while a.peers.is_linked(b.id) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(a.peers.is_linked(c.id));
+        // It dials again, and is refused.
+        while b.peers.is_linked(a.id) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        b.ask(Peer::Address(a.address()), 4);
+        loop {
+            match b.next().await {
+                PeerEvent::Unreached { failure, .. } => {
+                    break assert_eq!(failure, Failure::OtherSecret);
+                }
+                _ => b.ask(Peer::Address(a.address()), 4),
+            }
+        }
     });
 }
 

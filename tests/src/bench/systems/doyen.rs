@@ -32,7 +32,14 @@ pub(super) fn find(binary: &Path, cores: Cores) -> Result<Installed> {
 pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
     let dir = TempDir::new()?;
     let secret = dir.path().join(SECRET_FILE);
-    std::fs::write(&secret, "a secret of the bench, long enough\n")?;
+    std::fs::write(
+        &secret,
+        format!(
+            "{:032x}{:032x}\n",
+            rand::random::<u128>(),
+            rand::random::<u128>()
+        ),
+    )?;
     let (program, secret) = (
         installed.program.to_string_lossy(),
         secret.to_string_lossy(),

@@ -1,0 +1,376 @@
+//! The configuration of TLS for both ends of a connection.
+//!
+//! A server answers strangers first, so with secrets its certificate says nothing: it is signed by
+//! its own random key, and the server names no authority. Only a dialler that is trusted gets the
+//! server's [`Tls::card`], in the hello. PEM files are shown to everybody, as HTTPS servers do.
+
+use super::IdentityError;
+use super::authority::{self, Authority, FORMER_MEMBER};
+use super::certificate::{UnixTimestamp, end_of};
+use super::secret::{Line, Role, Secrets};
+use super::trust::{End, Pem, Signs, Trust, Voucher, for_tls};
+use super::{ALPN, Validity};
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use rcgen::KeyPair;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ResolvesClientCert, Resumption};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::time_provider::TimeProvider;
+use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// The configuration of both ends at one time.
+pub struct Tls {
+    /// For incoming connections.
+    pub server: Arc<QuicServerConfig>,
+    /// For outgoing connections.
+    pub client: Arc<QuicClientConfig>,
+    pub(super) trust: Arc<Trust>,
+    /// With secrets: the certificate of a server, which it shows in its hello.
+    pub(super) card: Option<CertificateDer<'static>>,
+    /// When this node's certificate must be made again; `None`: never.
+    pub(super) validity: Option<Validity>,
+    /// When the first certificate of this node's chain ends; `None` if no certificate tells.
+    pub(super) ends: Option<UnixTimestamp>,
+    /// The fingerprints of the secrets, the one that signs first.
+    pub(super) fingerprints: Vec<String>,
+    /// The tokens of operators.
+    pub(super) tokens: Vec<Zeroizing<String>>,
+    #[cfg(test)]
+    pub(super) raw: (Arc<rustls::ServerConfig>, Arc<rustls::ClientConfig>),
+    #[cfg(test)]
+    pub(super) shown: Arc<Shown>,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+/// The certificates that a process shows.
+#[derive(Debug)]
+pub(super) struct Shown {
+    /// To servers that do not ask for a former one.
+    pub(super) dialler: Arc<CertifiedKey>,
+    /// To diallers.
+    server: Arc<CertifiedKey>,
+    /// To nodes of versions before 15: the name of the authority, and the certificate.
+    former: Vec<(Vec<u8>, Arc<CertifiedKey>)>,
+}
+
+impl Tls {
+    /// From secrets, for a process with this role, name and key. Slow for phrases.
+    pub(super) fn of_secrets(
+        secrets: &Secrets,
+        (role, name): (Role, &str),
+        key: &KeyPair,
+        time: Arc<dyn TimeProvider>,
+    ) -> Result<Self, IdentityError> {
+        let validity = Validity::from_now(time.as_ref())?;
+        let mut vouchers = Vec::new();
+        let mut former = Vec::new();
+        let mut tokens = Vec::new();
+        for line in secrets.lines() {
+            vouchers.extend(vouched_for(line)?);
+            tokens.extend(line.token());
+            if let Some(secret) = line.former() {
+                let authority = Authority::former(secret)?;
+                let certificate = authority.issue_former(key, role, name)?;
+                former.push((
+                    authority.anchor().subject.to_vec(),
+                    certified(vec![certificate], key)?,
+                ));
+                vouchers.push(Voucher {
+                    signs: Signs::Former,
+                    anchor: authority.anchor().clone(),
+                });
+                tokens.push(authority::former_token(secret));
+            }
+        }
+        let signer = signer(secrets.first(), role)?;
+        let card = signer.issue(key, role, name, validity.times())?;
+        let shown = Shown {
+            dialler: certified(vec![card.clone()], key)?,
+            server: certified(vec![authority::anonymous(key)?], key)?,
+            former,
+        };
+        let trust = Arc::new(Trust::Secrets(vouchers));
+        Ok(Self {
+            ends: end_of(&card),
+            card: (role == Role::Member).then_some(card),
+            validity: Some(validity),
+            fingerprints: secrets.lines().iter().map(Line::fingerprint).collect(),
+            tokens,
+            ..Self::new(trust, shown, time)?
+        })
+    }
+
+    /// From the operator's authority, and a chain with its key.
+    pub(super) fn of_pem(
+        pem: Pem,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        time: Arc<dyn TimeProvider>,
+    ) -> Result<Self, IdentityError> {
+        let ends = chain.iter().filter_map(end_of).min();
+        let key = provider()
+            .key_provider
+            .load_private_key(key)
+            .map_err(|e| unusable(&e))?;
+        let shown = Arc::new(CertifiedKey::new(chain, key));
+        let shown = Shown {
+            dialler: shown.clone(),
+            server: shown,
+            former: Vec::new(),
+        };
+        Ok(Self {
+            ends,
+            ..Self::new(Arc::new(Trust::Pem(pem)), shown, time)?
+        })
+    }
+
+    fn new(
+        trust: Arc<Trust>,
+        shown: Shown,
+        time: Arc<dyn TimeProvider>,
+    ) -> Result<Self, IdentityError> {
+        let shown = Arc::new(shown);
+        let judge = Arc::new(Judge {
+            trust: trust.clone(),
+            provider: provider(),
+        });
+        let mut server = rustls::ServerConfig::builder_with_details(provider(), time.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|e| unusable(&e))?
+            .with_client_cert_verifier(judge.clone())
+            .with_cert_resolver(shown.clone());
+        server.alpn_protocols = vec![ALPN.to_vec()];
+        server.max_early_data_size = 0;
+        server.send_tls13_tickets = 0;
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+
+        let mut client = rustls::ClientConfig::builder_with_details(provider(), time)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|e| unusable(&e))?
+            .dangerous()
+            .with_custom_certificate_verifier(judge)
+            .with_client_cert_resolver(shown.clone());
+        client.alpn_protocols = vec![ALPN.to_vec()];
+        client.enable_early_data = false;
+        client.resumption = Resumption::disabled();
+        Ok(Self {
+            #[cfg(test)]
+            raw: (Arc::new(server.clone()), Arc::new(client.clone())),
+            #[cfg(test)]
+            shown,
+            server: Arc::new(QuicServerConfig::try_from(server).map_err(|e| unusable(&e))?),
+            client: Arc::new(QuicClientConfig::try_from(client).map_err(|e| unusable(&e))?),
+            trust,
+            card: None,
+            validity: None,
+            ends: None,
+            fingerprints: Vec::new(),
+            tokens: Vec::new(),
+        })
+    }
+}
+
+/// The authorities that the holder of a line accepts. A client accepts members only.
+fn vouched_for(line: &Line) -> Result<Vec<Voucher>, IdentityError> {
+    let voucher = |role, anchor| Voucher {
+        signs: Signs::Only(role),
+        anchor,
+    };
+    let members = voucher(
+        Role::Member,
+        authority::member_anchor(&line.member_public_key()),
+    );
+    let Some(keys) = line.keys() else {
+        return Ok(vec![members]);
+    };
+    let clients = Authority::of(Role::Client, &keys.client)?;
+    Ok(vec![
+        members,
+        voucher(Role::Client, clients.anchor().clone()),
+    ])
+}
+
+/// The authority that signs the certificate of a process that has this line.
+fn signer(line: &Line, role: Role) -> Result<Authority, IdentityError> {
+    let seed = match role {
+        Role::Member => line.keys().map(|keys| keys.member),
+        Role::Client => line.client_key(),
+        Role::Operator => None,
+    };
+    let refused = || IdentityError::OtherRole {
+        file: line.role(),
+        wanted: role,
+    };
+    Authority::of(role, &seed.ok_or_else(refused)?)
+}
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let former = match hello.server_name() {
+            Some(FORMER_MEMBER) => self.former.first(),
+            _ => None,
+        };
+        Some(former.map_or(&self.server, |(_, shown)| shown).clone())
+    }
+}
+
+impl ResolvesClientCert for Shown {
+    fn resolve(
+        &self,
+        authorities: &[&[u8]],
+        _schemes: &[SignatureScheme],
+    ) -> Option<Arc<CertifiedKey>> {
+        let asked = self.former.iter().find(|(subject, _)| {
+            authorities
+                .iter()
+                .any(|name| name.ends_with(subject) && name.len() <= subject.len() + NAME_HEAD_MAX)
+        });
+        Some(asked.map_or(&self.dialler, |(_, shown)| shown).clone())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// Bytes of the header of a distinguished name, at most.
+const NAME_HEAD_MAX: usize = 4;
+
+/// Judges the certificates of others in the handshake. Names and roles are judged with the hello.
+#[derive(Debug)]
+struct Judge {
+    trust: Arc<Trust>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ClientCertVerifier for Judge {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        // The names of authorities are derived from secrets, and strangers would see them.
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.trust
+            .accepts((leaf, intermediates), End::Dialler, now)
+            .map(|()| ClientCertVerified::assertion())
+            .map_err(for_tls)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
+
+/// Servers are accepted under any name: the hello says who a server is, and addresses do not.
+impl ServerCertVerifier for Judge {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        match self.trust.as_ref() {
+            // The server's certificate comes with its hello. Nothing but our hello is sent before.
+            Trust::Secrets(_) => {}
+            Trust::Pem(pem) => pem
+                .accepts((leaf, intermediates), End::Server, now)
+                .map_err(for_tls)?,
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        ClientCertVerifier::verify_tls12_signature(self, message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        ClientCertVerifier::verify_tls13_signature(self, message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        ClientCertVerifier::supported_verify_schemes(self)
+    }
+}
+
+fn certified(
+    chain: Vec<CertificateDer<'static>>,
+    key: &KeyPair,
+) -> Result<Arc<CertifiedKey>, IdentityError> {
+    let key = provider()
+        .key_provider
+        .load_private_key(PrivateKeyDer::Pkcs8(authority::pkcs8(key)))
+        .map_err(|e| unusable(&e))?;
+    Ok(Arc::new(CertifiedKey::new(chain, key)))
+}
+
+fn unusable(e: &dyn std::fmt::Display) -> IdentityError {
+    IdentityError::Unusable(e.to_string())
+}
+
+/// AES-128 comes first: it is the fastest with hardware support, and QUIC's initial packets need it
+/// anyway.
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    use rustls::crypto::ring;
+    use std::sync::LazyLock;
+    static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
+        Arc::new(CryptoProvider {
+            cipher_suites: vec![
+                ring::cipher_suite::TLS13_AES_128_GCM_SHA256,
+                ring::cipher_suite::TLS13_AES_256_GCM_SHA384,
+                ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+            ],
+            ..ring::default_provider()
+        })
+    });
+    PROVIDER.clone()
+}
