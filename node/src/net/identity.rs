@@ -574,7 +574,8 @@ impl Identity {
             Trust::Pem(pem) => {
                 let roles = pem.roles(leaf);
                 // Who may be a node may also be a client.
-                if !roles.contains(&role) && !(claim.client && roles.contains(&Role::Member)) {
+                let may = roles.contains(&role) || claim.client && roles.contains(&Role::Member);
+                if !may {
                     let prefix = &pem.role_prefix;
                     return Err(hello(format!(
                         "its certificate does not have the role {prefix}{role}: sign it again \

@@ -204,7 +204,7 @@ async fn a_client_that_is_refused_is_told_why() {
     let builder = || Node::builder().client().secret(SECRET);
     refused(
         builder().seed(&data).secret("another secret altogether"),
-        &[&data, "secret of the nodes"],
+        &[&data, "client's file"],
     )
     .await;
     refused(

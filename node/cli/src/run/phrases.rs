@@ -23,8 +23,9 @@ pub(super) fn judge(trust: &Trust) -> Result<(), Failed> {
                 _ => format!("secret number {number}"),
             };
             return Err(Failed::usage(format!(
-                "{which} is guessed too easily (about {bits:.0} bits, and at least {BITS_MIN} are \
-                 needed): make one with `doyen secret new --dir DIR`"
+                "{which} is guessed too easily (about {:.0} bits, and at least {BITS_MIN} are \
+                 needed): make one with `doyen secret new --dir DIR`",
+                bits.floor()
             )));
         }
     }
@@ -73,7 +74,7 @@ mod tests {
     fn good_phrases_and_random_bytes_are_taken() {
         for good in [
             "vermilion teapot orbits seventeen quiet glaciers",
-            "Xk7#qLw9!vTz2@pRn5",
+            "Xk7#qLw9!vTz2@pRn5&Hm",
             "8f14e45fceea167a5a36dedd4bea2543b6d767d2f8ed5d21a44b0e5886680cb9",
             "nmdYFLsD1rhWZ1tGm3v9JXo0RzE2pUu5q8yKcBaTfQk=",
         ] {

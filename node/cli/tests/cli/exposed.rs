@@ -132,12 +132,12 @@ fn keys_are_shown_only_with_the_token_where_resp_has_a_password() {
     let secret = file(
         directory.path(),
         "secret",
-        "0123456789abcdef0123456789abcdef",
+        "f1c9a5d27b3e48600d9471be52a8c36f7e104db95a2fc88361e7bd0493a65c1e",
     );
     let other = file(
         directory.path(),
         "other",
-        "fedcba9876543210fedcba9876543210",
+        "0b7e92d14c6fa8353e01d9c7485ab26f91e3740cd85b6a2fe4170c93bd5826a9",
     );
     let node = node(&["--secret-file", &secret, "--resp-password-file", &password]);
     let at = node.address("http");

@@ -130,13 +130,13 @@ impl PemFiles {
         };
         let result = pem.accepts((leaf, intermediates), End::Dialler, now);
         // The other ends judge the rest, as they did before there were roles and lists.
-        match result {
-            Err(
-                e @ (webpki::Error::CertRevoked
-                | webpki::Error::UnknownRevocationStatus
-                | webpki::Error::InvalidCrlSignatureForPublicKey),
-            ) => return Err(own(&e)),
-            _ => {}
+        if let Err(
+            e @ (webpki::Error::CertRevoked
+            | webpki::Error::UnknownRevocationStatus
+            | webpki::Error::InvalidCrlSignatureForPublicKey),
+        ) = result
+        {
+            return Err(own(&e));
         }
         if pem.roles(leaf).is_empty() {
             let prefix = &self.role_prefix;
