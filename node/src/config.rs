@@ -1164,6 +1164,15 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
 
 /// The secrets in a file.
 ///
+/// ```no_run
+/// use doyen::config::secrets_of;
+///
+/// let secrets = secrets_of("/etc/doyen/member".as_ref(), "--secret-file")?;
+/// let (all, signs) = (secrets.lines().len(), secrets.first().fingerprint());
+/// println!("{all} secrets, and this one signs: {signs}");
+/// # Ok::<(), doyen::config::ConfigError>(())
+/// ```
+///
 /// # Errors
 /// It cannot be read, or has no usable secret. The message names the file and the flag.
 pub fn secrets_of(path: &Path, flag: &str) -> Result<Secrets, ConfigError> {

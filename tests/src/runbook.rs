@@ -190,10 +190,10 @@ impl Operator {
                 &process.ready.listen.to_string(),
             );
         }
-        text.replace(
-            "/etc/doyen/member",
-            &cluster.secret_file().display().to_string(),
-        )
+        // The member's file is as good as the operator's here.
+        let secret = cluster.secret_file().display().to_string();
+        text.replace("/etc/doyen/member", &secret)
+            .replace("/etc/doyen/operator", &secret)
     }
 
     fn run(&self, cluster: &mut Cluster, heading: &str, script: &str) -> String {

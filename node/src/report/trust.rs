@@ -3,6 +3,16 @@
 use serde::{Deserialize, Serialize};
 
 /// What a node trusts.
+///
+/// ```
+/// use doyen::report::trust::TrustReport;
+///
+/// let answered = r#"{"name": "n1", "secrets": ["5f0c", "9ae1"], "certificate_ends": null,
+///     "reloads": 1, "reloads_failed": 0}"#;
+/// let trust: TrustReport = serde_json::from_str(answered)?;
+/// assert_eq!(trust.secrets[0], "5f0c", "it signs");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrustReport {
     /// The node's name.
