@@ -16,6 +16,7 @@
 //! | `trust` | whose certificates are accepted, for which role |
 //! | `files` | certificates in PEM files: the other way |
 //! | `tls` | the configuration of both ends |
+//! | `ports` | TLS of the ports for clients that are no nodes |
 //!
 //! A connection is judged twice. The handshake refuses diallers that no authority vouches for. Then
 //! [`Identity::recognize`] compares role and name with the hello. The server's certificate comes
@@ -29,6 +30,7 @@
 mod authority;
 mod certificate;
 mod files;
+pub(crate) mod ports;
 pub mod secret;
 mod tls;
 mod trust;
@@ -39,6 +41,7 @@ pub use tls::Tls;
 use super::endpoint::Failure;
 use authority::{Authority, dns_name, former_role, shifted};
 use base64::Engine;
+use ports::Ports;
 use rcgen::KeyPair;
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls_pki_types::{CertificateDer, UnixTime};
@@ -46,7 +49,7 @@ use secret::{Line, Role, SecretError, Secrets};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use subtle::ConstantTimeEq;
 use trust::{End, Signs, Trust, Voucher, bears, found, is_of_time, share_key};
@@ -94,15 +97,17 @@ pub enum IdentityError {
     },
     /// The certificate does not belong to the key.
     #[error(
-        "--tls-cert {} and --tls-key {} do not belong together: give the key of that certificate",
-        cert.display(),
-        key.display()
+        "{} {} and {} {} do not belong together: give the key of that certificate",
+        cert.0,
+        cert.1.display(),
+        key.0,
+        key.1.display()
     )]
     OtherKey {
-        /// The file of the certificate.
-        cert: PathBuf,
-        /// The file of the key.
-        key: PathBuf,
+        /// The flag and the file of the certificate.
+        cert: (&'static str, PathBuf),
+        /// The flag and the file of the key.
+        key: (&'static str, PathBuf),
     },
     /// The key or the certificates cannot be used.
     #[error("the certificate or key cannot be used: {0}")]
@@ -144,6 +149,8 @@ pub struct Identity {
     refreshing: Mutex<()>,
     /// A lock, because several threads read it. It is held for a copy of a pointer.
     current: Mutex<Current>,
+    /// TLS of the ports for clients that are no nodes, if they speak it.
+    ports: OnceLock<Arc<Ports>>,
 }
 
 #[derive(Debug)]
@@ -288,7 +295,13 @@ impl Identity {
                 reloads: 0,
                 reloads_failed: 0,
             }),
+            ports: OnceLock::new(),
         }
+    }
+
+    /// Keeps TLS of these ports with what it keeps of its own. There is one for a process.
+    pub(crate) fn keep_ports(&self, ports: &Arc<Ports>) {
+        let _ = self.ports.set(ports.clone());
     }
 
     /// A node's identity from the text of a secret.
@@ -437,6 +450,11 @@ impl Identity {
     /// Whether [`Identity::refresh`] has something to do. Cheap: it looks at the files' dates.
     #[must_use]
     pub fn is_stale(&self) -> bool {
+        let of_ports = |ports: &Arc<Ports>| ports.is_stale(self);
+        self.is_own_stale() || self.ports.get().is_some_and(of_ports)
+    }
+
+    fn is_own_stale(&self) -> bool {
         let (read, validity) = {
             let current = self.current();
             (current.read.clone(), current.tls.validity)
@@ -479,9 +497,15 @@ impl Identity {
             .refreshing
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if !forced && !self.is_stale() {
-            return;
+        if forced || self.is_own_stale() {
+            self.read_own(forced);
         }
+        if let Some(ports) = self.ports.get().filter(|it| forced || it.is_stale(self)) {
+            ports.refresh(self);
+        }
+    }
+
+    fn read_own(&self, forced: bool) {
         // Before the files: what changes meanwhile is read again.
         let read = self.stamps();
         let changed = read != self.current().read;
