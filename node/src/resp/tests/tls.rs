@@ -81,10 +81,11 @@ impl Secured {
     ) -> Result<TlsStream, std::io::Error> {
         let mut roots = RootCertStore::empty();
         roots.add(trusted.certificate.der().clone()).unwrap();
-        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .unwrap()
-            .with_root_certificates(roots);
+        let config =
+            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_protocol_versions(&[&rustls::version::TLS13])
+                .unwrap()
+                .with_root_certificates(roots);
         let config = match shown {
             None => config.with_no_client_auth(),
             Some((certificate, key)) => config
