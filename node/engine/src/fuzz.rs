@@ -759,6 +759,7 @@ fn table() -> Table {
             },
             location: Location::default(),
             weight: 100,
+            vote_key: None,
         })
     };
     let partition = |p: u32| {

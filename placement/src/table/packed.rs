@@ -4,7 +4,7 @@
 
 use super::{
     Age, Keyspace, MapEntry, Member, Origin, Partition, Replica, ReplicaState, Settings, Table,
-    leveled::{self, Additions},
+    leveled::{self, Additions, Bearers},
 };
 use crate::id::{
     ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId, Term, Version,
@@ -130,6 +130,7 @@ impl Serialize for Table {
         let additions = Additions {
             tags: packed.keyspaces.iter().map(|k| k.tags).collect(),
             limits: leveled::limits_of(&packed.maps),
+            keys: leveled::keys_of(&packed.members),
         };
         leveled::serialize(serializer, self.level, self.cluster, &packed, &additions)
     }
@@ -138,8 +139,10 @@ impl Serialize for Table {
 impl<'de> Deserialize<'de> for Table {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (level, cluster, packed) =
-            leveled::deserialize(deserializer, |packed: &mut Packed| {
-                (packed.keyspaces.iter_mut().collect(), &mut packed.maps)
+            leveled::deserialize(deserializer, |packed: &mut Packed| Bearers {
+                keyspaces: packed.keyspaces.iter_mut().collect(),
+                maps: &mut packed.maps,
+                members: &mut packed.members,
             })?;
         packed.unpack(level, cluster).map_err(de::Error::custom)
     }
