@@ -556,7 +556,8 @@ impl MemberCore {
     pub(super) fn pull(&mut self, cx: &mut Context, from: MemberId) {
         let leader = self.leader.filter(|leader| *leader != cx.me());
         let from = leader.unwrap_or(from);
-        if !self.believes_table_of(cx, from)
+        let may_answer = self.believes_table_of(cx, from) || self.proposer == Some(from);
+        if !may_answer
             || self
                 .pulling
                 .is_some_and(|at| cx.now.since(at) < PULL_PATIENCE)
@@ -643,9 +644,11 @@ impl MemberCore {
         }
         // A later term needs an election first (rule 1).
         let later = committed.name.term > self.term && self.leader == Some(from);
+        let proved = !later || self.elected(cx, committed.name.term, from);
+        // A coordinator that leaves does not coordinate any more, and knows what it committed.
+        let stored = committed.name == self.accepted.name && self.proposer == Some(from);
         if !self.near(committed.name.version)
-            || !self.believes_table_of(cx, from)
-            || (later && !self.elected(cx, committed.name.term, from))
+            || !(stored || (proved && self.believes_table_of(cx, from)))
         {
             return cx.ignore();
         }
