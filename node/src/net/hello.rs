@@ -13,9 +13,9 @@
 //!   certificate length u16  certificate
 //! ```
 //! The last two lines may be missing. If the cluster has a secret, the answering end shows its
-//! certificate here, which is for the key of its handshake. *stay* is 1 if the connection ends with its hellos, because the
-//! dialler only asks which node answers. The address is the one at which others reach the sender's
-//! control port; control connections carry it.
+//! certificate here, which is for the key of its handshake. *stay* is 1 if the connection ends with
+//! its hellos, because the dialler only asks which node answers. The address is the one at which
+//! others reach the sender's control port; control connections carry it.
 //!
 //! The sender is a node (1) or a client (2), and its id must be of the same kind. On data ports the
 //! sender is a data thread, and the id is that of the thread.

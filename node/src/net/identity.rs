@@ -109,6 +109,11 @@ pub enum IdentityError {
     Unusable(String),
 }
 
+/// A key or a certificate cannot be made or used, for this reason.
+fn unusable(e: impl std::fmt::Display) -> IdentityError {
+    IdentityError::Unusable(e.to_string())
+}
+
 /// What is wrong with the secret of another role, and which one is right.
 #[must_use]
 pub fn other_role(file: Role, wanted: Role) -> String {
@@ -222,6 +227,26 @@ pub struct Claim<'a> {
     pub card: Option<&'a CertificateDer<'static>>,
     /// Whether this process dialled it.
     pub dialled: bool,
+}
+
+impl Claim<'_> {
+    /// What it must be vouched for as.
+    const fn role(&self) -> Role {
+        if self.client {
+            Role::Client
+        } else {
+            Role::Member
+        }
+    }
+
+    /// The end of the connection at which it is.
+    const fn end(&self) -> End {
+        if self.dialled {
+            End::Server
+        } else {
+            End::Dialler
+        }
+    }
 }
 
 /// Why another process was accepted: [`Identity::trusts`] says whether that still holds.
@@ -560,16 +585,12 @@ impl Identity {
         let leaf = shown
             .first()
             .ok_or_else(|| hello("it shows no certificate".into()))?;
-        let role = if claim.client {
-            Role::Client
-        } else {
-            Role::Member
-        };
+        let role = claim.role();
         let tls = self.tls();
         match tls.trust.as_ref() {
             Trust::Secrets(vouchers) => {
                 let now = self.now()?;
-                self.recognize_by_secret(vouchers, leaf, claim, role, now)
+                Self::recognize_by_secret(vouchers, leaf, claim, now)
             }
             Trust::Pem(pem) => {
                 let roles = pem.roles(leaf);
@@ -582,32 +603,21 @@ impl Identity {
                          with that as a URI of its subjectAltName"
                     )));
                 }
-                let end = if claim.dialled {
-                    End::Server
-                } else {
-                    End::Dialler
-                };
                 names_of_operator(leaf, claim).map_err(hello)?;
-                Ok(Evidence(Vouched::Chain(shown.to_vec(), end)))
+                Ok(Evidence(Vouched::Chain(shown.to_vec(), claim.end())))
             }
         }
     }
 
     fn recognize_by_secret(
-        &self,
         vouchers: &[Voucher],
         leaf: &CertificateDer<'static>,
         claim: &Claim<'_>,
-        role: Role,
         now: UnixTime,
     ) -> Result<Evidence, Failure> {
+        let role = claim.role();
         let former = |v: &Voucher| v.signs == Signs::Former;
-        let end = if claim.dialled {
-            End::Server
-        } else {
-            End::Dialler
-        };
-        let vouched = found(vouchers, leaf, end, now);
+        let vouched = found(vouchers, leaf, claim.end(), now);
         let (certificate, voucher) = match vouched {
             Ok(voucher) if !claim.dialled || former(voucher) => (leaf, voucher),
             Err(e) if !claim.dialled => return Err(failure(&e)),

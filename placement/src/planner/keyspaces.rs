@@ -328,9 +328,10 @@ pub fn drop_keyspace(table: &Table, name: &str) -> Result<Table, Refused> {
 /// The map of this name as a program wants it, or as it was if it is dropped. Also the table with
 /// it, if it was not so before.
 ///
-/// # Errors There is no such keyspace or no map to drop, the map cannot have such limits, or the
-/// level of the table is too low: below [`MAP_LIMITS`], or below [`MAP_NAMES`] and another keyspace has a map of this
-/// name.
+/// # Errors
+/// There is no such keyspace or no map to drop, the map cannot have such limits, or the level of
+/// the table is too low: below [`MAP_LIMITS`], or below [`MAP_NAMES`] and another keyspace has a
+/// map of this name.
 pub fn want_map(table: &Table, wanted: &WantedMap) -> Result<(Option<Table>, MapEntry), Refused> {
     let WantedMap {
         keyspace,

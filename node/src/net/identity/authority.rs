@@ -5,8 +5,8 @@
 //! name of an authority contains its fingerprint, so that another secret gives an unknown issuer
 //! rather than a bad signature.
 
-use super::IdentityError;
 use super::secret::{PublicKey, Role, Secret, expand, hex, sha256};
+use super::{IdentityError, unusable};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SerialNumber,
@@ -238,8 +238,4 @@ pub(super) fn ed25519(seed: &[u8; 32]) -> Result<KeyPair, IdentityError> {
     der.extend_from_slice(seed);
     KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(der), &rcgen::PKCS_ED25519)
         .map_err(unusable)
-}
-
-fn unusable(e: rcgen::Error) -> IdentityError {
-    IdentityError::Unusable(e.to_string())
 }

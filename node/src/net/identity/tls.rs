@@ -9,7 +9,7 @@ use super::authority::{self, Authority, FORMER_MEMBER};
 use super::certificate::{UnixTimestamp, end_of};
 use super::secret::{Line, Role, Secrets};
 use super::trust::{End, Pem, Signs, Trust, Voucher, for_tls};
-use super::{ALPN, Validity};
+use super::{ALPN, Validity, unusable};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rcgen::KeyPair;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -122,7 +122,7 @@ impl Tls {
         let key = provider()
             .key_provider
             .load_private_key(key)
-            .map_err(|e| unusable(&e))?;
+            .map_err(unusable)?;
         let shown = Arc::new(CertifiedKey::new(chain, key));
         let shown = Shown {
             dialler: shown.clone(),
@@ -147,7 +147,7 @@ impl Tls {
         });
         let mut server = rustls::ServerConfig::builder_with_details(provider(), time.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|e| unusable(&e))?
+            .map_err(unusable)?
             .with_client_cert_verifier(judge.clone())
             .with_cert_resolver(shown.clone());
         server.alpn_protocols = vec![ALPN.to_vec()];
@@ -157,7 +157,7 @@ impl Tls {
 
         let mut client = rustls::ClientConfig::builder_with_details(provider(), time)
             .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|e| unusable(&e))?
+            .map_err(unusable)?
             .dangerous()
             .with_custom_certificate_verifier(judge)
             .with_client_cert_resolver(shown.clone());
@@ -169,8 +169,8 @@ impl Tls {
             raw: (Arc::new(server.clone()), Arc::new(client.clone())),
             #[cfg(test)]
             shown,
-            server: Arc::new(QuicServerConfig::try_from(server).map_err(|e| unusable(&e))?),
-            client: Arc::new(QuicClientConfig::try_from(client).map_err(|e| unusable(&e))?),
+            server: Arc::new(QuicServerConfig::try_from(server).map_err(unusable)?),
+            client: Arc::new(QuicClientConfig::try_from(client).map_err(unusable)?),
             trust,
             card: None,
             validity: None,
@@ -349,12 +349,8 @@ fn certified(
     let key = provider()
         .key_provider
         .load_private_key(PrivateKeyDer::Pkcs8(authority::pkcs8(key)))
-        .map_err(|e| unusable(&e))?;
+        .map_err(unusable)?;
     Ok(Arc::new(CertifiedKey::new(chain, key)))
-}
-
-fn unusable(e: &dyn std::fmt::Display) -> IdentityError {
-    IdentityError::Unusable(e.to_string())
 }
 
 /// AES-128 comes first: it is the fastest with hardware support, and QUIC's initial packets need it

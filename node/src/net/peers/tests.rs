@@ -46,6 +46,17 @@ impl Node {
         self.peers.send(to, &Envelope::StatusRequest { ticket });
     }
 
+    /// Why the peer that it asked refuses it, which comes next.
+    async fn refusal(&mut self) -> String {
+        match self.next().await {
+            PeerEvent::Unreached {
+                failure: Failure::Refused(why),
+                ..
+            } => why,
+            other => panic!("{} must be refused: {other:?}", self.id),
+        }
+    }
+
     /// The next event that is no hello.
     async fn next(&mut self) -> PeerEvent {
         loop {
@@ -246,13 +257,7 @@ fn certificates_of_files_bind_names_to_hosts() {
         // One that says a name which its certificate does not bear.
         let mut c = start(3, "beta", "gamma");
         c.ask(Peer::Address(b.address()), 1);
-        let PeerEvent::Unreached {
-            failure: Failure::Refused(why),
-            ..
-        } = c.next().await
-        else {
-            panic!("c must be refused")
-        };
+        let why = c.refusal().await;
         assert!(why.contains("names neither \"beta\""), "{why}");
         // Then a node that has a secret instead.
         let mut d = Node::start(4, SECRET);
@@ -282,13 +287,7 @@ fn a_client_s_file_opens_no_control_port() {
         for id in [1, MemberId::of_client(1).0] {
             let mut a = Node::with(id, identity(&file, Role::Client));
             a.ask(Peer::Address(b.address()), 1);
-            let PeerEvent::Unreached {
-                failure: Failure::Refused(why),
-                ..
-            } = a.next().await
-            else {
-                panic!("a must be refused")
-            };
+            let why = a.refusal().await;
             assert!(
                 why.contains("as a member") || why.contains("only the data ports"),
                 "{why}"
@@ -356,13 +355,7 @@ fn a_stolen_name_is_refused() {
             (a.address(), "another node".to_owned()),
         )]));
         a.ask(Peer::Address(b.address()), 1);
-        let PeerEvent::Unreached {
-            failure: Failure::Refused(why),
-            ..
-        } = a.next().await
-        else {
-            panic!("a must be refused")
-        };
+        let why = a.refusal().await;
         assert!(
             why.contains("is called \"another node\", not \"node 1\""),
             "{why}"
