@@ -33,6 +33,10 @@ pub(crate) struct Audit {
 
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(
+    not(any(feature = "http", feature = "resp")),
+    expect(dead_code, reason = "only these interfaces are audited")
+)]
 pub(crate) enum Outcome {
     /// It is done.
     Done,

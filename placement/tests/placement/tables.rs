@@ -273,7 +273,7 @@ fn a_table_is_called_the_same_everywhere() {
 }
 
 /// The name of a table of the highest level.
-const PINNED: u64 = 2_372_434_339_288_451_706;
+const PINNED: u64 = 14_205_754_828_997_000_849;
 /// The name of the same table at the level before.
 const PINNED_BELOW: u64 = 15_004_375_361_116_371_038;
 

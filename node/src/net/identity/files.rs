@@ -2,7 +2,6 @@
 
 use super::IdentityError;
 use super::certificate::is_of_an_old_version;
-use super::ports::Named;
 use super::tls::{Tls, provider};
 use super::trust::{End, Pem, own};
 use rustls::sign::CertifiedKey;
@@ -12,6 +11,9 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyD
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use webpki::{CertRevocationList, OwnedCertRevocationList, anchor_from_trusted_cert};
+
+/// A file, and the flag that names it.
+pub(super) type Named = (&'static str, PathBuf);
 
 /// What precedes the name of a role in a certificate, by default.
 pub const ROLE_PREFIX: &str = "doyen:";

@@ -5,7 +5,7 @@
 //! with.
 
 use super::authority::{self, Authority};
-use super::files::{certificates, key_of, named};
+use super::files::{Named, certificates, key_of, named};
 use super::secret::{Role, Secrets};
 use super::tls::provider;
 #[cfg(feature = "http")]
@@ -19,9 +19,6 @@ use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// A file, and the flag that names it.
-pub(crate) type Named = (&'static str, PathBuf);
 
 /// Where the certificate of ports comes from.
 #[derive(Debug, Clone)]

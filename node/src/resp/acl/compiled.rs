@@ -35,9 +35,12 @@ struct Judging {
     channels: Patterns,
     /// The patterns of channels as they are written.
     patterns: BTreeSet<Box<[u8]>>,
-    /// Patterns of names of keyspaces, each with a database; `None`: all.
-    keyspaces: Option<Vec<(Box<[u8]>, Option<i64>)>>,
+    /// `None`: all.
+    keyspaces: Option<Vec<Keyspaces>>,
 }
+
+/// A pattern of names of keyspaces, and the database in them; `None`: all.
+type Keyspaces = (Box<[u8]>, Option<i64>);
 
 /// The commands of a selector, by their places in the table.
 #[derive(Debug, Default)]

@@ -51,11 +51,11 @@ pub(crate) fn parse(text: &[u8]) -> Result<Access, Vec<String>> {
             continue;
         }
         match user(line) {
-            Ok((name, _)) if users.contains_key(&name) => {
+            Ok(AccessUser { name, .. }) if users.contains_key(&name) => {
                 let name = String::from_utf8_lossy(&name);
                 wrong.push(format!("{number}: Duplicate user '{name}' found"));
             }
-            Ok((name, rules)) => _ = users.insert(name, rules),
+            Ok(AccessUser { name, rules }) => _ = users.insert(name, rules),
             Err(why) => wrong.push(format!("{number}: {why}")),
         }
         if wrong.len() >= TOLD {
@@ -71,7 +71,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Access, Vec<String>> {
 }
 
 /// The name and the rules of a line.
-fn user(line: &[u8]) -> Result<(Box<[u8]>, Box<[u8]>), String> {
+fn user(line: &[u8]) -> Result<AccessUser, String> {
     let mut words = words(line);
     let (Some(b"user"), Some(name)) = (words.next(), words.next()) else {
         return Err("should start with user keyword followed by the username".to_owned());
@@ -82,7 +82,10 @@ fn user(line: &[u8]) -> Result<(Box<[u8]>, Box<[u8]>), String> {
     let mut user = User::default();
     user.apply_all(words, Hashing::Redis)
         .map_err(|why| why.to_string())?;
-    Ok((name.into(), user.print().into()))
+    Ok(AccessUser {
+        name: name.into(),
+        rules: user.print().into(),
+    })
 }
 
 /// The text of a file with these users.

@@ -147,10 +147,7 @@ async fn strangers_take_no_place_of_clients_that_authenticate() {
         assert_eq!(ask(&mut late, "SET a 1").await, bytes("OK"));
         strangers.push(TcpStream::connect(node.resp).await.unwrap());
     }
-    assert_eq!(
-        ask(&mut known, "GET a").await,
-        Reply::Bulk(b"1".to_vec().into())
-    );
+    assert_eq!(ask(&mut known, "GET a").await, Reply::Bulk(b"1".to_vec()));
     // The one that was here longest is gone.
     assert_eq!(rest(&mut strangers[0]).await, "");
     let stats = node.handle.stats().await;
