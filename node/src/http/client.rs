@@ -53,9 +53,9 @@ pub enum HttpError {
     NoToken,
     /// The node speaks TLS, and nothing says which certificates to trust.
     #[error(
-        "{address} is beyond this machine, where HTTP speaks TLS, and nothing says which \
-         certificate to trust: give --secret-file FILE, or --http-ca FILE if the certificate is not \
-         of the cluster's authority. If the node runs with --http-insecure, ask http://{address}"
+        "{address} is asked in TLS, and nothing says which certificate to trust: give \
+         --secret-file FILE, or --http-ca FILE if the certificate is not of the cluster's \
+         authority. If the node runs with --http-insecure, ask http://{address}"
     )]
     NoTrust {
         /// The address that was asked.
@@ -300,7 +300,8 @@ async fn exchange(
     }
     let address = || address.to_owned();
     let Some(trusted) = trusted else {
-        return Err(Broken::Known(HttpError::NoTrust { address: address() }));
+        let address = bare.to_owned();
+        return Err(Broken::Known(HttpError::NoTrust { address }));
     };
     // Names are in certificates of files. Of an address, the certificate must name that.
     let name = bare.rsplit_once(':').map_or(bare, |(name, _)| name);

@@ -319,21 +319,26 @@ impl Sockets for Clients {
         turn.append(&mut self.late);
         self.ready.append_to(&mut turn);
         let (mut commands, mut handshakes) = (0, 0);
-        for next in 0..turn.len() {
+        let mut next = 0;
+        while next < turn.len() {
             if commands >= PASS_ALL_COMMANDS_MAX {
                 self.late.extend(turn.drain(next..));
                 break;
             }
             let Some(client) = self.all.get_mut(turn[next]) else {
+                next += 1;
                 continue;
             };
-            if client.stream.is_handshaking() {
+            if client.readable && client.stream.is_handshaking() {
                 handshakes += 1;
                 if handshakes > PASS_HANDSHAKES_MAX {
-                    self.late.push(turn[next]);
+                    // It has its turn in a later pass, and no part in this one: otherwise it would
+                    // be put on the list again, once more in each pass.
+                    self.late.push(turn.swap_remove(next));
                     continue;
                 }
             }
+            next += 1;
             // From now on, a change puts the client in the list of those to write.
             client.connection.queued.set(false);
             commands += client.prepare(context, &mut self.scratch);
