@@ -106,6 +106,7 @@ fn problem_text(problem: &Problem, reach: Reach) -> String {
         | Problem::Keyspace(_)
         | Problem::Drain(_)
         | Problem::Cancel(_)
+        | Problem::Access(_)
         | Problem::Plan(_)
         | Problem::Invalid(_) => String::new(),
     };

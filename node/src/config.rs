@@ -185,6 +185,8 @@ pub struct Config {
     pub http_token: Option<String>,
     /// The password of RESP clients.
     pub resp_password: Option<String>,
+    /// The file with the users of RESP clients; `None`: the table has them.
+    pub resp_acl_file: Option<PathBuf>,
     /// How long RESP clients may take to authenticate; `None`: for ever.
     pub resp_auth_timeout: Option<Duration>,
     /// How long RESP clients may be idle; `None`: for ever.
@@ -377,12 +379,24 @@ impl Options {
             .as_deref()
             .map(|p| read_line(p, "--resp-password-file"))
             .transpose()?;
-        if resp_password.is_none() {
+        if let (Some(_), Some(file)) = (&resp_password, &self.resp_acl_file) {
+            return fail(format!(
+                "--resp-password-file and --resp-acl-file exclude each other: put the password \
+                 into {}, as `user default on >PASSWORD ~* &* +@all`",
+                file.display()
+            ));
+        }
+        let open = match &self.resp_acl_file {
+            Some(file) => users_are_open(file)?,
+            None => resp_password.is_none(),
+        };
+        if open {
             for (flag, address) in [("--resp", resp), ("--resp-cluster", resp_cluster)] {
                 if let Some(a) = address.filter(|a| !a.ip().is_loopback()) {
                     return fail(format!(
                         "{flag} {a} is not a loopback address, and RESP beyond this machine needs \
-                         a password: give --resp-password-file FILE"
+                         a password: give --resp-password-file FILE, or --resp-acl-file FILE \
+                         with a user `default` that is off or has a password"
                     ));
                 }
             }
@@ -539,6 +553,7 @@ impl Options {
                 .map(|p| read_token(p, "--http-token-file"))
                 .transpose()?,
             resp_password,
+            resp_acl_file: self.resp_acl_file.clone(),
             resp_auth_timeout: Some(self.resp_auth_timeout.map_or(AUTH_TIMEOUT_DEFAULT, |s| s.0))
                 .filter(|t| !t.is_zero()),
             resp_idle_timeout: self.resp_idle_timeout.map(|s| s.0).filter(|t| !t.is_zero()),
@@ -727,6 +742,7 @@ impl Options {
         let files = [
             ("--secret-file", &self.secret_file),
             ("--resp-password-file", &self.resp_password_file),
+            ("--resp-acl-file", &self.resp_acl_file),
             ("--http-token-file", &self.http_token_file),
             ("--tls-key", &self.tls_key),
         ];
@@ -855,6 +871,19 @@ pub(crate) fn resp_is_built(
 /// As [`resp_is_built`], for HTTP.
 pub(crate) fn http_is_built(http: Option<SocketAddr>) -> Result<(), ConfigError> {
     is_built("HTTP", "http", cfg!(feature = "http"), &[("--http", http)])
+}
+
+/// Whether RESP clients need no password, with the users of this file.
+#[cfg(feature = "resp")]
+fn users_are_open(file: &Path) -> Result<bool, ConfigError> {
+    let users = crate::resp::acl::file::load(file).map_err(ConfigError)?;
+    Ok(crate::resp::acl::users::Users::new(users.into(), None).is_open())
+}
+
+/// This build has no RESP, so that the file has no use.
+#[cfg(not(feature = "resp"))]
+fn users_are_open(_: &Path) -> Result<bool, ConfigError> {
+    fail("this program is built without RESP, which --resp-acl-file is for: leave it out".into())
 }
 
 /// Refuses the addresses of a door that this program is built without.
@@ -1837,12 +1866,13 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("secret");
         fs::write(&path, "a secret of the tests").expect("written");
-        for (mode, warnings) in [(0o644, 4), (0o640, 0), (0o600, 0), (0o604, 4)] {
+        for (mode, warnings) in [(0o644, 5), (0o640, 0), (0o600, 0), (0o604, 5)] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is ours");
             let file = || Some(path.clone());
             let options = Options {
                 secret_file: file(),
                 resp_password_file: file(),
+                resp_acl_file: file(),
                 http_token_file: file(),
                 tls_key: file(),
                 ..Options::default()

@@ -91,6 +91,34 @@ pub enum Upcall {
         /// Receives the answer.
         answer: oneshot::Sender<AdminReply>,
     },
+    /// A client of a front door wants something that takes time.
+    Errand {
+        /// What it wants.
+        errand: Errand,
+        /// Receives the answer.
+        answer: oneshot::Sender<AdminReply>,
+    },
+}
+
+/// What a front door does not do itself, because it takes time.
+#[cfg_attr(
+    not(feature = "resp"),
+    allow(dead_code, reason = "this build has no front door that asks")
+)]
+pub enum Errand {
+    /// A change of the cluster.
+    Admin(AdminRequest),
+    /// Work that may wait for a disk.
+    Blocking(Box<dyn FnOnce() -> AdminReply + Send>),
+}
+
+impl fmt::Debug for Errand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Admin(request) => f.debug_tuple("Admin").field(request).finish(),
+            Self::Blocking(_) => f.write_str("Blocking"),
+        }
+    }
 }
 
 /// The control thread could not start.

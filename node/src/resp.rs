@@ -9,6 +9,7 @@
 //! Each data thread has such a door (`data::door`): its sockets are in `server`, and what its
 //! clients share is in `door`. What the doors of all threads of a node share is in `common`.
 
+pub mod acl;
 pub(crate) mod budget;
 pub mod client;
 pub mod cluster;

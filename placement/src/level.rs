@@ -56,6 +56,9 @@ pub const MAP_NAMES: u16 = 15;
 /// From this level on, maps have limits, and can be dropped.
 pub const MAP_LIMITS: u16 = 15;
 
+/// From this level on, tables have the users of Redis clients ([`Access`](crate::access::Access)).
+pub const ACCESS: u16 = 15;
+
 /// From this level on, subscribers are told of committed changes.
 pub const SUBSCRIBING: u16 = 15;
 

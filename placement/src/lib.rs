@@ -4,6 +4,7 @@
 //! source of randomness. A [`Table`] lists the members and the partitions that each of them holds.
 //! The planner turns one table into the next.
 
+pub mod access;
 mod balancing;
 pub mod division;
 pub mod hash;

@@ -17,6 +17,7 @@
 //! and `remove` of dead members (if the keyspace says so) drop the last in-sync copy of a
 //! partition, and begin another lineage. The same input gives the same output on every platform.
 
+mod access;
 mod admit;
 mod adopt;
 mod advance;
@@ -45,6 +46,7 @@ mod stop;
 mod surplus;
 mod unmet;
 
+pub use access::{NotGranted, change_users};
 pub use admit::admit;
 pub use adopt::adopt;
 pub use advance::{MoveLimits, Waits, advance};

@@ -14,6 +14,7 @@ pub use delta::{DeltaError, TableDelta};
 pub use name::NoTableName;
 pub use validate::Invalid;
 
+use crate::access::Access;
 use crate::balancing::Balancing;
 use crate::division::{Cut, Division};
 use crate::hash::Digest;
@@ -77,6 +78,8 @@ pub struct Table {
     pub maps: Vec<MapEntry>,
     /// Number of the next map. The number of a dropped map is not reused.
     pub next_map: MapId,
+    /// Who may do what. Tables have it from level 15 on.
+    pub access: Arc<Access>,
 }
 
 /// Settings that every member must share, so that a successor decides as its predecessor did.
@@ -716,6 +719,7 @@ impl Table {
             next_keyspace,
             maps,
             next_map,
+            access,
         } = self;
         let mut digest = Digest::new();
         (
@@ -737,6 +741,9 @@ impl Table {
         }
         if *level >= level::MAP_LIMITS {
             maps.iter().for_each(|map| map.limits.hash(&mut digest));
+        }
+        if *level >= level::ACCESS {
+            access.hash(&mut digest);
         }
         TableName {
             cluster: *cluster,
@@ -772,6 +779,9 @@ impl Table {
                 .maps
                 .iter_mut()
                 .for_each(|map| map.limits = MapLimits::NONE);
+        }
+        if lower.level < level::ACCESS {
+            lower.access = Arc::default();
         }
         lower
     }

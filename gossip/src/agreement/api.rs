@@ -6,6 +6,7 @@ use crate::hints::Hint;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::Message;
+use doyen_placement::access::UserChange;
 use doyen_placement::loads::Report;
 use doyen_placement::planner::{
     BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, PlannedChanges,
@@ -217,6 +218,9 @@ pub enum AdminRequest {
     Cancel(Option<PartitionRef>),
     /// Ensures that a map has limits, or does not exist.
     WantMap(WantedMap),
+    /// Changes users of Redis clients: all of them, or none. Members of the level before do not
+    /// know it.
+    ChangeUsers(Vec<UserChange>),
     /// Empties a member.
     Drain {
         /// Its name.
@@ -244,6 +248,7 @@ doyen_placement::tagged!(AdminRequest {
     11 => Drain { name },
     12 => Fill { name },
     13 => WantMap(wanted),
+    14 => ChangeUsers(changes),
 });
 
 impl AdminRequest {

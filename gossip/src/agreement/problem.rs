@@ -6,7 +6,7 @@
 //! the status, and into replies that travel to another node.
 
 use doyen_placement::ClusterId;
-use doyen_placement::planner::{NotApplied, NotCancelled, NotDrained, Refused};
+use doyen_placement::planner::{NotApplied, NotCancelled, NotDrained, NotGranted, Refused};
 use doyen_placement::table::Invalid;
 use std::fmt;
 use std::net::SocketAddr;
@@ -196,6 +196,9 @@ pub enum Problem {
     /// A move cannot be cancelled.
     #[error(transparent)]
     Cancel(#[from] NotCancelled),
+    /// Users are not changed.
+    #[error(transparent)]
+    Access(#[from] NotGranted),
     /// A plan cannot be applied.
     #[error(transparent)]
     Plan(#[from] NotApplied),

@@ -283,5 +283,6 @@ pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<
         next_keyspace: doyen_placement::KeyspaceId(1),
         maps: Vec::new(),
         next_map: doyen_placement::MapId(1),
+        access: std::sync::Arc::default(),
     }
 }

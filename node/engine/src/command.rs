@@ -42,6 +42,7 @@
 //! assert_eq!(why.0, "ERR wrong number of arguments for 'get' command");
 //! ```
 
+mod access;
 mod bitfield;
 mod call;
 mod conditional;
@@ -61,6 +62,7 @@ use crate::integer;
 use crate::op::Action;
 use crate::procedure::{Joint, Procedure};
 use crate::sync;
+pub use access::{Access, CATEGORIES, Rights};
 use bytes::Bytes;
 pub use call::{Arguments, Call, is};
 pub use error::{ErrorText, NOT_A_FLOAT, NOT_AN_INTEGER, SYNTAX, unknown_subcommand, wrong_arity};
@@ -98,8 +100,12 @@ pub struct Description<P> {
     pub flags: &'static [&'static str],
     /// Where its keys are.
     pub keys: Keys,
+    /// What it does with the keys and channels that its arguments name.
+    pub access: Access,
     /// Its group in the documentation.
     pub group: &'static str,
+    /// Categories of access lists that its flags do not imply ([`Self::is_in`]).
+    pub categories: &'static [&'static str],
     /// A line for people.
     pub summary: &'static str,
     /// What it asks for. Its arity was checked.
@@ -116,7 +122,9 @@ impl<P> Description<P> {
             arity: self.arity,
             flags: self.flags,
             keys: self.keys,
+            access: self.access,
             group: self.group,
+            categories: self.categories,
             summary: self.summary,
             parse,
         }
@@ -141,30 +149,7 @@ impl<P> Description<P> {
 
     /// Which of these arguments are keys, the command's name being the first.
     pub fn key_places(&self, args: &dyn Arguments) -> impl Iterator<Item = usize> + Clone + use<P> {
-        let (first, last, step) = self.keys;
-        let (words, args) = (args, args.len());
-        // Negative places count from the end.
-        let place = |at: i64| {
-            let at = usize::try_from(at).unwrap_or_else(|_| {
-                let from_end = usize::try_from(at.unsigned_abs()).unwrap_or(usize::MAX);
-                args.saturating_sub(from_end)
-            });
-            at.min(args)
-        };
-        let step = usize::try_from(step).unwrap_or(1).max(1);
-        let places = if first != 0 {
-            place(first)..(place(last) + 1).min(args)
-        } else if last == 0 {
-            0..0
-        } else {
-            let count = integer(words.get(place(last))).and_then(|n| usize::try_from(n).ok());
-            let after = place(last) + 1;
-            after
-                ..after
-                    .saturating_add(count.unwrap_or(0).saturating_mul(step))
-                    .min(args)
-        };
-        places.step_by(step)
+        places(self.keys, args)
     }
 
     /// Whether `COMMAND` says this of it.
@@ -178,6 +163,36 @@ impl<P> Description<P> {
     pub fn is_write(&self) -> bool {
         self.has_flag("write")
     }
+}
+
+/// The places of keys among arguments, the command's name being the first.
+fn places(
+    (first, last, step): Keys,
+    args: &dyn Arguments,
+) -> impl Iterator<Item = usize> + Clone + use<> {
+    let (words, args) = (args, args.len());
+    // Negative places count from the end.
+    let place = |at: i64| {
+        let at = usize::try_from(at).unwrap_or_else(|_| {
+            let from_end = usize::try_from(at.unsigned_abs()).unwrap_or(usize::MAX);
+            args.saturating_sub(from_end)
+        });
+        at.min(args)
+    };
+    let step = usize::try_from(step).unwrap_or(1).max(1);
+    let places = if first != 0 {
+        place(first)..(place(last) + 1).min(args)
+    } else if last == 0 {
+        0..0
+    } else {
+        let count = integer(words.get(place(last))).and_then(|n| usize::try_from(n).ok());
+        let after = place(last) + 1;
+        after
+            ..after
+                .saturating_add(count.unwrap_or(0).saturating_mul(step))
+                .min(args)
+    };
+    places.step_by(step)
 }
 
 impl Description<Parse> {

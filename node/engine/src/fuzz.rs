@@ -534,6 +534,7 @@ pub(crate) fn every() -> Vec<Frame> {
         args: vec![bytes(b"1"), bytes(b"")],
         read_only: true,
         resp3: false,
+        grants: Bytes::from_static(b"bob\n-@all +get ~k*"),
     };
     let step = |key, action| Step::Key {
         map: MAP,
@@ -817,6 +818,7 @@ fn table() -> Table {
         next_keyspace: doyen_placement::KeyspaceId(1),
         maps: Vec::new(),
         next_map: doyen_placement::MapId(1),
+        access: std::sync::Arc::default(),
     }
 }
 

@@ -54,6 +54,7 @@ mod frame;
 pub mod fuzz;
 mod garbage;
 pub mod glob;
+pub mod grants;
 mod halving;
 mod hash;
 mod index;

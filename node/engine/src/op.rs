@@ -313,6 +313,8 @@ pub struct ScriptCall {
     pub read_only: bool,
     /// Whether its caller speaks RESP3.
     pub resp3: bool,
+    /// What its caller may do, as text of [`Grants`](crate::grants::Grants); empty: everything.
+    pub grants: Bytes,
 }
 
 impl ScriptCall {
@@ -336,10 +338,10 @@ impl ScriptCall {
         })
     }
 
-    /// Bytes of its keys, its text and its arguments.
+    /// Bytes of its keys, its text, its arguments and its caller's grants.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.keys.iter().map(Bytes::len).sum::<usize>() + self.given().bytes
+        self.keys.iter().map(Bytes::len).sum::<usize>() + self.given().bytes + self.grants.len()
     }
 }
 

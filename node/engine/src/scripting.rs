@@ -16,6 +16,9 @@ pub(super) struct Scripts {
     interpreter: doyen_scripts::Interpreter,
     #[cfg(feature = "scripts")]
     seed: u64,
+    /// What callers may do, by its text.
+    #[cfg(feature = "scripts")]
+    grants: running::Known,
 }
 
 /// What the scripts of one operation have used.
@@ -88,13 +91,16 @@ impl Scripts {
 #[cfg(feature = "scripts")]
 mod running {
     use super::*;
-    use crate::command::{Arguments, COMMANDS, Part, Reply as Answer, Request};
+    use crate::command::{Arguments, COMMANDS, Part, Reply as Answer, Request, Rights};
+    use crate::grants::{Grants, Lacks};
     use crate::op::{Outcome, Value};
     use crate::publishing::CHANNEL_BYTES_MAX;
     use bytes::Bytes;
     use doyen_scripts::{
         Commands, Failure as Failed, Interpreter, Limits, Protocol, Reply, Script, Used, errors,
     };
+    use std::collections::BTreeMap;
+    use std::rc::Rc;
 
     /// Instructions of all scripts of one operation: about five milliseconds, while others wait.
     const INSTRUCTIONS_MAX: u64 = 500_000;
@@ -107,6 +113,13 @@ mod running {
         many bytes as one value";
     const TOGETHER: &str = "ERR the scripts of the transaction ran too long together: this one \
         changed nothing; send fewer in one transaction";
+
+    /// Callers whose grants are kept, and the most bytes of one that is kept.
+    const KNOWN_MAX: usize = 64;
+    const KNOWN_BYTES_MAX: usize = 64 << 10;
+
+    /// What recent callers may do, by its text.
+    pub(super) type Known = BTreeMap<Bytes, Rc<Grants>>;
 
     /// Commands on connections, the server and the cluster, and those of Redis that no script calls.
     /// With each, its arity.
@@ -133,7 +146,31 @@ mod running {
         pub(in super::super) fn new(seed: u64) -> Self {
             let mut interpreter = Interpreter::new();
             interpreter.seed(seed);
-            Self { interpreter, seed }
+            Self {
+                interpreter,
+                seed,
+                grants: Known::new(),
+            }
+        }
+
+        /// What the caller of a script may do; `None`: everything.
+        fn grants_of(&mut self, call: &ScriptCall) -> Option<Rc<Grants>> {
+            if call.grants.is_empty() {
+                return None;
+            }
+            if let Some(known) = self.grants.get(&call.grants) {
+                return Some(known.clone());
+            }
+            let grants = Rc::new(Grants::parse(&call.grants));
+            if call.grants.len() <= KNOWN_BYTES_MAX {
+                if self.grants.len() >= KNOWN_MAX {
+                    self.grants.clear();
+                }
+                // A copy: a slice would hold all of the input around it.
+                let text = Bytes::copy_from_slice(&call.grants);
+                self.grants.insert(text, grants.clone());
+            }
+            Some(grants)
         }
 
         /// Bounds the time of scripts by this clock.
@@ -190,6 +227,7 @@ mod running {
             }
             rows.set_mark();
             let before = spent.said.len();
+            let grants = self.grants_of(call);
             let mut caller = Caller {
                 rows,
                 said: (spent.hearers, &mut spent.said),
@@ -197,6 +235,7 @@ mod running {
                 map: call.map,
                 read_only: call.read_only || flags.no_writes,
                 belongs,
+                grants: grants.as_deref(),
             };
             let limits = Limits {
                 instructions: INSTRUCTIONS_MAX.saturating_sub(spent.instructions),
@@ -239,6 +278,8 @@ mod running {
         map: MapId,
         read_only: bool,
         belongs: &'a dyn Fn(MapId, &[u8]) -> bool,
+        /// What the script's caller may do; `None`: everything.
+        grants: Option<&'a Grants>,
     }
 
     impl Commands for Caller<'_, '_> {
@@ -264,6 +305,15 @@ mod running {
             };
             if spec.has_flag("noscript") {
                 return Err(errors::NOT_ALLOWED);
+            }
+            if let Some(grants) = self.grants {
+                let accesses: Vec<_> = spec.accesses(words).collect();
+                let keys = accesses
+                    .iter()
+                    .map(|(at, rights)| (*at, *rights, words.get(*at)));
+                if let Some(refused) = refused(grants, spec.name, args, keys, 0..0) {
+                    return Ok(refused);
+                }
             }
             if self.read_only && spec.has_flag("write") {
                 return Err(errors::READ_ONLY);
@@ -333,6 +383,19 @@ mod running {
         /// Commands that scripts call although they touch no key.
         fn of_no_key(&mut self, args: &[Bytes]) -> Option<Result<Reply, &'static str>> {
             let name = args.first()?.to_ascii_uppercase();
+            if let Some(grants) = self.grants
+                && let Some((command, channels)) = match (&*name, args.len()) {
+                    (b"TIME", 1) => Some(("time", 0..0)),
+                    (b"PING", 1 | 2) => Some(("ping", 0..0)),
+                    (b"ECHO", 2) => Some(("echo", 0..0)),
+                    (b"PUBLISH", 3) => Some(("publish", 1..2)),
+                    (b"SPUBLISH", 3) => Some(("spublish", 1..2)),
+                    _ => None,
+                }
+                && let Some(refused) = refused(grants, command, args, std::iter::empty(), channels)
+            {
+                return Some(Ok(refused));
+            }
             let number = |n: u64| Reply::bulk(n.to_string());
             Some(match (&*name, args.len()) {
                 (b"TIME", 1) => {
@@ -351,6 +414,29 @@ mod running {
                 _ => return not_called(&name, args.len()).map(Err),
             })
         }
+    }
+
+    /// The error reply, if the script's caller may not run this command with these keys and
+    /// channels.
+    fn refused<'a>(
+        grants: &Grants,
+        command: &str,
+        args: &'a [Bytes],
+        keys: impl Iterator<Item = (usize, Rights, &'a [u8])> + Clone,
+        channels: std::ops::Range<usize>,
+    ) -> Option<Reply> {
+        let first = args.get(1).map(|first| &**first);
+        let channel = |at: usize| args.get(at).map_or(&b""[..], |name| &**name);
+        let why = grants.judge((command, first), keys, (channels, channel));
+        let text = match why.err()? {
+            Lacks::Command => format!(
+                "User {} has no permissions to run the '{command}' command",
+                String::from_utf8_lossy(grants.name())
+            ),
+            Lacks::Key(_) => "No permissions to access a key".to_owned(),
+            Lacks::Channel(_) => "No permissions to access a channel".to_owned(),
+        };
+        Some(Reply::Error(format!("ERR ACL failure in script: {text}")))
     }
 
     /// What is wrong with a command that exists, but not for scripts. Its name is in capitals.

@@ -193,6 +193,7 @@ fn table_of_threads(
         next_keyspace: doyen_placement::KeyspaceId(1),
         maps: Vec::new(),
         next_map: doyen_placement::MapId(1),
+        access: std::sync::Arc::default(),
     }
 }
 

@@ -56,9 +56,10 @@ pub(super) fn classify(table: &Table, request: &AdminRequest, why: String) -> Re
             Ok(member) if member.state != MemberState::Silent => Refusal::Unsafe { why },
             Ok(_) => Refusal::Conflict { why },
         },
-        AdminRequest::ApplyPlan { .. } | AdminRequest::Schedule(_) | AdminRequest::Balance(_) => {
-            Refusal::Conflict { why }
-        }
+        AdminRequest::ApplyPlan { .. }
+        | AdminRequest::Schedule(_)
+        | AdminRequest::Balance(_)
+        | AdminRequest::ChangeUsers(_) => Refusal::Conflict { why },
     }
 }
 

@@ -191,6 +191,10 @@ options! {
     /// File with the password of RESP clients
     #[arg(long, env = "DOYEN_RESP_PASSWORD_FILE", value_name = "FILE")]
     resp_password_file: PathBuf,
+    /// File with the users of RESP clients, as Redis writes it (`aclfile`). Otherwise the table of
+    /// the cluster has them (ACL SETUSER), and with this file, those are not used
+    #[arg(long, env = "DOYEN_RESP_ACL_FILE", value_name = "FILE")]
+    resp_acl_file: PathBuf,
     /// How long a RESP client may take to authenticate, for example 10s; 0s: no limit [default:
     /// 60s]
     #[arg(long, env = "DOYEN_RESP_AUTH_TIMEOUT", value_name = "DURATION")]

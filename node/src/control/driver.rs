@@ -4,7 +4,7 @@ use super::alive::Alive;
 use super::catching_up::CatchingUp;
 use super::counted::Counted;
 use super::seeds::{self, Company, Resolved};
-use super::{ClusterStatus, Command, ControlOptions, Coordinated, Upcall};
+use super::{ClusterStatus, Command, ControlOptions, Coordinated, Errand, Upcall};
 use crate::advice;
 use crate::clock;
 use crate::control::shared::{Local, Shared};
@@ -487,6 +487,17 @@ impl Driver {
                 let request = AdminRequest::of_map(wanted);
                 self.on_command(Command::Admin(request, answer));
             }
+            Upcall::Errand {
+                errand: Errand::Admin(request),
+                answer,
+            } => self.on_command(Command::Admin(request, answer)),
+            // The runtime waits for such work when it ends.
+            Upcall::Errand {
+                errand: Errand::Blocking(work),
+                answer,
+            } => drop(tokio::task::spawn_blocking(move || {
+                waking::answer(answer, work());
+            })),
             Upcall::Used(answer) => {
                 if self.tickets.used.len() < TICKETS_MAX {
                     self.tickets.used.push(answer);

@@ -9,6 +9,7 @@ use super::group::ThreadGroup;
 use super::inbox::{Left, Slot};
 use super::waiters::{Recipient, Waiters};
 use crate::clock;
+use crate::control::Errand;
 use crate::net::links::LinkHandler;
 use bytes::BytesMut;
 use doyen_engine::op::{Failure, Operation, Outcome, Work};
@@ -45,6 +46,8 @@ pub(crate) struct Context<D: Door> {
     pub(super) answers: Vec<(Slot, Outcome)>,
     /// Clients that asked for the newest table, by numbers of the front door.
     pub(super) looking: Vec<u64>,
+    /// Errands of clients, by such numbers.
+    pub(super) errands: Vec<(u64, Errand)>,
     pub(super) now: Time,
     pub(super) unix_ms: u64,
     /// How far the clock of data is ahead of the machine's, of which `unix_ms` is a part.
@@ -127,6 +130,12 @@ impl<D: Door> Context<D> {
     /// number (`Door::looked`).
     pub(crate) fn look_for_table(&mut self, asked: u64) {
         self.looking.push(asked);
+    }
+
+    /// Lets the control thread run an errand. When it is done, the door is told with this number
+    /// (`Door::ran`).
+    pub(crate) fn run_errand(&mut self, asked: u64, errand: Errand) {
+        self.errands.push((asked, errand));
     }
 
     /// The generation under which this thread may read the partitions that it leads: the one under
@@ -301,6 +310,7 @@ impl<D: Door> Context<D> {
             waiters: Waiters::new(),
             answers: Vec::new(),
             looking: Vec::new(),
+            errands: Vec::new(),
             now,
             unix_ms: clock::unix_ms(),
             ahead: Duration::ZERO,

@@ -73,6 +73,8 @@ pub(super) struct Core<D: Door> {
     making: Vec<MapWanted>,
     /// Clients that wait for the newest table, and the control thread's answer.
     catching_up: Option<Lookup>,
+    /// Clients whose errands are under way, and the control thread's answers.
+    errands: Vec<(u64, oneshot::Receiver<AdminReply>)>,
     /// For a client: calls that wait for a map, by ticket.
     maps: BTreeMap<u64, oneshot::Sender<Result<MapEntry, String>>>,
     ticket_last: u64,
@@ -101,6 +103,9 @@ type Lookup = (Vec<u64>, oneshot::Receiver<()>, Time);
 /// A client, its ticket, and the coordinator's answer.
 type MapWanted = (MemberId, u64, oneshot::Receiver<AdminReply>);
 
+/// Errands of clients of this thread that are under way at the same time.
+const ERRANDS_MAX: usize = 64;
+
 /// How long a client waits for the newest table. The control thread answers earlier, unless it
 /// hangs.
 const LOOKUP_MAX: Duration = Duration::from_secs(5);
@@ -126,6 +131,7 @@ impl<D: Door> Core<D> {
             clients_max: options.clients_max,
             making: Vec::new(),
             catching_up: None,
+            errands: Vec::new(),
             maps: BTreeMap::new(),
             ticket_last: 0,
             met_others: false,
@@ -432,6 +438,31 @@ impl<D: Door> Core<D> {
         }
     }
 
+    /// Passes errands of clients on, and lets those continue whose errands are done.
+    fn look_at_errands(&mut self) {
+        let door = &mut self.context.door;
+        self.errands.retain_mut(|(asked, answered)| {
+            let reply = match answered.try_recv() {
+                Err(oneshot::error::TryRecvError::Empty) => return true,
+                Ok(reply) => reply,
+                Err(oneshot::error::TryRecvError::Closed) => {
+                    AdminReply::unknown("the node that was asked ends")
+                }
+            };
+            door.ran(*asked, reply);
+            false
+        });
+        for (asked, errand) in std::mem::take(&mut self.context.errands) {
+            if self.errands.len() >= ERRANDS_MAX {
+                self.context.door.ran(asked, AdminReply::busy());
+                continue;
+            }
+            let (answer, answered) = oneshot::channel();
+            self.errands.push((asked, answered));
+            self.upcall(Upcall::Errand { errand, answer });
+        }
+    }
+
     /// Whether the control thread has marked the cluster as used.
     fn look_for_used(&mut self) {
         let Some((me, marked)) = &mut self.asked_used else {
@@ -478,6 +509,7 @@ impl<D: Door> Core<D> {
     pub(super) fn tick(&mut self) {
         self.look_for_used();
         self.look_for_maps();
+        self.look_at_errands();
         self.look_for_table();
         self.look_at_process();
         let context = &mut self.context;
@@ -560,7 +592,9 @@ impl<D: Door> Core<D> {
         let asks_control = self.asked_used.is_some()
             || !self.making.is_empty()
             || self.catching_up.is_some()
-            || !context.looking.is_empty();
+            || !context.looking.is_empty()
+            || !self.errands.is_empty()
+            || !context.errands.is_empty();
         if !context.waiters.is_empty() || !self.waiting_upcalls.is_empty() || asks_control {
             due = due.min(context.now + WAITING_INTERVAL);
         }

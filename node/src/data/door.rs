@@ -23,7 +23,7 @@ use super::context::Context;
 use doyen_engine::Limits;
 use doyen_engine::op::Outcome;
 use doyen_gossip::Time;
-use doyen_gossip::agreement::View;
+use doyen_gossip::agreement::{AdminReply, View};
 use mio::Registry;
 use mio::event::Event;
 use std::any::Any;
@@ -62,6 +62,9 @@ pub(crate) trait Door: Sized {
     /// The newest table is here, or is out of reach. These clients asked for it
     /// ([`Context::look_for_table`]).
     fn looked(&mut self, _asked: Vec<u64>) {}
+
+    /// The errand of this client is done ([`Context::run_errand`]).
+    fn ran(&mut self, _asked: u64, _reply: AdminReply) {}
 
     /// Handles due timers. Called once in each pass.
     fn tick(_context: &mut Context<Self>) {}

@@ -3,9 +3,10 @@
 
 use super::door::NoDoor;
 use super::*;
+use crate::control::Errand;
 use doyen_engine::op::{Action, Failure, PartitionAction};
 use doyen_gossip::Time;
-use doyen_gossip::agreement::View;
+use doyen_gossip::agreement::{AdminReply, AdminRequest, View};
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, MapId, Member,
     MemberState, Mode, OnLoss, PartitionId, PartitionRef, Reshaping, Role, Settings, Table, Tags,
@@ -49,10 +50,16 @@ impl Running {
         });
         shared.extend_lease(Time(u64::MAX));
         let (data, handle) = start(options, doors, shared.clone(), upcalls).unwrap();
+        let coordinated = shared.clone();
         let upcalls = tokio::spawn(async move {
             while let Some(upcall) = incoming.recv().await {
-                if let Upcall::Used(answer) = upcall {
-                    answer.send(()).unwrap();
+                match upcall {
+                    Upcall::Used(answer) => answer.send(()).unwrap(),
+                    Upcall::Errand { errand, answer } => {
+                        // The client may be gone.
+                        let _ = answer.send(run_errand(&coordinated, errand));
+                    }
+                    _ => {}
                 }
             }
         });
@@ -68,6 +75,35 @@ impl Running {
         self.handle.stop();
         self.data.join();
         self.upcalls.await.unwrap();
+    }
+}
+
+/// Does what the control thread, the coordinator and the disk do.
+fn run_errand(shared: &Shared, errand: Errand) -> AdminReply {
+    let request = match errand {
+        Errand::Admin(request) => request,
+        Errand::Blocking(work) => return work(),
+    };
+    let AdminRequest::ChangeUsers(changes) = request else {
+        return AdminReply::Refused("no test asks for it".to_owned());
+    };
+    let local = shared.local();
+    let mut view = local.view.clone().expect("a view");
+    let table = view.installed.clone();
+    match doyen_placement::planner::change_users(&table, &changes) {
+        Ok(next) => {
+            if let Some(mut next) = next {
+                next.version = doyen_placement::Version(table.version.0 + 1);
+                let next = Arc::new(next);
+                (view.installed, view.accepted) = (next.clone(), next);
+                shared.publish(crate::control::shared::Local {
+                    me: ME,
+                    view: Some(view),
+                });
+            }
+            AdminReply::Done(None)
+        }
+        Err(why) => AdminReply::Refused(why.to_string()),
     }
 }
 

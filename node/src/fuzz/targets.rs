@@ -118,6 +118,13 @@ pub const TARGETS: &[Target] = &[
         rounds: 10_000,
     },
     Target {
+        name: "users",
+        seeds: users,
+        run: resp::acl::fuzz,
+        allocates: machines,
+        rounds: 3_000,
+    },
+    Target {
         name: "config",
         seeds: configurations,
         run: configuration,
@@ -532,6 +539,17 @@ fn configurations() -> Vec<Vec<u8>> {
     vec![one.into(), other.into()]
 }
 
+fn users() -> Vec<Vec<u8>> {
+    let files = [
+        "user default on nopass sanitize-payload ~* &* +@all\n",
+        "user a on >pw ~a* %R~b?[c] &news.* resetchannels &x +@all -@dangerous -config|set\n\n\
+         user b off #5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8 -@all \
+         +select|0 +@read (%W~q +set -get) keyspace=app/3 keyspace=x*\n",
+        "bob\n-@all +get +set|x ~k* %R~r &c\n+@all -del %RW~*",
+    ];
+    files.map(|text| text.as_bytes().to_vec()).to_vec()
+}
+
 fn configuration(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Ok(options) = Options::from_text(&text, "file") {
@@ -539,6 +557,7 @@ fn configuration(bytes: &[u8]) {
         let named = [
             &options.secret_file,
             &options.resp_password_file,
+            &options.resp_acl_file,
             &options.http_token_file,
             &options.tls_ca,
             &options.tls_cert,

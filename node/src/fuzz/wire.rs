@@ -13,6 +13,7 @@ use doyen_gossip::wire::{
     Ack, Ballot, BallotAnswer, Commit, Committed, LeaveStep, Message, Payload, ProcessState,
     ProcessStatus, Proposal, Pulse,
 };
+use doyen_placement::access::UserChange;
 use doyen_placement::division::Cut;
 use doyen_placement::level::LEVELS;
 use doyen_placement::loads::{CopyPhase, MemberLoad, PartitionLoad, Progress, Report, Skew};
@@ -189,6 +190,14 @@ fn tables(version: u16) -> Vec<(String, Table)> {
         .expect("its name is free");
         full = table.expect("it is new");
     }
+    let user = UserChange {
+        name: b"bob"[..].into(),
+        before: None,
+        after: Some(b"off resetchannels -@all"[..].into()),
+    };
+    full = planner::change_users(&full, &[user])
+        .expect("its name is free")
+        .expect("it is new");
     let balancing = &mut full.settings.balancing;
     balancing.paused = Some(Paused::Failures);
     balancing.window = Some("22:00-06:00".parse().expect("a window"));
@@ -592,6 +601,18 @@ fn requests(table: &Table, base: TableName) -> Vec<AdminRequest> {
         AdminRequest::Cancel(Some(at(1))),
         AdminRequest::Drain { name: "n1".into() },
         AdminRequest::Fill { name: "n1".into() },
+        AdminRequest::ChangeUsers(vec![
+            UserChange {
+                name: b"alice"[..].into(),
+                before: None,
+                after: Some(b"on nopass resetchannels -@all"[..].into()),
+            },
+            UserChange {
+                name: b"bob"[..].into(),
+                before: Some(b"off resetchannels -@all"[..].into()),
+                after: None,
+            },
+        ]),
     ]
 }
 

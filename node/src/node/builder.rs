@@ -232,6 +232,14 @@ impl Builder {
         self
     }
 
+    /// The file with the users of RESP clients, as Redis writes it. With it, the users of the
+    /// cluster's table are not used by this node.
+    #[cfg(feature = "resp")]
+    pub fn resp_acl_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.options.resp_acl_file = Some(path.as_ref().into());
+        self
+    }
+
     /// HTTP: status, table, health and metrics; by default off in an embedded node.
     #[cfg(feature = "http")]
     pub fn http(mut self, address: impl ToString) -> Self {
@@ -676,6 +684,7 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
             identity: identity.clone(),
             token: http_token(&config, &identity),
             guarded: config.resp_password.is_some()
+                || config.resp_acl_file.is_some()
                 || config.http.is_some_and(|a| !a.ip().is_loopback()),
             hosts: config
                 .http_hosts
@@ -726,10 +735,15 @@ fn doors(
     plain: Option<TcpListener>,
     cluster: Vec<Option<TcpListener>>,
 ) -> Result<Vec<crate::resp::door::RespOpener>, Error> {
+    let users = config.resp_acl_file.as_deref().map(|path| {
+        let users = crate::resp::acl::file::load(path).map_err(crate::config::ConfigError)?;
+        Ok::<_, Error>((path.to_owned(), users))
+    });
     Ok(crate::resp::door::doors(crate::resp::door::Options {
         plain,
         cluster,
         password: config.resp_password.clone(),
+        users: users.transpose()?,
         auth_timeout: config.resp_auth_timeout,
         idle_timeout: config.resp_idle_timeout,
         key_events: config.key_events,

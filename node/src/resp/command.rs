@@ -247,16 +247,32 @@ pub enum Listed {
     Pattern(Bytes),
 }
 
-/// Commands about users. There is only one user.
+/// Commands about users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is named after its command.
 pub enum Acl {
+    WhoAmI,
     Users,
     List,
     GetUser(Bytes),
+    SetUser {
+        name: Bytes,
+        rules: Vec<Bytes>,
+    },
+    DelUser(Vec<Bytes>),
     Categories,
     Category(String),
+    /// So many of the latest refusals.
+    Log(usize),
+    ResetLog,
+    /// Whether a user may run a command.
+    DryRun {
+        user: Bytes,
+        args: Vec<Bytes>,
+    },
     GenPass(u16),
+    Load,
+    Save,
 }
 
 /// The command of these arguments, if it exists and accepts so many.

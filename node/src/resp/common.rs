@@ -5,6 +5,7 @@
 //! Operations on keys touch nothing here except the settings.
 
 use super::Context;
+use super::acl::log::AclLog;
 use super::info::{Needs, ThreadCounts};
 use super::pubsub::Board;
 use super::session::client::Chosen;
@@ -13,9 +14,11 @@ use super::settings::Settings;
 use super::slowlog::Slow;
 use super::spill::Spill;
 use crate::config::KeyEvents;
+use doyen_placement::access::Access;
 use mio::net::TcpStream;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Shared by the RESP doors of all data threads of a node.
@@ -32,6 +35,18 @@ pub(crate) struct Common {
     spill: Arc<Spill>,
     /// What clients subscribe to.
     board: Board,
+    /// The users of a file, if they are not those of the table.
+    users: Option<FileUsers>,
+    /// What was refused lately. A lock, because all threads refuse; it is held for moments.
+    acl_log: Mutex<AclLog>,
+}
+
+/// The users of a file.
+#[derive(Debug)]
+struct FileUsers {
+    path: PathBuf,
+    /// A lock, because a client of any thread may change them; it is held for moments.
+    access: Mutex<Arc<Access>>,
 }
 
 /// The clients of one thread.
@@ -77,6 +92,8 @@ pub(super) enum Message {
     Question(Question, Back),
     /// A part of the answer.
     Told(Told, Back),
+    /// The users of the file have changed.
+    Users,
 }
 
 /// A client's question if every thread knows a part of the answer.
@@ -129,7 +146,12 @@ impl Common {
         clients_max: usize,
         idle_timeout: Option<Duration>,
         events: KeyEvents,
+        users: Option<(PathBuf, Access)>,
     ) -> Self {
+        let users = users.map(|(path, access)| FileUsers {
+            path,
+            access: Mutex::new(Arc::new(access)),
+        });
         Self {
             seats: (0..threads).map(|_| Seats::default()).collect(),
             connection_last: AtomicU64::new(0),
@@ -138,7 +160,33 @@ impl Common {
             settings: Settings::new(clients_max, idle_timeout, events),
             spill: Arc::new(Spill::new(memory_bytes_max, threads)),
             board: Board::default(),
+            users,
+            acl_log: Mutex::default(),
         }
+    }
+
+    /// The users of the file, if there is one.
+    pub(super) fn users(&self) -> Option<Arc<Access>> {
+        self.users
+            .as_ref()
+            .map(|users| locked(&users.access).clone())
+    }
+
+    /// Replaces the users of the file.
+    pub(super) fn set_users(&self, access: Access) {
+        if let Some(users) = &self.users {
+            *locked(&users.access) = Arc::new(access);
+        }
+    }
+
+    /// The file with the users, if there is one.
+    pub(super) fn users_file(&self) -> Option<&Path> {
+        self.users.as_ref().map(|users| &*users.path)
+    }
+
+    /// What was refused lately.
+    pub(super) fn acl_log(&self) -> MutexGuard<'_, AclLog> {
+        locked(&self.acl_log)
     }
 
     /// The memory of all threads.
@@ -192,7 +240,18 @@ impl Common {
     }
 }
 
+/// A panic while a lock was held left a whole state: each change is one step.
+fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Context {
+    /// Tells the other threads that the users of the file have changed.
+    pub(super) fn tell_users(&self) {
+        let others = (0..self.threads()).filter(|t| *t != self.me().thread_number());
+        others.for_each(|t| self.tell(t, Box::new(Message::Users)));
+    }
+
     /// Passes a client to the thread where it has its place.
     pub(super) fn hand_over(&self, stream: TcpStream, seat: Seat) {
         self.tell(seat.thread(), Box::new(Message::Accepted(stream, seat)));

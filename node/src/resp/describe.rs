@@ -1,15 +1,12 @@
-//! What the server says of its commands (`COMMAND`, and `HELP` of each container) and of its one
-//! user (`ACL`).
+//! What the server says of its commands: `COMMAND`, and `HELP` of each container.
 
+use super::command::Listed;
 use super::command::table::{COMMANDS, Spec};
-use super::command::{Acl, Listed};
 use super::encode::Encoder;
 use bytes::Bytes;
-use doyen_engine::command::NO_KEYS;
+use doyen_engine::command::{CATEGORIES, NO_KEYS};
 use doyen_engine::glob;
 use doyen_engine::integer;
-use ring::digest::{SHA256, digest};
-use std::collections::BTreeSet;
 
 /// `COMMAND`, and `COMMAND INFO` of these names.
 pub fn command_info(encoder: &mut Encoder<'_>, names: Option<&[Bytes]>) {
@@ -44,7 +41,7 @@ fn command(encoder: &mut Encoder<'_>, spec: &Spec) {
     encoder.integer(last);
     encoder.integer(step);
     encoder.set(categories(spec).count());
-    categories(spec).for_each(|category| encoder.simple(category));
+    categories(spec).for_each(|category| encoder.simple(&format!("@{category}")));
     encoder.set(0);
     encoder.set(usize::from(first > 0));
     if first > 0 {
@@ -61,46 +58,11 @@ fn command(encoder: &mut Encoder<'_>, spec: &Spec) {
     }
 }
 
-/// What access lists would call a command.
-fn categories(spec: &Spec) -> impl Iterator<Item = &'static str> + use<> {
-    let group = match spec.group {
-        "generic" if spec.name == "wait" => Some("@connection"),
-        "generic" if spec.name != "object" => Some("@keyspace"),
-        "string" => Some("@string"),
-        "bitmap" => Some("@bitmap"),
-        "connection" if spec.name != "client" => Some("@connection"),
-        "cluster" if matches!(spec.name, "asking" | "readonly" | "readwrite") => {
-            Some("@connection")
-        }
-        "transactions" => Some("@transaction"),
-        "scripting" if !matches!(spec.name, "script" | "function") => Some("@scripting"),
-        "server" if matches!(spec.name, "flushall" | "flushdb" | "dbsize") => Some("@keyspace"),
-        "server" if spec.name.split('|').next() == Some("command") => Some("@connection"),
-        _ => None,
-    };
-    let access = if spec.has_flag("write") {
-        Some("@write")
-    } else {
-        spec.has_flag("readonly").then_some("@read")
-    };
-    let admin = spec.has_flag("admin") || matches!(spec.name, "role" | "lastsave");
-    let dangerous = admin || matches!(spec.name, "flushall" | "flushdb" | "keys" | "info");
-    let speed = if spec.has_flag("fast") {
-        "@fast"
-    } else {
-        "@slow"
-    };
-    let pubsub = spec.has_flag("pubsub").then_some("@pubsub");
-    let further = [
-        pubsub,
-        admin.then_some("@admin"),
-        Some(speed),
-        dangerous.then_some("@dangerous"),
-    ];
-    group
-        .into_iter()
-        .chain(access)
-        .chain(further.into_iter().flatten())
+/// The categories of a command, as access lists call them.
+fn categories(spec: &Spec) -> impl Iterator<Item = &'static str> + Clone + use<> {
+    let spec = *spec;
+    let all = CATEGORIES.into_iter();
+    all.filter(move |category| spec.is_in(category))
 }
 
 fn key_specification(encoder: &mut Encoder<'_>, spec: &Spec) {
@@ -177,7 +139,7 @@ pub fn command_list(encoder: &mut Encoder<'_>, listed: &Listed) {
     let wanted = |spec: &&Spec| match listed {
         Listed::All => true,
         Listed::None => false,
-        Listed::Category(name) => categories(spec).any(|c| c[1..] == **name),
+        Listed::Category(name) => spec.is_in(name),
         Listed::Pattern(pattern) => {
             glob::matches(&pattern.to_ascii_lowercase(), spec.name.as_bytes())
         }
@@ -240,64 +202,4 @@ pub fn help(encoder: &mut Encoder<'_>, container: &str) {
     }
     encoder.array(lines.len());
     lines.iter().for_each(|line| encoder.simple(line));
-}
-
-/// `ACL`: the one user is `default`, which may do everything.
-pub(crate) fn acl(encoder: &mut Encoder<'_>, asked: Acl, password: Option<&str>) {
-    let hash = password.map(|password| hex(digest(&SHA256, password.as_bytes()).as_ref()));
-    match asked {
-        Acl::Users => names(encoder, ["default"].into_iter()),
-        Acl::List => {
-            let secret = hash.map_or_else(|| "nopass".to_owned(), |hash| format!("#{hash}"));
-            names(
-                encoder,
-                [format!("user default on {secret} ~* &* +@all").as_str()].into_iter(),
-            );
-        }
-        Acl::GetUser(name) if name != "default" => encoder.nil(),
-        Acl::GetUser(_) => {
-            encoder.map(6);
-            encoder.bulk(b"flags");
-            let flags = ["on", "nopass"];
-            let flags = if hash.is_some() {
-                &flags[..1]
-            } else {
-                &flags[..]
-            };
-            encoder.set(flags.len());
-            flags.iter().for_each(|flag| encoder.bulk(flag.as_bytes()));
-            encoder.bulk(b"passwords");
-            names(encoder, hash.iter().map(String::as_str));
-            for (name, rule) in [("commands", "+@all"), ("keys", "~*"), ("channels", "&*")] {
-                encoder.bulk(name.as_bytes());
-                encoder.bulk(rule.as_bytes());
-            }
-            encoder.bulk(b"selectors");
-            encoder.array(0);
-        }
-        Acl::Categories => names(encoder, all_categories().into_iter()),
-        Acl::Category(name) if !all_categories().contains(name.as_str()) => {
-            encoder.error(&format!("ERR Unknown category '{name}'"))
-        }
-        Acl::Category(name) => command_list(encoder, &Listed::Category(name)),
-        Acl::GenPass(bits) => {
-            let random: [u8; 512] = rand::random();
-            let digits = usize::from(bits).div_ceil(4);
-            encoder.bulk(&hex(&random).as_bytes()[..digits]);
-        }
-    }
-}
-
-/// The categories of the commands of this server.
-fn all_categories() -> BTreeSet<&'static str> {
-    COMMANDS
-        .all()
-        .iter()
-        .flat_map(categories)
-        .map(|name| &name[1..])
-        .collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

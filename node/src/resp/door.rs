@@ -3,6 +3,7 @@
 //! `server` has the sockets, which are the other half of the door (see [`crate::data::door`]).
 
 use super::Context;
+use super::acl::users::Users;
 use super::budget::Budget;
 use super::cluster;
 use super::common::Common;
@@ -23,11 +24,13 @@ use crate::data::door::{Door, Halves, Held, Opener, Place};
 use crate::seldom::{A_MINUTE, Seldom};
 use doyen_engine::op::Outcome;
 use doyen_gossip::Time;
-use doyen_gossip::agreement::View;
+use doyen_gossip::agreement::{AdminReply, View};
+use doyen_placement::access::Access;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,6 +49,8 @@ pub(crate) struct Options {
     pub(crate) cluster: Vec<Option<TcpListener>>,
     /// The password that clients must send first.
     pub(crate) password: Option<String>,
+    /// The users of a file; `None`: the table has them.
+    pub(crate) users: Option<(PathBuf, Access)>,
     /// How long clients may take to authenticate; `None`: for ever.
     pub(crate) auth_timeout: Option<Duration>,
     /// How long clients may send nothing; `None`: for ever.
@@ -68,6 +73,7 @@ pub(crate) fn doors(options: Options) -> Vec<RespOpener> {
         options.connections_max,
         options.idle_timeout,
         options.key_events,
+        options.users,
     ));
     let mut plain = options.plain;
     let open = |cluster| RespOpener {
@@ -109,7 +115,9 @@ impl Opener for RespOpener {
             self.common.spill().clone(),
         );
         let clients = Clients::new(place.registry, listeners, place.token_first, ready)?;
+        let users = self.common.users().unwrap_or_default();
         let door = Resp {
+            users: RefCell::new(Users::new(users, self.password)),
             common: self.common,
             connections: BTreeMap::new(),
             provisional: Vec::new(),
@@ -121,7 +129,6 @@ impl Opener for RespOpener {
             budget: Rc::new(budget),
             stalled_at: Time::ZERO,
             expelled: Seldom::new(A_MINUTE),
-            password: self.password,
             auth_timeout: self.auth_timeout,
             strict_transactions: self.strict_transactions,
             guard: RefCell::new(Guard::new()),
@@ -160,7 +167,8 @@ pub(crate) struct Resp {
     pub(super) budget: Rc<Budget>,
     stalled_at: Time,
     expelled: Seldom,
-    pub(super) password: Option<String>,
+    /// The users. In a cell, because sessions borrow everything else at the same time.
+    pub(super) users: RefCell<Users>,
     /// How long a client may take to authenticate; `None`: for ever.
     pub(super) auth_timeout: Option<Duration>,
     /// Whether transactions with keys in several partitions are refused.
@@ -199,6 +207,8 @@ pub(super) struct Counters {
     pub(super) output_bytes: u64,
     pub(super) auth_timeouts: u64,
     pub(super) idle_timeouts: u64,
+    /// Commands that were refused because of the command, a key, and a channel.
+    pub(super) denied: [u64; 3],
 }
 
 impl Door for Resp {
@@ -242,6 +252,11 @@ impl Door for Resp {
 
     fn view_changed(&mut self, view: Option<&View>) {
         self.backups_least = cluster::backups_least(view, cluster::KEYSPACE);
+        // A process that is no member for a moment keeps its users.
+        let of_table = self.common.users_file().is_none();
+        if let Some(view) = view.filter(|_| of_table) {
+            self.use_users(&view.installed.access);
+        }
     }
 
     fn looked(&mut self, asked: Vec<u64>) {
@@ -249,6 +264,12 @@ impl Door for Resp {
             if let Some(connection) = self.connections.get(&id) {
                 connection.looked();
             }
+        }
+    }
+
+    fn ran(&mut self, asked: u64, reply: AdminReply) {
+        if let Some(connection) = self.connections.get(&asked) {
+            connection.ran(reply);
         }
     }
 
@@ -309,6 +330,18 @@ impl Door for Resp {
         stats.idle_timeouts += counters.idle_timeouts;
         stats.subscribers += self.hub.clients() as u64;
         stats.subscribers_expelled += self.hub.expelled;
+    }
+}
+
+impl Resp {
+    /// Uses these users from now on, for all clients but one whose session is borrowed.
+    pub(super) fn use_users(&mut self, access: &Arc<Access>) {
+        let users = self.users.get_mut();
+        if users.replace(access) {
+            for connection in self.connections.values() {
+                connection.use_users(users);
+            }
+        }
     }
 }
 

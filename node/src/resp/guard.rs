@@ -67,7 +67,8 @@ impl Guard {
         self.failures += 1;
         if let Some(others) = self.told.happened(Instant::now()) {
             tracing::warn!(
-                "a RESP client at {from} gave a wrong password: clients must send the one in \
+                "a RESP client at {from} gave a wrong password: clients must send a user's name and \
+                 password (ACL LIST names the users), or the password in \
                  --resp-password-file{others}"
             );
         }

@@ -409,6 +409,11 @@ impl Sockets for Clients {
                     connection.told(back.slot, told);
                 }
             }
+            Message::Users => {
+                if let Some(users) = context.door.common.users() {
+                    context.door.use_users(&users);
+                }
+            }
         }
     }
 
@@ -507,7 +512,7 @@ impl Clients {
         let auth_timeout = context
             .door
             .auth_timeout
-            .filter(|_| context.door.password.is_some());
+            .filter(|_| !context.door.users.borrow().is_open());
         let idle_timeout = context.door.common.settings.timeout();
         self.looks_for_idle = auth_timeout.is_some() || idle_timeout.is_some();
         if !self.looks_for_idle || now < self.idle_at {
@@ -671,7 +676,7 @@ impl Clients {
             (id, at),
             cluster_port,
             (local, peer),
-            context.door.password.is_none(),
+            &context.door.users.borrow(),
             budget.clone(),
             now,
         );

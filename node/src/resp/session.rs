@@ -6,6 +6,7 @@
 //! leave in the order of the commands.
 
 mod about;
+mod access;
 mod asking;
 pub(crate) mod client;
 mod fields;
@@ -15,6 +16,8 @@ mod script;
 pub(super) mod subscribing;
 mod transaction;
 
+use super::acl::compiled::Compiled;
+use super::acl::users::Users;
 use super::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, Room, STALLED_MAX};
 use super::command::{
     self, All, ClusterCommand, ConnectionCommand, Constant, Request, ServerCommand, table,
@@ -29,11 +32,12 @@ use super::ready::Ready;
 use super::{Context, cluster, databases, describe, info, slowlog};
 use crate::advice;
 use crate::data::door::Waiter;
+use access::Change;
 use asking::Asking;
 use bytes::{Bytes, BytesMut};
 use client::{Library, Mute};
 use doyen_engine::Patience;
-use doyen_engine::command::{self as data, ErrorText, Many, Reply, Shape};
+use doyen_engine::command::{self as data, ErrorText, Many, Reply, Rights, Shape};
 use doyen_engine::op::{Action, Failure, Operation, Outcome, PartitionOperation};
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MapId, Partition, PartitionId};
@@ -123,6 +127,12 @@ pub(crate) struct Session {
     peer: SocketAddr,
     protocol: Protocol,
     pub(crate) authenticated: bool,
+    /// Who the client is: `default` until it authenticates.
+    user: Arc<Compiled>,
+    /// The user may do everything.
+    free: bool,
+    /// A change of users that is under way.
+    change: Option<Box<Change>>,
     /// What `MULTI` began and `WATCH` watches.
     transacting: Option<Box<Transacting>>,
     /// What it subscribes to, and pushes that wait.
@@ -334,7 +344,7 @@ impl Connection {
         (id, at): (u64, usize),
         cluster_port: bool,
         (local, peer): (SocketAddr, SocketAddr),
-        authenticated: bool,
+        users: &Users,
         budget: Rc<Budget>,
         now: Time,
     ) -> Rc<Self> {
@@ -345,7 +355,10 @@ impl Connection {
             local,
             peer,
             protocol: Protocol::Resp2,
-            authenticated,
+            authenticated: users.is_open(),
+            user: users.default().clone(),
+            free: users.default().may_all(),
+            change: None,
             transacting: None,
             subscribing: None,
             within_reply: false,
@@ -657,7 +670,7 @@ impl Connection {
             context.door.stopwatch.forget();
             return session.partway.is_none();
         }
-        if !session.authenticated && session.waits_to_be_judged(context, args) {
+        if session.waits_to_be_judged(context, args) {
             return false;
         }
         if context.is_paused() && session.waits_for_pause(self, context, args) {
@@ -992,12 +1005,13 @@ impl Session {
     }
 
     /// Whether this is a password that is judged later, because its address gave wrong ones.
+    #[inline]
     fn waits_to_be_judged(&mut self, context: &Context, args: Args<'_>) -> bool {
-        let judged = context.door.password.is_some()
-            && [&b"AUTH"[..], b"HELLO"]
-                .iter()
-                .any(|name| args.get(0).eq_ignore_ascii_case(name));
-        if judged && std::mem::replace(&mut self.judging, Judging::AtOnce) == Judging::AtOnce {
+        let first = args.get(0).first();
+        if !matches!(first, Some(b'A' | b'a' | b'H' | b'h')) || !brings_password(args) {
+            return false;
+        }
+        if std::mem::replace(&mut self.judging, Judging::AtOnce) == Judging::AtOnce {
             let until = context
                 .door
                 .guard
@@ -1101,7 +1115,8 @@ impl Session {
         let here = args.len() == 2
             && args.get(0).eq_ignore_ascii_case(b"GET")
             && self.slots.is_empty()
-            && self.authenticated;
+            && self.authenticated
+            && (self.free || self.user.may_plainly(table::GET, Rights::READ, args.get(1)));
         // Such a command may have to be repeated, and then waits as long as any other.
         if !here || self.silent || !self.touches || self.is_hurried(context) {
             return false;
@@ -1159,6 +1174,10 @@ impl Session {
             && args.too_large().is_none();
         if !plain
             || !self.authenticated
+            || !self.free
+                && !self
+                    .user
+                    .may_plainly(table::SET, Rights::WRITE, args.get(1))
             || self.is_hurried(context)
             || self.cluster_port && !context.is_led()
         {
@@ -1459,13 +1478,14 @@ impl Session {
     /// Whether this client may run this command, and whether this thread answers for its keys.
     fn admits(
         &self,
-        context: &Context,
+        context: &mut Context,
         spec: &table::Spec,
         args: Args<'_>,
     ) -> Result<(), ErrorText> {
         if !self.authenticated && !spec.has_flag("no_auth") {
             return Err("NOAUTH Authentication required.".into());
         }
+        self.may_run(context, spec, &args)?;
         let keys = spec.key_places(&args).map(|at| args.get(at));
         let max = context.limits().key_bytes_max;
         if keys.clone().any(|key| key.len() > max) {
@@ -1783,8 +1803,10 @@ fn here<'a>(context: &Context, keys: impl Iterator<Item = &'a [u8]>) -> Result<(
     }
 }
 
-fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+/// Whether a command comes with a password.
+fn brings_password(args: Args<'_>) -> bool {
+    let name = args.get(0);
+    name.eq_ignore_ascii_case(b"AUTH") || name.eq_ignore_ascii_case(b"HELLO") && args.len() > 3
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `CONFIG`: the settings that dashboards read, and the few that can change while the server runs.
 
+use super::acl::log::ENTRIES_MAX;
 use super::databases;
 use super::encode::Encoder;
 use super::info::Facts;
@@ -11,6 +12,8 @@ use std::time::Duration;
 
 /// Most entries in the slow log of each thread.
 const SLOW_ENTRIES_MAX: i64 = 1024;
+/// Most entries of `ACL LOG`.
+const ACL_ENTRIES_MAX: i64 = 10_000;
 /// If the threshold of the slow log is below this, every command is timed, including those that
 /// never take so long.
 const TIMES_ALL_BELOW_US: i64 = 1000;
@@ -24,6 +27,8 @@ pub(crate) struct Settings {
     /// Commands from so many microseconds on are slow. Negative: no command is.
     slow_us: AtomicI64,
     slow_entries: AtomicUsize,
+    /// Entries of `ACL LOG`.
+    acl_entries: AtomicUsize,
     /// Milliseconds that a client may be idle. 0: for ever.
     timeout_ms: AtomicU64,
     clients_max: AtomicUsize,
@@ -37,6 +42,7 @@ impl Settings {
         Self {
             slow_us: AtomicI64::new(10_000),
             slow_entries: AtomicUsize::new(128),
+            acl_entries: AtomicUsize::new(ENTRIES_MAX),
             timeout_ms: AtomicU64::new(timeout_ms),
             clients_max: AtomicUsize::new(clients_max),
             events: AtomicU32::new(events.bits()),
@@ -57,6 +63,11 @@ impl Settings {
 
     pub(crate) fn slow_entries(&self) -> usize {
         self.slow_entries.load(Ordering::Relaxed)
+    }
+
+    /// Most entries of `ACL LOG`.
+    pub(crate) fn acl_entries(&self) -> usize {
+        self.acl_entries.load(Ordering::Relaxed)
     }
 
     /// How long a client may be idle.
@@ -96,6 +107,7 @@ impl Settings {
                     continue;
                 }
                 "slowlog-log-slower-than" => -1..=i64::MAX,
+                "acllog-max-len" => 0..=ACL_ENTRIES_MAX,
                 "slowlog-max-len" => 0..=SLOW_ENTRIES_MAX,
                 "timeout" => 0..=i64::from(i32::MAX),
                 "maxclients" => 1..=files_max().saturating_sub(OTHER_FILES).max(1),
@@ -132,6 +144,7 @@ impl Settings {
             let count = usize::try_from(number).unwrap_or_default();
             match name {
                 "slowlog-log-slower-than" => self.slow_us.store(number, Ordering::Relaxed),
+                "acllog-max-len" => self.acl_entries.store(count, Ordering::Relaxed),
                 "slowlog-max-len" => self.slow_entries.store(count, Ordering::Relaxed),
                 "timeout" => self
                     .timeout_ms
@@ -155,6 +168,8 @@ fn files_max() -> i64 {
 fn all(facts: &Facts, settings: &Settings) -> Vec<(&'static str, String)> {
     let no = || "no".to_owned();
     vec![
+        ("acl-pubsub-default", "resetchannels".to_owned()),
+        ("acllog-max-len", settings.acl_entries().to_string()),
         ("activedefrag", no()),
         ("appendfsync", "everysec".to_owned()),
         ("appendonly", no()),

@@ -61,7 +61,7 @@ pub(crate) fn kept(command: Option<&str>, args: Args<'_>) -> Vec<Bytes> {
             .any(|name| arg.eq_ignore_ascii_case(name))
     };
     let secret = match command {
-        Some("auth" | "hello") => true,
+        Some("auth" | "hello" | "acl|setuser" | "acl|deluser" | "acl|getuser") => true,
         Some("config|set") => args.iter_from(2).any(names_secret),
         _ => false,
     };

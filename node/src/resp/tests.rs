@@ -10,16 +10,19 @@ use doyen_engine::Limits;
 use doyen_engine::op::{Action, Failure, Operation, Outcome};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
+use doyen_placement::access::Access;
 use doyen_placement::{
     Addresses, Age, ClusterId, Eviction, Keyspace, KeyspaceId, MapId, Member, MemberId, Mode,
     PartitionRef, Settings, Table, ThreadPorts,
 };
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+mod access;
 mod databases;
 mod hashes;
 mod looks;
@@ -69,6 +72,24 @@ impl Node {
         limits: Limits,
         timeouts: (Option<Duration>, Option<Duration>),
     ) -> Self {
+        let users = None;
+        Self::with_users(
+            threads,
+            (password, users),
+            connections_max,
+            limits,
+            timeouts,
+        )
+    }
+
+    /// With the users of a file.
+    fn with_users(
+        threads: usize,
+        (password, users): (Option<&str>, Option<(PathBuf, Access)>),
+        connections_max: usize,
+        limits: Limits,
+        timeouts: (Option<Duration>, Option<Duration>),
+    ) -> Self {
         let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
         let (plain, cluster) = (listen(), (0..threads).map(|_| listen()));
         let cluster: Vec<TcpListener> = cluster.collect();
@@ -81,6 +102,7 @@ impl Node {
             plain: Some(plain),
             cluster: cluster.into_iter().map(Some).collect(),
             password: password.map(str::to_owned),
+            users,
             auth_timeout: timeouts.0,
             idle_timeout: timeouts.1,
             key_events: crate::config::KeyEvents::default(),

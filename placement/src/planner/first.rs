@@ -48,6 +48,7 @@ pub fn first(
         next_keyspace,
         maps: Vec::new(),
         next_map,
+        access: Arc::default(),
     };
     table.voters = elders(&table);
     assign(&table)

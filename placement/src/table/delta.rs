@@ -6,6 +6,7 @@
 
 use super::leveled::{self, Additions};
 use super::{Invalid, Keyspace, MapEntry, Member, Partition, Settings, Table, TableName};
+use crate::access::AccessDelta;
 use crate::division::{Arcs, Brought, Division, NotDivided, RangeStart, Ranges, RunStart, Runs};
 use crate::id::{Age, KeyspaceId, MapId, MemberId, PartitionId, Term, Version};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -20,6 +21,8 @@ pub struct TableDelta {
     /// The level of the resulting table.
     level: u16,
     changes: Changes,
+    /// The difference in who may do what. From level 15 on, deltas carry it (`leveled`).
+    access: AccessDelta,
 }
 
 /// The contents of a delta, as they are encoded.
@@ -146,6 +149,7 @@ impl TableDelta {
             base: old.name(),
             level: new.level,
             changes,
+            access: AccessDelta::between(&old.access, &new.access),
         }
     }
 
@@ -199,6 +203,11 @@ impl TableDelta {
             next_keyspace: changes.next_keyspace,
             maps: changes.apply_maps(old),
             next_map: changes.next_map,
+            access: if self.access.is_nothing() {
+                old.access.clone()
+            } else {
+                Arc::new(self.access.apply(&old.access))
+            },
         };
         new.validate()?;
         Ok(new)
@@ -225,6 +234,7 @@ impl Serialize for TableDelta {
         let additions = Additions {
             tags: heads.map(|head| head.tags).collect(),
             limits: leveled::limits_of(&self.changes.maps),
+            access: &self.access,
         };
         leveled::serialize(serializer, self.level, cluster, &rest, &additions)
     }
@@ -232,7 +242,7 @@ impl Serialize for TableDelta {
 
 impl<'de> Deserialize<'de> for TableDelta {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (level, cluster, rest) =
+        let (level, cluster, rest, access) =
             leveled::deserialize(deserializer, |(_, changes): &mut Rest<Changes>| {
                 let heads = changes.keyspaces.iter_mut().map(|k| k.head.as_mut());
                 (heads.flatten().collect(), &mut changes.maps)
@@ -248,6 +258,7 @@ impl<'de> Deserialize<'de> for TableDelta {
             base,
             level,
             changes,
+            access,
         })
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   level 14    0, level, cluster, the rest
-//!   level 15    0, level, cluster, the rest, the tags of the keyspaces, the limits of the maps
+//!   level 15    0, level, cluster, the rest, the tags of the keyspaces, the limits of the maps,
+//!               who may do what
 //! ```
 //!
 //! The 0 stands where tables without a level had their cluster, and no cluster has that number
@@ -10,21 +11,24 @@
 
 use super::{Keyspace, MapEntry, MapLimits};
 use crate::id::{ClusterId, MapId};
-use crate::level::{LEVELS, MAP_LIMITS, TAGS};
+use crate::level::{ACCESS, LEVELS, MAP_LIMITS, TAGS};
 use crate::tags::Tags;
 use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserializer, Serialize, Serializer};
 use std::fmt;
+use std::marker::PhantomData;
 
 /// The beginning of every encoding.
 const MARK: ClusterId = ClusterId(0);
 
 /// What tables of the level before did not carry.
-pub(super) struct Additions {
+pub(super) struct Additions<A> {
     /// The tags of the keyspaces in the rest.
     pub(super) tags: Vec<Tags>,
     /// The limits of those maps in the rest that have some.
     pub(super) limits: Vec<(MapId, MapLimits)>,
+    /// Who may do what, or the difference in that.
+    pub(super) access: A,
 }
 
 /// The limits of these maps.
@@ -34,39 +38,49 @@ pub(super) fn limits_of(maps: &[MapEntry]) -> Vec<(MapId, MapLimits)> {
         .collect()
 }
 
-const _: () = assert!(TAGS == MAP_LIMITS);
+const _: () = assert!(TAGS == MAP_LIMITS && TAGS == ACCESS);
 
 /// Encodes a table or a delta of this level.
-pub(super) fn serialize<S: Serializer, R: Serialize>(
+pub(super) fn serialize<S: Serializer, R: Serialize, A: Serialize>(
     serializer: S,
     level: u16,
     cluster: ClusterId,
     rest: &R,
-    Additions { tags, limits }: &Additions,
+    Additions {
+        tags,
+        limits,
+        access,
+    }: &Additions<A>,
 ) -> Result<S::Ok, S::Error> {
     if level < TAGS {
         (MARK, level, cluster, rest).serialize(serializer)
     } else {
-        (MARK, level, cluster, rest, tags, limits).serialize(serializer)
+        (MARK, level, cluster, rest, tags, limits, access).serialize(serializer)
     }
 }
 
 /// The keyspaces and the maps in the rest of a table or a delta, in order.
 type Bearers<R> = fn(&mut R) -> (Vec<&mut Keyspace>, &mut [MapEntry]);
 
-/// Decodes the level, the cluster and the rest.
-pub(super) fn deserialize<'de, D: Deserializer<'de>, R: DeserializeOwned>(
+/// Decodes the level, the cluster, the rest, and who may do what: nothing is said of that below
+/// level 15.
+pub(super) fn deserialize<'de, D, R, A>(
     deserializer: D,
     bearers: Bearers<R>,
-) -> Result<(u16, ClusterId, R), D::Error> {
+) -> Result<(u16, ClusterId, R, A), D::Error>
+where
+    D: Deserializer<'de>,
+    R: DeserializeOwned,
+    A: DeserializeOwned + Default,
+{
     // The largest possible number of parts.
-    deserializer.deserialize_tuple(6, Parts(bearers))
+    deserializer.deserialize_tuple(7, Parts(bearers, PhantomData))
 }
 
-struct Parts<R>(Bearers<R>);
+struct Parts<R, A>(Bearers<R>, PhantomData<A>);
 
-impl<'de, R: DeserializeOwned> Visitor<'de> for Parts<R> {
-    type Value = (u16, ClusterId, R);
+impl<'de, R: DeserializeOwned, A: DeserializeOwned + Default> Visitor<'de> for Parts<R, A> {
+    type Value = (u16, ClusterId, R, A);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a table or a delta")
@@ -74,13 +88,13 @@ impl<'de, R: DeserializeOwned> Visitor<'de> for Parts<R> {
 
     // Not derived: the level is judged before what follows is read, which another level lays out
     // differently.
-    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Self::Value, A::Error> {
+    fn visit_seq<S: SeqAccess<'de>>(self, mut parts: S) -> Result<Self::Value, S::Error> {
         fn next<'de, T: DeserializeOwned, A: SeqAccess<'de>>(parts: &mut A) -> Result<T, A::Error> {
             parts
                 .next_element()?
                 .ok_or_else(|| de::Error::custom("the table ends too early"))
         }
-        if next::<ClusterId, A>(&mut parts)? != MARK {
+        if next::<ClusterId, S>(&mut parts)? != MARK {
             return Err(de::Error::custom("a table that does not say its level"));
         }
         let level: u16 = next(&mut parts)?;
@@ -92,9 +106,11 @@ impl<'de, R: DeserializeOwned> Visitor<'de> for Parts<R> {
             )));
         }
         let (cluster, mut rest) = (next(&mut parts)?, next(&mut parts)?);
+        let mut access = A::default();
         if level >= TAGS {
             let tags: Vec<Tags> = next(&mut parts)?;
             let limits: Vec<(MapId, MapLimits)> = next(&mut parts)?;
+            access = next(&mut parts)?;
             let (keyspaces, maps) = (self.0)(&mut rest);
             if tags.len() != keyspaces.len() {
                 return Err(de::Error::custom("the table has tags of no keyspace"));
@@ -108,6 +124,6 @@ impl<'de, R: DeserializeOwned> Visitor<'de> for Parts<R> {
                 maps[map].limits = limits;
             }
         }
-        Ok((level, cluster, rest))
+        Ok((level, cluster, rest, access))
     }
 }

@@ -6,6 +6,7 @@ use super::{
     Age, Keyspace, MapEntry, Member, Origin, Partition, Replica, ReplicaState, Settings, Table,
     leveled::{self, Additions},
 };
+use crate::access::Access;
 use crate::id::{
     ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId, Term, Version,
 };
@@ -79,6 +80,7 @@ impl From<Table> for Packed {
             next_keyspace,
             maps,
             next_map,
+            access: _,
         } = table;
         let places: HashMap<MemberId, u16> =
             members.iter().map(|m| m.id).zip(0..UNLISTED / 2).collect();
@@ -130,6 +132,7 @@ impl Serialize for Table {
         let additions = Additions {
             tags: packed.keyspaces.iter().map(|k| k.tags).collect(),
             limits: leveled::limits_of(&packed.maps),
+            access: &*self.access,
         };
         leveled::serialize(serializer, self.level, self.cluster, &packed, &additions)
     }
@@ -137,16 +140,18 @@ impl Serialize for Table {
 
 impl<'de> Deserialize<'de> for Table {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (level, cluster, packed) =
+        let (level, cluster, packed, access) =
             leveled::deserialize(deserializer, |packed: &mut Packed| {
                 (packed.keyspaces.iter_mut().collect(), &mut packed.maps)
             })?;
-        packed.unpack(level, cluster).map_err(de::Error::custom)
+        packed
+            .unpack(level, cluster, access)
+            .map_err(de::Error::custom)
     }
 }
 
 impl Packed {
-    fn unpack(self, level: u16, cluster: ClusterId) -> Result<Table, Unpacked> {
+    fn unpack(self, level: u16, cluster: ClusterId, access: Access) -> Result<Table, Unpacked> {
         let Self {
             term,
             version,
@@ -222,6 +227,7 @@ impl Packed {
             next_keyspace,
             maps,
             next_map,
+            access: Arc::new(access),
         })
     }
 }

@@ -4,6 +4,7 @@ use super::{
     Addresses, Eviction, Keyspace, Member, MemberState, Mode, Partition, ReplicaState, Reshape,
     Role, Table,
 };
+use crate::access::{USER_NAME_BYTES_MAX, USER_RULES_BYTES_MAX};
 use crate::division::{Cut, Division, SPLIT_BYTES_MAX};
 use crate::hash::SLOTS;
 use crate::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX};
@@ -160,6 +161,20 @@ pub enum Invalid {
     /// The keyspace of a map does not exist.
     #[error("the keyspace of map {0} is not in this table")]
     MapKeyspace(MapId),
+    /// The name of a user is empty, too long, or has spaces.
+    #[error(
+        "the name of a user must have 1 to {USER_NAME_BYTES_MAX} bytes, and no spaces or null characters"
+    )]
+    UserName,
+    /// Users are not in order of name.
+    #[error("a user is named twice or out of order")]
+    UserOrder,
+    /// The rules of a user are too long, or have several lines.
+    #[error(
+        "the rules of user {0:?} must be one line of at most {USER_RULES_BYTES_MAX} bytes: use \
+         patterns and categories in place of long lists"
+    )]
+    UserRules(String),
     /// A limit of a map is 0.
     #[error("a limit of map {0} is 0: drop the map, or give it a limit of at least 1")]
     MapLimit(MapId),
@@ -189,7 +204,8 @@ impl Table {
         self.validate_members()?;
         self.validate_voters()?;
         self.validate_keyspaces()?;
-        self.validate_maps()
+        self.validate_maps()?;
+        self.access.validate()
     }
 
     fn validate_members(&self) -> Result<(), Invalid> {

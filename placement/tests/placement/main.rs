@@ -1,5 +1,6 @@
 //! Tables, placement modes and the planner, from outside.
 
+mod access;
 mod balance;
 mod command;
 mod common;

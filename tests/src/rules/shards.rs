@@ -164,6 +164,7 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
         next_keyspace: doyen_placement::KeyspaceId(1),
         maps: Vec::new(),
         next_map: doyen_placement::MapId(1),
+        access: std::sync::Arc::default(),
     };
     let none = Partition {
         id: AT.partition,

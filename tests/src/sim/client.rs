@@ -430,6 +430,7 @@ fn work(map: MapId, key: &str, call: &Call, version: Option<i64>) -> Work {
             args: vec![Bytes::copy_from_slice(tail)],
             read_only: false,
             resp3: false,
+            grants: Bytes::new(),
         };
         if tail.len() % 4 == 0 {
             let scripted = |body, keys| Step::Script(Box::new(script(body, keys)));

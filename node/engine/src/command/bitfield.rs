@@ -1,7 +1,9 @@
 //! Commands on integers of any width within a string.
 
 use super::range::{BIT_OFFSET, BITS_MAX};
-use super::{Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, is};
+use super::{
+    Access, Arguments, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, Rights, SYNTAX, is,
+};
 use crate::action::{Change, failed, kept};
 use crate::entry::Entry;
 use crate::integer;
@@ -16,7 +18,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: -2,
         flags: &["write", "denyoom"],
         keys: ONE_KEY,
+        access: Access::Depends(of_bitfield),
         group: "bitmap",
+        categories: &["bitmap"],
         summary: "Perform arbitrary bitfield integer operations on strings",
         parse: |c| bit_field(c, false),
     },
@@ -26,12 +30,26 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: -2,
         flags: &["readonly", "fast"],
         keys: ONE_KEY,
+        access: Access::READ,
         group: "bitmap",
+        categories: &["bitmap"],
         summary: "Perform arbitrary bitfield integer operations on strings. Read-only variant of \
                   BITFIELD",
         parse: |c| bit_field(c, true),
     },
 ];
+
+/// `BITFIELD` only reads if all it does is `GET`.
+fn of_bitfield(args: &dyn Arguments) -> Rights {
+    let mut at = 2;
+    while at < args.len() {
+        if !is(args.get(at), "GET") || args.len() - at <= 2 {
+            return Rights::BOTH;
+        }
+        at += 3;
+    }
+    Rights::READ
+}
 
 pub(crate) static PROCEDURES: &[&Procedure] = &[&BIT_FIELD];
 

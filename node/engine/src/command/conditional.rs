@@ -1,6 +1,6 @@
 //! Commands on strings that do something only if the value is, or is not, a given one.
 
-use super::{Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, is};
+use super::{Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, is};
 use crate::action::{Change, set};
 use crate::entry::Entry;
 use crate::op::{Action, Condition, Expiry, Footprint, Given, Kind, Outcome, Value};
@@ -15,7 +15,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: -2,
         flags: &["write", "fast"],
         keys: ONE_KEY,
+        access: Access::BOTH,
         group: "string",
+        categories: &["string"],
         summary: "Conditionally remove a key, by a comparison with its value or with its digest",
         parse: delete,
     },
@@ -25,7 +27,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 3,
         flags: &["write", "fast"],
         keys: ONE_KEY,
+        access: Access::BOTH,
         group: "string",
+        categories: &["string"],
         summary: "Delete a key if its value is equal to the given string",
         parse: |c| delete_if(c, Comparison::Equal, 2),
     },
@@ -35,7 +39,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 2,
         flags: &["readonly", "fast"],
         keys: ONE_KEY,
+        access: Access::READ,
         group: "string",
+        categories: &["string"],
         summary: "Get the XXH3 digest of a string value",
         parse: |c| c.one(Action::call(&DIGEST, &[], Vec::new())),
     },

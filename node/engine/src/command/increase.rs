@@ -1,7 +1,9 @@
 //! `INCREX`: adds to a number within bounds, and gives its key a deadline.
 
 use super::call::Unit;
-use super::{Call, Description, ErrorText, NOT_A_FLOAT, ONE_KEY, Parse, Parsed, SYNTAX, Shape, is};
+use super::{
+    Access, Call, Description, ErrorText, NOT_A_FLOAT, ONE_KEY, Parse, Parsed, SYNTAX, Shape, is,
+};
 use crate::action::{Change, Context, failed, set};
 use crate::entry::Entry;
 use crate::op::{Action, Condition, Expiry, Failure, Footprint, Given, Kind, Outcome, Value};
@@ -15,7 +17,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[Description {
     arity: -2,
     flags: &["write", "denyoom", "fast"],
     keys: ONE_KEY,
+    access: Access::BOTH,
     group: "string",
+    categories: &["string"],
     summary: "Increments the numeric value of a key by a number and sets its expiration time. Uses \
               0 as initial value if the key doesn't exist.",
     parse: increase,

@@ -1,6 +1,6 @@
 //! Commands on parts of strings: runs of bytes, and bits.
 
-use super::{Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, Shape, is};
+use super::{Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, Shape, is};
 use crate::action::{Change, Context, failed, kept};
 use crate::entry::Entry;
 use crate::integer;
@@ -15,7 +15,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: -2,
         flags: &["readonly"],
         keys: ONE_KEY,
+        access: Access::READ,
         group: "bitmap",
+        categories: &["bitmap"],
         summary: "Count set bits in a string",
         parse: bit_count,
     },
@@ -25,7 +27,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: -3,
         flags: &["readonly"],
         keys: ONE_KEY,
+        access: Access::READ,
         group: "bitmap",
+        categories: &["bitmap"],
         summary: "Find first bit set or clear in a string",
         parse: bit_position,
     },
@@ -35,7 +39,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 3,
         flags: &["readonly", "fast"],
         keys: ONE_KEY,
+        access: Access::READ,
         group: "bitmap",
+        categories: &["bitmap"],
         summary: "Returns the bit value at offset in the string value stored at key",
         parse: |c| c.one(Action::call(&GET_BIT, &[bit_offset(c)?], Vec::new())),
     },
@@ -45,7 +51,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 4,
         flags: &["readonly"],
         keys: ONE_KEY,
+        access: Access::READ,
         group: "string",
+        categories: &["string"],
         summary: "Get a substring of the string stored at a key",
         parse: get_range,
     },
@@ -55,7 +63,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 4,
         flags: &["write", "denyoom"],
         keys: ONE_KEY,
+        access: Access::BOTH,
         group: "bitmap",
+        categories: &["bitmap"],
         summary: "Sets or clears the bit at offset in the string value stored at key",
         parse: set_bit,
     },
@@ -65,7 +75,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 4,
         flags: &["write", "denyoom"],
         keys: ONE_KEY,
+        access: Access::WRITE,
         group: "string",
+        categories: &["string"],
         summary: "Overwrite part of a string at key starting at the specified offset",
         parse: set_range,
     },
@@ -75,7 +87,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 4,
         flags: &["readonly"],
         keys: ONE_KEY,
+        access: Access::READ,
         group: "string",
+        categories: &["string"],
         summary: "Get a substring of the string stored at a key",
         parse: get_range,
     },

@@ -2,7 +2,7 @@
 
 use super::call::Unit;
 use super::reply::SAME_OBJECT;
-use super::{Call, Description, Parse, Parsed, SYNTAX, Shape, counted_keys, is};
+use super::{Access, Call, Description, Parse, Parsed, Rights, SYNTAX, Shape, counted_keys, is};
 use crate::integer;
 use crate::op::{Action, Condition, Expiry, Failure, Footprint, Given, Outcome};
 use crate::procedure::{Inputs, Joint, WRITES};
@@ -18,7 +18,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: -3,
         flags: &["write", "denyoom"],
         keys: TWO_KEYS,
+        access: Access::Pair(Rights::READ, Rights::WRITE),
         group: "generic",
+        categories: &["keyspace"],
         summary: "Copy a key",
         parse: copy,
     },
@@ -28,7 +30,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: -4,
         flags: &["write", "denyoom", "movablekeys"],
         keys: counted_keys(1, 2),
+        access: Access::WRITE,
         group: "string",
+        categories: &["string"],
         summary: "Set multiple keys of one partition to multiple values, with one condition and \
                   one expiration",
         parse: set_all_with,
@@ -39,7 +43,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: -3,
         flags: &["write", "denyoom"],
         keys: (1, -1, 2),
+        access: Access::WRITE,
         group: "string",
+        categories: &["string"],
         summary: "Set multiple keys to multiple values, only if none of the keys exist",
         parse: set_all_absent,
     },
@@ -49,7 +55,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 3,
         flags: &["write"],
         keys: TWO_KEYS,
+        access: Access::Pair(Rights::BOTH, Rights::WRITE),
         group: "generic",
+        categories: &["keyspace"],
         summary: "Rename a key",
         parse: |c| rename(c, false),
     },
@@ -59,7 +67,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 3,
         flags: &["write", "fast"],
         keys: TWO_KEYS,
+        access: Access::Pair(Rights::BOTH, Rights::WRITE),
         group: "generic",
+        categories: &["keyspace"],
         summary: "Rename a key, only if the new key does not exist",
         parse: |c| rename(c, true),
     },

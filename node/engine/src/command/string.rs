@@ -3,8 +3,8 @@
 use super::call::Unit;
 use super::conditional::Comparison;
 use super::{
-    ALL_KEYS, Call, Description, Many, NOT_A_FLOAT, ONE_KEY, Parse, Parsed, Request, SYNTAX, Shape,
-    is,
+    ALL_KEYS, Access, Arguments, Call, Description, Many, NOT_A_FLOAT, ONE_KEY, Parse, Parsed,
+    Request, Rights, SYNTAX, Shape, is,
 };
 use crate::Extended;
 use crate::op::{Action, Condition, Expiry};
@@ -16,7 +16,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 3,
         flags: &["write", "denyoom", "fast"],
         keys: ONE_KEY,
+        access: Access::WRITE,
         group: "string",
+        categories: &["string"],
         summary: "Append a value to a key",
         parse: |c| {
             c.one(Action::Append {
@@ -30,7 +32,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 2,
         flags: &["write", "denyoom", "fast"],
         keys: ONE_KEY,
+        access: Access::BOTH,
         group: "string",
+        categories: &["string"],
         summary: "Decrement the integer value of a key by one",
         parse: |c| c.one(Action::IncrBy(-1)),
     },
@@ -40,7 +44,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 3,
         flags: &["write", "denyoom", "fast"],
         keys: ONE_KEY,
+        access: Access::BOTH,
         group: "string",
+        categories: &["string"],
         summary: "Decrement the integer value of a key by the given number",
         parse: decrby,
     },
@@ -50,7 +56,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 2,
         flags: &["readonly", "fast"],
         keys: ONE_KEY,
+        access: Access::READ,
         group: "string",
+        categories: &["string"],
         summary: "Get the value of a key",
         parse: |c| c.one(Action::Get),
     },
@@ -60,7 +68,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 2,
         flags: &["write", "fast"],
         keys: ONE_KEY,
+        access: Access::BOTH,
         group: "string",
+        categories: &["string"],
         summary: "Get the value of a key and delete the key",
         parse: |c| c.one(Action::GetDel),
     },
@@ -70,7 +80,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: -2,
         flags: &["write", "fast"],
         keys: ONE_KEY,
+        access: Access::BOTH,
         group: "string",
+        categories: &["string"],
         summary: "Get the value of a key and optionally set its expiration",
         parse: getex,
     },
@@ -80,7 +92,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 3,
         flags: &["write", "denyoom", "fast"],
         keys: ONE_KEY,
+        access: Access::BOTH,
         group: "string",
+        categories: &["string"],
         summary: "Set the string value of a key and return its old value",
         parse: |c| c.one(c.set(2, Condition::Always, Expiry::None, true)),
     },
@@ -90,7 +104,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 2,
         flags: &["write", "denyoom", "fast"],
         keys: ONE_KEY,
+        access: Access::BOTH,
         group: "string",
+        categories: &["string"],
         summary: "Increment the integer value of a key by one",
         parse: |c| c.one(Action::IncrBy(1)),
     },
@@ -100,7 +116,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 3,
         flags: &["write", "denyoom", "fast"],
         keys: ONE_KEY,
+        access: Access::BOTH,
         group: "string",
+        categories: &["string"],
         summary: "Increment the integer value of a key by the given amount",
         parse: |c| c.one(Action::IncrBy(c.number(2)?)),
     },
@@ -110,7 +128,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 3,
         flags: &["write", "denyoom", "fast"],
         keys: ONE_KEY,
+        access: Access::BOTH,
         group: "string",
+        categories: &["string"],
         summary: "Increment the float value of a key by the given amount",
         parse: incrbyfloat,
     },
@@ -120,7 +140,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: -2,
         flags: &["readonly", "fast"],
         keys: ALL_KEYS,
+        access: Access::READ,
         group: "string",
+        categories: &["string"],
         summary: "Get the values of all the given keys, each atomically for itself",
         parse: |_| Ok(Request::Many(Many::Get)),
     },
@@ -130,7 +152,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: -3,
         flags: &["write", "denyoom"],
         keys: (1, -1, 2),
+        access: Access::WRITE,
         group: "string",
+        categories: &["string"],
         summary: "Set multiple keys to multiple values, each atomically for itself",
         parse: |_| Ok(Request::Many(Many::Set)),
     },
@@ -140,7 +164,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 4,
         flags: &["write", "denyoom"],
         keys: ONE_KEY,
+        access: Access::WRITE,
         group: "string",
+        categories: &["string"],
         summary: "Set the value and expiration in milliseconds of a key",
         parse: |c| set_for(c, Unit::Milliseconds),
     },
@@ -150,7 +176,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: -3,
         flags: &["write", "denyoom"],
         keys: ONE_KEY,
+        access: Access::Depends(of_set),
         group: "string",
+        categories: &["string"],
         summary: "Set the string value of a key",
         parse: set,
     },
@@ -160,7 +188,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 4,
         flags: &["write", "denyoom"],
         keys: ONE_KEY,
+        access: Access::WRITE,
         group: "string",
+        categories: &["string"],
         summary: "Set the value and expiration of a key",
         parse: |c| set_for(c, Unit::Seconds),
     },
@@ -170,7 +200,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 3,
         flags: &["write", "denyoom", "fast"],
         keys: ONE_KEY,
+        access: Access::WRITE,
         group: "string",
+        categories: &["string"],
         summary: "Set the value of a key, only if the key does not exist",
         parse: |c| {
             c.shaped(
@@ -185,7 +217,9 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         arity: 2,
         flags: &["readonly", "fast"],
         keys: ONE_KEY,
+        access: Access::TOUCH,
         group: "string",
+        categories: &["string"],
         summary: "Get the length of the value stored in a key",
         parse: |c| c.one(Action::Strlen),
     },
@@ -204,6 +238,13 @@ fn decrby(c: Call<'_>) -> Parsed {
 fn incrbyfloat(c: Call<'_>) -> Parsed {
     let by = Extended::parse(c.args.get(2)).ok_or(NOT_A_FLOAT)?;
     c.shaped(Action::IncrByFloat(by), Shape::Float)
+}
+
+/// `SET` reads the key if it answers with the old value or compares it.
+fn of_set(args: &dyn Arguments) -> Rights {
+    let mut options = (3..args.len()).map(|at| args.get(at));
+    let reads = options.any(|word| is(word, "GET") || Comparison::of_option(word).is_some());
+    if reads { Rights::BOTH } else { Rights::WRITE }
 }
 
 fn set(c: Call<'_>) -> Parsed {

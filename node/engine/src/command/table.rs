@@ -212,7 +212,7 @@ const fn is_before(a: &str, b: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Description, NO_KEYS};
+    use crate::command::{Access, Description, NO_KEYS};
 
     const fn named(name: &'static str) -> Description<()> {
         Description {
@@ -221,7 +221,9 @@ mod tests {
             arity: -1,
             flags: &[],
             keys: NO_KEYS,
+            access: Access::Nothing,
             group: "generic",
+            categories: &[],
             summary: "",
             parse: (),
         }

@@ -402,6 +402,7 @@ fn put_script_call(out: &mut Out, call: &ScriptCall) {
     }
     out.bytes.put_u8(u8::from(call.read_only));
     out.bytes.put_u8(u8::from(call.resp3));
+    put_large(out, &call.grants);
 }
 
 pub(super) fn put_action(out: &mut Out, action: &Action) {

@@ -450,6 +450,7 @@ impl<B: Buf> Reader<B> {
             args,
             read_only: self.flag()?,
             resp3: self.flag()?,
+            grants: self.bytes()?,
         })
     }
 

@@ -159,8 +159,9 @@ fn work() -> impl Strategy<Value = Work> {
     let words = || prop::collection::vec(bytes(), 0..3);
     let script = || {
         let flags = any::<(bool, bool)>();
-        (any::<u16>(), any::<u32>(), bytes(), words(), words(), flags).prop_map(
-            |(k, m, body, keys, args, (read_only, resp3))| ScriptCall {
+        let texts = (bytes(), bytes());
+        (any::<u16>(), any::<u32>(), texts, words(), words(), flags).prop_map(
+            |(k, m, (body, grants), keys, args, (read_only, resp3))| ScriptCall {
                 keyspace: KeyspaceId(k),
                 map: MapId(m),
                 body,
@@ -168,6 +169,7 @@ fn work() -> impl Strategy<Value = Work> {
                 args,
                 read_only,
                 resp3,
+                grants,
             },
         )
     };

@@ -25,6 +25,7 @@ fn script(body: &str, keys: &[&str], args: &[&str]) -> ScriptCall {
         args: all(args),
         read_only: false,
         resp3: false,
+        grants: Bytes::new(),
     }
 }
 
@@ -451,4 +452,42 @@ fn messages_of_a_script_are_sent_if_it_ran_to_its_end() {
         let expected = [("a", true), ("b", false), ("c", false)];
         assert_eq!(all, expected.map(|(text, sharded)| (text.into(), sharded)));
     }
+}
+
+/// A script runs with the rights of its caller, wherever its keys are.
+#[test]
+fn a_script_does_no_more_than_its_caller_may() {
+    let mut w = world(9);
+    let run = |w: &mut World, body: &str, grants: &'static str| {
+        let call = ScriptCall {
+            grants: Bytes::from_static(grants.as_bytes()),
+            ..script(body, &["a"], &["{a}b"])
+        };
+        w.run(2, call)
+    };
+    let set = "return redis.call('SET', KEYS[1], 'x')";
+    let bob = "bob\n-@all +get +publish +mget ~a &news";
+    assert_eq!(run(&mut w, set, "bob\n-@all +set %W~a*"), "+OK\r\n");
+    let refused = run(&mut w, set, bob);
+    let text = "-ERR ACL failure in script: User bob has no permissions to run the 'set' command";
+    assert!(refused.starts_with(text), "{refused}");
+    assert_eq!(
+        run(&mut w, "return redis.call('GET', KEYS[1])", bob),
+        "$1\r\nx\r\n"
+    );
+    let both = "return redis.pcall('MGET', KEYS[1], ARGV[1])";
+    let refused = run(&mut w, both, bob);
+    assert!(
+        refused.contains("No permissions to access a key"),
+        "{refused}"
+    );
+    let say = "return redis.call('PUBLISH', 'news', 'x')";
+    assert!(run(&mut w, say, bob).starts_with(':'));
+    let refused = run(&mut w, "return redis.call('PUBLISH', 'other', 'x')", bob);
+    assert!(
+        refused.contains("No permissions to access a channel"),
+        "{refused}"
+    );
+    assert!(run(&mut w, "return redis.call('TIME')", bob).contains("'time'"));
+    assert!(run(&mut w, set, "nonsense").starts_with("-ERR ACL failure"));
 }

@@ -1,6 +1,6 @@
 //! Commands on the cluster.
 
-use super::table::{Description, NO_KEYS};
+use super::table::{Access, Description, NO_KEYS};
 use super::{
     All, Arguments, Call, ClusterCommand, ConnectionCommand, ErrorText, NOT_AN_INTEGER, Parsed,
     Request, connection, lower, unknown_subcommand, wrong_arity,
@@ -15,7 +15,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: &["fast"],
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "cluster",
+        categories: &["connection"],
         summary: "Accepted and without effect: moves never need it",
         parse: |_| connection(ConnectionCommand::Accept),
     },
@@ -25,7 +27,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &[],
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "cluster",
+        categories: &[],
         summary: "A container for cluster commands",
         parse: cluster,
     },
@@ -35,7 +39,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: &["loading", "stale", "fast"],
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "cluster",
+        categories: &["connection"],
         summary: "Accepted and without effect: every node answers reads",
         parse: |_| connection(ConnectionCommand::Accept),
     },
@@ -45,7 +51,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: &["loading", "stale", "fast"],
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "cluster",
+        categories: &["connection"],
         summary: "Accepted and without effect",
         parse: |_| connection(ConnectionCommand::Accept),
     },

@@ -1,6 +1,6 @@
 //! Commands on the connection, without `CLIENT`.
 
-use super::table::{Description, NO_KEYS};
+use super::table::{Access, Description, NO_KEYS};
 use super::{Call, ConnectionCommand, Parsed, SYNTAX, connection, is, wrong_arity};
 use doyen_engine::integer;
 
@@ -18,7 +18,9 @@ pub(super) const ROWS: &[Description] = &[
             "allow_busy",
         ],
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "connection",
+        categories: &["connection"],
         summary: "Authenticate to the server",
         parse: auth,
     },
@@ -28,7 +30,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["loading", "stale", "fast"],
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "connection",
+        categories: &["connection"],
         summary: "Echo the given string",
         parse: |c| connection(ConnectionCommand::Echo(c.args.bytes(1))),
     },
@@ -45,7 +49,9 @@ pub(super) const ROWS: &[Description] = &[
             "allow_busy",
         ],
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "connection",
+        categories: &["connection"],
         summary: "Handshake with Redis",
         parse: hello,
     },
@@ -55,7 +61,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: -1,
         flags: &["fast"],
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "connection",
+        categories: &["connection"],
         summary: "Ping the server",
         parse: ping,
     },
@@ -72,7 +80,9 @@ pub(super) const ROWS: &[Description] = &[
             "allow_busy",
         ],
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "connection",
+        categories: &["connection"],
         summary: "Close the connection",
         parse: |_| connection(ConnectionCommand::Quit),
     },
@@ -89,7 +99,9 @@ pub(super) const ROWS: &[Description] = &[
             "allow_busy",
         ],
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "connection",
+        categories: &["connection"],
         summary: "Reset the connection",
         parse: |_| connection(ConnectionCommand::Reset),
     },
@@ -99,7 +111,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["loading", "stale", "fast"],
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "connection",
+        categories: &["connection"],
         summary: "Change the selected database for the current connection",
         parse: select,
     },

@@ -1,6 +1,6 @@
 //! Commands on all keys, and `WAIT`. Commands on one key or several are the engine's.
 
-use super::table::{Description, NO_KEYS};
+use super::table::{Access, Description, NO_KEYS};
 use super::{All, Call, ErrorText, NOT_AN_INTEGER, Parsed, Request, SYNTAX, help, is, pattern_at};
 use bytes::Bytes;
 use doyen_engine::integer;
@@ -13,7 +13,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["readonly"],
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "generic",
+        categories: &["dangerous", "keyspace"],
         summary: "Find all keys matching the given pattern",
         parse: |c| {
             Ok(Request::All(All::Keys {
@@ -27,7 +29,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: 2,
         flags: &["loading", "stale"],
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "generic",
+        categories: &["keyspace"],
         summary: "Show helpful text about the different subcommands",
         parse: help,
     },
@@ -37,7 +41,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: &["readonly"],
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "generic",
+        categories: &["keyspace"],
         summary: "Return a random key from the keyspace",
         parse: |_| Ok(Request::All(All::Random)),
     },
@@ -47,7 +53,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: &["readonly"],
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "generic",
+        categories: &["keyspace"],
         summary: "Incrementally iterate the keys space",
         parse: scan,
     },
@@ -57,7 +65,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: -3,
         flags: &["readonly"],
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "generic",
+        categories: &["keyspace"],
         summary: "Keys of an ordered keyspace, from one on, up to another",
         parse: scan_range,
     },
@@ -67,7 +77,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: 3,
         flags: &["noscript"],
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "generic",
+        categories: &["connection"],
         summary: "How many other nodes hold every acknowledged write of this connection",
         parse: wait,
     },

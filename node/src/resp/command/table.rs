@@ -9,8 +9,8 @@
 use super::{
     Call, Parsed, client, cluster, connection, generic, pubsub, scripting, server, transactions,
 };
-pub(super) use doyen_engine::command::NO_KEYS;
 use doyen_engine::command::{self as data, Sorting, Table, count, place_of};
+pub(super) use doyen_engine::command::{Access, NO_KEYS};
 
 /// Everything that is to be said of a command that is not on data.
 pub(super) type Description = data::Description<fn(Call<'_>) -> Parsed>;

@@ -1,6 +1,6 @@
 //! Transactions.
 
-use super::table::{Description, NO_KEYS};
+use super::table::{Access, Description, NO_KEYS};
 use super::{ConnectionCommand, connection};
 use doyen_engine::command::ALL_KEYS;
 
@@ -13,7 +13,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: FLAGS,
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "transactions",
+        categories: &["transaction"],
         summary: "Discards a transaction.",
         parse: |_| connection(ConnectionCommand::Discard),
     },
@@ -23,7 +25,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: &["noscript", "loading", "stale", "skip_slowlog"],
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "transactions",
+        categories: &["transaction"],
         summary: "Executes all commands in a transaction: whole if its keys are in one partition, else in as many parts.",
         parse: |_| connection(ConnectionCommand::Exec),
     },
@@ -33,7 +37,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: FLAGS,
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "transactions",
+        categories: &["transaction"],
         summary: "Starts a transaction.",
         parse: |_| connection(ConnectionCommand::Multi),
     },
@@ -43,7 +49,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: 1,
         flags: FLAGS,
         keys: NO_KEYS,
+        access: Access::Nothing,
         group: "transactions",
+        categories: &["transaction"],
         summary: "Forget about all watched keys",
         parse: |_| connection(ConnectionCommand::Unwatch),
     },
@@ -53,7 +61,9 @@ pub(super) const ROWS: &[Description] = &[
         arity: -2,
         flags: FLAGS,
         keys: ALL_KEYS,
+        access: Access::TOUCH,
         group: "transactions",
+        categories: &["transaction"],
         summary: "Monitors changes to keys to determine the execution of a transaction.",
         parse: |_| connection(ConnectionCommand::Watch),
     },

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::clock;
+use crate::resp::acl::DEFAULT;
 use crate::resp::info::Needs;
 use crate::resp::pubsub::Kind;
 use crate::resp::settings;
@@ -38,12 +39,14 @@ impl Session {
                 name,
             } => self.hello(context, protocol, auth, name),
             C::Auth { user, password } => {
-                if user.is_none() && context.door.password.is_none() {
+                let open = context.door.users.borrow().default().user().nopass;
+                if user.is_none() && open {
                     let text = "ERR AUTH <password> called without any password configured for the \
                                 default user. Are you sure your configuration is correct?";
                     return self.answer(|e| e.error(text));
                 }
-                if self.authenticate(context, user.as_deref().unwrap_or(b"default"), &password) {
+                let user = user.as_deref().unwrap_or(DEFAULT);
+                if self.authenticate(context, user, &password, b"AUTH") {
                     self.answer(|e| e.simple("OK"));
                 } else {
                     self.answer(|e| e.error(WRONGPASS));
@@ -66,7 +69,10 @@ impl Session {
             }
             C::Reset => {
                 self.protocol = Protocol::Resp2;
-                self.authenticated = context.door.password.is_none();
+                let users = context.door.users.borrow();
+                self.authenticated = users.is_open();
+                self.set_user(users.default().clone());
+                drop(users);
                 self.stranger_since = context.now();
                 self.name = Bytes::new();
                 self.keyspace = cluster::KEYSPACE;
@@ -199,13 +205,13 @@ impl Session {
 
     fn hello(
         &mut self,
-        context: &Context,
+        context: &mut Context,
         protocol: Option<i64>,
         auth: Option<(Bytes, Bytes)>,
         name: Option<Bytes>,
     ) {
         if let Some((user, password)) = auth
-            && !self.authenticate(context, &user, &password)
+            && !self.authenticate(context, &user, &password, b"HELLO")
         {
             return self.answer(|e| e.error(WRONGPASS));
         }
@@ -248,24 +254,6 @@ impl Session {
             e.bulk(b"modules");
             e.array(0);
         });
-    }
-
-    fn authenticate(&mut self, context: &Context, user: &[u8], password: &[u8]) -> bool {
-        let right = user == b"default"
-            && context
-                .door
-                .password
-                .as_ref()
-                .is_none_or(|p| equal_in_constant_time(p.as_bytes(), password));
-        self.authenticated |= right;
-        if !right {
-            context
-                .door
-                .guard
-                .borrow_mut()
-                .failed(context.now(), self.peer.ip());
-        }
-        right
     }
 
     fn set_name(&mut self, name: Bytes) -> Result<(), &'static str> {
@@ -389,9 +377,7 @@ impl Session {
                 self.answer(|e| describe::command_keys(e, &args))
             }
             ServerCommand::Help(container) => self.answer(|e| describe::help(e, container)),
-            ServerCommand::Acl(asked) => {
-                self.answer(|e| describe::acl(e, asked, context.door.password.as_deref()))
-            }
+            ServerCommand::Acl(asked) => self.about_users(context, asked),
             ServerCommand::Time => {
                 let us = clock::unix_us();
                 self.answer(|e| {
@@ -462,7 +448,7 @@ impl Session {
             memory_bytes_max: u64::try_from(memory).unwrap_or(u64::MAX),
             memory_policy: info::memory_policy(keyspace.map(|k| k.eviction).unwrap_or_default()),
             backups: context.door.backups_least,
-            has_password: context.door.password.is_some(),
+            has_password: !context.door.users.borrow().is_open(),
             value_bytes_max: context.limits().value_bytes_max,
             counted: context.counted(needs),
         }

@@ -298,6 +298,7 @@ impl Context {
             expired: stats.expired,
             evicted: stats.evicted,
             auth_failures: self.door.guard.borrow().failures(),
+            denied: counters.denied,
             connections_expelled: counters.connections_expelled,
             hits: stats.hits,
             misses: stats.misses,

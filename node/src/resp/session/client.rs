@@ -17,6 +17,8 @@ pub struct Chosen {
     pub local: Option<Bytes>,
     /// Their least age in seconds.
     pub age_s: Option<u64>,
+    /// The name of their user.
+    pub user: Option<Bytes>,
 }
 
 /// The kinds of connections that Redis knows.
@@ -69,6 +71,10 @@ impl Session {
             && chosen
                 .age_s
                 .is_none_or(|least| now.since(self.began).as_secs() >= least)
+            && chosen
+                .user
+                .as_ref()
+                .is_none_or(|name| **name == *self.user.name())
             && is(&chosen.address, self.peer)
             && is(&chosen.local, self.local)
     }
@@ -110,11 +116,12 @@ impl Session {
             _ if !self.touches => "T",
             _ => "N",
         };
+        let user = String::from_utf8_lossy(self.user.name());
         let mut line = format!(
             "id={id} addr={peer} laddr={local} fd=-1 name={name} age={age} idle={idle} \
              flags={flags} db={db} sub={sub} psub={psub} ssub={ssub} multi={multi} watch={watch} qbuf=0 qbuf-free=0 \
              argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll={waiting} omem={held} \
-             tot-mem={held} events=r cmd={command} user=default redir=-1 resp={version}"
+             tot-mem={held} events=r cmd={command} user={user} redir=-1 resp={version}"
         );
         let (lib_name, lib_version) = self
             .library
@@ -175,6 +182,12 @@ impl Session {
         old_form: bool,
         skip_me: bool,
     ) {
+        if let Some(name) = &chosen.user
+            && context.door.users.borrow_mut().find(name).is_none()
+        {
+            let text = format!("ERR No such user '{}'", String::from_utf8_lossy(name));
+            return self.answer(|e| e.error(&text));
+        }
         let mut killed = context.kill_clients(&chosen);
         if !skip_me && self.is_chosen(&chosen, context.now()) {
             self.closing = true;

@@ -55,6 +55,7 @@ impl Session {
         }
         let resp3 = self.protocol == Protocol::Resp3;
         let mut call = call_of(self.about(), args, keys, (read_only, resp3));
+        call.grants = self.grants(context);
         let digest = if by_digest {
             digest_of(args.get(1))
         } else {
@@ -168,6 +169,7 @@ pub(super) fn call_of(
         args: (3 + keys..args.len()).map(copied).collect(),
         read_only,
         resp3,
+        grants: Bytes::new(),
     }
 }
 

@@ -244,6 +244,12 @@ impl Session {
         Some(Kind::ALL.map(|kind| subscribing.names[kind.at()].len()))
     }
 
+    /// What the client subscribes to, of this kind.
+    pub(super) fn names_of(&self, kind: Kind) -> impl Iterator<Item = &Bytes> {
+        let names = self.subscribing.as_ref().map(|s| &s.names[kind.at()]);
+        names.into_iter().flatten()
+    }
+
     /// A subscriber cannot tell messages and replies of RESP2 apart, so it may run few commands.
     pub(super) fn refuses_for_subscriber(&self, spec: &table::Spec) -> Option<ErrorText> {
         if self.protocol == Protocol::Resp3 || !self.is_subscriber() {

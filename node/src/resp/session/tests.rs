@@ -8,7 +8,7 @@ fn connection(id: u64, budget: &Rc<Budget>) -> Rc<Connection> {
         (id, id as usize),
         false,
         (any, any),
-        true,
+        &Users::new(Arc::default(), None),
         budget.clone(),
         Time::ZERO,
     )

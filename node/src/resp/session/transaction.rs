@@ -34,6 +34,8 @@ const BYTES_MAX: usize = PENDING_BYTES_MAX;
 pub(super) const COMMAND_OVERHEAD: usize = 128;
 
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
+const OTHER_RULES: &str = "EXECABORT Transaction discarded because the rules of the user changed \
+    since its commands were queued: nothing happened; send it again";
 const CROSS_WATCHED: &str = "CROSSSLOT the watched keys and those of the transaction are not all in \
     one partition: nothing happened; give them the same {tag}";
 const OTHER_KEYSPACE: &str = "ERR the watched keys are in another keyspace: nothing happened; WATCH \
@@ -127,6 +129,8 @@ struct Queue {
     refused: bool,
     /// The database that later commands use.
     map: MapId,
+    /// The user whose rules the commands were judged by.
+    user: Arc<Compiled>,
     bytes: usize,
     /// What of that is charged to the budget.
     charged: usize,
@@ -194,6 +198,12 @@ impl Session {
         self.transacting.as_mut()?.queue.as_mut()
     }
 
+    /// The database that the present command uses.
+    pub(super) fn present_map(&self) -> MapId {
+        let queue = self.transacting.as_ref().and_then(|t| t.queue.as_ref());
+        queue.map_or(self.map, |queue| queue.map)
+    }
+
     /// Where the answer of the present command goes, if `EXEC` runs it.
     #[inline]
     pub(super) fn captured(&mut self) -> Option<&mut BytesMut> {
@@ -225,6 +235,7 @@ impl Session {
             digests: BTreeMap::new(),
             refused: false,
             map,
+            user: self.user.clone(),
             bytes: 0,
             charged: 0,
         });
@@ -255,7 +266,8 @@ impl Session {
                         }
                         _ => Ok(()),
                     };
-                    let queued = admitted.and_then(|()| self.push_queued(spec, args, parsed));
+                    let queued =
+                        admitted.and_then(|()| self.push_queued(context, spec, args, parsed));
                     if let Err(why) = queued {
                         return self.refuse_queued(Some(&why));
                     }
@@ -293,6 +305,7 @@ impl Session {
 
     fn push_queued(
         &mut self,
+        context: &Context,
         spec: &table::Spec,
         args: Args<'_>,
         parsed: command::Parsed,
@@ -305,6 +318,10 @@ impl Session {
                 Err(OTHER_DATABASE.into())
             }
             parsed => parsed,
+        };
+        let grants = match &parsed {
+            Ok(Request::Script(_)) => self.grants(context),
+            _ => Bytes::new(),
         };
         let (budget, cluster_port) = (self.budget.clone(), self.cluster_port);
         let (keyspace, resp3) = (self.keyspace, self.protocol == Protocol::Resp3);
@@ -358,6 +375,7 @@ impl Session {
                 read_only,
             })) => {
                 let mut call = call_of((keyspace, queue.map), args, keys, (read_only, resp3));
+                call.grants = grants;
                 if by_digest {
                     call.body = Bytes::new();
                     let digest = digest_of(args.get(1));
@@ -411,6 +429,9 @@ impl Session {
         let watching = transacting.watching;
         if queue.refused {
             return self.answer(|e| e.error(ABORTED));
+        }
+        if !self.free && !Arc::ptr_eq(&queue.user, &self.user) {
+            return self.answer(|e| e.error(OTHER_RULES));
         }
         if !watching.keys.is_empty() && watching.keyspace != self.keyspace {
             return self.answer(|e| e.error(OTHER_KEYSPACE));

@@ -1,0 +1,632 @@
+//! Who the client is, what it may do, and `ACL`, which shows and changes that.
+//!
+//! Each session holds the compiled rules of its user. If they change, all sessions of the user get
+//! the new ones before their next command, and a session ends if its user is gone, or may not hear
+//! what it subscribes to. As in Redis, other changes do not end sessions.
+//!
+//! `ACL SETUSER` and `ACL DELUSER` take several steps, between which the command stays where it was
+//! parsed, and the connection takes nothing more:
+//!
+//! ```text
+//!   rules ──> errand: a change of the table ──> the table is installed here ──> reply
+//!     ^                     │ the user was changed meanwhile
+//!     └─ the newest table <─┘
+//! ```
+
+use super::*;
+use crate::control::Errand;
+use crate::resp::acl::DEFAULT;
+use crate::resp::acl::compiled::{Compiled, Denied, Home};
+use crate::resp::acl::file;
+use crate::resp::acl::log::{Reason, Refusal};
+use crate::resp::acl::password::{Hashing, hex};
+use crate::resp::acl::rules::{Selector, User};
+use crate::resp::acl::users::Users;
+use crate::resp::command::Acl;
+use crate::resp::pubsub::Kind;
+use doyen_engine::command::{Arguments, CATEGORIES, wrong_arity};
+use doyen_gossip::agreement::{AdminReply, AdminRequest};
+use doyen_placement::access::{Access, AccessUser, UserChange, may_be_user};
+use doyen_placement::level::ACCESS;
+use doyen_placement::planner::NotGranted;
+
+/// How often a change is tried again because others changed the same user at the same time.
+const ATTEMPTS_MAX: u8 = 16;
+
+const BAD_NAME: &str = "ERR Usernames can't contain spaces or null characters";
+const LONG_NAME: &str = "ERR the name of a user must have 1 to 256 bytes";
+const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL file. The table of \
+    the cluster has the users, and ACL SETUSER keeps them there; to use a file, start the node \
+    with --resp-acl-file FILE";
+const NOT_SAVED: &str = "ERR There was an error trying to save the ACLs. Please check the server \
+    logs for more information";
+
+/// A change of users that is under way.
+#[derive(Debug)]
+pub(super) struct Change {
+    step: Step,
+    attempts: u8,
+    /// What is answered once it is made.
+    reply: Reply,
+    /// The client's own user is gone: its connection ends with the reply.
+    ends: bool,
+}
+
+#[derive(Debug)]
+enum Step {
+    /// The control thread has it.
+    Asked,
+    /// The control thread has answered.
+    Answered(AdminReply),
+    /// It is made, and is being installed here.
+    Installing,
+    /// The newest table is fetched, to try again.
+    Again,
+}
+
+/// What is answered.
+#[derive(Debug, Clone, Copy)]
+enum Reply {
+    Ok,
+    /// So many users were removed.
+    Removed(i64),
+}
+
+impl Connection {
+    /// An errand of this client is done.
+    pub(crate) fn ran(&self, reply: AdminReply) {
+        let mut session = self.session.borrow_mut();
+        if let Some(change) = &mut session.change
+            && matches!(change.step, Step::Asked)
+        {
+            change.step = Step::Answered(reply);
+            session.looking = Looking::Over;
+            self.wake();
+        }
+    }
+
+    /// These are the users from now on.
+    pub(in crate::resp) fn use_users(&self, users: &mut Users) {
+        // A session that is borrowed does that itself.
+        if let Ok(mut session) = self.session.try_borrow_mut()
+            && !session.use_users(users)
+        {
+            self.end();
+        }
+    }
+}
+
+impl Session {
+    /// Whether it may do everything.
+    pub(super) fn set_user(&mut self, user: Arc<Compiled>) {
+        self.free = user.may_all();
+        self.user = user;
+    }
+
+    /// The rules of users have changed. False: the connection ends at once.
+    fn use_users(&mut self, users: &mut Users) -> bool {
+        self.authenticated |= users.is_open();
+        let Some(user) = users.find(self.user.name()) else {
+            return match &mut self.change {
+                Some(change) => {
+                    change.ends = true;
+                    true
+                }
+                None => false,
+            };
+        };
+        if Arc::ptr_eq(&user, &self.user) {
+            return true;
+        }
+        self.set_user(user);
+        let heard = Kind::ALL.into_iter().all(|kind| {
+            let mut names = self.names_of(kind);
+            names.all(|name| self.user.may_hear(name, kind == Kind::Pattern))
+        });
+        if !heard && let Some(change) = &mut self.change {
+            change.ends = true;
+            return true;
+        }
+        heard
+    }
+
+    /// The client with this password is this user from now on. False: it is not.
+    pub(super) fn authenticate(
+        &mut self,
+        context: &mut Context,
+        user: &[u8],
+        password: &[u8],
+        command: &[u8],
+    ) -> bool {
+        let found = context.door.users.borrow_mut().find(user);
+        if let Some(found) = found.filter(|found| found.user().admits(password)) {
+            self.authenticated = true;
+            self.set_user(found);
+            return true;
+        }
+        let now = context.now();
+        context.door.guard.borrow_mut().failed(now, self.peer.ip());
+        self.log_refusal(context, Reason::Auth, command, user);
+        false
+    }
+
+    fn log_refusal(&self, context: &mut Context, reason: Reason, object: &[u8], user: &[u8]) {
+        let refusal = Refusal {
+            reason,
+            multi: self.is_queueing(),
+            object,
+            user,
+            client: self.line(context.now(), context.now()),
+        };
+        let common = &context.door.common;
+        let most = common.settings.acl_entries();
+        common.acl_log().add(context.unix_ms(), refusal, most);
+    }
+
+    /// Whether the client's user may run this command.
+    #[inline]
+    pub(super) fn may_run(
+        &self,
+        context: &mut Context,
+        spec: &table::Spec,
+        args: &dyn Arguments,
+    ) -> Result<(), ErrorText> {
+        if self.free {
+            return Ok(());
+        }
+        let judged = self.user.judge(spec, args, self.home(context));
+        judged.map_err(|why| self.deny(context, spec, args, why))
+    }
+
+    #[cold]
+    fn deny(
+        &self,
+        context: &mut Context,
+        spec: &table::Spec,
+        args: &dyn Arguments,
+        why: Denied,
+    ) -> ErrorText {
+        let object = match why {
+            Denied::Command | Denied::Keyspace => spec.name.as_bytes(),
+            Denied::Key(at) | Denied::Channel(at) => args.get(at),
+        };
+        self.log_refusal(context, why.into(), object, self.user.name());
+        let [command, key, channel] = &mut context.door.counters.denied;
+        match why {
+            Denied::Command | Denied::Keyspace => *command += 1,
+            Denied::Key(_) => *key += 1,
+            Denied::Channel(_) => *channel += 1,
+        }
+        format!("NOPERM {}", refusal(&self.user, spec, why, None)).into()
+    }
+
+    /// Where commands work: in the keyspace of the connection, and in the database that it or its
+    /// transaction has selected.
+    fn home<'a>(&self, context: &'a Context) -> Home<'a> {
+        if self.user.is_bound() {
+            self.home_of(context)
+        } else {
+            Home::ANY
+        }
+    }
+
+    fn home_of<'a>(&self, context: &'a Context) -> Home<'a> {
+        let keyspace = context
+            .view()
+            .and_then(|v| v.installed.keyspace(self.keyspace));
+        Home {
+            // A keyspace that was dropped has no keys.
+            keyspace: keyspace.map_or("", |k| &k.name),
+            database: databases::index(self.present_map()) as i64,
+        }
+    }
+
+    /// What a script of this client may do.
+    pub(super) fn grants(&self, context: &Context) -> Bytes {
+        if self.free {
+            return Bytes::new();
+        }
+        self.user.grants(self.home(context))
+    }
+
+    pub(super) fn about_users(&mut self, context: &mut Context, asked: Acl) {
+        match asked {
+            Acl::WhoAmI => {
+                let user = self.user.clone();
+                self.answer(|e| e.bulk(user.name()));
+            }
+            Acl::Users => {
+                let users = context.door.users.borrow();
+                let names = users.names();
+                self.answer(|e| {
+                    e.array(names.len());
+                    names.iter().for_each(|name| e.bulk(name));
+                });
+            }
+            Acl::List => {
+                let users = context.door.users.borrow();
+                let names = users.names();
+                self.answer(|e| {
+                    e.array(names.len());
+                    for name in names {
+                        e.bulk(&[b"user ", name, b" ", &users.line(name)].concat());
+                    }
+                });
+            }
+            Acl::GetUser(name) => {
+                let found = context.door.users.borrow_mut().find(&name);
+                self.answer(|e| match found {
+                    Some(user) => encode_user(e, user.user()),
+                    None => e.nil(),
+                });
+            }
+            Acl::Categories => self.answer(|e| {
+                e.array(CATEGORIES.len());
+                CATEGORIES.iter().for_each(|name| e.bulk(name.as_bytes()));
+            }),
+            Acl::Category(name) if !CATEGORIES.contains(&name.as_str()) => {
+                self.answer(|e| e.error(&format!("ERR Unknown category '{name}'")));
+            }
+            Acl::Category(name) => {
+                self.answer(|e| describe::command_list(e, &command::Listed::Category(name)));
+            }
+            Acl::GenPass(bits) => {
+                let random: [u8; 512] = rand::random();
+                let digits = usize::from(bits).div_ceil(4);
+                self.answer(|e| e.bulk(&hex(&random).as_bytes()[..digits]));
+            }
+            Acl::Log(count) => {
+                let log = context.door.common.acl_log();
+                let unix_ms = context.unix_ms();
+                self.answer(|e| log.encode(e, unix_ms, count));
+            }
+            Acl::ResetLog => {
+                context.door.common.acl_log().clear();
+                self.answer(|e| e.simple("OK"));
+            }
+            Acl::DryRun { user, args } => self.dry_run(context, &user, &args),
+            Acl::SetUser { name, rules } => self.change_users(context, |session, context| {
+                session.set_rules(context, &name, &rules)
+            }),
+            Acl::DelUser(names) => self.change_users(context, |session, context| {
+                session.remove_users(context, &names)
+            }),
+            Acl::Load | Acl::Save if context.door.common.users_file().is_none() => {
+                self.answer(|e| e.error(NO_FILE));
+            }
+            Acl::Load => self.run_blocking(context, |common| {
+                let path = common.users_file()?.to_owned();
+                Some(Box::new(move |common: &crate::resp::common::Common| {
+                    file::load(&path).map(|users| common.set_users(users))
+                }))
+            }),
+            Acl::Save => self.run_blocking(context, |common| {
+                let (path, users) = (common.users_file()?.to_owned(), common.users()?);
+                Some(Box::new(move |_: &crate::resp::common::Common| {
+                    file::save(&path, &users).map_err(|why| {
+                        tracing::warn!("ACL SAVE: {} was not written: {why}", path.display());
+                        NOT_SAVED.to_owned()
+                    })
+                }))
+            }),
+        }
+    }
+
+    fn dry_run(&mut self, context: &Context, user: &[u8], args: &[Bytes]) {
+        let shown = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let Some(found) = context.door.users.borrow_mut().find(user) else {
+            return self.answer(|e| e.error(&format!("ERR User '{}' not found", shown(user))));
+        };
+        let words: &dyn Arguments = &args;
+        let named = table::COMMANDS
+            .named(words.get(0))
+            .filter(|spec| spec.container().is_none());
+        let spec = named.and_then(|spec| {
+            if words.len() > 1 && !table::COMMANDS.subcommands(spec).is_empty() {
+                table::COMMANDS.subcommand(spec, words.get(1))
+            } else {
+                Some(spec)
+            }
+        });
+        let Some(spec) = spec else {
+            let text = format!("ERR Command '{}' not found", shown(words.get(0)));
+            return self.answer(|e| e.error(&text));
+        };
+        if !spec.takes(words.len()) {
+            return self.answer(|e| e.error(&wrong_arity(spec.name).0));
+        }
+        let home = self.home_of(context);
+        match found.judge(spec, words, home) {
+            Ok(()) => self.answer(|e| e.simple("OK")),
+            Err(why) => {
+                let text = refusal(&found, spec, why, Some(words));
+                self.answer(|e| e.bulk(text.as_bytes()));
+            }
+        }
+    }
+
+    /// Takes the next step of a change of users. `wanted` says what is to change.
+    fn change_users(
+        &mut self,
+        context: &mut Context,
+        wanted: impl FnOnce(&Self, &Context) -> Result<(Vec<UserChange>, Reply), String>,
+    ) {
+        self.looking = Looking::No;
+        let (attempts, ends) = match self.change.take() {
+            None => (0, false),
+            Some(change) => {
+                let change = *change;
+                match change.step {
+                    Step::Asked | Step::Again => (change.attempts + 1, change.ends),
+                    Step::Installing => return self.changed(change.reply, change.ends),
+                    Step::Answered(AdminReply::Done(_)) => {
+                        return self.await_table(
+                            context,
+                            Change {
+                                step: Step::Installing,
+                                ..change
+                            },
+                        );
+                    }
+                    Step::Answered(AdminReply::Refused(why)) => {
+                        if NotGranted::is_changed(&why) && change.attempts < ATTEMPTS_MAX {
+                            return self.await_table(
+                                context,
+                                Change {
+                                    step: Step::Again,
+                                    ..change
+                                },
+                            );
+                        }
+                        return self.answer(|e| e.error(&format!("ERR {why}")));
+                    }
+                }
+            }
+        };
+        let (changes, reply) = match wanted(self, context) {
+            Ok(wanted) => wanted,
+            Err(why) => return self.answer(|e| e.error(&why)),
+        };
+        if changes.is_empty() {
+            return self.changed(reply, ends);
+        }
+        if context.door.common.users_file().is_some() {
+            return self.change_file(context, &changes, reply);
+        }
+        let level = context.view().map(|view| view.installed.level);
+        if level.is_none_or(|level| level < ACCESS) {
+            let text = match level {
+                Some(level) => format!("ERR {}", NotGranted::Level(level)),
+                None => {
+                    "CLUSTERDOWN this node has not joined a cluster yet: try again later".into()
+                }
+            };
+            return self.answer(|e| e.error(&text));
+        }
+        self.change = Some(Box::new(Change {
+            step: Step::Asked,
+            attempts,
+            reply,
+            ends,
+        }));
+        self.looking = Looking::Waits;
+        let request = AdminRequest::ChangeUsers(changes);
+        context.run_errand(self.id, Errand::Admin(request));
+    }
+
+    fn await_table(&mut self, context: &mut Context, change: Change) {
+        self.change = Some(Box::new(change));
+        self.looking = Looking::Waits;
+        context.look_for_table(self.id);
+    }
+
+    fn changed(&mut self, reply: Reply, ends: bool) {
+        self.answer(|e| match reply {
+            Reply::Ok => e.simple("OK"),
+            Reply::Removed(count) => e.integer(count),
+        });
+        self.closing |= ends;
+    }
+
+    /// Changes the users of the file, in the memory of this node.
+    fn change_file(&mut self, context: &mut Context, changes: &[UserChange], reply: Reply) {
+        let Some(present) = context.door.common.users() else {
+            return;
+        };
+        let mut users = (*present).clone().users;
+        for UserChange { name, after, .. } in changes {
+            users.retain(|user| user.name != *name);
+            users.extend(after.clone().map(|rules| AccessUser {
+                name: name.clone(),
+                rules,
+            }));
+        }
+        users.sort_unstable();
+        let next = Access { users };
+        if let Err(why) = next.validate() {
+            return self.answer(|e| e.error(&format!("ERR {why}")));
+        }
+        context.door.common.set_users(next);
+        let ends = !self.take_users(context);
+        self.changed(reply, ends);
+    }
+
+    /// The users of the file have changed: all threads use them. False: this client's user is gone.
+    fn take_users(&mut self, context: &mut Context) -> bool {
+        context.tell_users();
+        let Some(users) = context.door.common.users() else {
+            return true;
+        };
+        context.door.use_users(&users);
+        self.use_users(context.door.users.get_mut())
+    }
+
+    /// Lets the control thread run work that may wait for a disk. `make` makes it.
+    fn run_blocking(
+        &mut self,
+        context: &mut Context,
+        make: impl FnOnce(&crate::resp::common::Common) -> Option<Work>,
+    ) {
+        self.looking = Looking::No;
+        if let Some(change) = self.change.take() {
+            let ends = !self.take_users(context) || change.ends;
+            match change.step {
+                Step::Answered(AdminReply::Refused(why)) if why.starts_with("ERR ") => {
+                    self.answer(|e| e.error(&why));
+                }
+                Step::Answered(AdminReply::Refused(why)) => {
+                    self.answer(|e| e.error(&format!("ERR {why}")));
+                }
+                Step::Asked | Step::Again | Step::Installing | Step::Answered(_) => {
+                    self.answer(|e| e.simple("OK"));
+                }
+            }
+            self.closing |= ends;
+            return;
+        }
+        let common = context.door.common.clone();
+        let Some(work) = make(&common) else {
+            return self.answer(|e| e.error(NO_FILE));
+        };
+        self.change = Some(Box::new(Change {
+            step: Step::Asked,
+            attempts: 0,
+            reply: Reply::Ok,
+            ends: false,
+        }));
+        self.looking = Looking::Waits;
+        let work = Box::new(move || match work(&common) {
+            Ok(()) => AdminReply::Done(None),
+            Err(why) => AdminReply::Refused(why),
+        });
+        context.run_errand(self.id, Errand::Blocking(work));
+    }
+
+    /// What `ACL SETUSER` changes.
+    fn set_rules(
+        &self,
+        context: &Context,
+        name: &[u8],
+        rules: &[Bytes],
+    ) -> Result<(Vec<UserChange>, Reply), String> {
+        if !may_be_user(name) {
+            let length = name.is_empty() || name.len() > 256;
+            return Err(if length { LONG_NAME } else { BAD_NAME }.to_owned());
+        }
+        let users = context.door.users.borrow();
+        let stored = users.stored(name).map_err(|why| format!("ERR {why}"))?;
+        let mut user = stored.unwrap_or_default();
+        let hashing = match context.door.common.users_file() {
+            Some(_) => Hashing::Redis,
+            None => Hashing::Salted,
+        };
+        user.apply_all(rules.iter().map(|rule| &**rule), hashing)
+            .map_err(|why| format!("ERR {why}"))?;
+        let change = UserChange {
+            name: name.into(),
+            before: users.access().rules(name).map(Into::into),
+            after: Some(user.print().into()),
+        };
+        let changes = if change.before == change.after {
+            Vec::new()
+        } else {
+            vec![change]
+        };
+        Ok((changes, Reply::Ok))
+    }
+
+    /// What `ACL DELUSER` changes.
+    fn remove_users(
+        &self,
+        context: &Context,
+        names: &[Bytes],
+    ) -> Result<(Vec<UserChange>, Reply), String> {
+        if names.iter().any(|name| &**name == DEFAULT) {
+            return Err("ERR The 'default' user cannot be removed".to_owned());
+        }
+        let users = context.door.users.borrow();
+        let mut changes: Vec<UserChange> = Vec::new();
+        for name in names {
+            if let Some(rules) = users.access().rules(name)
+                && changes.iter().all(|change| *change.name != **name)
+            {
+                changes.push(UserChange {
+                    name: (**name).into(),
+                    before: Some(rules.into()),
+                    after: None,
+                });
+            }
+        }
+        let count = i64::try_from(changes.len()).unwrap_or(i64::MAX);
+        Ok((changes, Reply::Removed(count)))
+    }
+}
+
+/// Work for a disk.
+type Work = Box<dyn FnOnce(&crate::resp::common::Common) -> Result<(), String> + Send>;
+
+/// Redis's text for what a user lacks. With the arguments, it names the key or channel.
+fn refusal(
+    user: &Compiled,
+    spec: &table::Spec,
+    why: Denied,
+    args: Option<&dyn Arguments>,
+) -> String {
+    let name = String::from_utf8_lossy(user.name());
+    let shown = |at| args.map(|args| String::from_utf8_lossy(args.get(at)).into_owned());
+    match why {
+        Denied::Command => {
+            format!(
+                "User {name} has no permissions to run the '{}' command",
+                spec.name
+            )
+        }
+        Denied::Keyspace => format!(
+            "User {name} has no permissions to run the '{}' command in this keyspace or database",
+            spec.name
+        ),
+        Denied::Key(at) => match shown(at) {
+            Some(key) => format!("User {name} has no permissions to access the '{key}' key"),
+            None => "No permissions to access a key".to_owned(),
+        },
+        Denied::Channel(at) => match shown(at) {
+            Some(one) => format!("User {name} has no permissions to access the '{one}' channel"),
+            None => "No permissions to access a channel".to_owned(),
+        },
+    }
+}
+
+/// `ACL GETUSER`. What Redis does not know is told only where it restricts the user.
+fn encode_user(e: &mut Encoder<'_>, user: &User) {
+    e.map(6 + usize::from(user.root.keyspaces.is_some()));
+    e.bulk(b"flags");
+    e.set(user.flags().count());
+    user.flags().for_each(|flag| e.bulk(flag.as_bytes()));
+    e.bulk(b"passwords");
+    e.array(user.passwords.len());
+    for password in &user.passwords {
+        e.bulk(password.to_string().as_bytes());
+    }
+    encode_selector(e, &user.root);
+    e.bulk(b"selectors");
+    e.array(user.selectors.len());
+    for selector in &user.selectors {
+        e.map(3 + usize::from(selector.keyspaces.is_some()));
+        encode_selector(e, selector);
+    }
+}
+
+fn encode_selector(e: &mut Encoder<'_>, selector: &Selector) {
+    let mut line = |name: &[u8], print: &dyn Fn(&mut Vec<u8>)| {
+        let mut rules = Vec::new();
+        print(&mut rules);
+        e.bulk(name);
+        e.bulk(&rules);
+    };
+    line(b"commands", &|out| selector.print_commands(out));
+    line(b"keys", &|out| selector.print_keys(out));
+    line(b"channels", &|out| selector.print_channels(out, false));
+    if selector.keyspaces.is_some() {
+        line(b"keyspaces", &|out| selector.print_keyspaces(out));
+    }
+}
