@@ -165,3 +165,9 @@ valkey-suite checkout:
 compare-redis:
     cargo build --release -p doyen-cli
     tests/scripts/compare-redis.py target/release/doyen
+
+# It needs redis-server.
+# compares categories of commands and thousands of verdicts of access lists with redis-server 7
+compare-acl:
+    cargo build --release -p doyen-cli
+    tests/scripts/compare-acl.py target/release/doyen
