@@ -129,6 +129,15 @@ pub enum Trust {
     Pem(PemFiles),
 }
 
+/// TLS on the RESP ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RespTls {
+    /// The files of the certificate and of its key; `None`: as nodes trust each other.
+    pub pair: Option<(PathBuf, PathBuf)>,
+    /// The file of the authority of clients' certificates.
+    pub client_ca: Option<PathBuf>,
+}
+
 /// A configuration that was checked.
 ///
 /// ```
@@ -183,6 +192,8 @@ pub struct Config {
     pub trust: Trust,
     /// The token that HTTP requires before it changes anything; `None`: derived from the secret.
     pub http_token: Option<String>,
+    /// TLS of RESP clients; `None`: they speak in the clear.
+    pub resp_tls: Option<RespTls>,
     /// The password of RESP clients.
     pub resp_password: Option<String>,
     /// The file with the users of RESP clients; `None`: the table has them.
@@ -401,6 +412,7 @@ impl Options {
                 }
             }
         }
+        let resp_tls = self.resp_tls(&trust)?;
         if let Some(a) = http.filter(|a| {
             !a.ip().is_loopback()
                 && self.http_token_file.is_none()
@@ -552,6 +564,7 @@ impl Options {
                 .as_deref()
                 .map(|p| read_token(p, "--http-token-file"))
                 .transpose()?,
+            resp_tls,
             resp_password,
             resp_acl_file: self.resp_acl_file.clone(),
             resp_auth_timeout: Some(self.resp_auth_timeout.map_or(AUTH_TIMEOUT_DEFAULT, |s| s.0))
@@ -737,6 +750,45 @@ impl Options {
         }
     }
 
+    fn resp_tls(&self, trust: &Trust) -> Result<Option<RespTls>, ConfigError> {
+        let files = [
+            ("--resp-tls-cert", &self.resp_tls_cert),
+            ("--resp-tls-key", &self.resp_tls_key),
+            ("--resp-tls-client-ca", &self.resp_tls_client_ca),
+        ];
+        if !self.resp_tls.unwrap_or(false) {
+            return match files.into_iter().find(|(_, path)| path.is_some()) {
+                Some((flag, _)) => fail(format!("{flag} needs --resp-tls: give that as well")),
+                None => Ok(None),
+            };
+        }
+        for (flag, path) in files {
+            if let Some(path) = path {
+                read(path, flag)?;
+            }
+        }
+        let pair = match (&self.resp_tls_cert, &self.resp_tls_key, trust) {
+            (Some(cert), Some(key), _) => Some((cert.clone(), key.clone())),
+            (None, None, Trust::Loopback) => {
+                return fail(
+                    "--resp-tls needs a certificate: give --resp-tls-cert and --resp-tls-key, or \
+                     --secret-file FILE, which yields one"
+                        .into(),
+                );
+            }
+            (None, None, _) => None,
+            _ => {
+                return fail(
+                    "--resp-tls-cert and --resp-tls-key belong together: give both".into(),
+                );
+            }
+        };
+        Ok(Some(RespTls {
+            pair,
+            client_ca: self.resp_tls_client_ca.clone(),
+        }))
+    }
+
     /// Warnings about files with secrets that other users of this machine can read.
     fn exposed(&self) -> Vec<String> {
         let files = [
@@ -745,6 +797,7 @@ impl Options {
             ("--resp-acl-file", &self.resp_acl_file),
             ("--http-token-file", &self.http_token_file),
             ("--tls-key", &self.tls_key),
+            ("--resp-tls-key", &self.resp_tls_key),
         ];
         files
             .into_iter()

@@ -195,6 +195,26 @@ options! {
     /// the cluster has them (ACL SETUSER), and with this file, those are not used
     #[arg(long, env = "DOYEN_RESP_ACL_FILE", value_name = "FILE")]
     resp_acl_file: PathBuf,
+    /// Let RESP clients speak TLS, and nothing else, on both ports. The certificate is that of
+    /// --resp-tls-cert; without it, that of --tls-cert, or one of the cluster's authority
+    #[arg(
+        long,
+        env = "DOYEN_RESP_TLS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL"
+    )]
+    resp_tls: bool,
+    /// PEM file: the certificate that RESP clients are shown, and those that signed it
+    #[arg(long, env = "DOYEN_RESP_TLS_CERT", value_name = "FILE")]
+    resp_tls_cert: PathBuf,
+    /// PEM file: the key of --resp-tls-cert
+    #[arg(long, env = "DOYEN_RESP_TLS_KEY", value_name = "FILE")]
+    resp_tls_key: PathBuf,
+    /// PEM file: the authority of certificates that RESP clients may show
+    #[arg(long, env = "DOYEN_RESP_TLS_CLIENT_CA", value_name = "FILE")]
+    resp_tls_client_ca: PathBuf,
     /// How long a RESP client may take to authenticate, for example 10s; 0s: no limit [default:
     /// 60s]
     #[arg(long, env = "DOYEN_RESP_AUTH_TIMEOUT", value_name = "DURATION")]

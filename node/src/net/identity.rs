@@ -16,6 +16,7 @@
 //! | `trust` | whose certificates are accepted, for which role |
 //! | `files` | certificates in PEM files: the other way |
 //! | `tls` | the configuration of both ends |
+//! | `ports` | TLS of the ports for clients that are no nodes |
 //!
 //! A connection is judged twice. The handshake refuses diallers that no authority vouches for. Then
 //! [`Identity::recognize`] compares role and name with the hello. The server's certificate comes
@@ -27,8 +28,10 @@
 //! client.
 
 mod authority;
-mod certificate;
+pub(crate) mod certificate;
 mod files;
+#[cfg(any(feature = "http", feature = "resp"))]
+pub(crate) mod ports;
 pub mod secret;
 mod tls;
 mod trust;
@@ -39,6 +42,8 @@ pub use tls::Tls;
 use super::endpoint::Failure;
 use authority::{Authority, dns_name, former_role, shifted};
 use base64::Engine;
+#[cfg(any(feature = "http", feature = "resp"))]
+use ports::Ports;
 use rcgen::KeyPair;
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls_pki_types::{CertificateDer, UnixTime};
@@ -94,15 +99,17 @@ pub enum IdentityError {
     },
     /// The certificate does not belong to the key.
     #[error(
-        "--tls-cert {} and --tls-key {} do not belong together: give the key of that certificate",
-        cert.display(),
-        key.display()
+        "{} {} and {} {} do not belong together: give the key of that certificate",
+        cert.0,
+        cert.1.display(),
+        key.0,
+        key.1.display()
     )]
     OtherKey {
-        /// The file of the certificate.
-        cert: PathBuf,
-        /// The file of the key.
-        key: PathBuf,
+        /// The flag and the file of the certificate.
+        cert: (&'static str, PathBuf),
+        /// The flag and the file of the key.
+        key: (&'static str, PathBuf),
     },
     /// The key or the certificates cannot be used.
     #[error("the certificate or key cannot be used: {0}")]
@@ -149,6 +156,9 @@ pub struct Identity {
     refreshing: Mutex<()>,
     /// A lock, because several threads read it. It is held for a copy of a pointer.
     current: Mutex<Current>,
+    /// TLS of the ports for clients that are no nodes: of each kind that speaks it.
+    #[cfg(any(feature = "http", feature = "resp"))]
+    ports: Mutex<Vec<Arc<Ports>>>,
 }
 
 #[derive(Debug)]
@@ -313,7 +323,22 @@ impl Identity {
                 reloads: 0,
                 reloads_failed: 0,
             }),
+            #[cfg(any(feature = "http", feature = "resp"))]
+            ports: Mutex::default(),
         }
+    }
+
+    /// Renews TLS of these ports, together with what is its own.
+    #[cfg(any(feature = "http", feature = "resp"))]
+    pub(crate) fn keep_ports(&self, ports: &Arc<Ports>) {
+        let mut kept = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push(ports.clone());
+    }
+
+    #[cfg(any(feature = "http", feature = "resp"))]
+    fn kept_ports(&self) -> Vec<Arc<Ports>> {
+        let kept = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.clone()
     }
 
     /// A node's identity from the text of a secret.
@@ -462,6 +487,14 @@ impl Identity {
     /// Whether [`Identity::refresh`] has something to do. Cheap: it looks at the files' dates.
     #[must_use]
     pub fn is_stale(&self) -> bool {
+        #[cfg(any(feature = "http", feature = "resp"))]
+        if self.kept_ports().iter().any(|ports| ports.is_stale(self)) {
+            return true;
+        }
+        self.is_own_stale()
+    }
+
+    fn is_own_stale(&self) -> bool {
         let (read, validity) = {
             let current = self.current();
             (current.read.clone(), current.tls.validity)
@@ -504,9 +537,18 @@ impl Identity {
             .refreshing
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if !forced && !self.is_stale() {
-            return;
+        if forced || self.is_own_stale() {
+            self.read_own(forced);
         }
+        #[cfg(any(feature = "http", feature = "resp"))]
+        for ports in self.kept_ports() {
+            if forced || ports.is_stale(self) {
+                ports.refresh(self);
+            }
+        }
+    }
+
+    fn read_own(&self, forced: bool) {
         // Before the files: what changes meanwhile is read again.
         let read = self.stamps();
         let changed = read != self.current().read;

@@ -6,6 +6,8 @@ use crate::advice::{self, Access, Reach};
 #[cfg(any(feature = "http", feature = "resp"))]
 use crate::config::value::Toggle;
 use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span};
+#[cfg(feature = "resp")]
+use crate::config::RespTls;
 use crate::config::{
     ClientAddress, Config, Defaults, Options, Trust, http_is_built, resp_is_built,
 };
@@ -19,6 +21,8 @@ use crate::http::{self, ServerOptions, Token};
 #[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
 use crate::net::identity::Identity;
+#[cfg(feature = "resp")]
+use crate::net::identity::ports::{Ports, Source};
 use crate::net::identity::secret::Role as TrustRole;
 use crate::node::{Driver, Node, Parts, Threads};
 use doyen_engine::Limits;
@@ -27,6 +31,8 @@ use doyen_placement::{Addresses, Assignment, Eviction, MemberId, OnLoss, OrderKe
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
+#[cfg(feature = "resp")]
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -636,7 +642,13 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
         .into_iter()
         .map(|t| (t.data, t.resp_cluster))
         .unzip();
-    let doors = doors(&config, sockets.resp, cluster_listeners)?;
+    let doors = doors(
+        &config,
+        &identity,
+        &addresses,
+        sockets.resp,
+        cluster_listeners,
+    )?;
     let data_options = DataOptions {
         me,
         limits,
@@ -728,10 +740,68 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     }))
 }
 
+/// TLS of the RESP ports, if clients must speak it.
+#[cfg(feature = "resp")]
+fn resp_tls(
+    config: &Config,
+    identity: &Identity,
+    addresses: &Addresses,
+) -> Result<Option<Arc<Ports>>, Error> {
+    let Some(RespTls { pair, client_ca }) = &config.resp_tls else {
+        return Ok(None);
+    };
+    let files = |cert: (&'static str, &PathBuf), key: (&'static str, &PathBuf)| Source::Files {
+        cert: (cert.0, cert.1.clone()),
+        key: (key.0, key.1.clone()),
+    };
+    let source = match (pair, &config.trust) {
+        (Some((cert, key)), _) => files(("--resp-tls-cert", cert), ("--resp-tls-key", key)),
+        (None, Trust::Pem(own)) => files(("--tls-cert", &own.cert), ("--tls-key", &own.key)),
+        (None, Trust::Secret { .. } | Trust::Loopback) => {
+            Source::Authority(names_of_ports(config, addresses))
+        }
+    };
+    let client_ca = client_ca
+        .as_ref()
+        .map(|path| ("--resp-tls-client-ca", path.clone()));
+    let ports = Ports::new(identity, source, client_ca);
+    let ports = Arc::new(ports.map_err(|e| Error::Identity(e.to_string()))?);
+    identity.keep_ports(&ports);
+    Ok(Some(ports))
+}
+
+/// The names and addresses at which clients of RESP may know this node.
+#[cfg(feature = "resp")]
+fn names_of_ports(config: &Config, addresses: &Addresses) -> Vec<String> {
+    let told = [&config.advertise_resp, &config.advertise_resp_cluster];
+    let told = told.into_iter().flatten().filter_map(|at| at.name.clone());
+    let own = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    let reached = [
+        Some(addresses.control),
+        addresses.resp,
+        addresses.resp_cluster,
+    ];
+    let reached = reached.into_iter().flatten().map(|at| at.ip().to_string());
+    let names = told.chain(config.name.clone()).chain(machine_name());
+    // Certificates have names of DNS alone.
+    let is_name = |name: &String| {
+        !name.is_empty()
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.')
+    };
+    let mut all: Vec<String> = names.filter(is_name).chain(reached).chain(own).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    all.retain(|name| seen.insert(name.clone()));
+    all
+}
+
 /// The front door of the data threads: RESP, at these ports.
 #[cfg(feature = "resp")]
 fn doors(
     config: &Config,
+    identity: &Identity,
+    addresses: &Addresses,
     plain: Option<TcpListener>,
     cluster: Vec<Option<TcpListener>>,
 ) -> Result<Vec<crate::resp::door::RespOpener>, Error> {
@@ -742,6 +812,7 @@ fn doors(
     Ok(crate::resp::door::doors(crate::resp::door::Options {
         plain,
         cluster,
+        tls: resp_tls(config, identity, addresses)?,
         password: config.resp_password.clone(),
         users: users.transpose()?,
         auth_timeout: config.resp_auth_timeout,
@@ -757,6 +828,8 @@ fn doors(
 #[cfg(not(feature = "resp"))]
 fn doors(
     _: &Config,
+    _: &Identity,
+    _: &Addresses,
     _: Option<TcpListener>,
     cluster: Vec<Option<TcpListener>>,
 ) -> Result<Vec<crate::data::door::NoDoor>, Error> {
@@ -829,7 +902,7 @@ fn access(config: &Config) -> Access {
 }
 
 /// The machine's own name.
-#[cfg(feature = "http")]
+#[cfg(any(feature = "http", feature = "resp"))]
 fn machine_name() -> Option<String> {
     let name = rustix::system::uname();
     Some(name.nodename().to_str().ok()?.to_owned()).filter(|name| !name.is_empty())

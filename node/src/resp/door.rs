@@ -21,6 +21,7 @@ use super::slowlog::SlowLog;
 use crate::config::KeyEvents;
 use crate::data::DataStats;
 use crate::data::door::{Door, Halves, Held, Opener, Place};
+use crate::net::identity::ports::Ports;
 use crate::seldom::{A_MINUTE, Seldom};
 use doyen_engine::op::Outcome;
 use doyen_gossip::Time;
@@ -47,6 +48,8 @@ pub(crate) struct Options {
     pub(crate) plain: Option<TcpListener>,
     /// The cluster-aware ports. To such clients each thread is a node, so each has a port.
     pub(crate) cluster: Vec<Option<TcpListener>>,
+    /// TLS, which all clients must speak then.
+    pub(crate) tls: Option<Arc<Ports>>,
     /// The password that clients must send first.
     pub(crate) password: Option<String>,
     /// The users of a file; `None`: the table has them.
@@ -80,6 +83,7 @@ pub(crate) fn doors(options: Options) -> Vec<RespOpener> {
         common: common.clone(),
         plain: plain.take(),
         cluster,
+        tls: options.tls.clone(),
         password: options.password.clone(),
         auth_timeout: options.auth_timeout,
         strict_transactions: options.strict_transactions,
@@ -93,6 +97,7 @@ pub(crate) struct RespOpener {
     common: Arc<Common>,
     plain: Option<TcpListener>,
     cluster: Option<TcpListener>,
+    tls: Option<Arc<Ports>>,
     password: Option<String>,
     auth_timeout: Option<Duration>,
     strict_transactions: bool,
@@ -129,6 +134,7 @@ impl Opener for RespOpener {
             budget: Rc::new(budget),
             stalled_at: Time::ZERO,
             expelled: Seldom::new(A_MINUTE),
+            tls: self.tls,
             auth_timeout: self.auth_timeout,
             strict_transactions: self.strict_transactions,
             guard: RefCell::new(Guard::new()),
@@ -169,6 +175,8 @@ pub(crate) struct Resp {
     expelled: Seldom,
     /// The users. In a cell, because sessions borrow everything else at the same time.
     pub(super) users: RefCell<Users>,
+    /// TLS, which all clients must speak then.
+    pub(super) tls: Option<Arc<Ports>>,
     /// How long a client may take to authenticate; `None`: for ever.
     pub(super) auth_timeout: Option<Duration>,
     /// Whether transactions with keys in several partitions are refused.

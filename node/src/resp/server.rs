@@ -14,6 +14,7 @@ use super::frame::Parser;
 use super::output::Output;
 use super::ready::Ready;
 use super::session::{Connection, Judging, OUTPUT_BYTES_SOFT, Session};
+use super::stream::Stream;
 use crate::data::door::{self, Sockets};
 use crate::net::address::canonical;
 use crate::net::grow;
@@ -26,8 +27,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use slab::Slab;
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::Shutdown;
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -47,6 +47,8 @@ const WARM_LEAST: usize = 3;
 const WARM_KEY_BYTES: usize = 512;
 /// Clients accepted in one pass.
 const PASS_ACCEPTS_MAX: usize = 64;
+/// Clients whose TLS handshake is continued in one pass. Each takes a tenth of a millisecond or two.
+const PASS_HANDSHAKES_MAX: usize = 8;
 /// About how many bytes all clients with more output than this are sent in one pass, so that others
 /// do not wait while megabytes are copied. It is a tenth of a millisecond's work. A lower limit
 /// would cost more, because each write wakes its reader. Clients for which there was no room come
@@ -125,7 +127,7 @@ struct Listener {
 struct Client {
     id: u64,
     connection: Rc<Connection>,
-    stream: TcpStream,
+    stream: Stream,
     parser: Parser,
     /// There may be something to read.
     readable: bool,
@@ -307,7 +309,7 @@ impl Sockets for Clients {
         let mut turn = std::mem::take(&mut self.turn);
         turn.append(&mut self.late);
         self.ready.append_to(&mut turn);
-        let mut commands = 0;
+        let (mut commands, mut handshakes) = (0, 0);
         for next in 0..turn.len() {
             if commands >= PASS_ALL_COMMANDS_MAX {
                 self.late.extend(turn.drain(next..));
@@ -316,6 +318,13 @@ impl Sockets for Clients {
             let Some(client) = self.all.get_mut(turn[next]) else {
                 continue;
             };
+            if client.stream.is_handshaking() {
+                handshakes += 1;
+                if handshakes > PASS_HANDSHAKES_MAX {
+                    self.late.push(turn[next]);
+                    continue;
+                }
+            }
             // From now on, a change puts the client in the list of those to write.
             client.connection.queued.set(false);
             commands += client.prepare(context, &mut self.scratch);
@@ -512,7 +521,7 @@ impl Clients {
         let auth_timeout = context
             .door
             .auth_timeout
-            .filter(|_| !context.door.users.borrow().is_open());
+            .filter(|_| context.door.tls.is_some() || !context.door.users.borrow().is_open());
         let idle_timeout = context.door.common.settings.timeout();
         self.looks_for_idle = auth_timeout.is_some() || idle_timeout.is_some();
         if !self.looks_for_idle || now < self.idle_at {
@@ -528,8 +537,10 @@ impl Clients {
                 continue;
             };
             let mut session = client.connection.session.borrow_mut();
+            let handshaking = client.stream.is_handshaking();
             let late = auth_timeout.filter(|most| {
-                !session.authenticated && context.now().since(session.stranger_since) > *most
+                (handshaking || !session.authenticated)
+                    && context.now().since(session.stranger_since) > *most
             });
             let idle = idle_timeout.is_some_and(|most| {
                 session.is_at_rest() && context.now().since(client.connection.active_at()) > most
@@ -540,7 +551,11 @@ impl Clients {
             context.door.counters.auth_timeouts += u64::from(late.is_some());
             context.door.counters.idle_timeouts += u64::from(late.is_none());
             // A client that does not read its answers is not sent another one.
-            if client.output.is_empty() && session.out.is_empty() && session.is_answered() {
+            if !handshaking
+                && client.output.is_empty()
+                && session.out.is_empty()
+                && session.is_answered()
+            {
                 session.end(late.map(|most| {
                     format!(
                         "NOAUTH no AUTH came within {most:?}: connect again and authenticate first"
@@ -651,7 +666,7 @@ impl Clients {
     fn begin(
         &mut self,
         context: &mut Context,
-        mut stream: TcpStream,
+        stream: TcpStream,
         cluster_port: bool,
         seat: Seat,
     ) -> io::Result<()> {
@@ -664,11 +679,16 @@ impl Clients {
         if let Err(why) = stream.set_nodelay(true) {
             tracing::debug!("TCP_NODELAY: {why}");
         }
+        let tls = context.door.tls.as_ref().map(|tls| tls.config());
+        let mut stream = Stream::new(stream, tls)?;
         let entry = self.all.vacant_entry();
         let at = entry.key();
         let token = Token(self.first_tokens.1 + at);
-        self.registry
-            .register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        self.registry.register(
+            stream.socket(),
+            token,
+            Interest::READABLE | Interest::WRITABLE,
+        )?;
         context.door.counters.connections += 1;
         let id = context.door.common.next_connection();
         let (budget, now) = (context.door.budget.clone(), context.now());
@@ -717,7 +737,7 @@ impl Clients {
             return;
         };
         client.forget(context);
-        if client.stream.shutdown(Shutdown::Write).is_err() || client.ended {
+        if client.stream.shutdown().is_err() || client.ended {
             return self.remove(context, at);
         }
         client.lingers = true;
@@ -731,7 +751,7 @@ impl Clients {
         if let Some(mut client) = self.all.try_remove(at) {
             client.forget(context);
             self.lingering.retain(|(_, _, id)| *id != client.id);
-            let _ = self.registry.deregister(&mut client.stream);
+            let _ = self.registry.deregister(client.stream.socket());
         }
     }
 }
@@ -739,6 +759,10 @@ impl Clients {
 /// Tells a client that there are too many.
 fn refuse(context: &mut Context, mut stream: TcpStream) {
     context.door.counters.connections_rejected += 1;
+    // In TLS, nothing can be said before the handshake.
+    if context.door.tls.is_some() {
+        return;
+    }
     // The socket buffer is empty, so the text fits. If the write fails, the client sees a closed
     // connection.
     let _ = stream.write(b"-ERR max number of clients reached\r\n");
@@ -799,7 +823,16 @@ impl Client {
         } else {
             READ_BYTES_MAX
         });
-        match Raw(&self.stream).read(&mut scratch[..room]) {
+        let handshaking = self.stream.is_handshaking();
+        let read = self.stream.read(&mut scratch[..room]);
+        if handshaking
+            && !self.stream.is_handshaking()
+            && let Some(name) = self.stream.common_name()
+        {
+            let mut session = self.connection.session.borrow_mut();
+            session.recognize(context, name.as_bytes());
+        }
+        match read {
             Ok(0) => {
                 self.ended = true;
                 false
@@ -842,6 +875,13 @@ impl Client {
         if self.connection.expelled.get() {
             return Next::Broken;
         }
+        if self.writable && self.stream.wants_write() {
+            match self.stream.flush() {
+                Ok(()) => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(_) => return Next::Broken,
+            }
+        }
         let (mut moved, mut unfinished) = (false, None);
         loop {
             if self.output.is_empty() {
@@ -866,16 +906,16 @@ impl Client {
                 unfinished = Some(if moved { Next::Again } else { Next::Left });
                 break;
             }
-            match self.output.write(
-                &mut Raw(&self.stream),
-                if large { *room } else { LARGE_OUTPUT },
-            ) {
+            match self
+                .output
+                .write(&mut self.stream, if large { *room } else { LARGE_OUTPUT })
+            {
                 Ok((0, _)) => return Next::Broken,
                 Ok((written, whole)) => {
                     context.door.counters.output_bytes += written as u64;
                     // The system took only a part, so it has no more room. It announces when it has
                     // some, so there is no need to try.
-                    self.writable = whole;
+                    self.writable = whole && !self.stream.wants_write();
                     if large {
                         *room = room.saturating_sub(written);
                     }
@@ -913,7 +953,7 @@ impl Client {
         if let Some(next) = unfinished {
             return next;
         }
-        let answered = answered && self.output.is_empty();
+        let answered = answered && self.output.is_empty() && !self.stream.wants_write();
         if closing {
             return if answered { Next::Finished } else { Next::Wait };
         }
@@ -1045,7 +1085,7 @@ impl Client {
     fn sink(&mut self) -> Next {
         let mut sink = [0; 4096];
         loop {
-            match self.stream.read(&mut sink) {
+            match self.stream.drop_input(&mut sink) {
                 Ok(0) => return Next::Broken,
                 Ok(_) => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Next::Wait,
@@ -1097,40 +1137,5 @@ impl Spilled {
         self.outputs.clear();
         self.bytes = 0;
         self.counted = budget.spill(self.counted, 0);
-    }
-}
-
-/// A socket that is used by the kernel's own calls. The C library's calls are thread cancellation
-/// points, and each call notes that.
-struct Raw<'a>(&'a TcpStream);
-
-impl Read for Raw<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::net::recv(self.0, into, rustix::net::RecvFlags::empty())?.0)
-    }
-}
-
-impl Write for Raw<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // If the client is gone, that is an error here and not a signal.
-        Ok(rustix::net::send(
-            self.0,
-            bytes,
-            rustix::net::SendFlags::NOSIGNAL,
-        )?)
-    }
-
-    fn write_vectored(&mut self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        let mut nothing = rustix::net::SendAncillaryBuffer::default();
-        Ok(rustix::net::sendmsg(
-            self.0,
-            slices,
-            &mut nothing,
-            rustix::net::SendFlags::NOSIGNAL,
-        )?)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -6,6 +6,7 @@ use super::door::Options;
 use crate::control::shared::Shared;
 use crate::data::DataHandle;
 use crate::data::tests::{ME, Running, addresses, limits, member as member_at, operation, view_of};
+use crate::net::identity::ports::Ports;
 use doyen_engine::Limits;
 use doyen_engine::op::{Action, Failure, Operation, Outcome};
 use doyen_gossip::Time;
@@ -33,6 +34,7 @@ mod several;
 mod strangers;
 mod sweeps;
 mod threads;
+mod tls;
 mod transactions;
 mod unread;
 
@@ -72,24 +74,23 @@ impl Node {
         limits: Limits,
         timeouts: (Option<Duration>, Option<Duration>),
     ) -> Self {
-        let users = None;
-        Self::with_users(
-            threads,
-            (password, users),
-            connections_max,
-            limits,
-            timeouts,
-        )
+        let told = |options: &mut Options| {
+            options.password = password.map(str::to_owned);
+            options.connections_max = connections_max;
+            (options.auth_timeout, options.idle_timeout) = timeouts;
+        };
+        Self::told(threads, limits, told)
     }
 
-    /// With the users of a file.
-    fn with_users(
-        threads: usize,
-        (password, users): (Option<&str>, Option<(PathBuf, Access)>),
-        connections_max: usize,
-        limits: Limits,
-        timeouts: (Option<Duration>, Option<Duration>),
-    ) -> Self {
+    /// With TLS.
+    fn secured(tls: Arc<Ports>, auth_timeout: Option<Duration>) -> Self {
+        Self::told(1, limits(), |options| {
+            (options.tls, options.auth_timeout) = (Some(tls), auth_timeout);
+        })
+    }
+
+    /// With other options.
+    fn told(threads: usize, limits: Limits, tell: impl FnOnce(&mut Options)) -> Self {
         let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
         let (plain, cluster) = (listen(), (0..threads).map(|_| listen()));
         let cluster: Vec<TcpListener> = cluster.collect();
@@ -98,18 +99,21 @@ impl Node {
             .iter()
             .map(|listener| listener.local_addr().unwrap())
             .collect();
-        let doors = super::door::doors(Options {
+        let mut options = Options {
             plain: Some(plain),
             cluster: cluster.into_iter().map(Some).collect(),
-            password: password.map(str::to_owned),
-            users,
-            auth_timeout: timeouts.0,
-            idle_timeout: timeouts.1,
+            tls: None,
+            password: None,
+            users: None,
+            auth_timeout: None,
+            idle_timeout: None,
             key_events: crate::config::KeyEvents::default(),
             strict_transactions: false,
-            connections_max,
+            connections_max: 100,
             memory_bytes_max: limits.memory_bytes_max,
-        });
+        };
+        tell(&mut options);
+        let doors = super::door::doors(options);
         let running = Running::start(doors, limits, view(ME, resp, &clusters));
         Self {
             handle: running.handle.clone(),

@@ -101,6 +101,24 @@ impl Authority {
         Ok(certificate.der().clone())
     }
 
+    /// A certificate for a port that this node serves under these names and addresses. It is no
+    /// certificate of a member: it names none, and is not valid for diallers.
+    pub(super) fn issue_for_port(
+        &self,
+        key: &KeyPair,
+        names: &[String],
+        (begins, ends): (UnixTime, UnixTime),
+    ) -> Result<CertificateDer<'static>, IdentityError> {
+        let name = names.first().map_or("doyen", String::as_str);
+        let mut params = self.end_entity(names.to_vec(), "port", name)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        (params.not_before, params.not_after) = (time(begins)?, time(ends)?);
+        let serial: [u8; 16] = rand::random();
+        params.serial_number = Some(SerialNumber::from_slice(&serial));
+        let certificate = params.signed_by(key, &self.issuer).map_err(unusable)?;
+        Ok(certificate.der().clone())
+    }
+
     /// A certificate of the scheme before version 15, which never ends.
     pub(super) fn issue_former(
         &self,
@@ -179,6 +197,11 @@ pub(super) const fn former_role(role: Role) -> &'static str {
 pub(super) fn dns_name(name: &str) -> String {
     let digest = sha256(name.as_bytes());
     format!("n{}.{FORMER_MEMBER}", hex(&digest.as_ref()[..16]))
+}
+
+/// A new key for a certificate of a port. More clients know ECDSA than Ed25519.
+pub(super) fn new_key_for_clients() -> Result<KeyPair, IdentityError> {
+    KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).map_err(unusable)
 }
 
 fn organization(role: Role, public: &PublicKey) -> String {

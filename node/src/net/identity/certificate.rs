@@ -9,7 +9,8 @@ pub(super) type UnixTimestamp = i64;
 
 /// Version 3 of X.509.
 const VERSION_3: u8 = 2;
-/// The object identifier of `organizationalUnitName` (X.520).
+/// The object identifiers of `commonName` and `organizationalUnitName` (X.520).
+const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
 const UNIT: &[u64] = &[2, 5, 4, 11];
 
 /// Facts of a certificate.
@@ -18,6 +19,9 @@ pub(super) struct Facts {
     version: u8,
     /// When it ends, in seconds since 1970.
     not_after: UnixTimestamp,
+    /// The common names of its subject.
+    #[cfg_attr(not(feature = "resp"), expect(dead_code, reason = "only RESP asks for them"))]
+    common_names: Vec<String>,
     /// The organizational units of its subject.
     pub(super) units: Vec<String>,
 }
@@ -40,11 +44,14 @@ impl Facts {
                         read_time(validity.next())
                     })?;
                     let subject = signed.next().read_der()?;
-                    let units = yasna::parse_der(&subject, read_units).unwrap_or_default();
+                    let texts = |kind| yasna::parse_der(&subject, |name| read_texts(name, kind));
+                    let common_names = texts(COMMON_NAME).unwrap_or_default();
+                    let units = texts(UNIT).unwrap_or_default();
                     while signed.read_optional(|rest| rest.read_der())?.is_some() {}
                     Ok(Self {
                         version: version.unwrap_or(0),
                         not_after,
+                        common_names,
                         units,
                     })
                 })?;
@@ -69,26 +76,33 @@ fn read_time(time: BERReader<'_, '_>) -> ASN1Result<UnixTimestamp> {
     Ok(at.unix_timestamp())
 }
 
-/// The organizational units of a distinguished name.
-fn read_units(name: BERReader<'_, '_>) -> ASN1Result<Vec<String>> {
-    let unit = ObjectIdentifier::from_slice(UNIT);
-    let mut units = Vec::new();
+/// The texts of a distinguished name that are of this kind.
+fn read_texts(name: BERReader<'_, '_>, wanted: &[u64]) -> ASN1Result<Vec<String>> {
+    let wanted = ObjectIdentifier::from_slice(wanted);
+    let mut texts = Vec::new();
     name.read_sequence_of(|part| {
         part.read_set_of(|pair| {
             pair.read_sequence(|pair| {
                 let kind = pair.next().read_oid()?;
                 // UTF8String, PrintableString and others: their bytes are the text.
                 let value = pair.next().read_tagged_der()?;
-                if kind == unit
+                if kind == wanted
                     && let Ok(text) = std::str::from_utf8(value.value())
                 {
-                    units.push(text.to_owned());
+                    texts.push(text.to_owned());
                 }
                 Ok(())
             })
         })
     })?;
-    Ok(units)
+    Ok(texts)
+}
+
+/// The common name of a certificate's subject; `None` if it has none, or several.
+#[cfg(feature = "resp")]
+pub(crate) fn common_name_of(certificate: &CertificateDer<'_>) -> Option<String> {
+    let names = Facts::of(certificate)?.common_names;
+    <[String; 1]>::try_from(names).ok().map(|[name]| name)
 }
 
 /// Whether a certificate is older than version 3. Older versions have no host names, and TLS

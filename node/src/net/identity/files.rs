@@ -2,6 +2,7 @@
 
 use super::IdentityError;
 use super::certificate::is_of_an_old_version;
+use super::ports::Named;
 use super::tls::{Tls, provider};
 use super::trust::{End, Pem, own};
 use rustls::sign::CertifiedKey;
@@ -58,14 +59,18 @@ impl PemFiles {
                        it again with a subjectAltName that is the node's name or host, with \
                        `openssl x509 -req ... -extfile FILE`, where FILE has \
                        `subjectAltName=DNS:NAME,URI:doyen:member`";
-            return Err(file("--tls-cert", &self.cert, why.into()));
+            return Err(named("--tls-cert", &self.cert, why.into()));
         }
-        let key = self.key_of(&chain)?;
+        let (cert, key) = (
+            ("--tls-cert", self.cert.clone()),
+            ("--tls-key", self.key.clone()),
+        );
+        let key = key_of(&chain, &cert, &key)?;
         let anchors = roots
             .iter()
             .map(|root| anchor_from_trusted_cert(root).map(|anchor| anchor.to_owned()))
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|e| file("--tls-ca", &self.ca, e.to_string()))?;
+            .map_err(|e| named("--tls-ca", &self.ca, e.to_string()))?;
         let pem = Pem {
             anchors,
             crls: self.crls()?,
@@ -75,34 +80,11 @@ impl PemFiles {
         Tls::of_pem(pem, chain, key, time)
     }
 
-    /// The key of this chain.
-    fn key_of(
-        &self,
-        chain: &[CertificateDer<'static>],
-    ) -> Result<PrivateKeyDer<'static>, IdentityError> {
-        let of_key = |why| file("--tls-key", &self.key, why);
-        let key = PrivateKeyDer::from_pem_file(&self.key)
-            .map_err(|e| of_key(not_read(&e, "private key")))?;
-        let signs = provider()
-            .key_provider
-            .load_private_key(key.clone_key())
-            .map_err(|e| of_key(format!("the private key in it cannot be used ({e})")))?;
-        match CertifiedKey::new(chain.to_vec(), signs).keys_match() {
-            Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
-                Err(IdentityError::OtherKey {
-                    cert: self.cert.clone(),
-                    key: self.key.clone(),
-                })
-            }
-            _ => Ok(key),
-        }
-    }
-
     fn crls(&self) -> Result<Vec<CertRevocationList<'static>>, IdentityError> {
         let Some(path) = &self.crl else {
             return Ok(Vec::new());
         };
-        let of_crl = |why| file("--tls-crl", path, why);
+        let of_crl = |why| named("--tls-crl", path, why);
         let lists = CertificateRevocationListDer::pem_file_iter(path)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(|e| of_crl(not_read(&e, "X509 CRL")))?;
@@ -145,22 +127,47 @@ impl PemFiles {
                  {prefix}member` for a node, or `URI:{prefix}client` for a client (or with the \
                  same text as organizational unit)"
             );
-            return Err(file("--tls-cert", &self.cert, why));
+            return Err(named("--tls-cert", &self.cert, why));
         }
         Ok(())
     }
 }
 
-fn certificates(
+/// The key in a file, if it is that of this chain.
+pub(super) fn key_of(
+    chain: &[CertificateDer<'static>],
+    cert: &Named,
+    (flag, path): &Named,
+) -> Result<PrivateKeyDer<'static>, IdentityError> {
+    let of_key = |why| named(flag, path, why);
+    let key =
+        PrivateKeyDer::from_pem_file(path).map_err(|e| of_key(not_read(&e, "private key")))?;
+    let signs = provider()
+        .key_provider
+        .load_private_key(key.clone_key())
+        .map_err(|e| of_key(format!("the private key in it cannot be used ({e})")))?;
+    match CertifiedKey::new(chain.to_vec(), signs).keys_match() {
+        Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
+            Err(IdentityError::OtherKey {
+                cert: cert.clone(),
+                key: (*flag, path.clone()),
+            })
+        }
+        _ => Ok(key),
+    }
+}
+
+/// The certificates in a file, at least one.
+pub(super) fn certificates(
     flag: &'static str,
     path: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     let all = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|e| file(flag, path, not_read(&e, "certificate")))?;
+        .map_err(|e| named(flag, path, not_read(&e, "certificate")))?;
     if all.is_empty() {
         let why = not_read(&pem::Error::NoItemsFound, "certificate");
-        return Err(file(flag, path, why));
+        return Err(named(flag, path, why));
     }
     Ok(all)
 }

@@ -150,6 +150,16 @@ impl Session {
         false
     }
 
+    /// The client has shown a certificate with this name, which makes it this user, if there is one
+    /// that may log in.
+    pub(crate) fn recognize(&mut self, context: &mut Context, name: &[u8]) {
+        let found = context.door.users.borrow_mut().find(name);
+        if let Some(found) = found.filter(|found| found.user().on) {
+            self.authenticated = true;
+            self.set_user(found);
+        }
+    }
+
     fn log_refusal(&self, context: &mut Context, reason: Reason, object: &[u8], user: &[u8]) {
         let refusal = Refusal {
             reason,

@@ -320,13 +320,9 @@ async fn a_file_has_the_users_in_place_of_the_table() {
     )
     .unwrap();
     let users = file::load(&path).unwrap();
-    let node = Node::with_users(
-        2,
-        (None, Some((path.clone(), users))),
-        20,
-        limits(),
-        (None, None),
-    );
+    let node = Node::told(2, limits(), |options| {
+        options.users = Some((path.clone(), users));
+    });
     let mut admin = node.client().await;
     let mut al = node.client().await;
     assert_eq!(ask(&mut al, "AUTH al pw").await, ok());

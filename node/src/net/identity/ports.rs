@@ -1,0 +1,204 @@
+//! TLS of the ports for clients that are no nodes, such as RESP.
+//!
+//! The certificate comes from PEM files, which are read again when they change, or from the member
+//! authority, which issues another one before the former ends. A connection keeps what it began
+//! with.
+
+use super::authority::{self, Authority};
+use super::files::{certificates, key_of, named};
+use super::secret::{Role, Secrets};
+use super::tls::provider;
+use super::{Identity, IdentityError, Stamp, Validity, stamps};
+use arc_swap::ArcSwap;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A file, and the flag that names it.
+pub(crate) type Named = (&'static str, PathBuf);
+
+/// Where the certificate of ports comes from.
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    /// PEM files.
+    Files {
+        /// The chain.
+        cert: Named,
+        /// The key of its first certificate.
+        key: Named,
+    },
+    /// The member authority, for these names and addresses of this node.
+    Authority(Vec<String>),
+}
+
+/// TLS of ports.
+#[derive(Debug)]
+pub(crate) struct Ports {
+    source: Source,
+    /// The authority of certificates that clients may show.
+    client_ca: Option<Named>,
+    /// Read for each connection, on any thread.
+    current: ArcSwap<Loaded>,
+}
+
+/// What is in force.
+#[derive(Debug)]
+struct Loaded {
+    config: Arc<ServerConfig>,
+    /// The files, as they were read.
+    read: Vec<Option<Stamp>>,
+    /// When the member authority issued the certificate, and the fingerprint of that authority.
+    issued: Option<(Validity, String)>,
+}
+
+impl Ports {
+    /// TLS with this certificate. With `client_ca`, clients may show a certificate of that
+    /// authority.
+    ///
+    /// # Errors
+    /// A file cannot be used, or the authority must not be shown to strangers.
+    pub(crate) fn new(
+        identity: &Identity,
+        source: Source,
+        client_ca: Option<Named>,
+    ) -> Result<Self, IdentityError> {
+        let loaded = load(identity, &source, client_ca.as_ref())?;
+        Ok(Self {
+            source,
+            client_ca,
+            current: ArcSwap::from_pointee(loaded),
+        })
+    }
+
+    /// The configuration for a connection that begins now.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        self.current.load().config.clone()
+    }
+
+    /// Whether [`Ports::refresh`] has something to do.
+    pub(super) fn is_stale(&self, identity: &Identity) -> bool {
+        let current = self.current.load();
+        let over = current.issued.as_ref().is_some_and(|(validity, by)| {
+            let now = identity.time.current_time();
+            now.is_some_and(|now| validity.is_over(now)) || identity.fingerprints().first() != Some(by)
+        });
+        over || current.read != self.stamps()
+    }
+
+    /// Takes changed files, or another certificate of the authority. If they cannot be used, the
+    /// former ones stay in force, and the log says why.
+    pub(super) fn refresh(&self, identity: &Identity) {
+        let read = self.stamps();
+        match load(identity, &self.source, self.client_ca.as_ref()) {
+            Ok(loaded) => self.current.store(Arc::new(loaded)),
+            Err(why) => {
+                tracing::warn!(
+                    "the certificate of the ports for clients cannot be renewed; the former one \
+                     stays in force: {why}"
+                );
+                // They are read again once they change.
+                let former = self.current.load();
+                self.current.store(Arc::new(Loaded {
+                    config: former.config.clone(),
+                    read,
+                    issued: former.issued.clone(),
+                }));
+            }
+        }
+    }
+
+    fn stamps(&self) -> Vec<Option<Stamp>> {
+        stamps(paths(&self.source, self.client_ca.as_ref()))
+    }
+}
+
+fn paths<'a>(
+    source: &'a Source,
+    client_ca: Option<&'a Named>,
+) -> impl Iterator<Item = &'a PathBuf> {
+    let own = match source {
+        Source::Files { cert, key } => vec![cert, key],
+        Source::Authority(_) => Vec::new(),
+    };
+    own.into_iter().chain(client_ca).map(|(_, path)| path)
+}
+
+fn load(
+    identity: &Identity,
+    source: &Source,
+    client_ca: Option<&Named>,
+) -> Result<Loaded, IdentityError> {
+    let unusable = |e: &dyn std::fmt::Display| IdentityError::Unusable(e.to_string());
+    // Before the files: what changes meanwhile is read again.
+    let read = stamps(paths(source, client_ca));
+    let (chain, key, issued) = match source {
+        Source::Files { cert, key } => {
+            let chain = certificates(cert.0, &cert.1)?;
+            let key = key_of(&chain, cert, key)?;
+            (chain, key, None)
+        }
+        Source::Authority(names) => {
+            let validity = Validity::from_now(identity.time.as_ref())?;
+            let secrets = identity.current().secrets.clone();
+            let secrets = secrets.ok_or_else(|| unusable(&"there is no secret that signs it"))?;
+            let (chain, key) = issue(&secrets, names, validity)?;
+            (chain, key, Some((validity, secrets.first().fingerprint())))
+        }
+    };
+    let clients: Arc<dyn ClientCertVerifier> = match client_ca {
+        None => WebPkiClientVerifier::no_client_auth(),
+        Some((flag, path)) => {
+            let mut roots = RootCertStore::empty();
+            for root in certificates(flag, path)? {
+                roots.add(root).map_err(|e| named(flag, path, e.to_string()))?;
+            }
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+                .allow_unauthenticated()
+                .build()
+                .map_err(|e| unusable(&e))?
+        }
+    };
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|e| unusable(&e))?
+        .with_client_cert_verifier(clients)
+        .with_single_cert(chain, key)
+        .map_err(|e| unusable(&e))?;
+    // Clients keep their connections, so nothing is kept for resuming them.
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok(Loaded {
+        config: Arc::new(config),
+        read,
+        issued,
+    })
+}
+
+/// A certificate of the member authority for these names, and its key.
+fn issue(
+    secrets: &Secrets,
+    names: &[String],
+    validity: Validity,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), IdentityError> {
+    let line = secrets.first();
+    if line.is_phrase() {
+        return Err(IdentityError::Unusable(
+            "a phrase must not sign what strangers are shown, because they could check guesses \
+             against it: make a secret with `doyen secret new`, or give the certificate and its \
+             key in files (--resp-tls-cert and --resp-tls-key for RESP)"
+                .into(),
+        ));
+    }
+    let keys = line
+        .keys()
+        .ok_or_else(|| IdentityError::Unusable("the secret of a member must sign it".into()))?;
+    let authority = Authority::of(Role::Member, &keys.member)?;
+    let key = authority::new_key_for_clients()?;
+    let certificate = authority.issue_for_port(&key, names, validity.times())?;
+    let chain = vec![certificate, authority.certificate().clone()];
+    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+    Ok((chain, PrivateKeyDer::Pkcs8(key)))
+}
