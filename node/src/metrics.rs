@@ -72,6 +72,8 @@ struct Seen {
     /// `None`: another node coordinates, or none does.
     coordinated: Option<Box<Coordinated>>,
     certificate: CertificateReport,
+    /// Handshakes at the ports of nodes: port, outcome, how many.
+    handshakes: Vec<(&'static str, &'static str, u64)>,
     /// Times from proposals to commits, in seconds, that were not seen before.
     commits: Vec<f64>,
 }
@@ -420,6 +422,12 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
         "Times that changed certificate files came into force (done) or could not be used (failed)",
     ),
     (
+        "doyen_handshakes_total",
+        Unit::Count,
+        "Connections that others began at the ports of nodes, by port and outcome: begun, \
+         proof_asked (the address must prove itself first), passed_over (too many at once)",
+    ),
+    (
         "doyen_control_messages_total",
         Unit::Count,
         "Messages to other control threads, by purpose",
@@ -501,6 +509,7 @@ impl Metrics {
             cluster: cluster.ok(),
             coordinated: coordinated.ok().flatten(),
             certificate: self.identity.certificate(),
+            handshakes: self.identity.handshakes().all().collect(),
             commits: self.control.counted().take_commits(),
         }
     }
@@ -709,6 +718,10 @@ fn count(seen: &Seen, control: &Counted, commits: &[f64]) {
     for (outcome, times) in [("done", reloads), ("failed", reloads_failed)] {
         metrics::counter!("doyen_certificate_reloads_total", "outcome" => outcome).absolute(times);
     }
+    for (port, outcome, times) in &seen.handshakes {
+        metrics::counter!("doyen_handshakes_total", "port" => *port, "outcome" => *outcome)
+            .absolute(*times);
+    }
 }
 
 fn observe(commits: &[f64]) {
@@ -863,6 +876,7 @@ mod tests {
                 reloads: 2,
                 reloads_failed: 0,
             },
+            handshakes: vec![("control", "begun", 1)],
             commits: vec![0.003],
         }
     }

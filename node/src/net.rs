@@ -6,8 +6,8 @@
 //!   data thread ── links: operations, copies            (--data)
 //!                    └─ driver: QUIC without tasks
 //!                    └─ detour: datagrams carried by a third member
-//!      both: identity (who may talk), endpoint (how), hello (who a peer is, and its version),
-//!            address (one form of each)
+//!      both: identity (who may talk), endpoint (how), places (how many may begin at once),
+//!            hello (who a peer is, and its version), address (one form of each)
 //! ```
 //!
 //! A connection may not be used until its hello is done. From then on, everything that arrives on
@@ -21,6 +21,7 @@ pub mod hints;
 pub mod identity;
 pub mod links;
 pub mod peers;
+pub mod places;
 pub mod probe;
 
 mod backoff;

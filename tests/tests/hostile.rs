@@ -1,6 +1,7 @@
 //! What input may cost at most: for every decoder, memory in proportion to the input; for peers
 //! without a certificate, a bounded amount of memory and no change.
 
+use bytes::BytesMut;
 use doyen::fuzz::{Mutator, TARGETS};
 use doyen_tests::cluster::Cluster;
 use doyen_tests::fuzz;
@@ -8,13 +9,15 @@ use doyen_tests::load::Load;
 use doyen_tests::procfs;
 use doyen_tests::resp::Reply;
 use quinn_proto::crypto::rustls::QuicClientConfig;
-use quinn_proto::{ClientConfig, Endpoint, EndpointConfig};
+use quinn_proto::{ClientConfig, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig};
 use rustls::RootCertStore;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use std::alloc::System;
+use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -145,6 +148,129 @@ fn a_flood_of_handshakes_costs_bounded_memory_and_the_cluster_serves() {
     let mut cluster = cluster;
     cluster.join("n3");
     cluster.await_safe(4);
+}
+
+/// Begins connections from one address, and goes on with them until only the certificate is
+/// missing: it proves that it receives at its address, and then says nothing more.
+struct Staller {
+    endpoint: Endpoint,
+    config: ClientConfig,
+    socket: UdpSocket,
+    connections: HashMap<ConnectionHandle, quinn_proto::Connection>,
+}
+
+impl Staller {
+    fn new(address: Ipv4Addr) -> Self {
+        let Dialler {
+            endpoint, config, ..
+        } = Dialler::new();
+        let socket = UdpSocket::bind((address, 0)).expect("a port");
+        socket.set_nonblocking(true).expect("a socket can");
+        let connections = HashMap::new();
+        Self {
+            endpoint,
+            config,
+            socket,
+            connections,
+        }
+    }
+
+    /// Begins a connection, and answers the retries that came meanwhile. The number of retries.
+    fn go_on(&mut self, to: SocketAddr) -> usize {
+        let now = Instant::now();
+        let (handle, connection) = self
+            .endpoint
+            .connect(now, self.config.clone(), to, "doyen")
+            .expect("any address can be dialled");
+        self.connections.insert(handle, connection);
+        self.send(now, handle, to);
+        let (mut datagram, mut proofs) = ([0; 2048], 0);
+        while let Ok((len, from)) = self.socket.recv_from(&mut datagram) {
+            // The first byte of a retry of version 1 (RFC 9000, section 17.2.5).
+            if datagram[0] & 0xf0 != 0xf0 {
+                continue;
+            }
+            proofs += 1;
+            let bytes = BytesMut::from(&datagram[..len]);
+            let event = self
+                .endpoint
+                .handle(now, from, None, None, bytes, &mut Vec::new());
+            if let Some(DatagramEvent::ConnectionEvent(handle, event)) = event
+                && let Some(connection) = self.connections.get_mut(&handle)
+            {
+                connection.handle_event(event);
+                self.send(now, handle, to);
+            }
+        }
+        // What is older than a retry takes is forgotten.
+        if self.connections.len() > 4096 {
+            self.connections.clear();
+        }
+        proofs
+    }
+
+    fn send(&mut self, now: Instant, handle: ConnectionHandle, to: SocketAddr) {
+        let Some(connection) = self.connections.get_mut(&handle) else {
+            return;
+        };
+        let mut packet = Vec::new();
+        while let Some(transmit) = connection.poll_transmit(now, 1, &mut packet) {
+            let _ = self.socket.send_to(&packet[..transmit.size], to);
+            packet.clear();
+        }
+    }
+}
+
+/// Four addresses begin thousands of connections each second at a node, prove themselves, and then
+/// stall. A newcomer whose only seed is that node still joins.
+#[test]
+fn a_newcomer_joins_beside_a_flood_from_few_addresses() {
+    const EACH_SECOND: usize = 10_000;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut cluster = Cluster::of(BINARY, 1);
+    let ready = cluster.node("n0").ready.clone();
+    let over = Arc::new(AtomicBool::new(false));
+    let flood = {
+        let over = over.clone();
+        std::thread::spawn(move || {
+            let hosts = 2..=5;
+            let mut all: Vec<Staller> = hosts
+                .map(|n| Staller::new(Ipv4Addr::new(127, 0, 0, n)))
+                .collect();
+            let (begun, mut packets, mut proofs) = (Instant::now(), 0, 0);
+            while !over.load(Ordering::Relaxed) {
+                // If the machine is too slow for the rate, the flood is as fast as it can be.
+                if packets as f64 / EACH_SECOND as f64 > begun.elapsed().as_secs_f64() {
+                    std::thread::yield_now();
+                    continue;
+                }
+                let to = [ready.listen, ready.data][packets / 4 % 2];
+                proofs += all[packets % 4].go_on(to);
+                packets += 1;
+            }
+            (packets as f64 / begun.elapsed().as_secs_f64(), proofs)
+        })
+    };
+    // The control: the flood takes the places that one address may have.
+    cluster.eventually("handshakes are passed over", |cluster| {
+        let metrics = cluster.node("n0").http("/metrics").unwrap_or_default();
+        ["control", "data"].iter().all(|port| {
+            let lines = metrics.lines().filter(|line| {
+                line.starts_with("doyen_handshakes_total")
+                    && line.contains(&format!("port=\"{port}\""))
+                    && line.contains("outcome=\"passed_over\"")
+            });
+            lines.filter(|line| !line.ends_with(" 0")).count() == 1
+        })
+    });
+    let from = Instant::now();
+    cluster.join("n1");
+    cluster.await_safe(2);
+    let joined = from.elapsed();
+    over.store(true, Ordering::Relaxed);
+    let (rate, proofs) = flood.join().expect("the flood does not fail");
+    println!("joined in {joined:?} beside {rate:.0} connections/s, {proofs} proofs of addresses");
+    assert!(proofs > 0, "no address was asked to prove itself");
 }
 
 /// Valid HTTP requests, some with tokens, are mutated. None may change anything, and each is

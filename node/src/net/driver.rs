@@ -14,11 +14,9 @@
 
 use super::address::{Reach, canonical};
 use super::detour::Way;
-use super::endpoint::{
-    Configs, Failure, HANDSHAKES_BEFORE_RETRY, HANDSHAKES_MAX, Purpose, data_config, prepare,
-    transport,
-};
+use super::endpoint::{Configs, Failure, Purpose, data_config, prepare, transport};
 use super::identity::{Identity, SERVER_NAME};
+use super::places::{Place, Places, Verdict};
 use crate::hooks::Hooks;
 use bytes::{Bytes, BytesMut};
 use doyen_placement::MemberId;
@@ -52,6 +50,7 @@ pub(super) struct Driver {
     accepts: bool,
     transport: Arc<TransportConfig>,
     configs: Configs,
+    places: Places,
     /// By handle.
     machines: Vec<Option<Machine>>,
     touched: Vec<ConnectionHandle>,
@@ -69,6 +68,9 @@ pub(super) struct Driver {
     begun_around: usize,
     hooks: Hooks,
 }
+
+/// A connection that was accepted, the address that dialled, and its place until the peer is known.
+pub(super) type Accepted = (ConnectionHandle, SocketAddr, Place);
 
 struct Machine {
     connection: quinn_proto::Connection,
@@ -104,6 +106,7 @@ impl Driver {
             accepts,
             transport,
             configs,
+            places: Places::new(Purpose::Data),
             machines: Vec::new(),
             touched: Vec::new(),
             input: vec![0; BATCH * DATAGRAMS_BYTES],
@@ -229,16 +232,14 @@ impl Driver {
         self.machines.iter().all(Option::is_none)
     }
 
-    /// Receives datagrams, up to a bound. `under_way` handshakes are not finished yet. New
-    /// connections are added to `accepted`. Returns true if there may be more datagrams.
+    /// Receives datagrams, up to a bound. New connections are added to `accepted`. Returns true if there may be more datagrams.
     ///
     /// # Errors
     /// The socket is broken.
     pub(super) fn receive(
         &mut self,
         now: Instant,
-        under_way: usize,
-        accepted: &mut Vec<(ConnectionHandle, SocketAddr)>,
+        accepted: &mut Vec<Accepted>,
     ) -> io::Result<bool> {
         let mut input = std::mem::take(&mut self.input);
         let mut result = Ok(false);
@@ -287,7 +288,7 @@ impl Driver {
                 let mut rest = BytesMut::from(&slice[..meta.len.min(DATAGRAMS_BYTES)]);
                 while !rest.is_empty() {
                     let datagram = rest.split_to(meta.stride.clamp(1, rest.len()));
-                    self.datagram(now, meta, datagram, under_way, accepted);
+                    self.datagram(now, meta, datagram, accepted);
                 }
             }
         }
@@ -300,8 +301,7 @@ impl Driver {
         now: Instant,
         meta: &RecvMeta,
         datagram: BytesMut,
-        under_way: usize,
-        accepted: &mut Vec<(ConnectionHandle, SocketAddr)>,
+        accepted: &mut Vec<Accepted>,
     ) {
         let ecn = meta
             .ecn
@@ -334,8 +334,7 @@ impl Driver {
                 self.touch(handle);
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
-                let under_way = under_way + accepted.len();
-                accepted.extend(self.accept(now, incoming, under_way));
+                accepted.extend(self.accept(now, incoming));
             }
             Some(DatagramEvent::Response(transmit)) => self.respond(&transmit, &response),
             None => {}
@@ -350,8 +349,7 @@ impl Driver {
         now: Instant,
         (peer, by, deaf): (MemberId, MemberId, bool),
         (mut address, datagram): (SocketAddr, &[u8]),
-        under_way: usize,
-        accepted: &mut Vec<(ConnectionHandle, SocketAddr)>,
+        accepted: &mut Vec<Accepted>,
     ) -> Option<Vec<u8>> {
         let mut response = Vec::new();
         for _ in 0..2 {
@@ -381,9 +379,9 @@ impl Driver {
                     return None;
                 }
                 DatagramEvent::NewConnection(incoming) => {
-                    let under_way = under_way + accepted.len();
-                    let (handle, address) = self.accept(now, incoming, under_way)?;
-                    accepted.push((handle, address));
+                    let taken = self.accept(now, incoming)?;
+                    let handle = taken.0;
+                    accepted.push(taken);
                     let way = self.way(handle)?;
                     way.peer = Some(peer);
                     way.begun_around = true;
@@ -400,38 +398,36 @@ impl Driver {
         None
     }
 
-    /// Accepts a connection while `under_way` handshakes are not finished.
-    fn accept(
-        &mut self,
-        now: Instant,
-        incoming: Incoming,
-        under_way: usize,
-    ) -> Option<(ConnectionHandle, SocketAddr)> {
+    /// Accepts a connection, if there is a place.
+    fn accept(&mut self, now: Instant, incoming: Incoming) -> Option<Accepted> {
         let mut response = Vec::new();
-        if under_way >= HANDSHAKES_MAX {
-            let transmit = self.endpoint.refuse(incoming, &mut response);
-            self.respond(&transmit, &response);
-            return None;
-        }
-        if under_way >= HANDSHAKES_BEFORE_RETRY
-            && !incoming.remote_address_validated()
-            && incoming.may_retry()
-        {
-            // Fails only if no retry is allowed, which was checked just above.
-            if let Ok(transmit) = self.endpoint.retry(incoming, &mut response) {
-                self.respond(&transmit, &response);
+        let (address, proven) = (
+            incoming.remote_address(),
+            incoming.remote_address_validated() || !incoming.may_retry(),
+        );
+        let counts = self.identity.handshakes();
+        let place = match self.places.judge(now, address, proven, counts) {
+            Verdict::Accept(place) => place,
+            Verdict::Prove => {
+                // Fails only if no retry is allowed, which was checked just above.
+                if let Ok(transmit) = self.endpoint.retry(incoming, &mut response) {
+                    self.respond(&transmit, &response);
+                }
+                return None;
             }
-            return None;
-        }
+            Verdict::PassOver => {
+                self.endpoint.ignore(incoming);
+                return None;
+            }
+        };
         self.renew();
-        let address = incoming.remote_address();
         match self
             .endpoint
             .accept(incoming, now, &mut response, Some(self.configs.server()))
         {
             Ok((handle, connection)) => {
                 self.add(handle, connection);
-                Some((handle, address))
+                Some((handle, address, place))
             }
             Err(e) => {
                 tracing::debug!("an incoming connection failed at once: {}", e.cause);

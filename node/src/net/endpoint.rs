@@ -3,23 +3,21 @@
 
 use super::address::{Reach, canonical};
 use super::identity::{Identity, SERVER_NAME, Tls};
+use super::places::{Place, Places, Verdict};
 use super::socket::ControlRuntime;
 use crate::hooks::Hooks;
 use quinn::{
     AckFrequencyConfig, Connection, ConnectionError, EndpointConfig, Incoming, MtuDiscoveryConfig,
     TransportConfig, VarInt,
 };
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-/// Connections whose handshake or hello is under way, at most; more are refused.
-pub const HANDSHAKES_MAX: usize = 128;
-/// From this many on, an address must prove itself by a retry packet before it costs a handshake.
-pub(super) const HANDSHAKES_BEFORE_RETRY: usize = 32;
+/// Connections that wait to be judged, at most. The rest is passed over.
+const INCOMING_MAX: usize = 1024;
 /// How long a dial may take, hello included.
 pub const DIAL_TIMEOUT: Duration = Duration::from_millis(1500);
 /// How long a new connection may take from its first packet to the end of its hello.
@@ -207,7 +205,7 @@ pub struct Endpoint {
     identity: Arc<Identity>,
     transport: Arc<TransportConfig>,
     configs: RefCell<Configs>,
-    handshakes: Rc<Cell<usize>>,
+    places: RefCell<Places>,
     hooks: Hooks,
 }
 
@@ -225,7 +223,7 @@ impl Configs {
         server
             .transport_config(transport.clone())
             .migration(false)
-            .max_incoming(HANDSHAKES_MAX);
+            .max_incoming(INCOMING_MAX);
         server
             .incoming_buffer_size(64 << 10)
             .incoming_buffer_size_total(4 << 20);
@@ -254,17 +252,11 @@ impl Configs {
     }
 }
 
-/// A handshake under way; it counts until it is dropped.
+/// A handshake under way; it has a place until it is dropped.
 #[derive(Debug)]
 pub struct Admission {
     connecting: quinn::Connecting,
-    counted: Rc<Cell<usize>>,
-}
-
-impl Drop for Admission {
-    fn drop(&mut self) {
-        self.counted.set(self.counted.get() - 1);
-    }
+    _place: Place,
 }
 
 impl Admission {
@@ -302,7 +294,7 @@ impl Endpoint {
             identity,
             transport,
             configs: RefCell::new(configs),
-            handshakes: Rc::default(),
+            places: RefCell::new(Places::new(Purpose::Control)),
             hooks,
         })
     }
@@ -337,7 +329,7 @@ impl Endpoint {
             identity,
             transport,
             configs: RefCell::new(configs),
-            handshakes: Rc::default(),
+            places: RefCell::new(Places::new(Purpose::Control)),
             hooks: Hooks::default(),
         })
     }
@@ -387,27 +379,30 @@ impl Endpoint {
     }
 
     fn admit(&self, incoming: Incoming) -> Option<Admission> {
-        let under_way = self.handshakes.get();
-        if under_way >= HANDSHAKES_MAX {
-            incoming.refuse();
-            return None;
-        }
-        if under_way >= HANDSHAKES_BEFORE_RETRY
-            && !incoming.remote_address_validated()
-            && incoming.may_retry()
-        {
-            // Fails only if no retry is allowed, which was checked just above.
-            let _ = incoming.retry();
-            return None;
-        }
-        match incoming.accept_with(self.configs().server) {
-            Ok(connecting) => {
-                self.handshakes.set(under_way + 1);
-                Some(Admission {
-                    connecting,
-                    counted: self.handshakes.clone(),
-                })
+        let (address, proven) = (
+            incoming.remote_address(),
+            incoming.remote_address_validated() || !incoming.may_retry(),
+        );
+        let counts = self.identity.handshakes();
+        let mut places = self.places.borrow_mut();
+        let place = match places.judge(Instant::now(), address, proven, counts) {
+            Verdict::Accept(place) => place,
+            Verdict::Prove => {
+                // Fails only if no retry is allowed, which was checked just above.
+                let _ = incoming.retry();
+                return None;
             }
+            Verdict::PassOver => {
+                incoming.ignore();
+                return None;
+            }
+        };
+        drop(places);
+        match incoming.accept_with(self.configs().server) {
+            Ok(connecting) => Some(Admission {
+                connecting,
+                _place: place,
+            }),
             Err(e) => {
                 tracing::debug!("an incoming connection failed at once: {e}");
                 None

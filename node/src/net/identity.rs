@@ -40,6 +40,7 @@ pub use files::{PemFiles, ROLE_PREFIX};
 pub use tls::Tls;
 
 use super::endpoint::Failure;
+use super::places::Counts;
 use authority::{Authority, dns_name, former_role, shifted};
 use base64::Engine;
 #[cfg(any(feature = "http", feature = "resp"))]
@@ -156,6 +157,8 @@ pub struct Identity {
     refreshing: Mutex<()>,
     /// A lock, because several threads read it. It is held for a copy of a pointer.
     current: Mutex<Current>,
+    /// Handshakes at the ports of nodes.
+    handshakes: Counts,
     /// TLS of the ports for clients that are no nodes: of each kind that speaks it.
     #[cfg(any(feature = "http", feature = "resp"))]
     ports: Mutex<Vec<Arc<Ports>>>,
@@ -323,9 +326,15 @@ impl Identity {
                 reloads: 0,
                 reloads_failed: 0,
             }),
+            handshakes: Counts::default(),
             #[cfg(any(feature = "http", feature = "resp"))]
             ports: Mutex::default(),
         }
+    }
+
+    /// Counts of the handshakes that others began.
+    pub fn handshakes(&self) -> &Counts {
+        &self.handshakes
     }
 
     /// Renews TLS of these ports, together with what is its own.

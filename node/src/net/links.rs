@@ -407,26 +407,16 @@ impl Links {
         if self.due.is_some_and(|due| due <= now) {
             self.dues(now);
         }
-        let opening = self
-            .stages
-            .iter()
-            .flatten()
-            .filter(|s| {
-                matches!(
-                    s,
-                    Stage::Opening(Opening::Accepted { .. } | Opening::Lanes { .. }, _)
-                )
-            })
-            .count();
         let mut accepted = Vec::new();
-        let mut more = self.driver.receive(now, opening, &mut accepted)?;
-        for (handle, address) in accepted {
-            self.begin(handle, Opening::accepted(address), now + ADMISSION_TIMEOUT);
+        let mut more = self.driver.receive(now, &mut accepted)?;
+        for (handle, address, place) in accepted {
+            let opening = Opening::accepted(address, place);
+            self.begin(handle, opening, now + ADMISSION_TIMEOUT);
         }
         self.events(now);
         self.tell(handler);
         if self.up.values().any(|link| link.carried.readable) {
-            more |= self.read_carried(now, opening);
+            more |= self.read_carried(now);
             self.events(now);
             self.tell(handler);
         }
@@ -541,9 +531,8 @@ impl Links {
         }
     }
 
-    /// Passes on datagrams of others, and takes those that came by a detour. `opening` handshakes
-    /// are not finished. True: there is more.
-    fn read_carried(&mut self, now: Instant, opening: usize) -> bool {
+    /// Passes on datagrams of others, and takes those that came by a detour. True: there is more.
+    fn read_carried(&mut self, now: Instant) -> bool {
         let (mut taken, mut ended) = (Vec::new(), Vec::new());
         for (peer, link) in self.up.iter_mut().filter(|(_, link)| link.carried.readable) {
             let (handle, io) = (link.handle, &mut link.carried);
@@ -583,13 +572,9 @@ impl Links {
                     continue;
                 };
                 let from = (carried.end, peer, carried.deaf);
-                let answer = self.driver.came_around(
-                    now,
-                    from,
-                    (address, &carried.datagram),
-                    opening,
-                    &mut accepted,
-                );
+                let answer =
+                    self.driver
+                        .came_around(now, from, (address, &carried.datagram), &mut accepted);
                 if let Some(answer) = answer {
                     self.carry(
                         peer,
@@ -619,8 +604,9 @@ impl Links {
                 );
             }
         }
-        for (handle, address) in accepted {
-            self.begin(handle, Opening::accepted(address), now + ADMISSION_TIMEOUT);
+        for (handle, address, place) in accepted {
+            let opening = Opening::accepted(address, place);
+            self.begin(handle, opening, now + ADMISSION_TIMEOUT);
         }
         self.up.values().any(|link| link.carried.readable)
     }

@@ -3,11 +3,11 @@
 #[cfg(feature = "http")]
 use crate::admin::Admin;
 use crate::advice::{self, Access, Reach};
+#[cfg(feature = "resp")]
+use crate::config::RespTls;
 #[cfg(any(feature = "http", feature = "resp"))]
 use crate::config::value::Toggle;
 use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span};
-#[cfg(feature = "resp")]
-use crate::config::RespTls;
 use crate::config::{
     ClientAddress, Config, Defaults, Options, Trust, http_is_built, resp_is_built,
 };

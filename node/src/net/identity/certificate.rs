@@ -20,7 +20,10 @@ pub(super) struct Facts {
     /// When it ends, in seconds since 1970.
     not_after: UnixTimestamp,
     /// The common names of its subject.
-    #[cfg_attr(not(feature = "resp"), expect(dead_code, reason = "only RESP asks for them"))]
+    #[cfg_attr(
+        not(feature = "resp"),
+        expect(dead_code, reason = "only RESP asks for them")
+    )]
     common_names: Vec<String>,
     /// The organizational units of its subject.
     pub(super) units: Vec<String>,

@@ -83,7 +83,8 @@ impl Ports {
         let current = self.current.load();
         let over = current.issued.as_ref().is_some_and(|(validity, by)| {
             let now = identity.time.current_time();
-            now.is_some_and(|now| validity.is_over(now)) || identity.fingerprints().first() != Some(by)
+            now.is_some_and(|now| validity.is_over(now))
+                || identity.fingerprints().first() != Some(by)
         });
         over || current.read != self.stamps()
     }
@@ -153,7 +154,9 @@ fn load(
         Some((flag, path)) => {
             let mut roots = RootCertStore::empty();
             for root in certificates(flag, path)? {
-                roots.add(root).map_err(|e| named(flag, path, e.to_string()))?;
+                roots
+                    .add(root)
+                    .map_err(|e| named(flag, path, e.to_string()))?;
             }
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
                 .allow_unauthenticated()

@@ -9,6 +9,7 @@
 use super::super::endpoint::{Close, Failure};
 use super::super::hello::{HELLO_BYTES_MAX, Hello, judge};
 use super::super::identity::{Evidence, Identity};
+use super::super::places::Place;
 use doyen_placement::MemberId;
 use quinn_proto::{Connection, Dir, ReadError, StreamId};
 use std::net::SocketAddr;
@@ -27,15 +28,17 @@ pub(super) enum Opening {
         hello: Option<StreamId>,
         bytes: Vec<u8>,
     },
-    /// The other end dialled us.
+    /// The other end dialled us. It has a place until its lanes are there.
     Accepted {
         address: SocketAddr,
+        place: Option<Place>,
         hello: Option<StreamId>,
         bytes: Vec<u8>,
     },
     /// The peer is known, and opens its lanes.
     Lanes {
         address: SocketAddr,
+        _place: Option<Place>,
         peer: MemberId,
         evidence: Evidence,
         version: u16,
@@ -66,9 +69,10 @@ impl Opening {
         }
     }
 
-    pub(super) const fn accepted(address: SocketAddr) -> Self {
+    pub(super) const fn accepted(address: SocketAddr, place: Place) -> Self {
         Self::Accepted {
             address,
+            place: Some(place),
             hello: None,
             bytes: Vec::new(),
         }
@@ -145,6 +149,7 @@ impl Opening {
             }
             Self::Accepted {
                 address,
+                place,
                 hello,
                 bytes,
             } => {
@@ -165,6 +170,7 @@ impl Opening {
                 say(connection, stream, &ours.encode(), true)?;
                 *self = Self::Lanes {
                     address: *address,
+                    _place: place.take(),
                     peer: theirs.id,
                     evidence,
                     version: ours.version(&theirs),

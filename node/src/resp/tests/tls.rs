@@ -86,10 +86,11 @@ impl Secured {
     ) -> Result<TlsStream, std::io::Error> {
         let mut roots = RootCertStore::empty();
         roots.add(trusted.certificate.der().clone()).unwrap();
-        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .unwrap()
-            .with_root_certificates(roots);
+        let config =
+            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_protocol_versions(&[&rustls::version::TLS13])
+                .unwrap()
+                .with_root_certificates(roots);
         let config = match shown {
             None => config.with_no_client_auth(),
             Some((certificate, key)) => config
@@ -238,7 +239,11 @@ async fn the_name_in_a_certificate_is_the_user_if_that_may_log_in() {
         let expected = format!("${}\r\n{user}\r\n", user.len()).into_bytes();
         let (client, answer) = exchange(client, b"ACL WHOAMI\r\n".to_vec(), expected.len()).await;
         assert_eq!(answer, expected, "{name}");
-        let expected: &[u8] = if user == "bob" { b"-NOPERM" } else { b"+OK\r\n" };
+        let expected: &[u8] = if user == "bob" {
+            b"-NOPERM"
+        } else {
+            b"+OK\r\n"
+        };
         let (_, answer) = exchange(client, set("b", b"1"), expected.len()).await;
         assert_eq!(answer, expected, "{name}");
     }
