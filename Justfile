@@ -154,6 +154,12 @@ upgrade:
 corpus VERSION:
     DOYEN_CORPUS={{VERSION}} cargo test -p doyen-tests --test wire -- --ignored
 
+# It needs python3, go, node with npm, mvn with a JDK, and redis-cli.
+# tries redis-py, go-redis, ioredis, Jedis and redis-cli over TLS, as a user with rules
+clients:
+    cargo build -p doyen-cli
+    tests/clients/run.sh target/debug/doyen
+
 # It needs tclsh, and a checkout of valkey-io/valkey.
 # the parts of Valkey's own test suite for commands that Doyen has
 valkey-suite checkout:
