@@ -172,7 +172,8 @@ pub(super) fn certificates(
     Ok(all)
 }
 
-fn file(flag: &'static str, path: &Path, why: String) -> IdentityError {
+/// What is wrong with the file of this flag.
+pub(super) fn named(flag: &'static str, path: &Path, why: String) -> IdentityError {
     IdentityError::File {
         flag,
         path: path.to_owned(),
