@@ -129,6 +129,8 @@ pub struct DataStats {
     pub auth_timeouts: u64,
     /// Clients that were disconnected because they were idle for too long.
     pub idle_timeouts: u64,
+    /// Clients that had not authenticated and were disconnected to make room for others.
+    pub strangers_ended: u64,
     /// Clients with subscriptions.
     pub subscribers: u64,
     /// Clients with subscriptions that were disconnected because they took messages too slowly.
@@ -157,6 +159,7 @@ impl DataStats {
         self.auth_failures += other.auth_failures;
         self.auth_timeouts += other.auth_timeouts;
         self.idle_timeouts += other.idle_timeouts;
+        self.strangers_ended += other.strangers_ended;
         self.subscribers += other.subscribers;
         self.subscribers_expelled += other.subscribers_expelled;
         self.long_passes += other.long_passes;

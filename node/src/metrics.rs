@@ -391,6 +391,11 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
         "Wrong passwords of RESP clients",
     ),
     (
+        "doyen_resp_strangers_ended_total",
+        Unit::Count,
+        "RESP connections that had not authenticated and were closed to make room for others",
+    ),
+    (
         "doyen_resp_connections_timed_out_total",
         Unit::Count,
         "RESP connections closed because no password came in time (why=auth), or because they \
@@ -682,6 +687,7 @@ fn count(seen: &Seen, control: &Counted, commits: &[f64]) {
         ("doyen_messages_published_total", shard.published),
         ("doyen_messages_dropped_total", shard.published_dropped),
         ("doyen_resp_auth_failures_total", data.auth_failures),
+        ("doyen_resp_strangers_ended_total", data.strangers_ended),
         ("doyen_links_malformed_total", data.malformed_links),
         ("doyen_data_passes_long_total", data.long_passes),
     ] {

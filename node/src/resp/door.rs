@@ -215,6 +215,7 @@ pub(super) struct Counters {
     pub(super) output_bytes: u64,
     pub(super) auth_timeouts: u64,
     pub(super) idle_timeouts: u64,
+    pub(super) strangers_ended: u64,
     /// Commands that were refused because of the command, a key, and a channel.
     pub(super) denied: [u64; 3],
 }
@@ -336,6 +337,7 @@ impl Door for Resp {
         stats.auth_failures += self.guard.borrow().failures();
         stats.auth_timeouts += counters.auth_timeouts;
         stats.idle_timeouts += counters.idle_timeouts;
+        stats.strangers_ended += counters.strangers_ended;
         stats.subscribers += self.hub.clients() as u64;
         stats.subscribers_expelled += self.hub.expelled;
     }

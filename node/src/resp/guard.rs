@@ -3,7 +3,8 @@
 //! After a wrong password, each further `AUTH` of the same address waits before it is judged. Right
 //! passwords wait too: otherwise a guesser would hang up on each answer that does not come at once.
 //! All that wait are judged at the same moment. So a client with the password waits for `DELAY_MAX`
-//! at most, however often others guess from its address.
+//! at most, however often others guess from its address. Few of an address may wait at a time, so
+//! that many connections do not guess much faster than one; the others are disconnected.
 
 use crate::seldom::{A_MINUTE, Seldom};
 use doyen_gossip::Time;
@@ -16,6 +17,8 @@ const DELAY_FIRST: Duration = Duration::from_millis(50);
 const DELAY_MAX: Duration = Duration::from_secs(2);
 /// An address is forgotten if it gave no wrong password for so long.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+/// Passwords of one address that wait at the same time.
+const WAITING_MAX: u32 = 64;
 /// Addresses that are remembered.
 const ADDRESSES_MAX: usize = 4096;
 
@@ -23,6 +26,8 @@ const ADDRESSES_MAX: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Guard {
     wrong: BTreeMap<IpAddr, Wrong>,
+    /// How many passwords of an address wait.
+    waiting: BTreeMap<IpAddr, u32>,
     failures: u64,
     told: Seldom,
 }
@@ -44,6 +49,7 @@ impl Guard {
     pub(crate) fn new() -> Self {
         Self {
             wrong: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             failures: 0,
             told: Seldom::new(A_MINUTE),
         }
@@ -60,6 +66,25 @@ impl Guard {
             .get(&network(from))
             .map(|wrong| wrong.until())
             .filter(|until| now < *until)
+    }
+
+    /// Another password of this address waits. False: it may not, because too many do.
+    pub(crate) fn wait(&mut self, from: IpAddr) -> bool {
+        let waiting = self.waiting.entry(network(from)).or_default();
+        let may = *waiting < WAITING_MAX;
+        *waiting += u32::from(may);
+        may
+    }
+
+    /// A password of this address waits no longer.
+    pub(crate) fn waited(&mut self, from: IpAddr) {
+        let from = network(from);
+        if let Some(waiting) = self.waiting.get_mut(&from) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                self.waiting.remove(&from);
+            }
+        }
     }
 
     /// This address gave a wrong password.
@@ -147,6 +172,34 @@ mod tests {
             "it begins anew"
         );
         assert_eq!(guard.failures(), 10);
+    }
+
+    /// The attack: a hundred thousand guesses, by as many connections as the attacker likes.
+    #[test]
+    fn many_connections_of_an_address_guess_little_faster_than_one() {
+        let guesses_within = |connections: u32, seconds: u64| {
+            let (mut guard, from) = (Guard::new(), ip("192.0.2.1"));
+            let (mut now, mut judged) = (Time::ZERO + Duration::from_secs(1000), 0_usize);
+            let end = now + Duration::from_secs(seconds);
+            guard.failed(now, from);
+            while let Some(until) = guard.waits_until(now, from).filter(|until| *until < end) {
+                now = until;
+                let waiting = (0..connections).filter(|_| guard.wait(from)).count();
+                for _ in 0..waiting {
+                    guard.waited(from);
+                    guard.failed(now, from);
+                    judged += 1;
+                }
+            }
+            assert!(guard.waiting.is_empty());
+            judged
+        };
+        let of_one = guesses_within(1, 3600);
+        assert!((1700..1900).contains(&of_one), "{of_one}");
+        let of_many = guesses_within(10_000, 3600);
+        // The control: without a bound, it would be 18 millions.
+        assert_eq!(of_many, guesses_within(WAITING_MAX, 3600));
+        assert!(of_many <= 1900 * WAITING_MAX as usize, "{of_many}");
     }
 
     #[test]

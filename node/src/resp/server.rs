@@ -28,6 +28,7 @@ use mio::{Interest, Registry, Token};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -75,6 +76,9 @@ const SPILL_STILL: Duration = Duration::from_secs(1);
 const PASS_SPILLS_MAX: usize = 4;
 /// How often the thread looks for clients whose password is to be judged, and for clients that have
 /// sent nothing for too long; and how many of the latter it checks in one pass.
+/// What a client is told whose password does not even wait.
+const TOO_MANY_WAIT: &str = "ERR there were wrong passwords from this address, and too many other \
+    passwords from it wait to be judged: connect again in some seconds";
 const JUDGE_INTERVAL: Duration = Duration::from_millis(50);
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 const PASS_IDLE_MAX: usize = 1024;
@@ -104,12 +108,15 @@ pub(crate) struct Clients {
     /// File descriptors from this one on are not for clients.
     files_max: u64,
     refused: Seldom,
+    /// Clients that had not authenticated when they came, in order. Some have since, or are gone.
+    strangers: VecDeque<(usize, u64)>,
+    crowded: Seldom,
     /// Clients that may have to put answers aside or have done so, and when to look at them.
     spilling: Vec<(usize, u64)>,
     spilling_at: Instant,
     ended: Seldom,
-    /// Clients whose passwords are judged later, and when to look at them.
-    judged_later: Vec<(usize, u64)>,
+    /// Clients whose passwords are judged later, with their addresses, and when to look at them.
+    judged_later: Vec<(usize, u64, IpAddr)>,
     judge_at: Instant,
     /// The next client that may have been idle for too long, and when to look at it.
     idle_next: usize,
@@ -221,6 +228,8 @@ impl Clients {
             lingering: Vec::new(),
             files_max: files_max(),
             refused: Seldom::new(A_MINUTE),
+            strangers: VecDeque::new(),
+            crowded: Seldom::new(A_MINUTE),
             spilling: Vec::new(),
             spilling_at: Instant::now(),
             ended: Seldom::new(A_MINUTE),
@@ -355,10 +364,18 @@ impl Sockets for Clients {
             bytes += client.run_commands(context);
             let waits = matches!(client.connection.session.borrow().judging, Judging::At(_));
             if waits && !std::mem::replace(&mut client.judged_later, true) {
+                let from = client.connection.session.borrow().peer.ip();
+                if !context.door.guard.borrow_mut().wait(from) {
+                    let mut session = client.connection.session.borrow_mut();
+                    session.end(Some(TOO_MANY_WAIT.into()));
+                    client.judged_later = false;
+                    client.connection.wake();
+                    continue;
+                }
                 if self.judged_later.is_empty() {
                     self.judge_at = now + JUDGE_INTERVAL;
                 }
-                self.judged_later.push((turn[next], client.id));
+                self.judged_later.push((turn[next], client.id, from));
             }
         }
         self.turn = turn;
@@ -500,8 +517,10 @@ impl Clients {
         }
         self.judge_at = now + JUDGE_INTERVAL;
         let all = &mut self.all;
-        self.judged_later.retain(|&(at, id)| {
+        self.judged_later.retain(|&(at, id, from)| {
+            let over = || context.door.guard.borrow_mut().waited(from);
             let Some(client) = all.get_mut(at).filter(|c| c.id == id && !c.lingers) else {
+                over();
                 return false;
             };
             let mut session = client.connection.session.borrow_mut();
@@ -510,6 +529,7 @@ impl Clients {
                 Judging::At(_) => session.judging = Judging::Now,
                 Judging::AtOnce | Judging::Now => {}
             }
+            over();
             client.judged_later = false;
             client.connection.wake();
             false
@@ -635,17 +655,16 @@ impl Clients {
     /// Gives a client its place at this thread or another one.
     fn admit(&mut self, context: &mut Context, stream: TcpStream, cluster_port: bool) {
         let own = context.me().thread_number();
-        let Some(seat) = context.door.common.seat(cluster_port.then_some(own)) else {
+        let thread = cluster_port.then_some(own);
+        let mut seat = context.door.common.seat(thread);
+        if seat.is_none() && self.end_a_stranger(context) {
+            seat = context.door.common.seat(thread);
+        }
+        let Some(seat) = seat else {
             if let Some(others) = self.refused.happened(Instant::now()) {
-                let strangers = self
-                    .all
-                    .iter()
-                    .filter(|(_, client)| !client.connection.session.borrow().authenticated)
-                    .count();
                 tracing::warn!(
-                    "RESP clients are refused: as many are connected as --connections-max allows, \
-                     and {strangers} of those at this data thread have not authenticated; find \
-                     them with CLIENT LIST, or raise --connections-max{others}"
+                    "RESP clients are refused: as many are connected as --connections-max allows; \
+                     find them with CLIENT LIST, or raise --connections-max{others}"
                 );
             }
             return refuse(context, stream);
@@ -655,6 +674,31 @@ impl Clients {
         } else {
             context.hand_over(stream, seat);
         }
+    }
+
+    /// Ends the client of this thread that has been here longest without authenticating. False:
+    /// there is none.
+    fn end_a_stranger(&mut self, context: &mut Context) -> bool {
+        while let Some((at, id)) = self.strangers.pop_front() {
+            let is_stranger = self.all.get(at).is_some_and(|client| {
+                let is_known =
+                    !client.stream.is_handshaking() && client.connection.is_authenticated();
+                client.id == id && !client.lingers && !is_known
+            });
+            if is_stranger {
+                context.door.counters.strangers_ended += 1;
+                if let Some(others) = self.crowded.happened(Instant::now()) {
+                    tracing::warn!(
+                        "as many RESP clients are connected as --connections-max allows, so one \
+                         that had not authenticated was disconnected; find them with CLIENT LIST, \
+                         lower --resp-auth-timeout, or raise --connections-max{others}"
+                    );
+                }
+                self.remove(context, at);
+                return true;
+            }
+        }
+        false
     }
 
     fn seat(&mut self, context: &mut Context, stream: TcpStream, cluster_port: bool, seat: Seat) {
@@ -701,6 +745,7 @@ impl Clients {
             now,
         );
         context.door.connections.insert(id, connection.clone());
+        let is_stranger = stream.is_handshaking() || !connection.is_authenticated();
         entry.insert(Client {
             id,
             connection,
@@ -727,6 +772,15 @@ impl Clients {
             lingers: false,
             seat: Some(seat),
         });
+        if is_stranger {
+            self.strangers.push_back((at, id));
+        }
+        // Those that are strangers no longer are forgotten now and then.
+        if self.strangers.len() > 2 * self.all.len() + 16 {
+            let all = &self.all;
+            self.strangers
+                .retain(|(at, id)| all.get(*at).is_some_and(|client| client.id == *id));
+        }
         Ok(())
     }
 

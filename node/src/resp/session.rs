@@ -650,6 +650,13 @@ impl Connection {
         self.wake();
     }
 
+    /// Whether the client has authenticated, or need not. True as well while it runs a command.
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.session
+            .try_borrow()
+            .map_or(true, |session| session.authenticated)
+    }
+
     /// The connection has something to do.
     pub(crate) fn wake(&self) {
         if !self.queued.replace(true) {

@@ -129,6 +129,40 @@ async fn an_idle_client_is_disconnected_if_a_timeout_is_set() {
     node.stop().await;
 }
 
+/// The attack: many clients that connect and say nothing. The control: those with the password stay,
+/// and come in as before.
+#[tokio::test]
+async fn strangers_take_no_place_of_clients_that_authenticate() {
+    const PLACES: usize = 20;
+    let node = Node::start(Some("secret"), PLACES);
+    let mut known = node.client().await;
+    assert_eq!(ask(&mut known, "AUTH secret").await, bytes("OK"));
+    let mut strangers = Vec::new();
+    for _ in 0..400 {
+        strangers.push(TcpStream::connect(node.resp).await.unwrap());
+    }
+    for _ in 0..PLACES / 2 {
+        let mut late = node.client().await;
+        assert_eq!(ask(&mut late, "AUTH secret").await, bytes("OK"));
+        assert_eq!(ask(&mut late, "SET a 1").await, bytes("OK"));
+        strangers.push(TcpStream::connect(node.resp).await.unwrap());
+    }
+    assert_eq!(
+        ask(&mut known, "GET a").await,
+        Reply::Bulk(b"1".to_vec().into())
+    );
+    // The one that was here longest is gone.
+    assert_eq!(rest(&mut strangers[0]).await, "");
+    let stats = node.handle.stats().await;
+    assert!(stats.connections <= PLACES as u64, "{}", stats.connections);
+    assert!(
+        stats.strangers_ended >= 400 - PLACES as u64,
+        "{}",
+        stats.strangers_ended
+    );
+    node.stop().await;
+}
+
 /// Regression: passwords could be guessed as fast as the network allows.
 #[tokio::test]
 async fn wrong_passwords_are_counted_and_make_the_next_ones_of_their_address_wait() {
