@@ -154,6 +154,12 @@ upgrade:
 corpus VERSION:
     DOYEN_CORPUS={{VERSION}} cargo test -p doyen-tests --test wire -- --ignored
 
+# It needs redis-server, redis-benchmark and openssl.
+# what TLS and users with many rules cost Redis clients, beside redis-server in the same run
+trust-figures *ARGS:
+    cargo build --release -p doyen-cli
+    tests/scripts/trust-figures.py target/release/doyen {{ARGS}}
+
 # It needs python3, go, node with npm, mvn with a JDK, and redis-cli.
 # tries redis-py, go-redis, ioredis, Jedis and redis-cli over TLS, as a user with rules
 clients:
