@@ -81,16 +81,15 @@ def until_it_answers(server):
     for _ in range(600):
         with contextlib.suppress(OSError):
             if server.ask("SET", "a", "1").startswith(b"+OK"):
-                return server
+                return
         time.sleep(0.05)
     sys.exit(f"{server.name} does not answer")
 
 
-def servers(doyen, folder):
+def start_servers(doyen, folder, started):
     secret = folder / "secret"
     subprocess.run([doyen, "secret", "new", "--dir", secret], check=True, stdout=subprocess.DEVNULL)
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    started = []
     for tls in (False, True):
         port = free_port()
         command = [doyen, "run", "--name", "n1", "--expect", 1, "--threads", 1]
@@ -116,7 +115,8 @@ def servers(doyen, folder):
         command += ["--maxclients", "20000"]
         process = on_core(0, command, cwd=folder, **quiet)
         started.append(Server("redis", process, port, str(cert) if tls else None))
-    return [until_it_answers(server) for server in started]
+    for server in started:
+        until_it_answers(server)
 
 
 def throughput(all_servers, options):
@@ -200,7 +200,8 @@ def main():
         os.chmod(folder, 0o700)
         all_servers = []
         try:
-            all_servers = servers(os.path.abspath(options.doyen), pathlib.Path(folder))
+            doyen = os.path.abspath(options.doyen)
+            start_servers(doyen, pathlib.Path(folder), all_servers)
             for part in chosen:
                 part(all_servers, options)
         finally:
