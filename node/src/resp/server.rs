@@ -967,9 +967,9 @@ impl Client {
                 Ok((0, _)) => return Next::Broken,
                 Ok((written, whole)) => {
                     context.door.counters.output_bytes += written as u64;
-                    // The system took only a part, so it has no more room. It announces when it has
-                    // some, so there is no need to try.
-                    self.writable = whole && !self.stream.wants_write();
+                    // If there is no more room, the system announces when there is some, so there
+                    // is no need to try.
+                    self.writable = self.stream.has_room(whole);
                     if large {
                         *room = room.saturating_sub(written);
                     }

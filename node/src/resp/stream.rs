@@ -95,6 +95,15 @@ impl Stream {
         }
     }
 
+    /// Whether the socket has room, after all that was written was taken (`whole`) or a part of it.
+    pub(super) fn has_room(&self, whole: bool) -> bool {
+        match &self.tls {
+            // TLS takes a part at a time, even if the socket takes more.
+            Some(tls) => !tls.wants_write(),
+            None => whole,
+        }
+    }
+
     /// Sends what TLS has to say. [`ErrorKind::WouldBlock`]: the socket has no room for the rest.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let Some(tls) = &mut self.tls else {

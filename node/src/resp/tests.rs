@@ -11,13 +11,11 @@ use doyen_engine::Limits;
 use doyen_engine::op::{Action, Failure, Operation, Outcome};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
-use doyen_placement::access::Access;
 use doyen_placement::{
     Addresses, Age, ClusterId, Eviction, Keyspace, KeyspaceId, MapId, Member, MemberId, Mode,
     PartitionRef, Settings, Table, ThreadPorts,
 };
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -23,7 +23,7 @@ admin.acl_setuser(
     "py", enabled=True, passwords=["+py-password-1"], keys=["py:*"], categories=["+@read"]
 )
 found = admin.acl_getuser("py")
-assert "on" in found["flags"] and found["keys"] == "~py:*", found
+assert "on" in found["flags"] and found["keys"] == ["~py:*"], found
 assert admin.acl_deluser("py") == 1
 
 for protocol in (2, 3):
