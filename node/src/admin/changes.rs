@@ -256,7 +256,7 @@ impl Admin {
         let asked = tokio::time::timeout(RECOVER_MAX, self.control.recover(dead.to_vec())).await;
         let why = match asked {
             Ok(Ok(AdminReply::Done(_))) => return Ok(()),
-            Ok(Ok(AdminReply::Refused(why))) => why,
+            Ok(Ok(AdminReply::Refused(why) | AdminReply::Outdated(why))) => why,
             Ok(Err(_)) => return Err(self.stopped()),
             Err(_) => {
                 return Err(AdminError::Unknown {

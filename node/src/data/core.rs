@@ -367,7 +367,7 @@ impl<D: Door> Core<D> {
                 Ok(AdminReply::Done(None)) => {
                     Err("the cluster did not say which map it is".to_owned())
                 }
-                Ok(AdminReply::Refused(why)) => Err(why),
+                Ok(AdminReply::Refused(why) | AdminReply::Outdated(why)) => Err(why),
                 Err(oneshot::error::TryRecvError::Closed) => {
                     Err("the node that was asked ends".to_owned())
                 }

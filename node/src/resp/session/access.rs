@@ -26,7 +26,7 @@ use crate::resp::command::Acl;
 use crate::resp::pubsub::Kind;
 use doyen_engine::command::{Arguments, CATEGORIES, wrong_arity};
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
-use doyen_placement::access::{Access, AccessUser, UserChange, may_be_user};
+use doyen_placement::access::{Access, AccessChange, AccessUser, UserChange, may_be_user};
 use doyen_placement::level::ACCESS;
 use doyen_placement::planner::NotGranted;
 
@@ -368,16 +368,16 @@ impl Session {
                             },
                         );
                     }
-                    Step::Answered(AdminReply::Refused(why)) => {
-                        if NotGranted::is_changed(&why) && change.attempts < ATTEMPTS_MAX {
-                            return self.await_table(
-                                context,
-                                Change {
-                                    step: Step::Again,
-                                    ..change
-                                },
-                            );
-                        }
+                    Step::Answered(AdminReply::Outdated(_)) if change.attempts < ATTEMPTS_MAX => {
+                        return self.await_table(
+                            context,
+                            Change {
+                                step: Step::Again,
+                                ..change
+                            },
+                        );
+                    }
+                    Step::Answered(AdminReply::Refused(why) | AdminReply::Outdated(why)) => {
                         return self.answer(|e| e.error(&format!("ERR {why}")));
                     }
                 }
@@ -410,7 +410,10 @@ impl Session {
             ends,
         }));
         self.looking = Looking::Waits;
-        let request = AdminRequest::ChangeUsers(changes);
+        let request = AdminRequest::ChangeAccess(AccessChange {
+            users: changes,
+            tokens: Vec::new(),
+        });
         context.run_errand(self.id, Errand::Admin(request));
     }
 
@@ -442,7 +445,7 @@ impl Session {
             }));
         }
         users.sort_unstable();
-        let next = Access { users };
+        let next = Access::of_users(users);
         if let Err(why) = next.validate() {
             return self.answer(|e| e.error(&format!("ERR {why}")));
         }
