@@ -19,6 +19,7 @@ pub mod keyspace;
 mod plan;
 mod refusal;
 mod reports;
+mod tokens;
 
 pub use error::{AdminError, InvalidField, Refusal, ReportError};
 

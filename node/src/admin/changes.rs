@@ -476,7 +476,7 @@ impl Admin {
         self.ask(self.deadline(), request).await.map(|_| ())
     }
 
-    fn table_or_not_member(&self) -> Result<Arc<Table>, AdminError> {
+    pub(super) fn table_or_not_member(&self) -> Result<Arc<Table>, AdminError> {
         self.installed().ok_or_else(|| AdminError::NotMember {
             why: "it was expelled, and joins again: try again in a moment".into(),
         })

@@ -9,7 +9,7 @@ use super::process::{Process, Ready};
 use super::relay::{Plane, Relay};
 use super::{NotStarted, TestkitError, safety};
 use crate::config::{Options, nearest};
-use crate::http::client;
+use crate::http::client::Client;
 use crate::report::status::ClusterReport;
 use crate::report::table::TableReport;
 use clap::Args as _;
@@ -731,7 +731,7 @@ impl Cluster {
             .http(node)
             .ok_or_else(|| unanswered("it does not run".into()))?
             .to_string();
-        match tokio::time::timeout(ANSWER_MAX, client::get(&address, path)).await {
+        match tokio::time::timeout(ANSWER_MAX, Client::of_open(address).get(path)).await {
             Ok(answer) => answer.map_err(|e| unanswered(e.to_string())),
             Err(_) => Err(unanswered(format!("nothing within {ANSWER_MAX:?}"))),
         }

@@ -1,7 +1,7 @@
 //! Watches the cluster as `doyen status` and `doyen table` do, and updates the scene.
 
 use super::Shared;
-use doyen::http::client;
+use doyen::http::client::Client;
 use doyen::report::status::ClusterReport;
 use doyen::report::table::TableReport;
 use std::time::Duration;
@@ -25,13 +25,8 @@ pub(super) async fn run(scene: Shared) {
                 .and_then(|i| nodes.get(i))
                 .map(ToString::to_string)
         };
-        if let Some(address) = address {
-            match tokio::time::timeout(
-                ANSWER_MAX,
-                client::get::<ClusterReport>(&address, "/status"),
-            )
-            .await
-            {
+        if let Some(client) = address.map(Client::of_open) {
+            match tokio::time::timeout(ANSWER_MAX, client.get::<ClusterReport>("/status")).await {
                 Ok(Ok(report)) => {
                     // A node that knows no coordinator may be cut off: ask the next one.
                     turn += usize::from(report.coordinator.is_none());
@@ -41,8 +36,7 @@ pub(super) async fn run(scene: Shared) {
             }
             if looks.is_multiple_of(TABLE_EVERY)
                 && let Ok(Ok(table)) =
-                    tokio::time::timeout(ANSWER_MAX, client::get::<TableReport>(&address, "/table"))
-                        .await
+                    tokio::time::timeout(ANSWER_MAX, client.get::<TableReport>("/table")).await
             {
                 scene.borrow_mut().see_table(&table);
             }
