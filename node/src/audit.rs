@@ -95,11 +95,17 @@ impl Refusals {
 
 /// A text that a stranger may have chosen, in one short line.
 fn shown(text: &str) -> String {
-    let mut out: String = text.chars().take(SHOWN_CHARS).collect();
-    if out.len() < text.len() {
+    let mut out = String::new();
+    for c in text.chars().take(SHOWN_CHARS) {
+        match c {
+            '"' | '\'' => out.push(c),
+            c => out.extend(c.escape_debug()),
+        }
+    }
+    if text.chars().nth(SHOWN_CHARS).is_some() {
         out.push_str("..");
     }
-    out.escape_debug().to_string()
+    out
 }
 
 #[cfg(test)]

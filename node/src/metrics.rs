@@ -881,6 +881,7 @@ mod tests {
                 reloads: 2,
                 reloads_failed: 0,
             },
+            http_auth_failures: 0,
             commits: vec![0.003],
         }
     }

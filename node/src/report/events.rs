@@ -362,6 +362,35 @@ mod tests {
         assert_eq!(resumed.next().await, None);
     }
 
+    /// Strangers can cause as many refused attempts as they like, from many networks.
+    #[test]
+    fn refused_attempts_push_no_other_event_out() {
+        use crate::audit::Outcome;
+        let log = EventLog::new();
+        let audit = |from: u32, outcome| Audit {
+            who: "a caller without a token".into(),
+            interface: "http",
+            from: std::net::Ipv4Addr::from(from).into(),
+            what: "POST /recover".into(),
+            outcome,
+        };
+        log.push(Event::note("before"));
+        log.audit(&audit(0, Outcome::Done));
+        for from in 0..10_000 {
+            log.audit(&audit(from, Outcome::Refused("no token".into())));
+            log.audit(&audit(from, Outcome::Refused("no token".into())));
+        }
+        let kept = log.since(0);
+        assert_eq!(kept.len(), 2 + REFUSALS_MAX);
+        assert_eq!(kept[0].text, "before");
+        assert_eq!(
+            kept[1].text,
+            "a caller without a token at 0.0.0.0 (http): POST /recover: done"
+        );
+        assert_eq!(kept[2].severity, Severity::Warning);
+        assert_eq!(*log.watch().borrow(), 10_002);
+    }
+
     #[test]
     fn the_last_events_are_kept_and_told_from_any_number_on() {
         let log = EventLog::new();

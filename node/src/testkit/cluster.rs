@@ -531,6 +531,14 @@ impl Cluster {
         self.ready(node)?.address("listen")
     }
 
+    /// The token of operators, which HTTP of the nodes demands (`Authorization: Bearer TOKEN`).
+    ///
+    /// # Errors
+    /// The file with the secret was changed, and has no secret of members any more.
+    pub fn operator_token(&self) -> Result<String, TestkitError> {
+        self.household.operator_token()
+    }
+
     /// The file with the secret that all nodes share.
     #[must_use]
     pub fn secret_file(&self) -> &Path {
@@ -731,7 +739,8 @@ impl Cluster {
             .http(node)
             .ok_or_else(|| unanswered("it does not run".into()))?
             .to_string();
-        match tokio::time::timeout(ANSWER_MAX, Client::of_open(address).get(path)).await {
+        let token = self.household.operator_token()?;
+        match tokio::time::timeout(ANSWER_MAX, Client::new(address, token).get(path)).await {
             Ok(answer) => answer.map_err(|e| unanswered(e.to_string())),
             Err(_) => Err(unanswered(format!("nothing within {ANSWER_MAX:?}"))),
         }
