@@ -19,6 +19,7 @@ pub mod keyspace;
 mod plan;
 mod refusal;
 mod reports;
+mod tokens;
 
 pub use error::{AdminError, InvalidField, Refusal, ReportError};
 
@@ -109,6 +110,7 @@ impl Admin {
         let answer = tokio::time::timeout_at(until.into(), self.control.admin(request)).await;
         match answer {
             Ok(Ok(AdminReply::Done(entry))) => Ok(entry),
+            Ok(Ok(AdminReply::Outdated(why))) => Err(Refusal::Conflict { why }.into()),
             Ok(Ok(reply @ AdminReply::Refused(_))) => Err(self.refused(until, &asked, reply).await),
             Ok(Err(ControlClosed)) => Err(self.stopped()),
             Err(_) => Err(AdminError::Unknown {
@@ -127,7 +129,7 @@ impl Admin {
     ) -> AdminError {
         let (is_unknown, is_busy) = (reply.is_unknown(), reply.is_busy());
         let why = match reply {
-            AdminReply::Refused(why) => why,
+            AdminReply::Refused(why) | AdminReply::Outdated(why) => why,
             AdminReply::Done(_) => String::new(),
         };
         if is_unknown {

@@ -78,6 +78,8 @@ const VALUE_PART: usize = 8;
 const MEMORY_BYTES_LEAST: usize = 1 << 20;
 /// Tokens shorter than this are refused.
 const TOKEN_BYTES_MIN: usize = 16;
+/// Tokens in the file for operators: two while one is replaced, and some more.
+const TOKENS_MAX: usize = 16;
 /// The permission bit of a file that lets all other users read it.
 const OTHERS_READ: u32 = 0o004;
 /// Seeds, at most.
@@ -190,8 +192,9 @@ pub struct Config {
     pub role: Role,
     /// How nodes know that they belong together.
     pub trust: Trust,
-    /// The token that HTTP requires before it changes anything; `None`: derived from the secret.
-    pub http_token: Option<String>,
+    /// The file with tokens of operators that HTTP takes, besides those of the secret and of the
+    /// table.
+    pub http_token_file: Option<PathBuf>,
     /// TLS of RESP clients; `None`: they speak in the clear.
     pub resp_tls: Option<RespTls>,
     /// The password of RESP clients.
@@ -559,11 +562,7 @@ impl Options {
                 Role::Data
             },
             trust,
-            http_token: self
-                .http_token_file
-                .as_deref()
-                .map(|p| read_token(p, "--http-token-file"))
-                .transpose()?,
+            http_token_file: self.http_tokens_checked()?,
             resp_tls,
             resp_password,
             resp_acl_file: self.resp_acl_file.clone(),
@@ -630,6 +629,14 @@ impl Options {
             name,
             exposed: self.exposed(),
         })
+    }
+
+    /// The file of HTTP tokens, if it has some.
+    fn http_tokens_checked(&self) -> Result<Option<PathBuf>, ConfigError> {
+        if let Some(path) = &self.http_token_file {
+            http_tokens(path, "--http-token-file")?;
+        }
+        Ok(self.http_token_file.clone())
     }
 
     /// The host names that HTTP answers to.
@@ -851,10 +858,10 @@ const FURTHER_VARIABLES: [&str; 5] = [
 ];
 
 impl Config {
-    /// Whether this node must refuse every command that changes something: HTTP is on, but there is
-    /// neither a secret nor a token.
+    /// Whether this node must refuse every request by HTTP until there are named tokens: HTTP is on,
+    /// but there is neither a secret nor a file of tokens.
     pub fn takes_no_commands(&self) -> bool {
-        self.http.is_some() && self.http_token.is_none() && matches!(self.trust, Trust::Pem(_))
+        self.http.is_some() && self.http_token_file.is_none() && matches!(self.trust, Trust::Pem(_))
     }
 
     /// The address at which others reach a socket that listens on `bound`.
@@ -1292,18 +1299,62 @@ pub fn read_line(path: &Path, flag: &str) -> Result<String, ConfigError> {
     Ok(text.to_owned())
 }
 
-/// Reads a token for changes by HTTP.
-fn read_token(path: &Path, flag: &str) -> Result<String, ConfigError> {
-    let token = read_line(path, flag)?;
-    if token.len() < TOKEN_BYTES_MIN {
-        return fail(format!(
-            "the token in {} ({flag}) has {} bytes, but at least {TOKEN_BYTES_MIN} are needed: \
-             make one with `openssl rand -hex 32`",
-            path.display(),
-            token.len()
-        ));
+/// The tokens in a file, one a line: nodes take all of them, and the commands of `doyen` send the
+/// first. Empty lines, and lines that begin with `#`, mean nothing.
+///
+/// ```
+/// let file = tempfile::NamedTempFile::new()?;
+/// std::fs::write(&file, "# until May\n0123456789abcdef\n\nfedcba9876543210\n")?;
+/// let tokens = doyen::config::http_tokens(file.path(), "--http-token-file")?;
+/// assert_eq!(*tokens[0], "0123456789abcdef");
+/// assert_eq!(tokens.len(), 2);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// The file cannot be read, has no token, more than 16, or one of less than 16 bytes or with
+/// control characters. The message names the file and the flag.
+pub fn http_tokens(
+    path: &Path,
+    flag: &str,
+) -> Result<Vec<zeroize::Zeroizing<String>>, ConfigError> {
+    let text = zeroize::Zeroizing::new(read(path, flag)?);
+    tokens_of(&text, &format!("{} ({flag})", path.display()))
+}
+
+/// The tokens in the text of such a file; `place` names it.
+pub(crate) fn tokens_of(
+    text: &str,
+    place: &str,
+) -> Result<Vec<zeroize::Zeroizing<String>>, ConfigError> {
+    let lines = text.lines().map(str::trim).zip(1..);
+    let mut tokens = Vec::new();
+    for (token, line) in lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#')) {
+        if let Some(wrong) = token.chars().find(|c| c.is_control()) {
+            return fail(format!(
+                "line {line} of {place} has the control character {wrong:?}: each line \
+                 must have one token; `openssl rand -hex 32` makes one"
+            ));
+        }
+        if token.len() < TOKEN_BYTES_MIN {
+            return fail(format!(
+                "the token in line {line} of {place} has {} bytes, but at least \
+                 {TOKEN_BYTES_MIN} are needed: make one with `openssl rand -hex 32`",
+                token.len()
+            ));
+        }
+        tokens.push(zeroize::Zeroizing::new(token.to_owned()));
     }
-    Ok(token)
+    match tokens.len() {
+        0 => fail(format!(
+            "{place} is empty: it must have a token; `openssl rand -hex 32` makes one"
+        )),
+        1..=TOKENS_MAX => Ok(tokens),
+        many => fail(format!(
+            "{place} has {many} tokens, but at most {TOKENS_MAX} are allowed: give \
+             programs tokens of their own with `doyen token new NAME`"
+        )),
+    }
 }
 
 fn reason(e: &std::io::Error) -> String {

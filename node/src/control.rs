@@ -20,6 +20,7 @@ pub mod shared;
 #[cfg(test)]
 mod tests;
 
+use crate::audit::Audit;
 use crate::control::shared::Shared;
 use crate::hooks::Hooks;
 use crate::net::identity::Identity;
@@ -91,6 +92,12 @@ pub enum Upcall {
         /// Receives the answer.
         answer: oneshot::Sender<AdminReply>,
     },
+    /// A client of a front door changed something, or tried to.
+    #[cfg_attr(
+        not(feature = "resp"),
+        allow(dead_code, reason = "this build has no front door that asks")
+    )]
+    Audit(Audit),
     /// A client of a front door wants something that takes time.
     Errand {
         /// What it wants.
@@ -317,6 +324,15 @@ impl ControlHandle {
     #[must_use]
     pub fn watch_events(&self) -> watch::Receiver<u64> {
         self.log.watch()
+    }
+
+    /// Adds a change by a person or a program to the events, or a refused attempt.
+    #[cfg_attr(
+        not(feature = "http"),
+        allow(dead_code, reason = "this build has no interface that asks")
+    )]
+    pub(crate) fn audit(&self, audit: &Audit) {
+        self.log.audit(audit);
     }
 
     /// Begins to leave. Returns when this node holds nothing any more, or no other member could

@@ -1,36 +1,22 @@
 //! HTTP: reports about the cluster, and the few changes that an operator makes. It has its own
 //! thread, so that a slow reader of `/table` delays neither data nor agreement.
 //!
-//! | | |
-//! |---|---|
-//! | `GET /status` | the cluster as JSON |
-//! | `GET /table` | who holds what, as JSON; may need the token |
-//! | `GET /healthz` | 200 while all threads of the node run and answer |
-//! | `GET /readyz` | 200 while the node may be sent clients: see `probes.rs` |
-//! | `GET /metrics` | Prometheus |
-//! | `GET /trust` | fingerprints of secrets, and when the certificate ends, as JSON; needs the token |
-//! | `GET /loads`, `GET /placement` | the load of each partition, as JSON; may need the token |
-//! | `GET /moves` | what moves, how far it has come and why, as JSON; may need the token |
-//! | `GET /balance` | whether, when and how fast copies move for balance |
-//! | `GET /events` | the events that this node has learned of; see `events.rs` for its options |
-//! | `GET /keyspaces` | the keyspaces, as JSON |
-//! | `GET /rebalance` | what a plan would move, step by step, as JSON; may need the token |
-//! | `POST /rebalance` | applies such a plan to the table that it was made for; needs the token |
-//! | `PATCH /rebalance` | sets the reasons for which copies move by themselves; needs the token |
-//! | `PATCH /balance` | pauses or resumes balancing, sets its window and rate; needs the token |
-//! | `POST /moves/cancel` | cancels one move, or all moves for balance; needs the token |
-//! | `POST` and `DELETE /members/NAME/drain` | empties a member, or fills it again; needs the token
-//! |
-//! | `DELETE /members/NAME` | removes a silent member that will not return; needs the token |
-//! | `POST /recover` | continues without dead members; needs the token |
-//! | `POST /keyspaces` | creates a keyspace; needs the token |
-//! | `PATCH` and `DELETE /keyspaces/NAME` | alters or drops a keyspace; needs the token |
+//! | | | needs |
+//! |---|---|---|
+//! | `GET /healthz` | 200 while all threads of the node run and answer | nothing |
+//! | `GET /readyz` | 200 while the node may be sent clients: see `probes.rs` | nothing |
+//! | `GET /status`, `/metrics`, `/events`, `/moves`, `/balance`, `/keyspaces` | the state of the cluster, without keys | `read` |
+//! | `GET /table`, `/loads`, `/placement`, `/rebalance` | where data lies, and keys | `operate` |
+//! | `GET /trust`, `/tokens` | what is known of credentials, never they themselves | `operate` |
+//! | `POST`, `PUT`, `PATCH`, `DELETE` | changes | `operate` |
 //!
-//! A report that shows keys, or where data lies, needs the token if the data is protected: if RESP
-//! has a password, or if HTTP listens beyond this machine.
+//! docs/http.md describes each. `guard.rs` lets callers in, by their tokens (`credentials.rs`), and
+//! audits changes. What a route needs is said where it is listed (`routes.rs`): a route that is
+//! listed nowhere is not served.
 
 mod changes;
 pub mod client;
+mod credentials;
 mod events;
 mod failure;
 mod guard;
@@ -38,11 +24,15 @@ mod listener;
 mod probes;
 mod reports;
 mod routes;
+mod token;
+mod tokens;
+
+pub(crate) use credentials::{Credentials, TokenFile};
+pub use token::{TOKEN_PREFIX, new_token, token_hash};
 
 use crate::admin::Admin;
 use crate::control::ControlHandle;
 use crate::data::DataHandle;
-pub(crate) use guard::Token;
 
 use crate::metrics::Metrics;
 use crate::net::identity::Identity;
@@ -51,6 +41,48 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use tokio::sync::watch;
+
+/// Reads any bytes as what strangers and operators send and write about tokens: a header, the body
+/// of a new token, and a file of tokens.
+#[cfg(feature = "fuzz")]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    use axum::http::{HeaderMap, HeaderValue, header};
+    let mut headers = HeaderMap::new();
+    if let Ok(value) = HeaderValue::from_bytes(bytes) {
+        headers.insert(header::AUTHORIZATION, value);
+    }
+    if let Some(token) = guard::token(&headers) {
+        assert!(!token.is_empty() && token.len() + "bearer ".len() <= bytes.len());
+        let _ = credentials::hash(token);
+    }
+    tokens::read(bytes);
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && let Ok(tokens) = crate::config::tokens_of(text, "a file")
+    {
+        // What was read can be written, and is read again.
+        let lines: Vec<&str> = tokens.iter().map(|token| token.as_str()).collect();
+        let again = crate::config::tokens_of(&lines.join("\n"), "a file");
+        assert!(again.is_ok_and(|again| again == tokens));
+    }
+}
+
+/// Texts of each of these kinds.
+#[cfg(feature = "fuzz")]
+pub(crate) fn fuzz_seeds() -> Vec<Vec<u8>> {
+    let body = format!(
+        r#"{{"role": "operate", "sha256": "{}"}}"#,
+        token_hash("abc")
+    );
+    let texts = [
+        "Bearer doyen_ungjjn1DKXOJWkNxz2nVCnbVHyWnBpGgeRDdKKP6TkU".to_owned(),
+        "bearer  loopback ".to_owned(),
+        "Basic YTpi".to_owned(),
+        body,
+        r#"{"role": "read", "sha256": "ba78"}"#.to_owned(),
+        "# until May\n0123456789abcdef\n\n  fedcba9876543210\r\n".to_owned(),
+    ];
+    texts.map(String::into_bytes).to_vec()
+}
 
 /// What the admin thread needs to start.
 pub(crate) struct ServerOptions {
@@ -66,9 +98,9 @@ pub(crate) struct ServerOptions {
     pub(crate) metrics: Arc<Metrics>,
     /// The node's credentials.
     pub(crate) identity: Arc<Identity>,
-    /// What a request for a change must carry.
-    pub(crate) token: Token,
-    /// Whether reports that show keys, or where data lies, need the token as well.
+    /// The tokens that it takes.
+    pub(crate) credentials: Credentials,
+    /// Whether RESP clients need a password, so that an open node does not show keys to everyone.
     pub(crate) guarded: bool,
     /// Names of hosts that this node answers to.
     pub(crate) hosts: Vec<String>,
@@ -81,7 +113,8 @@ struct State {
     control: ControlHandle,
     data: DataHandle,
     identity: Arc<Identity>,
-    token: Token,
+    credentials: Credentials,
+    guesses: guard::Guard,
     guarded: bool,
     hosts: Vec<String>,
     metrics: Arc<Metrics>,
@@ -102,6 +135,11 @@ impl Server {
     /// From now on `/readyz` says that this node is leaving.
     pub(crate) fn leaving(&self) {
         self.state.leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Reads the file of tokens again. Returns false if there is none.
+    pub(crate) fn reload(&self) -> bool {
+        self.state.credentials.reload()
     }
 
     pub(crate) fn stop(&self) {
@@ -126,7 +164,8 @@ pub(crate) fn start(options: ServerOptions) -> io::Result<Server> {
         control: options.control,
         data: options.data,
         identity: options.identity,
-        token: options.token,
+        credentials: options.credentials,
+        guesses: guard::Guard::new(),
         guarded: options.guarded,
         hosts: options.hosts,
         metrics: options.metrics,

@@ -76,6 +76,11 @@
 
 pub mod admin;
 mod advice;
+#[allow(
+    unreachable_pub,
+    reason = "a public message of the control thread has it"
+)]
+mod audit;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod clock;
@@ -112,6 +117,8 @@ pub mod facade;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
+#[cfg(any(feature = "http", feature = "resp"))]
+mod guesses;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod hooks;
@@ -157,7 +164,6 @@ pub mod resp;
     reason = "the program doyen and our tests use the rest"
 )]
 mod resp;
-#[cfg(any(feature = "http", feature = "resp"))]
 mod seldom;
 mod sync;
 #[cfg(feature = "testkit-local")]
@@ -200,6 +206,8 @@ pub use doyen_gossip::agreement::{Event, Severity, Stage};
 #[cfg(feature = "testkit-local")]
 #[doc(inline)]
 pub use doyen_macros::test;
+#[doc(inline)]
+pub use doyen_placement::access::TokenRole;
 #[doc(inline)]
 pub use doyen_placement::{
     Addresses, Assignment, Eviction, MemberId, MoveRate, OnLoss, Rule, Scheduler, Schedulers,

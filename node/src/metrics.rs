@@ -21,6 +21,7 @@ use metrics::{
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Times of commits that are kept for the host's recorder until it is asked for. Of more, the
@@ -32,6 +33,8 @@ pub(crate) struct Metrics {
     control: ControlHandle,
     data: DataHandle,
     identity: Arc<Identity>,
+    /// Wrong tokens that HTTP clients sent.
+    http_auth_failures: AtomicU64,
     recorders: Recorders,
 }
 
@@ -74,6 +77,7 @@ struct Seen {
     certificate: CertificateReport,
     /// Handshakes at the ports of nodes: port, outcome, how many.
     handshakes: Vec<(&'static str, &'static str, u64)>,
+    http_auth_failures: u64,
     /// Times from proposals to commits, in seconds, that were not seen before.
     commits: Vec<f64>,
 }
@@ -396,6 +400,11 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
         "RESP connections that had not authenticated and were closed to make room for others",
     ),
     (
+        "doyen_http_auth_failures_total",
+        Unit::Count,
+        "Wrong tokens of HTTP clients",
+    ),
+    (
         "doyen_resp_connections_timed_out_total",
         Unit::Count,
         "RESP connections closed because no password came in time (why=auth), or because they \
@@ -482,8 +491,15 @@ impl Metrics {
             control,
             data,
             identity,
+            http_auth_failures: AtomicU64::new(0),
             recorders: Recorders::new(node),
         }
+    }
+
+    /// HTTP clients have sent so many wrong tokens since the start.
+    #[cfg(feature = "http")]
+    pub(crate) fn http_auth_failures(&self, count: u64) {
+        self.http_auth_failures.store(count, Ordering::Relaxed);
     }
 
     /// The text that Prometheus reads.
@@ -515,6 +531,7 @@ impl Metrics {
             coordinated: coordinated.ok().flatten(),
             certificate: self.identity.certificate(),
             handshakes: self.identity.handshakes().all().collect(),
+            http_auth_failures: self.http_auth_failures.load(Ordering::Relaxed),
             commits: self.control.counted().take_commits(),
         }
     }
@@ -688,6 +705,7 @@ fn count(seen: &Seen, control: &Counted, commits: &[f64]) {
         ("doyen_messages_dropped_total", shard.published_dropped),
         ("doyen_resp_auth_failures_total", data.auth_failures),
         ("doyen_resp_strangers_ended_total", data.strangers_ended),
+        ("doyen_http_auth_failures_total", seen.http_auth_failures),
         ("doyen_links_malformed_total", data.malformed_links),
         ("doyen_data_passes_long_total", data.long_passes),
     ] {
@@ -883,6 +901,7 @@ mod tests {
                 reloads_failed: 0,
             },
             handshakes: vec![("control", "begun", 1)],
+            http_auth_failures: 0,
             commits: vec![0.003],
         }
     }

@@ -547,13 +547,20 @@ impl Node {
         }
     }
 
-    /// Reads the files of secrets or certificates again now. A node also does so by itself some
-    /// seconds after they change. If the files cannot be used, the log says why, and what was read
+    /// Reads the files of secrets, certificates and HTTP tokens again now. A node also does so by
+    /// itself some seconds after they change. If the files cannot be used, the log says why, and what was read
     /// before stays in force. Blocks for the time of reading; for a phrase, that is some tenths of
     /// a second. Returns false if the node has no such files.
     #[must_use]
     pub fn reload(&self) -> bool {
-        self.0.identity.reload()
+        #[cfg(feature = "http")]
+        let has_tokens = self.0.threads().as_ref().is_some_and(|threads| {
+            let http = threads.http.as_ref();
+            http.is_some_and(Server::reload)
+        });
+        #[cfg(not(feature = "http"))]
+        let has_tokens = false;
+        self.0.identity.reload() || has_tokens
     }
 
     /// Leaves in order: hands everything over, answers the requests that were received, waits until

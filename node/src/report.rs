@@ -10,4 +10,5 @@ pub mod moves;
 pub mod rebalance;
 pub mod status;
 pub mod table;
+pub mod tokens;
 pub mod trust;

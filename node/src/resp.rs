@@ -22,7 +22,6 @@ pub(crate) mod door;
 pub mod encode;
 pub mod frame;
 mod gather;
-pub(crate) mod guard;
 pub mod info;
 mod notices;
 mod output;

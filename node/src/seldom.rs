@@ -2,6 +2,7 @@
 //! were left out.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 /// The usual interval.
@@ -41,12 +42,27 @@ impl Seldom {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeftOut(u64);
 
+impl LeftOut {
+    /// The number of lines.
+    pub(crate) const fn count(self) -> u64 {
+        self.0
+    }
+}
+
 impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0 => Ok(()),
             lines => write!(f, " ({lines} more since the last such line)"),
         }
+    }
+}
+
+/// The network of one customer of a provider: an IPv4 address, or 64 bits of an IPv6 address.
+pub(crate) fn network(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from(u128::from(v6) & !u128::from(u64::MAX))),
+        v4 @ IpAddr::V4(_) => v4,
     }
 }
 

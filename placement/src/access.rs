@@ -1,11 +1,15 @@
-//! Who may do what: the users of Redis clients.
+//! Who may do what: the users of Redis clients, and the tokens of HTTP.
 //!
-//! The table has their names and rules, so that all members have them at once, and a newcomer with
-//! its first table. What rules mean, only the front door knows: here, they are a line of text.
+//! The table has them, so that all members have them at once, and a newcomer with its first table.
+//! What the rules of users mean, only the front door knows: here, they are a line of text. Of a
+//! token, the table has only the hash.
 
 use crate::table::Invalid;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
 
 /// Limit of users of a cluster.
 pub const USERS_MAX: usize = 10_000;
@@ -16,11 +20,18 @@ pub const USER_RULES_BYTES_MAX: usize = 64 << 10;
 /// Limit of bytes of the names and rules of all users together: a table must fit into one message.
 pub const ACCESS_BYTES_MAX: usize = 2 << 20;
 
+/// Limit of tokens of a cluster.
+pub const TOKENS_MAX: usize = 256;
+/// Limit of bytes of the name of a token.
+pub const TOKEN_NAME_BYTES_MAX: usize = 64;
+
 /// Who may do what.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Access {
     /// The users of Redis clients, in order of name.
     pub users: Vec<AccessUser>,
+    /// The tokens of HTTP, in order of name.
+    pub tokens: Vec<AccessToken>,
 }
 
 /// A user of Redis clients.
@@ -30,6 +41,75 @@ pub struct AccessUser {
     pub name: Box<[u8]>,
     /// Its rules, in one line of at most 64 KiB.
     pub rules: Box<[u8]>,
+}
+
+/// A token of HTTP.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct AccessToken {
+    /// Its name: 1 to 64 letters, digits, dots, hyphens and underscores.
+    pub name: String,
+    /// What it opens.
+    pub grant: Grant,
+}
+
+/// What a token opens, and how it is recognized.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Grant {
+    /// What its holder may do.
+    pub role: TokenRole,
+    /// The SHA-256 of the token.
+    pub sha256: [u8; 32],
+    /// When it was made, in Unix seconds.
+    pub made: u64,
+}
+
+/// What the holder of a token may do. A higher role includes the lower one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TokenRole {
+    /// See the state of the cluster, without keys.
+    Read,
+    /// See everything, and change the cluster.
+    Operate,
+}
+
+crate::tagged!(TokenRole {
+    0 => Read {},
+    1 => Operate {},
+});
+
+impl fmt::Display for TokenRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Operate => "operate",
+        })
+    }
+}
+
+/// There is no such role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the role of a token is read or operate")]
+pub struct NoTokenRole;
+
+impl FromStr for TokenRole {
+    type Err = NoTokenRole;
+
+    fn from_str(text: &str) -> Result<Self, NoTokenRole> {
+        match text {
+            "read" => Ok(Self::Read),
+            "operate" => Ok(Self::Operate),
+            _ => Err(NoTokenRole),
+        }
+    }
+}
+
+/// A change of users and tokens: all of it or nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessChange {
+    /// The users that change.
+    pub users: Vec<UserChange>,
+    /// The tokens that change.
+    pub tokens: Vec<TokenChange>,
 }
 
 /// A change of one user. It is made only if the user is as it is said to be before.
@@ -43,15 +123,66 @@ pub struct UserChange {
     pub after: Option<Box<[u8]>>,
 }
 
+/// A change of one token. It is made only if the token is as it is said to be before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenChange {
+    /// Its name.
+    pub name: String,
+    /// What it opens before; `None`: there is no such token.
+    pub before: Option<Grant>,
+    /// What it opens afterwards; `None`: there is no such token any more.
+    pub after: Option<Grant>,
+}
+
 /// The difference of two.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AccessDelta {
-    gone: Vec<Box<[u8]>>,
-    /// New or changed users.
-    users: Vec<AccessUser>,
+    users: ListDelta<AccessUser>,
+    tokens: ListDelta<AccessToken>,
+}
+
+/// The difference of two lists that are in order of name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(bound = "E: Entry")]
+struct ListDelta<E: Entry> {
+    gone: Vec<E::Name>,
+    /// New or changed entries.
+    put: Vec<E>,
+}
+
+/// An entry of a list that is in order of name.
+trait Entry: Clone + PartialEq + Serialize + DeserializeOwned {
+    type Name: Ord + Clone + Serialize + DeserializeOwned + fmt::Debug + Eq;
+
+    fn name(&self) -> &Self::Name;
+}
+
+impl Entry for AccessUser {
+    type Name = Box<[u8]>;
+
+    fn name(&self) -> &Box<[u8]> {
+        &self.name
+    }
+}
+
+impl Entry for AccessToken {
+    type Name = String;
+
+    fn name(&self) -> &String {
+        &self.name
+    }
 }
 
 impl Access {
+    /// These users, in order of name, and no tokens.
+    #[must_use]
+    pub fn of_users(users: Vec<AccessUser>) -> Self {
+        Self {
+            users,
+            tokens: Vec::new(),
+        }
+    }
+
     /// The rules of the user of this name.
     #[must_use]
     pub fn rules(&self, name: &[u8]) -> Option<&[u8]> {
@@ -59,11 +190,25 @@ impl Access {
         at.ok().map(|at| &*self.users[at].rules)
     }
 
+    /// What the token of this name opens.
+    #[must_use]
+    pub fn grant(&self, name: &str) -> Option<Grant> {
+        let at = self
+            .tokens
+            .binary_search_by(|token| (*token.name).cmp(name));
+        at.ok().map(|at| self.tokens[at].grant)
+    }
+
     /// Checks what must hold of every table.
     ///
     /// # Errors
     /// The first fault that is found.
     pub fn validate(&self) -> Result<(), Invalid> {
+        self.validate_users()?;
+        self.validate_tokens()
+    }
+
+    fn validate_users(&self) -> Result<(), Invalid> {
         if self.users.len() > USERS_MAX {
             return Err(Invalid::TooMany {
                 what: "users of Redis clients",
@@ -94,6 +239,29 @@ impl Access {
         }
         Ok(())
     }
+
+    fn validate_tokens(&self) -> Result<(), Invalid> {
+        if self.tokens.len() > TOKENS_MAX {
+            return Err(Invalid::TooMany {
+                what: "tokens of HTTP",
+                max: TOKENS_MAX,
+            });
+        }
+        if self.tokens.iter().any(|token| !may_be_token(&token.name)) {
+            return Err(Invalid::TokenName);
+        }
+        if !self.tokens.is_sorted_by(|a, b| a.name < b.name) {
+            return Err(Invalid::TokenOrder);
+        }
+        // Revoking one of two names of a token would leave it valid.
+        let mut hashes = BTreeMap::new();
+        for token in &self.tokens {
+            if let Some(other) = hashes.insert(&token.grant.sha256, &token.name) {
+                return Err(Invalid::SameToken([other.clone(), token.name.clone()]));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Whether a user may have this name: it stands in lines of words.
@@ -103,35 +271,66 @@ pub fn may_be_user(name: &[u8]) -> bool {
     (1..=USER_NAME_BYTES_MAX).contains(&name.len()) && !name.iter().any(is_space)
 }
 
+/// Whether a token may have this name: it stands in paths, lists and logs.
+#[must_use]
+pub fn may_be_token(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=TOKEN_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain)
+}
+
 impl AccessDelta {
     pub(crate) fn between(old: &Access, new: &Access) -> Self {
-        let gone = old.users.iter().map(|user| &user.name);
-        let users = new.users.iter();
         Self {
-            gone: gone
-                .filter(|name| new.rules(name).is_none())
-                .cloned()
-                .collect(),
-            users: users
-                .filter(|user| old.rules(&user.name) != Some(&*user.rules))
-                .cloned()
-                .collect(),
+            users: ListDelta::between(&old.users, &new.users),
+            tokens: ListDelta::between(&old.tokens, &new.tokens),
         }
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
-        self.gone.is_empty() && self.users.is_empty()
+        self.users.is_nothing() && self.tokens.is_nothing()
     }
 
     pub(crate) fn apply(&self, old: &Access) -> Access {
-        let all = old.users.iter().map(|user| (&user.name, user));
-        let mut users: BTreeMap<&Box<[u8]>, &AccessUser> = all.collect();
-        self.gone.iter().for_each(|name| _ = users.remove(name));
-        for user in &self.users {
-            users.insert(&user.name, user);
-        }
         Access {
-            users: users.into_values().cloned().collect(),
+            users: self.users.apply(&old.users),
+            tokens: self.tokens.apply(&old.tokens),
         }
+    }
+}
+
+impl<E: Entry> Default for ListDelta<E> {
+    fn default() -> Self {
+        Self {
+            gone: Vec::new(),
+            put: Vec::new(),
+        }
+    }
+}
+
+impl<E: Entry> ListDelta<E> {
+    fn between(old: &[E], new: &[E]) -> Self {
+        let known: BTreeMap<_, _> = old.iter().map(|entry| (entry.name(), entry)).collect();
+        let kept: BTreeSet<_> = new.iter().map(Entry::name).collect();
+        let gone = old.iter().map(Entry::name);
+        let put = new.iter();
+        Self {
+            gone: gone.filter(|name| !kept.contains(name)).cloned().collect(),
+            put: put
+                .filter(|entry| known.get(entry.name()) != Some(entry))
+                .cloned()
+                .collect(),
+        }
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.gone.is_empty() && self.put.is_empty()
+    }
+
+    fn apply(&self, old: &[E]) -> Vec<E> {
+        let all = old.iter().map(|entry| (entry.name(), entry));
+        let mut entries: BTreeMap<_, _> = all.collect();
+        self.gone.iter().for_each(|name| _ = entries.remove(name));
+        entries.extend(self.put.iter().map(|entry| (entry.name(), entry)));
+        entries.into_values().cloned().collect()
     }
 }

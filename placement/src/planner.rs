@@ -46,7 +46,7 @@ mod stop;
 mod surplus;
 mod unmet;
 
-pub use access::{NotGranted, change_users};
+pub use access::{NotGranted, change_access};
 pub use admit::admit;
 pub use adopt::adopt;
 pub use advance::{MoveLimits, Waits, advance};

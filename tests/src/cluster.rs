@@ -74,6 +74,7 @@ impl Cluster {
         let secret: [u8; 32] = rand::random();
         let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         write_secret(&dir.path().join("secret"), &format!("{hex}\n"));
+        write_secret(&dir.path().join("http-token"), &format!("token-{hex}\n"));
         let options = ["--partitions", "64"].map(str::to_owned).to_vec();
         Self {
             binary: binary.into(),
@@ -151,6 +152,12 @@ impl Cluster {
                 "--secret-file".to_owned(),
                 self.secret_file().display().to_string(),
             ]);
+        } else if !has("--secret-file") && !has("--http-token-file") {
+            // Certificates yield no token.
+            arguments.extend([
+                "--http-token-file".to_owned(),
+                self.file("http-token").display().to_string(),
+            ]);
         }
         for seed in seeds {
             arguments.extend(["--seed".to_owned(), seed.to_string()]);
@@ -192,6 +199,10 @@ impl Cluster {
         }
         if let Err(refused) = self.start(name, &arguments) {
             panic!("{name} does not start: {refused:?}");
+        }
+        let secret = self.secret_file();
+        if let Some(process) = self.nodes.get_mut(name) {
+            process.ask_with_secret(secret);
         }
     }
 
@@ -242,17 +253,13 @@ impl Cluster {
             .expect("the program starts")
     }
 
-    /// Runs the program against a node's HTTP address, to its end. If `changes` is set, it has the
-    /// cluster's secret. Returns whether it succeeded, and what it printed.
+    /// Runs the program against a node's HTTP address, to its end, with the cluster's secret.
+    /// Returns whether it succeeded, and what it printed.
     #[must_use]
-    pub fn asks(&self, node: &str, words: &[&str], changes: bool) -> (bool, String) {
+    pub fn asks(&self, node: &str, words: &[&str]) -> (bool, String) {
         let http = self.node(node).ready.http.to_string();
         let secret = self.secret_file().display().to_string();
-        let mut arguments = [words, &["--http", &http]].concat();
-        if changes {
-            arguments.extend(["--secret-file", &secret]);
-        }
-        let output = self.command(&arguments);
+        let output = self.command(&[words, &["--http", &http, "--secret-file", &secret]].concat());
         let said = if output.status.success() {
             &output.stdout
         } else {
@@ -269,7 +276,7 @@ impl Cluster {
     /// # Panics
     /// The command failed.
     pub fn change(&self, node: &str, words: &[&str]) -> String {
-        let (done, said) = self.asks(node, words, true);
+        let (done, said) = self.asks(node, words);
         assert!(done, "{words:?}: {said}");
         said
     }
@@ -277,11 +284,7 @@ impl Cluster {
     /// Runs `doyen keyspace ...` in the same way.
     #[must_use]
     pub fn keyspace(&self, node: &str, words: &[&str]) -> (bool, String) {
-        self.asks(
-            node,
-            &[&["keyspace"], words].concat(),
-            !matches!(words.first(), Some(&("list" | "show"))),
-        )
+        self.asks(node, &[&["keyspace"], words].concat())
     }
 
     /// A node.

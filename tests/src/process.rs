@@ -47,6 +47,52 @@ pub struct Process {
     process: testkit::Process,
     /// Where it listens.
     pub ready: Ready,
+    /// What its HTTP is asked with.
+    credential: Credential,
+}
+
+/// A file whose content opens HTTP. It is read for each request, because tests replace it.
+#[derive(Debug, Clone)]
+enum Credential {
+    None,
+    Secret(PathBuf),
+    Token(PathBuf),
+}
+
+impl Credential {
+    /// The one that these arguments of `doyen run` name.
+    fn of(arguments: &[String]) -> Self {
+        let after = |flag: &str| {
+            let at = arguments.iter().position(|argument| argument == flag)?;
+            arguments.get(at + 1).map(PathBuf::from)
+        };
+        match (after("--http-token-file"), after("--secret-file")) {
+            (Some(file), _) => Self::Token(file),
+            (None, Some(file)) => Self::Secret(file),
+            (None, None) => Self::None,
+        }
+    }
+
+    fn token(&self) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::Secret(file) => operator_token(file),
+            Self::Token(file) => {
+                let tokens = doyen::config::http_tokens(file, "--http-token-file").ok()?;
+                tokens.first().map(|token| token.to_string())
+            }
+        }
+    }
+}
+
+/// The token of operators by the secret in a file.
+#[must_use]
+pub fn operator_token(file: &Path) -> Option<String> {
+    let secrets = doyen::config::secrets_of(file, "--secret-file").ok()?;
+    secrets
+        .first()
+        .operator_token()
+        .map(|token| token.to_string())
 }
 
 /// A process that ended before it was ready.
@@ -110,7 +156,11 @@ impl Process {
             PATIENCE,
         ))?;
         match Ready::of(process.ready()) {
-            Some(ready) => Ok(Self { process, ready }),
+            Some(ready) => Ok(Self {
+                process,
+                ready,
+                credential: Credential::of(arguments),
+            }),
             None => Err(Refused {
                 status: None,
                 stderr: format!("{} lacks an address", process.ready()),
@@ -190,25 +240,38 @@ impl Process {
         self.process.log()
     }
 
+    /// Its HTTP is asked with the token of operators by the secret in this file.
+    pub fn ask_with_secret(&mut self, file: PathBuf) {
+        self.credential = Credential::Secret(file);
+    }
+
+    /// The token that its HTTP is asked with.
+    #[must_use]
+    pub fn token(&self) -> Option<String> {
+        self.credential.token()
+    }
+
     /// One request by HTTP; the body of a 200.
     ///
     /// # Errors
     /// No answer, or another status.
     pub fn http(&self, path: &str) -> io::Result<String> {
-        http(self.ready.http, path)
+        http(self.ready.http, path, self.token().as_deref())
     }
 }
 
-/// `GET path`; the body of a 200.
+/// `GET path` with a token; the body of a 200.
 ///
 /// # Errors
 /// No answer, or another status.
-pub fn http(address: SocketAddr, path: &str) -> io::Result<String> {
+pub fn http(address: SocketAddr, path: &str, token: Option<&str>) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let token = token.map(|token| format!("Authorization: Bearer {token}\r\n"));
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{}\r\n",
+        token.unwrap_or_default()
     )?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;

@@ -6,7 +6,7 @@ use crate::hints::Hint;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::Message;
-use doyen_placement::access::UserChange;
+use doyen_placement::access::AccessChange;
 use doyen_placement::loads::Report;
 use doyen_placement::planner::{
     BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, PlannedChanges,
@@ -218,9 +218,9 @@ pub enum AdminRequest {
     Cancel(Option<PartitionRef>),
     /// Ensures that a map has limits, or does not exist.
     WantMap(WantedMap),
-    /// Changes users of Redis clients: all of them, or none. Members of the level before do not
-    /// know it.
-    ChangeUsers(Vec<UserChange>),
+    /// Changes users of Redis clients and tokens of HTTP: all of them, or none. Members of the
+    /// level before do not know it.
+    ChangeAccess(AccessChange),
     /// Empties a member.
     Drain {
         /// Its name.
@@ -248,7 +248,7 @@ doyen_placement::tagged!(AdminRequest {
     11 => Drain { name },
     12 => Fill { name },
     13 => WantMap(wanted),
-    14 => ChangeUsers(changes),
+    14 => ChangeAccess(change),
 });
 
 impl AdminRequest {
@@ -272,6 +272,9 @@ pub enum AdminReply {
     Done(Option<MapEntry>),
     /// The change was not made, for this reason.
     Refused(String),
+    /// The change was not made, because what it begins from was changed meanwhile: for this reason.
+    /// Members of the level before do not know it, nor what is answered so (`ChangeAccess`).
+    Outdated(String),
 }
 
 impl AdminReply {

@@ -211,6 +211,25 @@ pub enum Event {
         #[serde(skip_serializing_if = "Option::is_none")]
         joined: Option<String>,
     },
+    /// A person or a program changed something by an interface of this node, or tried to. Only this
+    /// node tells it.
+    Audit {
+        /// Whose credential it was: a token, a user, an operator's secret.
+        who: String,
+        /// `http` or `resp`.
+        interface: String,
+        /// The address from which the request came.
+        from: String,
+        /// The request, without secrets and keys.
+        what: String,
+        /// What came of it.
+        outcome: String,
+        /// The caller may not do that.
+        refused: bool,
+        /// Further refused attempts from the same network since the last such event. They have no
+        /// event of their own.
+        others: u64,
+    },
     /// Another message that belongs in the log.
     Note {
         /// The text.
@@ -300,6 +319,7 @@ impl Event {
             Self::Watermark { .. } => "watermark",
             Self::OtherCluster { .. } => "other_cluster",
             Self::OtherClusterGone { .. } => "other_cluster_gone",
+            Self::Audit { .. } => "audit",
             Self::Note { .. } => "note",
         }
     }
@@ -323,6 +343,7 @@ impl Event {
             | Self::Imbalance { .. }
             | Self::NoRoom { .. }
             | Self::Unreached { .. }
+            | Self::Audit { refused: true, .. }
             | Self::Note { .. } => Severity::Warning,
             Self::Watermark {
                 percent, before, ..
@@ -342,6 +363,7 @@ impl Event {
             | Self::BalanceResumed
             | Self::Level { .. }
             | Self::OtherClusterGone { .. }
+            | Self::Audit { .. }
             | Self::Changed { .. } => Severity::Info,
         }
     }
@@ -500,6 +522,21 @@ impl fmt::Display for Event {
                 "{name}, which was met as a member of the other cluster {cluster}, has joined this \
                  one, so the other cluster counts as gone"
             ),
+            Self::Audit {
+                who,
+                interface,
+                from,
+                what,
+                outcome,
+                refused: _,
+                others,
+            } => {
+                write!(f, "{who} at {from} ({interface}): {what}: {outcome}")?;
+                match others {
+                    0 => Ok(()),
+                    others => write!(f, "; {others} more from there were refused before"),
+                }
+            }
             Self::Note { text } => f.write_str(text),
         }
     }
@@ -747,6 +784,19 @@ fn changes(old: &NamedTable, new: &NamedTable) -> Vec<String> {
         .iter()
         .filter(|k| new.keyspace(k.id).is_none());
     told.extend(dropped.map(|k| format!("keyspace {} was dropped", k.name)));
+    for token in &new.access.tokens {
+        let (name, role) = (&token.name, token.grant.role);
+        match old.access.grant(name) {
+            None => told.push(format!("token {name} was made, with the role {role}")),
+            Some(before) if before != token.grant => {
+                told.push(format!("token {name} was replaced, with the role {role}"));
+            }
+            Some(_) => {}
+        }
+    }
+    let revoked = old.access.tokens.iter();
+    let revoked = revoked.filter(|token| new.access.grant(&token.name).is_none());
+    told.extend(revoked.map(|token| format!("token {} was revoked", token.name)));
     told
 }
 

@@ -196,7 +196,7 @@ pub enum Problem {
     /// A move cannot be cancelled.
     #[error(transparent)]
     Cancel(#[from] NotCancelled),
-    /// Users are not changed.
+    /// Users and tokens are not changed.
     #[error(transparent)]
     Access(#[from] NotGranted),
     /// A plan cannot be applied.

@@ -14,6 +14,7 @@ use super::context::{Context, NamedTable, earlier};
 use super::election::Role;
 use super::loads::Told;
 use super::member_core::MemberCore;
+use super::problem::Problem;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::LeaveStep;
@@ -21,7 +22,7 @@ use admin::administer;
 use doyen_placement::level::LEVELS;
 use doyen_placement::loads::PartitionLoad;
 use doyen_placement::planner::{
-    self, Absence, InSyncChange, InSyncRequest, Pace, PlannedChanges, WritesStopped,
+    self, Absence, InSyncChange, InSyncRequest, NotGranted, Pace, PlannedChanges, WritesStopped,
 };
 use doyen_placement::quorum::majority;
 use doyen_placement::{
@@ -682,7 +683,11 @@ impl MemberCore {
                 }
                 Err(problem) => {
                     let why = cx.explain(&problem);
-                    self.reply(cx, origin, ticket, AdminReply::Refused(why));
+                    let reply = match problem {
+                        Problem::Access(NotGranted::Changed { .. }) => AdminReply::Outdated(why),
+                        _ => AdminReply::Refused(why),
+                    };
+                    self.reply(cx, origin, ticket, reply);
                 }
             }
         }

@@ -1,5 +1,5 @@
 //! Commands that ask a node by HTTP: `doyen status`, `table`, `keyspace`, `moves`, `rebalance`,
-//! `drain`, `remove`, `restart-plan`, `events`, `recover`.
+//! `drain`, `remove`, `token`, `restart-plan`, `events`, `recover`.
 
 mod drain;
 mod events;
@@ -8,18 +8,21 @@ mod moves;
 mod print;
 mod rebalance;
 mod restart;
+mod token;
 
+use drain::escaped;
 pub(super) use drain::{Drain, Remove};
 pub(super) use events::Events;
 pub(super) use keyspace::KeyspaceCommand;
 pub(super) use moves::Moves;
 pub(super) use rebalance::Rebalance;
 pub(super) use restart::RestartPlan;
+pub(super) use token::TokenCommand;
 
 use super::Failed;
 use doyen::config::value::Address;
 use doyen::config::{self, HTTP_PORT};
-use doyen::http::client::{self, HttpError};
+use doyen::http::client::{Client, HttpError};
 use doyen::net::identity::secret::{Role, Secrets};
 use doyen::net::identity::{LOCAL_TOKEN, other_role};
 use doyen::report::status::{ClusterReport, KeyspaceReport};
@@ -60,12 +63,21 @@ pub(super) struct Target {
     http: String,
 }
 
+/// The node to ask, and the proof that the caller may.
+#[derive(Debug, clap::Args)]
+pub(super) struct Endpoint {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
 /// Show the cluster.
 #[derive(Debug, clap::Args)]
 #[command(after_help = NO_CLUSTER_HELP)]
 pub(super) struct Status {
     #[command(flatten)]
-    target: Target,
+    endpoint: Endpoint,
     /// Repeat until Ctrl-C
     #[arg(long)]
     watch: bool,
@@ -79,19 +91,17 @@ pub(super) struct Status {
 #[command(after_help = NO_CLUSTER_HELP)]
 pub(super) struct Table {
     #[command(flatten)]
-    target: Target,
+    endpoint: Endpoint,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    credentials: Credentials,
 }
 
 /// Continue without members that are dead.
 #[derive(Debug, clap::Args)]
 pub(super) struct Recover {
     #[command(flatten)]
-    target: Target,
+    endpoint: Endpoint,
     /// Names of members that are dead and will not come back. If one of them is still alive, there
     /// may be two clusters
     #[arg(long, value_name = "NAME", required = true, num_args = 1.., value_delimiter = ',')]
@@ -99,18 +109,16 @@ pub(super) struct Recover {
     /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
-    #[command(flatten)]
-    credentials: Credentials,
 }
 
-/// The proof that a caller may change something and see keys.
+/// The proof that a caller may ask.
 #[derive(Debug, clap::Args)]
 pub(super) struct Credentials {
     /// File with the operator's or the members' secret (or DOYEN_SECRET_FILE, or DOYEN_SECRET)
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// File with the HTTP token (or DOYEN_HTTP_TOKEN_FILE). If the nodes have one, they accept
-    /// nothing else, so it wins over a secret
+    /// File with an HTTP token, of which the first line is sent (or DOYEN_HTTP_TOKEN_FILE). It wins
+    /// over a secret
     #[arg(long, value_name = "FILE")]
     http_token_file: Option<PathBuf>,
 }
@@ -265,6 +273,16 @@ impl fmt::Display for Recovered {
     }
 }
 
+impl Endpoint {
+    /// What asks the node.
+    fn client(&self) -> Result<Client, Failed> {
+        Ok(Client::new(
+            self.target.address(),
+            self.credentials.token()?,
+        ))
+    }
+}
+
 impl Target {
     pub(super) fn address(&self) -> String {
         self.http.clone()
@@ -288,10 +306,10 @@ pub(super) fn http_address(text: &str) -> Result<String, String> {
 
 impl Status {
     pub(super) async fn main(self) -> Result<ExitCode, Failed> {
-        let address = self.target.address();
+        let node = self.endpoint.client()?;
         let redraw = self.watch && !self.json && std::io::stdout().is_terminal();
         loop {
-            let looked = client::get::<ClusterReport>(&address, "/status").await;
+            let looked = node.get::<ClusterReport>("/status").await;
             let member = looked
                 .as_ref()
                 .is_ok_and(|report| report.cluster_id.is_some());
@@ -318,10 +336,8 @@ impl Status {
 
 impl Table {
     pub(super) async fn main(self) -> Result<ExitCode, Failed> {
-        let token = self.credentials.token()?;
-        let report: TableReport = client::get_with(&self.target.address(), "/table", &token)
-            .await
-            .map_err(failed)?;
+        let node = self.endpoint.client()?;
+        let report: TableReport = node.get("/table").await.map_err(failed)?;
         let text = if self.json {
             json(&report, true)?
         } else {
@@ -334,15 +350,12 @@ impl Table {
 
 impl Recover {
     pub(super) async fn main(self) -> Result<ExitCode, Failed> {
-        let token = self.credentials.token()?;
         let body = serde_json::json!({ "assert_dead": self.assert_dead }).to_string();
-        let address = self.target.address();
-        let before: TableReport = client::get_with(&address, "/table", &token)
-            .await
-            .map_err(failed)?;
+        let node = self.endpoint.client()?;
+        let before: TableReport = node.get("/table").await.map_err(failed)?;
         let ClusterReport {
             members, keyspaces, ..
-        } = client::get(&address, "/status").await.map_err(failed)?;
+        } = node.get("/status").await.map_err(failed)?;
         let dead = members
             .into_iter()
             .filter(|m| self.assert_dead.contains(&m.name) || self.assert_dead.contains(&m.id));
@@ -351,29 +364,28 @@ impl Recover {
         if !self.yes && !dead.is_empty() {
             confirm(&dead.join(", "), &Cost::new(&before, &keyspaces, &dead))?;
         }
-        let _: serde_json::Value = client::change(&address, "POST", "/recover", &token, &body)
+        let _: serde_json::Value = node
+            .change("POST", "/recover", &body)
             .await
             .map_err(failed)?;
         write(&format!(
             "continuing without {}\n",
             self.assert_dead.join(", ")
         ))?;
-        tell_what_became((&address, &token), &before, &dead).await
+        tell_what_became(&node, &before, &dead).await
     }
 }
 
 /// Waits until no partition waits for dead members, and tells how many began empty.
 async fn tell_what_became(
-    (address, token): (&str, &str),
+    node: &Client,
     before: &TableReport,
     dead: &[String],
 ) -> Result<ExitCode, Failed> {
     let until = Instant::now() + RECOVERS_WITHIN;
     loop {
         // If the node does not answer for a moment, the change still holds.
-        let after = client::get_with::<TableReport>(address, "/table", token)
-            .await
-            .ok();
+        let after = node.get::<TableReport>("/table").await.ok();
         let counts = after.map(|after| Recovered::new(before, &after, dead));
         match counts {
             Some(counts) if counts.waiting == 0 || Instant::now() >= until => {
@@ -402,7 +414,12 @@ impl Credentials {
                 .or_else(|| said(name).filter(|_| !typed).map(PathBuf::from))
         };
         if let Some(path) = from(&self.http_token_file, "DOYEN_HTTP_TOKEN_FILE") {
-            return Ok(config::read_line(&path, "--http-token-file")?);
+            let tokens = config::http_tokens(&path, "--http-token-file")?;
+            // There is at least one.
+            return Ok(tokens
+                .first()
+                .map(|token| token.to_string())
+                .unwrap_or_default());
         }
         let secrets = match from(&self.secret_file, "DOYEN_SECRET_FILE") {
             Some(path) => config::secrets_of(&path, "--secret-file")?,
@@ -434,8 +451,8 @@ fn answered(member: bool) -> ExitCode {
 fn failed(e: HttpError) -> Failed {
     match e {
         HttpError::NoToken => Failed::new(
-            "the node requires a token: give the cluster's --secret-file (or DOYEN_SECRET), \
-             or --http-token-file if the nodes have one",
+            "the node requires a token: give the cluster's --secret-file (or DOYEN_SECRET), or a \
+             file with a token, --http-token-file",
         ),
         HttpError::Refused { status: 401, .. } => Failed::new(
             "the node refuses the token: give the cluster's own --secret-file (or DOYEN_SECRET), \

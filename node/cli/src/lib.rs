@@ -74,6 +74,8 @@ enum Command {
     Remove(admin::Remove),
     /// Make the secret of a cluster, show what a file may do, or replace the secret
     Secret(secret::SecretCommand),
+    /// Make, list and revoke tokens with which programs ask nodes by HTTP
+    Token(admin::TokenCommand),
     /// Restart every node, one at a time, without data loss
     RestartPlan(admin::RestartPlan),
     /// Show the latest events of the cluster
@@ -147,6 +149,7 @@ pub fn main() -> ExitCode {
         Command::Drain(drain) => block_on(drain.main()),
         Command::Remove(remove) => block_on(remove.main()),
         Command::Secret(secret) => block_on(secret.main()),
+        Command::Token(token) => block_on(token.main()),
         Command::RestartPlan(plan) => block_on(plan.main()),
         Command::Events(events) => block_on(events.main()),
         Command::Recover(recover) => block_on(recover.main()),

@@ -107,9 +107,9 @@ async fn run(config: Config, mut hangup: Signal) -> Result<ExitCode, Failed> {
     }
     if takes_no_commands {
         tracing::warn!(
-            "no token is given: this node refuses doyen drain, remove, recover, keyspace create, \
-             rebalance pause, and all other commands that change something. Start every node with \
-             --http-token-file FILE, and give the commands the same file"
+            "no token is given: by HTTP, this node answers only /healthz and /readyz until the \
+             cluster has named tokens. Start a node with --http-token-file FILE, and make them \
+             with `doyen token new NAME --http-token-file FILE`"
         );
     }
     limits::warn(connections_max);
@@ -121,8 +121,8 @@ async fn run(config: Config, mut hangup: Signal) -> Result<ExitCode, Failed> {
             Some(()) = hangup.recv() => match node.reload() {
                 true => tracing::info!("SIGHUP: all other options need a restart"),
                 false => tracing::info!(
-                    "SIGHUP: there is nothing to read again without --secret-file or --tls-* \
-                     files; all other options need a restart"
+                    "SIGHUP: there is nothing to read again without --secret-file, \
+                     --http-token-file or --tls-* files; all other options need a restart"
                 ),
             },
             end = node.closed() => {

@@ -28,7 +28,7 @@ use super::{COPIES, Failed, counted};
 use clap::ValueEnum;
 use cluster::{Cluster, Event, Stage};
 use comparison::run;
-use doyen::http::client;
+use doyen::http::client::Client;
 use doyen::report::loads::Placement;
 use figures::Outcome;
 use keys::{Distribution, KEYS_MAX, Keys};
@@ -185,11 +185,8 @@ impl Simulate {
 
     fn of_cluster(&self, address: &str) -> Result<(Vec<Outcome>, String), Failed> {
         let token = self.credentials.token()?;
-        let asked = super::runtime()?.block_on(client::get_with::<Placement>(
-            address,
-            "/placement",
-            &token,
-        ));
+        let client = Client::new(address, token);
+        let asked = super::runtime()?.block_on(client.get::<Placement>("/placement"));
         let asked = asked.map_err(|e| Failed::new(e.to_string()))?;
         let (table, loads) = asked
             .checked()

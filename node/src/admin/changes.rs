@@ -256,7 +256,7 @@ impl Admin {
         let asked = tokio::time::timeout(RECOVER_MAX, self.control.recover(dead.to_vec())).await;
         let why = match asked {
             Ok(Ok(AdminReply::Done(_))) => return Ok(()),
-            Ok(Ok(AdminReply::Refused(why))) => why,
+            Ok(Ok(AdminReply::Refused(why) | AdminReply::Outdated(why))) => why,
             Ok(Err(_)) => return Err(self.stopped()),
             Err(_) => {
                 return Err(AdminError::Unknown {
@@ -476,7 +476,7 @@ impl Admin {
         self.ask(self.deadline(), request).await.map(|_| ())
     }
 
-    fn table_or_not_member(&self) -> Result<Arc<Table>, AdminError> {
+    pub(super) fn table_or_not_member(&self) -> Result<Arc<Table>, AdminError> {
         self.installed().ok_or_else(|| AdminError::NotMember {
             why: "it was expelled, and joins again: try again in a moment".into(),
         })

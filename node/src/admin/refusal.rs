@@ -59,7 +59,7 @@ pub(super) fn classify(table: &Table, request: &AdminRequest, why: String) -> Re
         AdminRequest::ApplyPlan { .. }
         | AdminRequest::Schedule(_)
         | AdminRequest::Balance(_)
-        | AdminRequest::ChangeUsers(_) => Refusal::Conflict { why },
+        | AdminRequest::ChangeAccess(_) => Refusal::Conflict { why },
     }
 }
 

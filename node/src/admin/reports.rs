@@ -222,7 +222,7 @@ impl Admin {
         Ok((table, loads))
     }
 
-    async fn table_in_force(&self) -> Result<Arc<Table>, ReportError> {
+    pub(super) async fn table_in_force(&self) -> Result<Arc<Table>, ReportError> {
         let known = self.known().await?;
         let why = || {
             let waiting = known.status.waiting;

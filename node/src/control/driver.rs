@@ -487,6 +487,7 @@ impl Driver {
                 let request = AdminRequest::of_map(wanted);
                 self.on_command(Command::Admin(request, answer));
             }
+            Upcall::Audit(audit) => self.log.audit(&audit),
             Upcall::Errand {
                 errand: Errand::Admin(request),
                 answer,

@@ -8,6 +8,7 @@ use super::door::{Door, Message, Waiter};
 use super::group::ThreadGroup;
 use super::inbox::{Left, Slot};
 use super::waiters::{Recipient, Waiters};
+use crate::audit::Audit;
 use crate::clock;
 use crate::control::Errand;
 use crate::net::links::LinkHandler;
@@ -48,6 +49,8 @@ pub(crate) struct Context<D: Door> {
     pub(super) looking: Vec<u64>,
     /// Errands of clients, by such numbers.
     pub(super) errands: Vec<(u64, Errand)>,
+    /// What clients changed, or tried to.
+    pub(super) audits: Vec<Audit>,
     pub(super) now: Time,
     pub(super) unix_ms: u64,
     /// How far the clock of data is ahead of the machine's, of which `unix_ms` is a part.
@@ -136,6 +139,11 @@ impl<D: Door> Context<D> {
     /// (`Door::ran`).
     pub(crate) fn run_errand(&mut self, asked: u64, errand: Errand) {
         self.errands.push((asked, errand));
+    }
+
+    /// Tells what a client changed, or tried to.
+    pub(crate) fn audit(&mut self, audit: Audit) {
+        self.audits.push(audit);
     }
 
     /// The generation under which this thread may read the partitions that it leads: the one under
@@ -311,6 +319,7 @@ impl<D: Door> Context<D> {
             answers: Vec::new(),
             looking: Vec::new(),
             errands: Vec::new(),
+            audits: Vec::new(),
             now,
             unix_ms: clock::unix_ms(),
             ahead: Duration::ZERO,

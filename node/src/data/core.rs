@@ -10,6 +10,7 @@ use super::door::Door;
 use super::inbox::Inbox;
 use super::siblings::Siblings;
 use super::streams::{self, Streams};
+use crate::audit::Outcome;
 use crate::clock;
 use crate::control::Upcall;
 use crate::control::shared::{Local, Shared};
@@ -367,7 +368,7 @@ impl<D: Door> Core<D> {
                 Ok(AdminReply::Done(None)) => {
                     Err("the cluster did not say which map it is".to_owned())
                 }
-                Ok(AdminReply::Refused(why)) => Err(why),
+                Ok(AdminReply::Refused(why) | AdminReply::Outdated(why)) => Err(why),
                 Err(oneshot::error::TryRecvError::Closed) => {
                     Err("the node that was asked ends".to_owned())
                 }
@@ -452,6 +453,13 @@ impl<D: Door> Core<D> {
             door.ran(*asked, reply);
             false
         });
+        for audit in std::mem::take(&mut self.context.audits) {
+            // Clients may try as often as they like what they may not do.
+            let is_full = self.waiting_upcalls.len() >= UPCALLS_WAITING_MAX;
+            if !is_full || !matches!(audit.outcome, Outcome::Refused(_)) {
+                self.upcall(Upcall::Audit(audit));
+            }
+        }
         for (asked, errand) in std::mem::take(&mut self.context.errands) {
             if self.errands.len() >= ERRANDS_MAX {
                 self.context.door.ran(asked, AdminReply::busy());

@@ -7,6 +7,7 @@ use crate::control::Errand;
 use doyen_engine::op::{Action, Failure, PartitionAction};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, View};
+use doyen_placement::planner::NotGranted;
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, MapId, Member,
     MemberState, Mode, OnLoss, PartitionId, PartitionRef, Reshaping, Role, Settings, Table, Tags,
@@ -84,13 +85,13 @@ fn run_errand(shared: &Shared, errand: Errand) -> AdminReply {
         Errand::Admin(request) => request,
         Errand::Blocking(work) => return work(),
     };
-    let AdminRequest::ChangeUsers(changes) = request else {
+    let AdminRequest::ChangeAccess(change) = request else {
         return AdminReply::Refused("no test asks for it".to_owned());
     };
     let local = shared.local();
     let mut view = local.view.clone().expect("a view");
     let table = view.installed.clone();
-    match doyen_placement::planner::change_users(&table, &changes) {
+    match doyen_placement::planner::change_access(&table, &change) {
         Ok(next) => {
             if let Some(mut next) = next {
                 next.version = doyen_placement::Version(table.version.0 + 1);
@@ -103,6 +104,7 @@ fn run_errand(shared: &Shared, errand: Errand) -> AdminReply {
             }
             AdminReply::Done(None)
         }
+        Err(why @ NotGranted::Changed { .. }) => AdminReply::Outdated(why.to_string()),
         Err(why) => AdminReply::Refused(why.to_string()),
     }
 }

@@ -139,6 +139,13 @@ pub const TARGETS: &[Target] = &[
         rounds: 10_000,
     },
     Target {
+        name: "tokens",
+        seeds: http::fuzz_seeds,
+        run: http::fuzz,
+        allocates: machines,
+        rounds: 10_000,
+    },
+    Target {
         name: "answers",
         seeds: answers,
         run: http::client::read,

@@ -13,7 +13,7 @@ use doyen_gossip::wire::{
     Ack, Ballot, BallotAnswer, Commit, Committed, LeaveStep, Message, Payload, ProcessState,
     ProcessStatus, Proposal, Pulse,
 };
-use doyen_placement::access::UserChange;
+use doyen_placement::access::{AccessChange, Grant, TokenChange, TokenRole, UserChange};
 use doyen_placement::division::Cut;
 use doyen_placement::level::LEVELS;
 use doyen_placement::loads::{CopyPhase, MemberLoad, PartitionLoad, Progress, Report, Skew};
@@ -195,7 +195,15 @@ fn tables(version: u16) -> Vec<(String, Table)> {
         before: None,
         after: Some(b"off resetchannels -@all"[..].into()),
     };
-    full = planner::change_users(&full, &[user])
+    let access = AccessChange {
+        users: vec![user],
+        tokens: vec![TokenChange {
+            name: "prometheus".into(),
+            before: None,
+            after: Some(grant(TokenRole::Read)),
+        }],
+    };
+    full = planner::change_access(&full, &access)
         .expect("its name is free")
         .expect("it is new");
     let balancing = &mut full.settings.balancing;
@@ -531,6 +539,7 @@ fn messages(version: u16) -> Vec<Message> {
             limits: MapLimits::NONE,
         }))),
         reply(AdminReply::Refused("no".into())),
+        reply(AdminReply::Outdated("no".into())),
         Message::Leave {
             cluster,
             member: id(1),
@@ -601,19 +610,34 @@ fn requests(table: &Table, base: TableName) -> Vec<AdminRequest> {
         AdminRequest::Cancel(Some(at(1))),
         AdminRequest::Drain { name: "n1".into() },
         AdminRequest::Fill { name: "n1".into() },
-        AdminRequest::ChangeUsers(vec![
-            UserChange {
-                name: b"alice"[..].into(),
-                before: None,
-                after: Some(b"on nopass resetchannels -@all"[..].into()),
-            },
-            UserChange {
-                name: b"bob"[..].into(),
-                before: Some(b"off resetchannels -@all"[..].into()),
-                after: None,
-            },
-        ]),
+        AdminRequest::ChangeAccess(AccessChange {
+            users: vec![
+                UserChange {
+                    name: b"alice"[..].into(),
+                    before: None,
+                    after: Some(b"on nopass resetchannels -@all"[..].into()),
+                },
+                UserChange {
+                    name: b"bob"[..].into(),
+                    before: Some(b"off resetchannels -@all"[..].into()),
+                    after: None,
+                },
+            ],
+            tokens: vec![TokenChange {
+                name: "prometheus".into(),
+                before: Some(grant(TokenRole::Read)),
+                after: Some(grant(TokenRole::Operate)),
+            }],
+        }),
     ]
+}
+
+fn grant(role: TokenRole) -> Grant {
+    Grant {
+        role,
+        sha256: [7; 32],
+        made: 1_700_000_000,
+    }
 }
 
 // ---- hello

@@ -3,7 +3,7 @@
 
 use super::State;
 use super::failure::{Answer, Failure};
-use super::guard::{Authorized, authorize};
+use super::guard::Summary;
 use super::routes::{BODY_BYTES_MAX, KEYSPACE_BYTES_MAX, PathName, too_large};
 use crate::admin::AdminError;
 use crate::admin::balance::{self, BalanceOptions, CancelRequest};
@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-type Done = Answer<Json<Value>>;
+pub(super) type Done = Answer<Json<Value>>;
 
 /// A body that a change takes.
 pub(super) trait Body: DeserializeOwned {
@@ -28,19 +28,29 @@ pub(super) trait Body: DeserializeOwned {
     const EXAMPLE: &'static str;
     /// The largest such body. The route has the same limit.
     const BYTES_MAX: usize = BODY_BYTES_MAX;
+
+    /// What the audit log shows of it: nothing that is a key or a secret. It is the body itself, as
+    /// it was sent.
+    fn summary(&self, sent: &[u8]) -> String {
+        String::from_utf8_lossy(sent).into_owned()
+    }
 }
 
-/// The body of a request that has the token. Without the token, nothing of the body is read.
-pub(super) struct Sent<T>(T);
+/// The body of a request. The guard has let the caller in before it is read.
+pub(super) struct Sent<T>(pub(super) T);
 
 impl<T: Body> FromRequest<Arc<State>> for Sent<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, state: &Arc<State>) -> Result<Self, Failure> {
-        authorize(state, request.headers())?;
+        let summary = request.extensions().get::<Summary>().cloned();
         let body = Bytes::from_request(request, state).await;
         let body = body.map_err(|e| unread::<T>(e.status(), &e.body_text()))?;
-        parse(&body).map(Self)
+        let read: T = parse(&body)?;
+        if let Some(summary) = summary {
+            summary.say(read.summary(&body));
+        }
+        Ok(Self(read))
     }
 }
 
@@ -54,7 +64,7 @@ fn unread<T: Body>(status: StatusCode, why: &str) -> Failure {
     Failure(status, text)
 }
 
-fn parse<T: Body>(body: &[u8]) -> Answer<T> {
+pub(super) fn parse<T: Body>(body: &[u8]) -> Answer<T> {
     let misread =
         |why: &dyn fmt::Display| Failure::bad_request(format!("send {}: {why}", T::EXAMPLE));
     // serde would also take an array of the fields in their order here. No caller means that.
@@ -160,6 +170,11 @@ pub(super) struct Recovery {
 impl Body for NewKeyspace {
     const EXAMPLE: &'static str = r#"{"name": "NAME", "partitions": 1024, "backups": 1}"#;
     const BYTES_MAX: usize = KEYSPACE_BYTES_MAX;
+
+    fn summary(&self, _: &[u8]) -> String {
+        // The options may have keys, at which ranges begin.
+        self.name.clone()
+    }
 }
 
 impl Body for KeyspaceOptions {
@@ -168,11 +183,19 @@ impl Body for KeyspaceOptions {
 
 impl Body for SplitRequest {
     const EXAMPLE: &'static str = r#"{"at": "KEY"}"#;
+
+    fn summary(&self, _: &[u8]) -> String {
+        "at a key".into()
+    }
 }
 
 impl Body for RebalancePlan {
     const EXAMPLE: &'static str = "what GET /rebalance answers";
     const BYTES_MAX: usize = PLAN_BYTES_MAX;
+
+    fn summary(&self, _: &[u8]) -> String {
+        format!("of {} partitions", self.goals.len())
+    }
 }
 
 impl Body for Automatic {
@@ -233,7 +256,6 @@ pub(super) async fn merge_ranges(
 }
 
 pub(super) async fn drop_keyspace(
-    _: Authorized,
     Shared(state): Shared<Arc<State>>,
     PathName(name): PathName,
 ) -> Done {
@@ -282,26 +304,17 @@ pub(super) async fn cancel_moves(
     }
 }
 
-pub(super) async fn drain(
-    _: Authorized,
-    Shared(state): Shared<Arc<State>>,
-    PathName(name): PathName,
-) -> Done {
+pub(super) async fn drain(Shared(state): Shared<Arc<State>>, PathName(name): PathName) -> Done {
     state.admin.drain(&name).await?;
     done("draining", name)
 }
 
-pub(super) async fn fill(
-    _: Authorized,
-    Shared(state): Shared<Arc<State>>,
-    PathName(name): PathName,
-) -> Done {
+pub(super) async fn fill(Shared(state): Shared<Arc<State>>, PathName(name): PathName) -> Done {
     state.admin.fill(&name).await?;
     done("filling", name)
 }
 
 pub(super) async fn remove_lost(
-    _: Authorized,
     Shared(state): Shared<Arc<State>>,
     PathName(name): PathName,
 ) -> Done {
@@ -318,7 +331,7 @@ pub(super) async fn recover(
 }
 
 /// `{"dropped": "orders"}`.
-fn done(what: &str, of: impl Into<Value>) -> Done {
+pub(super) fn done(what: &str, of: impl Into<Value>) -> Done {
     let mut fields = Map::new();
     fields.insert(what.to_owned(), of.into());
     Ok(Json(Value::Object(fields)))

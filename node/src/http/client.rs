@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use zeroize::Zeroizing;
 
 /// Largest answer: the table of 16384 partitions with long names fits.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
@@ -53,59 +54,83 @@ pub enum HttpError {
     },
 }
 
-/// Asks a node.
-///
-/// # Errors
-/// When there is no answer, or it is not a success.
-pub async fn get<T: DeserializeOwned>(address: &str, path: &str) -> Result<T, HttpError> {
-    request(
-        address,
-        LOOK_MAX,
-        &format!("GET {path} HTTP/1.1\r\n"),
-        "\r\n",
-    )
-    .await
-    .map_err(|e| unsent(e, LOCAL_TOKEN))
+/// A node that is asked by HTTP, and the token that it is sent.
+#[derive(Debug, Clone)]
+pub struct Client {
+    address: String,
+    token: Zeroizing<String>,
 }
 
-/// Asks a node for a report that may need the token: keys, and where data lies.
-///
-/// # Errors
-/// When there is no answer, or it is not a success.
-pub async fn get_with<T: DeserializeOwned>(
-    address: &str,
-    path: &str,
-    token: &str,
-) -> Result<T, HttpError> {
-    request(
-        address,
-        LOOK_MAX,
-        &format!("GET {path} HTTP/1.1\r\nAuthorization: Bearer {token}\r\n"),
-        "\r\n",
-    )
-    .await
-    .map_err(|e| unsent(e, token))
-}
+impl Client {
+    /// Asks the node at `HOST:PORT` with a token.
+    pub fn new(address: impl Into<String>, token: impl Into<String>) -> Self {
+        Self {
+            address: address.into(),
+            token: Zeroizing::new(token.into()),
+        }
+    }
 
-/// Asks a node to change something, by `POST`, `PATCH` or `DELETE`.
-///
-/// # Errors
-/// When there is no answer, or it is not a success.
-pub async fn change<T: DeserializeOwned>(
-    address: &str,
-    method: &str,
-    path: &str,
-    token: &str,
-    body: &str,
-) -> Result<T, HttpError> {
-    let head = format!("{method} {path} HTTP/1.1\r\nAuthorization: Bearer {token}\r\n");
-    let rest = format!(
-        "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    request(address, ANSWER_MAX, &head, &rest)
-        .await
-        .map_err(|e| unsent(e, token))
+    /// Asks a node that takes requests from every program on its machine.
+    pub fn of_open(address: impl Into<String>) -> Self {
+        Self::new(address, LOCAL_TOKEN)
+    }
+
+    /// The same credential, for another node.
+    #[must_use]
+    pub fn at(&self, address: impl Into<String>) -> Self {
+        Self {
+            address: address.into(),
+            token: self.token.clone(),
+        }
+    }
+
+    /// The address that is asked.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Asks for a report.
+    ///
+    /// # Errors
+    /// When there is no answer, or it is not a success.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, HttpError> {
+        self.request(LOOK_MAX, "GET", path, "\r\n").await
+    }
+
+    /// Asks for a change, by `POST`, `PUT`, `PATCH` or `DELETE`.
+    ///
+    /// # Errors
+    /// When there is no answer, or it is not a success.
+    pub async fn change<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> Result<T, HttpError> {
+        let rest = format!(
+            "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        self.request(ANSWER_MAX, method, path, &rest).await
+    }
+
+    /// `rest` is what follows the headers that every request has.
+    async fn request<T: DeserializeOwned>(
+        &self,
+        begins_within: Duration,
+        method: &str,
+        path: &str,
+        rest: &str,
+    ) -> Result<T, HttpError> {
+        let token = self.token.as_str();
+        let head = Zeroizing::new(format!(
+            "{method} {path} HTTP/1.1\r\nAuthorization: Bearer {token}\r\n"
+        ));
+        request(&self.address, begins_within, &head, rest)
+            .await
+            .map_err(|e| unsent(e, token))
+    }
 }
 
 /// The token of nodes without a secret proves nothing, so a caller that sent it counts as one
@@ -252,7 +277,9 @@ mod tests {
             std::future::pending::<()>().await;
         });
         let started = Instant::now();
-        let error = get::<serde_json::Value>(&address, "/status")
+        let client = Client::of_open(address);
+        let error = client
+            .get::<serde_json::Value>("/status")
             .await
             .expect_err("that is no HTTP");
         (error, started.elapsed())

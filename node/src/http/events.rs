@@ -1,12 +1,13 @@
 //! Events by HTTP: the events that are kept, the next one, or a stream of them.
 
 use super::State;
+use super::credentials::Holder;
 use super::failure::{Answer, Failure};
 use crate::report::events::{ClusterEvent, Events, LoggedEvent};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State as Shared};
+use axum::extract::{Extension, Query, State as Shared};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -35,6 +36,7 @@ pub(super) struct EventsQuery {
 
 pub(super) async fn events(
     Shared(state): Shared<Arc<State>>,
+    Extension(holder): Extension<Holder>,
     headers: HeaderMap,
     query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Answer<Response> {
@@ -46,7 +48,7 @@ pub(super) async fn events(
         let seen = headers
             .get("last-event-id")
             .and_then(|id| id.to_str().ok()?.parse().ok());
-        return Ok(stream(&state, seen.unwrap_or(query.since)));
+        return Ok(stream(state, holder, seen.unwrap_or(query.since)));
     }
     let mut last = state.admin.last_event();
     let wait = Duration::from_millis(query.wait).min(WAIT_MAX);
@@ -62,11 +64,22 @@ pub(super) async fn events(
 struct Follower {
     events: Events,
     stopped: watch::Receiver<bool>,
+    state: Arc<State>,
+    holder: Holder,
 }
 
 impl Follower {
-    /// The next event as text, or a comment if there was none for a while. `None`: the node stops.
+    /// The next event as text, or a comment if there was none for a while. `None`: the node stops,
+    /// or takes the reader's token no more.
     async fn next(&mut self) -> Option<String> {
+        let text = self.wait().await?;
+        self.state
+            .credentials
+            .still_takes(&self.holder)
+            .then_some(text)
+    }
+
+    async fn wait(&mut self) -> Option<String> {
         tokio::select! {
             event = self.events.next() => Some(match event? {
                 ClusterEvent::Event(event) => sent(&event),
@@ -80,10 +93,12 @@ impl Follower {
 }
 
 /// Server-sent events after the one with this number.
-fn stream(state: &State, since: u64) -> Response {
+fn stream(state: Arc<State>, holder: Holder, since: u64) -> Response {
     let follower = Follower {
         events: state.admin.events().after(since),
         stopped: state.stopped.clone(),
+        state,
+        holder,
     };
     let texts = futures_util::stream::unfold(follower, |mut follower| async move {
         let text = follower.next().await?;

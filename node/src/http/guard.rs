@@ -1,4 +1,4 @@
-//! Who may read: which requests a browser can be made to send, and which reports need the token.
+//! Who is let in: which requests a browser can be made to send, and which tokens open what.
 //!
 //! A web page can make its own name lead to this machine (DNS rebinding), and then read what nodes
 //! answer as if they were its own server. The browser sends that name as `Host`. So a node answers
@@ -6,16 +6,24 @@
 //! a page to another server than its own carries an `Origin`.
 
 use super::State;
+use super::credentials::{Holder, Source};
 use super::failure::Failure;
-use crate::net::identity::Identity;
-use axum::extract::{FromRequestParts, Request, State as Shared};
-use axum::http::request::Parts;
+use super::token::TOKEN_PREFIX;
+use crate::audit::{Audit, Outcome};
+use crate::clock;
+use crate::guesses::Guesses;
+use crate::metrics::Metrics;
+use crate::net::identity::LOCAL_TOKEN;
+use axum::extract::{Request, State as Shared};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use std::net::IpAddr;
-use std::sync::Arc;
+use doyen_placement::access::TokenRole;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use zeroize::Zeroizing;
 
 /// How much of a refused host's name the error repeats.
 const SHOWN_CHARS: usize = 64;
@@ -89,86 +97,261 @@ fn is_own(hosts: &[String], said: &str) -> bool {
         })
 }
 
-/// What a request for a change must carry.
-#[derive(Debug)]
-pub(crate) enum Token {
-    /// No request may change anything.
-    Nothing,
-    /// This token.
-    Fixed(String),
-    /// A token that is derived from one of the secrets, which may change.
-    OfSecrets(Arc<Identity>),
+/// What a request needs, once this node has any credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// The role `read`: it asks for the state of the cluster.
+    Read,
+    /// The role `operate`, because the answer shows keys, or where data lies. An open node answers
+    /// everyone, unless RESP clients need a password.
+    Data,
+    /// The role `operate`: it asks for a change, or for what tells of credentials. An open node
+    /// demands the word `loopback`, which no web page can send.
+    Operate,
 }
 
-impl Token {
-    /// Whether any request may change something.
-    pub(crate) const fn is_something(&self) -> bool {
-        !matches!(self, Self::Nothing)
-    }
-
-    fn takes(&self, token: &[u8]) -> bool {
+impl Needs {
+    const fn role(self) -> TokenRole {
         match self {
-            Self::Nothing => false,
-            Self::Fixed(wanted) => same(token, wanted.as_bytes()),
-            Self::OfSecrets(identity) => identity.is_operator(token),
+            Self::Read => TokenRole::Read,
+            Self::Data | Self::Operate => TokenRole::Operate,
         }
     }
 }
 
-/// Refuses requests without the token.
-pub(super) fn authorize(state: &State, headers: &HeaderMap) -> Result<(), Failure> {
-    if !state.token.is_something() {
-        let hint = "this node has neither a secret nor --http-token-file: \
-         restart it with one of them, or ask a node that has";
-        return Err(Failure(StatusCode::FORBIDDEN, hint.into()));
+/// The request itself, as far as the audit log shows it: the route says it, because it knows where
+/// keys and secrets are.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Summary(Arc<OnceLock<String>>);
+
+impl Summary {
+    /// The first text counts.
+    pub(super) fn say(&self, text: String) {
+        let _ = self.0.set(text);
     }
-    let token = headers
-        .get(header::AUTHORIZATION)
-        .and_then(|v| v.as_bytes().strip_prefix(b"Bearer "));
-    if token.is_some_and(|token| state.token.takes(token)) {
-        return Ok(());
-    }
-    let hint = if token.is_some() {
-        "this is not the cluster's token: give the commands of `doyen` the --secret-file or the \
-         --http-token-file of the nodes; a program of your own sends what is in the nodes' \
-         --http-token-file"
-    } else {
-        "this needs the cluster's token (Authorization: Bearer TOKEN): the commands of `doyen` \
-         send it, with --secret-file FILE if the cluster has a secret; for a program of your own, \
-         start the nodes with --http-token-file FILE, and send what is in it"
+}
+
+/// Lets requests through that may do what they ask for, and audits changes.
+pub(super) async fn admit(
+    Shared((state, needs)): Shared<(Arc<State>, Needs)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let from = request.extensions().get::<Peer>().map_or(UNKNOWN, |p| p.0);
+    let is_change = ![Method::GET, Method::HEAD].contains(request.method());
+    let what = format!("{} {}", request.method(), request.uri().path());
+    let summary = Summary::default();
+    let sent = token(request.headers()).map(|token| Zeroizing::new(token.to_vec()));
+    let judged = judge(&state, needs, sent.as_ref().map(|token| &***token), from).await;
+    let audit = |who: String, outcome| Audit {
+        who,
+        interface: "http",
+        from,
+        what: match summary.0.get() {
+            Some(more) => format!("{what} {more}"),
+            None => what.clone(),
+        },
+        outcome,
     };
-    Err(Failure(StatusCode::UNAUTHORIZED, hint.into()))
-}
-
-/// The request has the token, so it may change something.
-pub(super) struct Authorized;
-
-impl FromRequestParts<Arc<State>> for Authorized {
-    type Rejection = Failure;
-
-    async fn from_request_parts(parts: &mut Parts, state: &Arc<State>) -> Result<Self, Failure> {
-        authorize(state, &parts.headers).map(|()| Self)
-    }
-}
-
-/// The request may see keys, and where data lies: it has the token, or this node shows the data
-/// itself to every client.
-pub(super) struct MaySee;
-
-impl FromRequestParts<Arc<State>> for MaySee {
-    type Rejection = Failure;
-
-    async fn from_request_parts(parts: &mut Parts, state: &Arc<State>) -> Result<Self, Failure> {
-        if state.guarded {
-            authorize(state, &parts.headers)?;
+    let holder = match judged {
+        Ok(holder) => holder,
+        Err((refusal, failure)) => {
+            // A read without a token is no attempt at anything.
+            if is_change || refusal != Refusal::Missing {
+                let why = Outcome::Refused(refusal.reason().into());
+                state.control.audit(&audit(refusal.who(), why));
+            }
+            return failure.into_response();
         }
-        Ok(Self)
+    };
+    request.extensions_mut().insert(holder.clone());
+    if !is_change {
+        return next.run(request).await;
+    }
+    request.extensions_mut().insert(summary.clone());
+    let who = holder.source.to_string();
+    // If the caller hangs up, or it takes too long, this is dropped before there is an answer.
+    let mut unanswered = Unanswered(Some(|| {
+        let outcome = Outcome::Failed("the caller got no answer: it may be done".into());
+        state.control.audit(&audit(who.clone(), outcome));
+    }));
+    let response = next.run(request).await;
+    unanswered.0 = None;
+    drop(unanswered);
+    let status = response.status();
+    let outcome = match status.as_u16() {
+        200..300 => Outcome::Done,
+        504 => Outcome::Failed("504: it may be done".into()),
+        status => Outcome::Failed(status.to_string()),
+    };
+    state.control.audit(&audit(who.clone(), outcome));
+    response
+}
+
+/// Runs when it is dropped.
+struct Unanswered<F: FnMut()>(Option<F>);
+
+impl<F: FnMut()> Drop for Unanswered<F> {
+    fn drop(&mut self) {
+        if let Some(run) = &mut self.0 {
+            run();
+        }
     }
 }
 
-/// Compares in a time that does not depend on where two texts differ.
-fn same(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (x, y)| differs | (x ^ y)) == 0
+/// Where a request came from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peer(pub(super) IpAddr);
+
+/// Of a request that no connection brought, as in tests.
+const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// Why a request is not let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Refusal {
+    /// It has no token.
+    Missing,
+    /// Its token opens nothing.
+    Wrong,
+    /// The role of this token is too low.
+    Role(Source),
+}
+
+impl Refusal {
+    fn who(&self) -> String {
+        match self {
+            Self::Missing => "a caller without a token".into(),
+            Self::Wrong => "a caller with a wrong token".into(),
+            Self::Role(source) => source.to_string(),
+        }
+    }
+
+    const fn reason(&self) -> &'static str {
+        match self {
+            Self::Missing => "no token",
+            Self::Wrong => "this token opens nothing here",
+            Self::Role(_) => "the role is read, and this needs operate",
+        }
+    }
+}
+
+/// The token of a request. The scheme may be written in any case, as in every HTTP server.
+pub(super) fn token(headers: &HeaderMap) -> Option<&[u8]> {
+    let said = headers.get(header::AUTHORIZATION)?.as_bytes();
+    let (scheme, rest) = said.split_at_checked(BEARER.len())?;
+    let token = rest.strip_prefix(b" ")?.trim_ascii();
+    (scheme.eq_ignore_ascii_case(BEARER) && !token.is_empty()).then_some(token)
+}
+
+const BEARER: &[u8] = b"bearer";
+
+async fn judge(
+    state: &State,
+    needs: Needs,
+    sent: Option<&[u8]>,
+    from: IpAddr,
+) -> Result<Holder, (Refusal, Failure)> {
+    let credentials = &state.credentials;
+    let is_open = credentials.is_open();
+    if is_open {
+        let data_is_open = !state.guarded && !credentials.has_users();
+        if needs == Needs::Read || needs == Needs::Data && data_is_open {
+            return Ok(Holder::open());
+        }
+    }
+    if credentials.takes_nothing() {
+        return Err((
+            Refusal::Missing,
+            Failure(StatusCode::FORBIDDEN, TAKES_NOTHING.into()),
+        ));
+    }
+    // The word proves nothing, so it is no attempt to guess a token.
+    let sent = sent.filter(|token| is_open || *token != LOCAL_TOKEN.as_bytes());
+    let Some(sent) = sent else {
+        return Err((
+            Refusal::Missing,
+            Failure(StatusCode::UNAUTHORIZED, MISSING.into()),
+        ));
+    };
+    if let Some(wait) = state.guesses.wait(from) {
+        tokio::time::sleep(wait).await;
+    }
+    let Some(holder) = credentials.find(sent) else {
+        if !credentials.knows_names() && sent.starts_with(TOKEN_PREFIX.as_bytes()) {
+            return Err((
+                Refusal::Missing,
+                Failure(StatusCode::UNAUTHORIZED, KNOWS_NO_NAMES.into()),
+            ));
+        }
+        state.guesses.failed(from, &state.metrics);
+        return Err((
+            Refusal::Wrong,
+            Failure(StatusCode::UNAUTHORIZED, WRONG.into()),
+        ));
+    };
+    if holder.role < needs.role() {
+        let why = format!(
+            "{} has the role read, and this needs operate: `doyen token new NAME --role operate` \
+             makes such a token",
+            holder.source
+        );
+        return Err((
+            Refusal::Role(holder.source),
+            Failure(StatusCode::FORBIDDEN, why),
+        ));
+    }
+    Ok(holder)
+}
+
+const TAKES_NOTHING: &str = "this node has no token yet, and takes no requests but /healthz and \
+    /readyz: start a node with --http-token-file FILE, and make tokens for all nodes with \
+    `doyen token new NAME --http-token-file FILE`";
+const MISSING: &str = "this needs a token (Authorization: Bearer TOKEN): the commands of `doyen` \
+    send it if they get --secret-file (the operators' or the members') or --http-token-file; for \
+    other programs, `doyen token new NAME` makes one";
+const WRONG: &str = "this token opens nothing here: it was revoked, is mistyped, or belongs to \
+    another cluster. The commands of `doyen` take this cluster's --secret-file, or \
+    --http-token-file; for other programs, `doyen token new NAME` makes a token";
+const KNOWS_NO_NAMES: &str = "this node is no member of a cluster yet, so it knows no named \
+    tokens: try again later, or send the operators' token";
+
+/// Wrong tokens of all callers. The lock is held for moments. It is there because hyper wants
+/// `Send`; one thread runs all of it.
+#[derive(Debug)]
+pub(super) struct Guard(Mutex<Guesses>);
+
+impl Guard {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Guesses::new()))
+    }
+
+    fn guesses(&self) -> std::sync::MutexGuard<'_, Guesses> {
+        // No holder of the lock panics, and each change leaves the map whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long the next token of this address waits before it is judged.
+    fn wait(&self, from: IpAddr) -> Option<Duration> {
+        let now = clock::now();
+        let until = self.guesses().waits_until(now, from)?;
+        Some(until.since(now))
+    }
+
+    fn failed(&self, from: IpAddr, metrics: &Metrics) {
+        let due = {
+            let mut guesses = self.guesses();
+            let due = guesses.failed(clock::now(), from);
+            metrics.http_auth_failures(guesses.failures());
+            due
+        };
+        if let Some(others) = due {
+            tracing::warn!(
+                "an HTTP client at {from} sent a wrong token: programs must send a token of this \
+                 cluster (`doyen token list` names them), and further requests from there are \
+                 slowed{others}"
+            );
+        }
+    }
 }
 
 #[cfg(test)]
@@ -177,9 +360,26 @@ mod tests {
     use axum::http::{HeaderValue, Uri};
 
     #[test]
-    fn tokens_are_the_same_or_not() {
-        assert!(same(b"abc", b"abc"));
-        assert!(!same(b"abc", b"abd") && !same(b"abc", b"ab") && !same(b"", b"a"));
+    fn a_token_stands_behind_its_scheme() {
+        let read = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::AUTHORIZATION, HeaderValue::from_static(text));
+            token(&headers).map(<[u8]>::to_vec)
+        };
+        for text in ["Bearer abc", "bearer abc", "BEARER  abc ", "Bearer abc\t"] {
+            assert_eq!(read(text).as_deref(), Some(&b"abc"[..]), "{text:?}");
+        }
+        for text in [
+            "",
+            "abc",
+            "Bearer",
+            "Bearer ",
+            "Bearerabc",
+            "Basic abc",
+            "Beare",
+        ] {
+            assert_eq!(read(text), None, "{text:?}");
+        }
     }
 
     fn status(hosts: &[&str], uri: &str, headers: &[(header::HeaderName, &str)]) -> Option<u16> {

@@ -2,10 +2,14 @@
 //! another caller waits. The memory of a connection is bounded: a head has a largest size and a
 //! deadline, and bodies have limits by route (`routes.rs`).
 
+use super::guard::Peer;
 use super::wait;
 use crate::seldom::{A_MINUTE, Seldom};
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::collections::BTreeMap;
@@ -111,15 +115,17 @@ impl Bounded {
         loop {
             // Do not cancel `accept` elsewhere: a connection that it has accepted, and that has no
             // place yet, would be lost.
-            let connection = tokio::select! {
-                connection = self.accept() => connection,
+            let (connection, peer) = tokio::select! {
+                accepted = self.accept() => accepted,
                 () = wait(&mut stopped) => break,
             };
             while open.try_join_next().is_some() {}
-            let serving = http.serve_connection(
-                TokioIo::new(connection),
-                TowerToHyperService::new(router.clone()),
-            );
+            let service = TowerToHyperService::new(router.clone());
+            let service = service_fn(move |mut request: Request<Incoming>| {
+                request.extensions_mut().insert(peer);
+                service.call(request)
+            });
+            let serving = http.serve_connection(TokioIo::new(connection), service);
             let mut stopped = stopped.clone();
             open.spawn(async move {
                 let mut serving = pin!(serving);
@@ -178,12 +184,12 @@ impl Bounded {
 }
 
 impl Bounded {
-    async fn accept(&mut self) -> Connection {
+    async fn accept(&mut self) -> (Connection, Peer) {
         loop {
             match self.listener.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     let place = self.place().await;
-                    return self.seat(stream, place);
+                    return (self.seat(stream, place), Peer(peer.ip().to_canonical()));
                 }
                 Err(e) => {
                     if let Some(others) = self.failed.happened(std::time::Instant::now()) {

@@ -3,7 +3,8 @@
 
 use super::State;
 use super::failure::Failure;
-use super::{changes, events, guard, probes, reports};
+use super::guard::Needs;
+use super::{changes, events, guard, probes, reports, tokens};
 use crate::report::rebalance::PLAN_BYTES_MAX;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Request, State as Shared};
@@ -11,7 +12,7 @@ use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, patch, post, put};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,46 +39,17 @@ impl<S: Send + Sync> FromRequestParts<S> for PathName {
 }
 
 pub(super) fn router(state: Arc<State>) -> Router {
-    let create_keyspace =
-        post(changes::create_keyspace).layer(DefaultBodyLimit::max(KEYSPACE_BYTES_MAX));
-    let apply_plan = post(changes::apply_plan).layer(DefaultBodyLimit::max(PLAN_BYTES_MAX));
-    Router::new()
-        .route("/status", get(reports::status))
-        .route("/table", get(reports::table))
-        .route("/trust", get(reports::trust))
-        .route("/loads", get(reports::loads))
-        .route("/placement", get(reports::placement))
+    let guarded = |router: Router<Arc<State>>, needs: Needs| {
+        let state = (state.clone(), needs);
+        router.route_layer(middleware::from_fn_with_state(state, guard::admit))
+    };
+    let probes = Router::new()
         .route("/healthz", get(probes::healthz))
-        .route("/readyz", get(probes::readyz))
-        .route("/metrics", get(probes::metrics))
-        .route("/recover", post(changes::recover))
-        .route("/moves", get(reports::moves))
-        .route("/moves/cancel", post(changes::cancel_moves))
-        .route(
-            "/balance",
-            get(reports::balance).patch(changes::set_balance),
-        )
-        .route("/events", get(events::events))
-        .route("/members/{name}", delete(changes::remove_lost))
-        .route(
-            "/members/{name}/drain",
-            post(changes::drain).delete(changes::fill),
-        )
-        .route(
-            "/rebalance",
-            get(reports::rebalance_plan)
-                .patch(changes::schedule)
-                .merge(apply_plan),
-        )
-        .route("/keyspaces", get(reports::keyspaces).merge(create_keyspace))
-        .route(
-            "/keyspaces/{name}",
-            get(reports::keyspace)
-                .patch(changes::alter_keyspace)
-                .delete(changes::drop_keyspace),
-        )
-        .route("/keyspaces/{name}/split", post(changes::split_range))
-        .route("/keyspaces/{name}/merge", post(changes::merge_ranges))
+        .route("/readyz", get(probes::readyz));
+    probes
+        .merge(guarded(state_of_the_cluster(), Needs::Read))
+        .merge(guarded(keys_and_places(), Needs::Data))
+        .merge(guarded(changes_and_credentials(), Needs::Operate))
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -89,6 +61,53 @@ pub(super) fn router(state: Arc<State>) -> Router {
             guard::addressed,
         ))
         .with_state(state)
+}
+
+/// Without keys.
+fn state_of_the_cluster() -> Router<Arc<State>> {
+    Router::new()
+        .route("/status", get(reports::status))
+        .route("/metrics", get(probes::metrics))
+        .route("/balance", get(reports::balance))
+        .route("/moves", get(reports::moves))
+        .route("/events", get(events::events))
+        .route("/keyspaces", get(reports::keyspaces))
+        .route("/keyspaces/{name}", get(reports::keyspace))
+}
+
+/// Where ranges begin, hot keys, and where data lies.
+fn keys_and_places() -> Router<Arc<State>> {
+    Router::new()
+        .route("/table", get(reports::table))
+        .route("/loads", get(reports::loads))
+        .route("/placement", get(reports::placement))
+        .route("/rebalance", get(reports::rebalance_plan))
+}
+
+fn changes_and_credentials() -> Router<Arc<State>> {
+    let create_keyspace =
+        post(changes::create_keyspace).layer(DefaultBodyLimit::max(KEYSPACE_BYTES_MAX));
+    let apply_plan = post(changes::apply_plan).layer(DefaultBodyLimit::max(PLAN_BYTES_MAX));
+    Router::new()
+        .route("/trust", get(reports::trust))
+        .route("/tokens", get(tokens::list))
+        .route("/tokens/{name}", put(tokens::create).delete(tokens::revoke))
+        .route("/recover", post(changes::recover))
+        .route("/moves/cancel", post(changes::cancel_moves))
+        .route("/balance", patch(changes::set_balance))
+        .route("/members/{name}", delete(changes::remove_lost))
+        .route(
+            "/members/{name}/drain",
+            post(changes::drain).delete(changes::fill),
+        )
+        .route("/rebalance", patch(changes::schedule).merge(apply_plan))
+        .route("/keyspaces", create_keyspace)
+        .route(
+            "/keyspaces/{name}",
+            patch(changes::alter_keyspace).delete(changes::drop_keyspace),
+        )
+        .route("/keyspaces/{name}/split", post(changes::split_range))
+        .route("/keyspaces/{name}/merge", post(changes::merge_ranges))
 }
 
 /// Refuses a body whose declared length is above the limit, before it is sent.
@@ -148,12 +167,12 @@ async fn in_time(Shared(state): Shared<Arc<State>>, request: Request, next: Next
 /// The methods and paths of changes.
 const CHANGES: &str = "POST for /recover, /keyspaces, /keyspaces/NAME/split, \
     /keyspaces/NAME/merge, /rebalance, /moves/cancel and /members/NAME/drain, PATCH and DELETE \
-    for /keyspaces/NAME, PATCH for /rebalance and /balance, DELETE for /members/NAME and \
-    /members/NAME/drain";
+    for /keyspaces/NAME, PATCH for /rebalance and /balance, PUT and DELETE for /tokens/NAME, DELETE \
+    for /members/NAME and /members/NAME/drain";
 
 async fn unknown() -> Failure {
     let reports = "/status, /table, /loads, /placement, /keyspaces, /moves, /balance, \
-        /rebalance, /events, /healthz, /readyz and /metrics";
+        /rebalance, /events, /tokens, /trust, /healthz, /readyz and /metrics";
     Failure(
         StatusCode::NOT_FOUND,
         format!("there is no such path: with GET there are {reports}; {CHANGES}"),

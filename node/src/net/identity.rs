@@ -50,11 +50,10 @@ use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use secret::{Line, Role, SecretError, Secrets};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use subtle::ConstantTimeEq;
 use trust::{End, Signs, Trust, Voucher, bears, found, is_of_time, share_key};
 
 /// The protocol that both sides of every connection must speak.
@@ -185,7 +184,7 @@ struct Current {
 
 /// What changes when a file is written, replaced, or made readable: inode, length, and the times of
 /// the last changes of content and of attributes.
-type Stamp = (u64, u64, [(i64, i64); 2]);
+pub(crate) type Stamp = (u64, u64, [(i64, i64); 2]);
 
 /// What is known of a node's certificate, for monitoring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -421,15 +420,13 @@ impl Identity {
         self.loopback_only
     }
 
-    /// Whether a bearer token is an operator's, by the secrets.
+    /// The SHA-256 of the operators' tokens, by the secrets: none without a secret.
     #[must_use]
-    pub fn is_operator(&self, token: &[u8]) -> bool {
-        let tls = self.tls();
-        // No early end: how long this takes must say nothing of the tokens.
-        let known = tls.tokens.iter().fold(0, |known, token_of| {
-            known | token_of.as_bytes().ct_eq(token).unwrap_u8()
-        });
-        !self.loopback_only && known == 1
+    pub fn operator_hashes(&self) -> Vec<[u8; 32]> {
+        if self.loopback_only {
+            return Vec::new();
+        }
+        self.tls().operator_hashes.clone()
     }
 
     /// Whether operators have tokens that are derived from a secret.
@@ -771,15 +768,17 @@ pub fn authority_certificates(secrets: &Secrets) -> Result<String, IdentityError
 }
 
 fn stamps<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> Vec<Option<Stamp>> {
-    let stamp = |path: &PathBuf| {
-        let file = std::fs::metadata(path).ok()?;
-        let times = [
-            (file.mtime(), file.mtime_nsec()),
-            (file.ctime(), file.ctime_nsec()),
-        ];
-        Some((file.ino(), file.len(), times))
-    };
-    paths.map(stamp).collect()
+    paths.map(|path| stamp(path)).collect()
+}
+
+/// The stamp of a file; `None` if it cannot be found.
+pub(crate) fn stamp(path: &Path) -> Option<Stamp> {
+    let file = std::fs::metadata(path).ok()?;
+    let times = [
+        (file.mtime(), file.mtime_nsec()),
+        (file.ctime(), file.ctime_nsec()),
+    ];
+    Some((file.ino(), file.len(), times))
 }
 
 /// `10.0.0.1` from `10.0.0.1:7400`, `::1` from `[::1]:7400`; other names stay as they are.

@@ -17,7 +17,7 @@ use crate::data::{self, DataOptions};
 use crate::error::Error;
 use crate::hooks::Hooks;
 #[cfg(feature = "http")]
-use crate::http::{self, ServerOptions, Token};
+use crate::http::{self, Credentials, ServerOptions, TokenFile};
 #[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
 use crate::net::identity::Identity;
@@ -584,6 +584,10 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
         .for_each(|warning| tracing::warn!("{warning}"));
     resp_is_built(config.resp, config.resp_cluster)?;
     http_is_built(config.http)?;
+    #[cfg(feature = "http")]
+    let http_tokens = config.http_token_file.clone().map(TokenFile::open);
+    #[cfg(feature = "http")]
+    let http_tokens = http_tokens.transpose()?;
     let sockets = Sockets::open(&config)?;
     if config.memory.exceeds_bound() {
         tracing::warn!(
@@ -694,10 +698,13 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
             data: data.clone(),
             metrics: metrics.clone(),
             identity: identity.clone(),
-            token: http_token(&config, &identity),
-            guarded: config.resp_password.is_some()
-                || config.resp_acl_file.is_some()
-                || config.http.is_some_and(|a| !a.ip().is_loopback()),
+            credentials: Credentials::new(
+                identity.clone(),
+                shared.clone(),
+                http_tokens,
+                is_open(&config),
+            ),
+            guarded: config.resp_password.is_some() || config.resp_acl_file.is_some(),
             hosts: config
                 .http_hosts
                 .clone()
@@ -873,28 +880,17 @@ fn limits(config: &Config, timing: &Timing) -> Limits {
     }
 }
 
-/// The token that HTTP requires for changes.
-#[cfg(feature = "http")]
-fn http_token(config: &Config, identity: &Arc<Identity>) -> Token {
-    match &config.http_token {
-        Some(token) => Token::Fixed(token.clone()),
-        None if identity.has_operators() => Token::OfSecrets(identity.clone()),
-        // Without a secret, every user of this machine may make changes. The fixed token still
-        // keeps web pages out, which cannot set the header that carries it.
-        None if is_open(config) => Token::Fixed(crate::net::identity::LOCAL_TOKEN.to_owned()),
-        None => Token::Nothing,
-    }
-}
-
-/// Whether HTTP takes changes from every user of this machine.
+/// Whether HTTP takes requests from every user of this machine, as long as there are no tokens.
 fn is_open(config: &Config) -> bool {
-    config.trust == Trust::Loopback && config.http.is_some_and(|http| http.ip().is_loopback())
+    config.trust == Trust::Loopback
+        && config.http_token_file.is_none()
+        && config.http.is_some_and(|http| http.ip().is_loopback())
 }
 
 /// What this node requires of a command before it changes something.
 fn access(config: &Config) -> Access {
     match config.trust {
-        _ if config.http_token.is_some() => Access::Token,
+        _ if config.http_token_file.is_some() => Access::Token,
         Trust::Secret { .. } => Access::Secret,
         _ if is_open(config) => Access::Open,
         Trust::Loopback | Trust::Pem(_) => Access::Nothing,

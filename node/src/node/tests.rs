@@ -1,7 +1,7 @@
 //! A node in this program. One of its data threads ends by itself.
 
 use super::*;
-use crate::http::client;
+use crate::http::client::Client;
 
 /// How long anything may take: a guard against hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,7 +34,8 @@ async fn serving(threads: u8) -> Node {
 /// The answer of `/readyz` or `/healthz` against this node; empty if it is 200.
 async fn refuses(node: &Node, path: &str) -> String {
     let http = node.addresses().http.expect("it has one").to_string();
-    client::get::<serde_json::Value>(&http, path)
+    Client::of_open(http)
+        .get::<serde_json::Value>(path)
         .await
         .err()
         .map(|e| e.to_string())

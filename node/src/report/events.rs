@@ -2,6 +2,8 @@
 //! at its own pace: one that is too slow is told how many it has missed.
 
 use crate::advice;
+use crate::audit::{Audit, Refusals};
+use crate::data::waking;
 use doyen_gossip::agreement::{Event, Severity};
 use serde::Serialize;
 use std::collections::VecDeque;
@@ -9,7 +11,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
 /// Events that are kept, without steps of moves.
@@ -17,6 +19,9 @@ const EVENTS_MAX: usize = 1024;
 /// Steps of moves that are kept. There may be as many in a second, and they must not push out other
 /// events.
 const STEPS_MAX: usize = 512;
+
+/// Refused attempts that are kept. Strangers cause them, so they must not push out other events.
+const REFUSALS_MAX: usize = 128;
 
 /// An event with its number and the time at which this node learned of it.
 ///
@@ -57,6 +62,7 @@ pub struct LoggedEvent {
 #[derive(Debug)]
 pub(crate) struct EventLog {
     kept: Mutex<Kept>,
+    refusals: Mutex<Refusals>,
     last: watch::Sender<u64>,
     /// No event follows.
     ended: watch::Sender<bool>,
@@ -67,12 +73,14 @@ pub(crate) struct EventLog {
 struct Kept {
     events: VecDeque<LoggedEvent>,
     steps: VecDeque<LoggedEvent>,
+    refused: VecDeque<LoggedEvent>,
 }
 
 impl EventLog {
     pub(crate) fn new() -> Self {
         Self {
             kept: Mutex::default(),
+            refusals: Mutex::default(),
             last: watch::Sender::new(0),
             ended: watch::Sender::new(false),
         }
@@ -80,9 +88,17 @@ impl EventLog {
 
     /// Adds an event.
     pub(crate) fn push(&self, event: Event) {
-        let number = *self.last.borrow() + 1;
         let text = advice::event_text(&event);
-        let step = matches!(event, Event::Moved { .. }) && event.severity() == Severity::Info;
+        let mut kept = self.kept();
+        let (list, most) = match &event {
+            Event::Moved { .. } if event.severity() == Severity::Info => {
+                (&mut kept.steps, STEPS_MAX)
+            }
+            Event::Audit { refused: true, .. } => (&mut kept.refused, REFUSALS_MAX),
+            _ => (&mut kept.events, EVENTS_MAX),
+        };
+        // Several threads add events: numbers are given while the lists are locked.
+        let number = *self.last.borrow() + 1;
         let logged = LoggedEvent {
             number,
             at: SystemTime::now(),
@@ -90,18 +106,34 @@ impl EventLog {
             event,
             text,
         };
-        let mut kept = self.kept();
-        let (list, most) = if step {
-            (&mut kept.steps, STEPS_MAX)
-        } else {
-            (&mut kept.events, EVENTS_MAX)
-        };
         if list.len() >= most {
             list.pop_front();
         }
         list.push_back(logged);
+        // It wakes readers, whose wakers are foreign code: none of them may run under the lock.
+        self.last.send_if_modified(|last| {
+            *last = number;
+            false
+        });
         drop(kept);
-        self.last.send_replace(number);
+        self.last.send_modify(|_| {});
+    }
+
+    /// Adds a change by a person or a program, or a refused attempt, which may be merged with a
+    /// later one.
+    #[cfg_attr(
+        not(any(feature = "http", feature = "resp")),
+        allow(dead_code, reason = "this build has no interface that is audited")
+    )]
+    pub(crate) fn audit(&self, audit: &Audit) {
+        let event = {
+            // A poisoned lock means that a thread panicked. The map is whole at any time.
+            let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+            refusals.event(Instant::now(), audit)
+        };
+        let Some(event) = event else { return };
+        tracing::info!(target: "doyen::audit", "{event}");
+        waking::guarded(|| self.push(event));
     }
 
     /// The events after the one with this number, as far as they are kept.
@@ -111,6 +143,7 @@ impl EventLog {
             .events
             .iter()
             .chain(&kept.steps)
+            .chain(&kept.refused)
             .filter(|logged| logged.number > number)
             .cloned()
             .collect();
@@ -327,6 +360,35 @@ mod tests {
         let mut resumed = Events::new(log).after(EVENTS_MAX as u64 + 6);
         assert_eq!(number(resumed.next().await), EVENTS_MAX as u64 + 7);
         assert_eq!(resumed.next().await, None);
+    }
+
+    /// Strangers can cause as many refused attempts as they like, from many networks.
+    #[test]
+    fn refused_attempts_push_no_other_event_out() {
+        use crate::audit::Outcome;
+        let log = EventLog::new();
+        let audit = |from: u32, outcome| Audit {
+            who: "a caller without a token".into(),
+            interface: "http",
+            from: std::net::Ipv4Addr::from(from).into(),
+            what: "POST /recover".into(),
+            outcome,
+        };
+        log.push(Event::note("before"));
+        log.audit(&audit(0, Outcome::Done));
+        for from in 0..10_000 {
+            log.audit(&audit(from, Outcome::Refused("no token".into())));
+            log.audit(&audit(from, Outcome::Refused("no token".into())));
+        }
+        let kept = log.since(0);
+        assert_eq!(kept.len(), 2 + REFUSALS_MAX);
+        assert_eq!(kept[0].text, "before");
+        assert_eq!(
+            kept[1].text,
+            "a caller without a token at 0.0.0.0 (http): POST /recover: done"
+        );
+        assert_eq!(kept[2].severity, Severity::Warning);
+        assert_eq!(*log.watch().borrow(), 10_002);
     }
 
     #[test]

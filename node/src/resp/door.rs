@@ -8,7 +8,6 @@ use super::budget::Budget;
 use super::cluster;
 use super::common::Common;
 use super::counts::{Counts, Rates, Stopwatch};
-use super::guard::Guard;
 use super::info::Totals;
 use super::notices::Notices;
 use super::pubsub::hub::Hub;
@@ -21,6 +20,7 @@ use super::slowlog::SlowLog;
 use crate::config::KeyEvents;
 use crate::data::DataStats;
 use crate::data::door::{Door, Halves, Held, Opener, Place};
+use crate::guesses::Guesses;
 use crate::net::identity::ports::Ports;
 use crate::seldom::{A_MINUTE, Seldom};
 use doyen_engine::op::Outcome;
@@ -137,7 +137,7 @@ impl Opener for RespOpener {
             tls: self.tls,
             auth_timeout: self.auth_timeout,
             strict_transactions: self.strict_transactions,
-            guard: RefCell::new(Guard::new()),
+            guesses: RefCell::new(Guesses::new()),
             backups_least: 0,
             topology: cluster::TopologyCache::default(),
             counters: Counters::default(),
@@ -183,7 +183,7 @@ pub(crate) struct Resp {
     pub(super) strict_transactions: bool,
     /// Addresses that gave a wrong password. In a cell, because sessions borrow everything else at
     /// the same time.
-    pub(super) guard: RefCell<Guard>,
+    pub(super) guesses: RefCell<Guesses>,
     /// The least number of in-sync backups that any partition of `default` has in the view.
     pub(super) backups_least: i64,
     /// What cluster-aware clients are told about the view.
@@ -334,7 +334,7 @@ impl Door for Resp {
         stats.input_bytes += input as u64;
         stats.answer_bytes += answers as u64;
         stats.spilled_bytes += self.budget.spilled() as u64;
-        stats.auth_failures += self.guard.borrow().failures();
+        stats.auth_failures += self.guesses.borrow().failures();
         stats.auth_timeouts += counters.auth_timeouts;
         stats.idle_timeouts += counters.idle_timeouts;
         stats.strangers_ended += counters.strangers_ended;

@@ -365,7 +365,7 @@ impl Sockets for Clients {
             let waits = matches!(client.connection.session.borrow().judging, Judging::At(_));
             if waits && !std::mem::replace(&mut client.judged_later, true) {
                 let from = client.connection.session.borrow().peer.ip();
-                if !context.door.guard.borrow_mut().wait(from) {
+                if !context.door.guesses.borrow_mut().wait(from) {
                     let mut session = client.connection.session.borrow_mut();
                     session.end(Some(TOO_MANY_WAIT.into()));
                     client.judged_later = false;
@@ -518,7 +518,7 @@ impl Clients {
         self.judge_at = now + JUDGE_INTERVAL;
         let all = &mut self.all;
         self.judged_later.retain(|&(at, id, from)| {
-            let over = || context.door.guard.borrow_mut().waited(from);
+            let over = || context.door.guesses.borrow_mut().waited(from);
             let Some(client) = all.get_mut(at).filter(|c| c.id == id && !c.lingers) else {
                 over();
                 return false;

@@ -1021,7 +1021,7 @@ impl Session {
         if std::mem::replace(&mut self.judging, Judging::AtOnce) == Judging::AtOnce {
             let until = context
                 .door
-                .guard
+                .guesses
                 .borrow()
                 .waits_until(context.now(), self.peer.ip());
             self.judging = until.map_or(Judging::AtOnce, Judging::At);

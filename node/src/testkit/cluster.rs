@@ -9,7 +9,7 @@ use super::process::{Process, Ready};
 use super::relay::{Plane, Relay};
 use super::{NotStarted, TestkitError, safety};
 use crate::config::{Options, nearest};
-use crate::http::client;
+use crate::http::client::Client;
 use crate::report::status::ClusterReport;
 use crate::report::table::TableReport;
 use clap::Args as _;
@@ -531,6 +531,14 @@ impl Cluster {
         self.ready(node)?.address("listen")
     }
 
+    /// The token of operators, which HTTP of the nodes demands (`Authorization: Bearer TOKEN`).
+    ///
+    /// # Errors
+    /// The file with the secret was changed, and has no secret of members any more.
+    pub fn operator_token(&self) -> Result<String, TestkitError> {
+        self.household.operator_token()
+    }
+
     /// The file with the secret that all nodes share.
     #[must_use]
     pub fn secret_file(&self) -> &Path {
@@ -731,7 +739,8 @@ impl Cluster {
             .http(node)
             .ok_or_else(|| unanswered("it does not run".into()))?
             .to_string();
-        match tokio::time::timeout(ANSWER_MAX, client::get(&address, path)).await {
+        let token = self.household.operator_token()?;
+        match tokio::time::timeout(ANSWER_MAX, Client::new(address, token).get(path)).await {
             Ok(answer) => answer.map_err(|e| unanswered(e.to_string())),
             Err(_) => Err(unanswered(format!("nothing within {ANSWER_MAX:?}"))),
         }

@@ -1,6 +1,7 @@
 //! The directory, the secret and the names that the processes of one cluster share.
 
 use super::TestkitError;
+use crate::config::secrets_of;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -101,6 +102,20 @@ impl Household {
     #[must_use]
     pub fn secret_file(&self) -> &Path {
         &self.secret
+    }
+
+    /// The token of operators: HTTP of the nodes of this household demands it
+    /// (`Authorization: Bearer TOKEN`).
+    ///
+    /// # Errors
+    /// The file with the secret was changed, and has no secret of members any more.
+    pub fn operator_token(&self) -> Result<String, TestkitError> {
+        let secrets = secrets_of(&self.secret, "the secret of the household");
+        let secrets = secrets.map_err(|e| TestkitError::Misuse(e.to_string()))?;
+        let token = secrets.first().operator_token();
+        token.map(|token| token.to_string()).ok_or_else(|| {
+            TestkitError::Misuse("the secret of the household is no secret of members".into())
+        })
     }
 
     /// Keeps the directory when this is dropped. Returns its path.

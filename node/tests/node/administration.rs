@@ -1,8 +1,7 @@
 //! Administration by the library and by HTTP: the same operations, and the same refusals.
 
 use crate::embedded::{node_with, safe};
-use doyen::http::client::{self, HttpError};
-use doyen::net::identity::LOCAL_TOKEN;
+use doyen::http::client::{Client, HttpError};
 use doyen::report::rebalance::RebalancePlan;
 use doyen::{
     Admin, AdminError, Builder, KeyspaceOptions, MoveRate, Node, Refusal, ReportError, Schedulers,
@@ -27,7 +26,10 @@ async fn by_http(node: &Node, method: &str, path: &str, body: &Value) -> (u16, S
     } else {
         body.to_string()
     };
-    match client::change::<Value>(&http, method, path, LOCAL_TOKEN, &body).await {
+    match Client::of_open(http)
+        .change::<Value>(method, path, &body)
+        .await
+    {
         Ok(answer) => (200, answer.to_string()),
         Err(HttpError::Refused { status, message }) => (status, message),
         Err(other) => panic!("{method} {path}: {other}"),

@@ -1,75 +1,97 @@
-//! Changes of the users of Redis clients.
+//! Changes of who may do what.
 
-use crate::access::{Access, AccessUser, UserChange};
+use crate::access::{Access, AccessChange, AccessToken, AccessUser, TokenChange, UserChange};
 use crate::level::ACCESS;
 use crate::table::{Invalid, Table};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Why users are not changed. The table stays as it was.
+/// Why users and tokens are not changed. The table stays as it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotGranted {
     /// The level of the table is too low.
     #[error(
-        "users are kept by clusters of level {ACCESS}, and this one has level {0}: update every member first"
+        "users and tokens are kept by clusters of level {ACCESS}, and this one has level {0}: \
+         update every member first"
     )]
     Level(u16),
-    /// A user is not as it was said to be.
-    #[error("the user {0} was changed meanwhile: try again")]
-    Changed(String),
+    /// A user or a token is not as it was said to be.
+    #[error("the {what} {name} was changed meanwhile: try again")]
+    Changed {
+        /// `user` or `token`.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
     /// The resulting table would be invalid.
     #[error(transparent)]
     Invalid(#[from] Invalid),
 }
 
-impl NotGranted {
-    /// Whether this is the text of [`NotGranted::Changed`], of this node or another one.
-    #[must_use]
-    pub fn is_changed(text: &str) -> bool {
-        text.starts_with("the user ") && text.ends_with(" was changed meanwhile: try again")
-    }
-}
-
-/// The table with these changes of users: all of them or none. `None`: it has them already.
+/// The table with this change of users and tokens: all of it or nothing. `None`: it has it already.
 ///
 /// # Errors
-/// A user is not as it was said to be before, the users would have too much text, or the level of
-/// the table is too low.
-pub fn change_users(table: &Table, changes: &[UserChange]) -> Result<Option<Table>, NotGranted> {
+/// A user or a token is not as it was said to be before, there would be too many or too much text,
+/// or the level of the table is too low.
+pub fn change_access(table: &Table, change: &AccessChange) -> Result<Option<Table>, NotGranted> {
     if table.level < ACCESS {
         return Err(NotGranted::Level(table.level));
     }
+    let access = &table.access;
     // A request that is repeated finds its own change, and that is no conflict.
-    let is_so = |change: &UserChange| table.access.rules(&change.name) == change.after.as_deref();
-    if changes.iter().all(is_so) {
+    let has_user = |user: &UserChange| access.rules(&user.name) == user.after.as_deref();
+    let has_token = |token: &TokenChange| access.grant(&token.name) == token.after;
+    if change.users.iter().all(has_user) && change.tokens.iter().all(has_token) {
         return Ok(None);
     }
-    let all = table.access.users.iter();
-    let mut users: BTreeMap<Box<[u8]>, Box<[u8]>> = all
+    let all = access.users.iter();
+    let mut users: BTreeMap<_, _> = all
         .map(|user| (user.name.clone(), user.rules.clone()))
         .collect();
-    for UserChange {
-        name,
-        before,
-        after,
-    } in changes
-    {
-        if users.get(name) != before.as_ref() {
-            let name = String::from_utf8_lossy(name).into_owned();
-            return Err(NotGranted::Changed(name));
-        }
-        match after {
-            Some(rules) => users.insert(name.clone(), rules.clone()),
-            None => users.remove(name),
-        };
+    for user in &change.users {
+        let (before, after) = (user.before.as_ref(), user.after.as_ref());
+        replace(&mut users, &user.name, before, after).map_err(|()| NotGranted::Changed {
+            what: "user",
+            name: String::from_utf8_lossy(&user.name).into_owned(),
+        })?;
     }
-    let users = users
-        .into_iter()
-        .map(|(name, rules)| AccessUser { name, rules });
+    let all = access.tokens.iter();
+    let mut tokens: BTreeMap<_, _> = all.map(|token| (token.name.clone(), token.grant)).collect();
+    for token in &change.tokens {
+        let (before, after) = (token.before.as_ref(), token.after.as_ref());
+        replace(&mut tokens, &token.name, before, after).map_err(|()| NotGranted::Changed {
+            what: "token",
+            name: token.name.clone(),
+        })?;
+    }
+    let users = users.into_iter();
+    let tokens = tokens.into_iter();
     let mut next = table.clone();
     next.access = Arc::new(Access {
-        users: users.collect(),
+        users: users
+            .map(|(name, rules)| AccessUser { name, rules })
+            .collect(),
+        tokens: tokens
+            .map(|(name, grant)| AccessToken { name, grant })
+            .collect(),
     });
     next.validate()?;
     Ok(Some(next))
+}
+
+/// Replaces an entry that must be as it is said to be before.
+fn replace<N: Ord + Clone, V: PartialEq + Clone>(
+    entries: &mut BTreeMap<N, V>,
+    name: &N,
+    before: Option<&V>,
+    after: Option<&V>,
+) -> Result<(), ()> {
+    if entries.get(name) != before {
+        return Err(());
+    }
+    match after {
+        Some(value) => entries.insert(name.clone(), value.clone()),
+        None => entries.remove(name),
+    };
+    Ok(())
 }

@@ -4,7 +4,7 @@ use super::{
     Addresses, Eviction, Keyspace, Member, MemberState, Mode, Partition, ReplicaState, Reshape,
     Role, Table,
 };
-use crate::access::{USER_NAME_BYTES_MAX, USER_RULES_BYTES_MAX};
+use crate::access::{TOKEN_NAME_BYTES_MAX, USER_NAME_BYTES_MAX, USER_RULES_BYTES_MAX};
 use crate::division::{Cut, Division, SPLIT_BYTES_MAX};
 use crate::hash::SLOTS;
 use crate::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX};
@@ -175,6 +175,18 @@ pub enum Invalid {
          patterns and categories in place of long lists"
     )]
     UserRules(String),
+    /// The name of a token is empty, too long, or has other characters.
+    #[error(
+        "the name of a token must have 1 to {TOKEN_NAME_BYTES_MAX} letters, digits, dots, hyphens \
+         and underscores"
+    )]
+    TokenName,
+    /// Tokens are not in order of name.
+    #[error("a token is named twice or out of order")]
+    TokenOrder,
+    /// Two names have the same token, so revoking one of them would not revoke it.
+    #[error("the tokens {} and {} are the same: make another one", .0[0], .0[1])]
+    SameToken([String; 2]),
     /// A limit of a map is 0.
     #[error("a limit of map {0} is 0: drop the map, or give it a limit of at least 1")]
     MapLimit(MapId),

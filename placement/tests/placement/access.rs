@@ -1,8 +1,11 @@
-//! Users of Redis clients: how they change, travel, and what bounds them.
+//! Users of Redis clients and tokens of HTTP: how they change, travel, and what bounds them.
 
 use crate::common::*;
-use doyen_placement::access::{ACCESS_BYTES_MAX, USER_RULES_BYTES_MAX, UserChange};
-use doyen_placement::planner::{NotGranted, change_users};
+use doyen_placement::access::{
+    ACCESS_BYTES_MAX, AccessChange, Grant, TOKENS_MAX, TokenChange, TokenRole,
+    USER_RULES_BYTES_MAX, UserChange,
+};
+use doyen_placement::planner::{NotGranted, change_access};
 use doyen_placement::{Invalid, Table, TableDelta};
 
 fn table() -> Table {
@@ -16,6 +19,41 @@ fn change(name: &str, before: Option<&str>, after: Option<&str>) -> UserChange {
         before: before.map(rules),
         after: after.map(rules),
     }
+}
+
+fn change_users(table: &Table, changes: &[UserChange]) -> Result<Option<Table>, NotGranted> {
+    let change = AccessChange {
+        users: changes.to_vec(),
+        tokens: Vec::new(),
+    };
+    change_access(table, &change)
+}
+
+fn token(name: &str, before: Option<Grant>, after: Option<Grant>) -> TokenChange {
+    TokenChange {
+        name: name.into(),
+        before,
+        after,
+    }
+}
+
+/// A grant whose hash has this byte.
+fn grant(role: TokenRole, hash: u16) -> Grant {
+    let mut sha256 = [0; 32];
+    sha256[..2].copy_from_slice(&hash.to_le_bytes());
+    Grant {
+        role,
+        sha256,
+        made: 1_700_000_000,
+    }
+}
+
+fn change_tokens(table: &Table, changes: &[TokenChange]) -> Result<Option<Table>, NotGranted> {
+    let change = AccessChange {
+        users: Vec::new(),
+        tokens: changes.to_vec(),
+    };
+    change_access(table, &change)
 }
 
 fn changed(table: &Table, changes: &[UserChange]) -> Table {
@@ -41,8 +79,8 @@ fn a_change_of_users_is_made_whole_if_they_are_as_it_says() {
         change("alice", Some("off"), Some("on x")),
     ];
     let why = change_users(&next, &late).expect_err("alice is on");
-    assert_eq!(why, NotGranted::Changed("alice".into()));
-    assert!(NotGranted::is_changed(&why.to_string()));
+    let (what, name) = ("user", "alice".into());
+    assert_eq!(why, NotGranted::Changed { what, name });
     let gone = changed(&next, &[change("bob", Some("off"), None)]);
     assert_eq!(
         (gone.access.users.len(), gone.access.rules(b"bob")),
@@ -55,7 +93,7 @@ fn a_change_of_users_is_made_whole_if_they_are_as_it_says() {
 }
 
 #[test]
-fn tables_and_deltas_carry_users() {
+fn tables_and_deltas_carry_users_and_tokens() {
     let table = table();
     let some = changed(
         &table,
@@ -64,6 +102,16 @@ fn tables_and_deltas_carry_users() {
             change("al", None, Some("on")),
         ],
     );
+    let made = |changes: &[TokenChange]| {
+        let next = change_tokens(&some, changes).expect("it is taken");
+        next.expect("it is new")
+    };
+    let (read, operate) = (grant(TokenRole::Read, 1), grant(TokenRole::Operate, 2));
+    let two = made(&[
+        token("b", None, Some(read)),
+        token("a", None, Some(operate)),
+    ]);
+    let one = made(&[token("b", None, Some(operate))]);
     let other = changed(
         &some,
         &[
@@ -74,6 +122,10 @@ fn tables_and_deltas_carry_users() {
     for (old, new) in [
         (&table, &some),
         (&some, &other),
+        (&some, &two),
+        (&two, &one),
+        (&one, &two),
+        (&two, &other),
         (&other, &table),
         (&some, &some),
     ] {
@@ -130,4 +182,67 @@ fn users_are_bounded_and_stand_in_lines_of_words() {
     let access = std::sync::Arc::make_mut(&mut disordered.access);
     access.users.reverse();
     assert_eq!(disordered.validate(), Err(Invalid::UserOrder));
+}
+
+#[test]
+fn a_token_changes_only_if_it_is_as_it_is_said_to_be() {
+    let (table, read) = (table(), grant(TokenRole::Read, 1));
+    let new = [token("prometheus", None, Some(read))];
+    let next = change_tokens(&table, &new)
+        .expect("it is taken")
+        .expect("it is new");
+    assert_eq!(next.access.grant("prometheus"), Some(read));
+    assert!(next.may_follow(&table) && next.name() != table.name());
+    assert_eq!(change_tokens(&next, &new), Ok(None), "it was repeated");
+    let operate = grant(TokenRole::Operate, 2);
+    let why = change_tokens(&next, &[token("prometheus", None, Some(operate))]);
+    let (what, name) = ("token", "prometheus".into());
+    assert_eq!(why, Err(NotGranted::Changed { what, name }));
+
+    // A conflict of a token leaves users as they are.
+    let both = AccessChange {
+        users: vec![change("al", None, Some("on"))],
+        tokens: vec![token("prometheus", Some(operate), None)],
+    };
+    assert!(change_access(&next, &both).is_err());
+    let revoke = [token("prometheus", Some(read), None)];
+    let gone = change_tokens(&next, &revoke)
+        .expect("it is taken")
+        .expect("it is new");
+    assert!(gone.access.tokens.is_empty());
+    assert!(next.at_level(14).access.tokens.is_empty());
+    let lower = change_tokens(&table.at_level(14), &new);
+    assert_eq!(lower, Err(NotGranted::Level(14)));
+}
+
+#[test]
+fn tokens_are_bounded_named_and_different() {
+    let table = table();
+    let refused = |changes: &[TokenChange]| match change_tokens(&table, changes) {
+        Err(NotGranted::Invalid(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let read = |hash| Some(grant(TokenRole::Read, hash));
+    let long = "x".repeat(65);
+    for name in ["", "a b", "a/b", "\u{e9}", "a\n", &long] {
+        assert_eq!(
+            refused(&[token(name, None, read(1))]),
+            Invalid::TokenName,
+            "{name:?}"
+        );
+    }
+    let same = [token("a", None, read(1)), token("b", None, read(1))];
+    assert_eq!(refused(&same), Invalid::SameToken(["a".into(), "b".into()]));
+    let many = |count: u16| -> Vec<TokenChange> {
+        let all = (0..count).map(|n| token(&format!("t{n}"), None, read(n)));
+        all.collect()
+    };
+    let most = u16::try_from(TOKENS_MAX).expect("it is small");
+    let full = change_tokens(&table, &many(most)).expect("they are taken");
+    let mut full = full.expect("they are new");
+    let why = refused(&many(most + 1));
+    assert!(why.to_string().contains("at most 256"), "{why}");
+    let access = std::sync::Arc::make_mut(&mut full.access);
+    access.tokens.reverse();
+    assert_eq!(full.validate(), Err(Invalid::TokenOrder));
 }

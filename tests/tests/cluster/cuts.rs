@@ -170,7 +170,7 @@ fn a_member_with_a_shut_data_port_delays_no_repair() {
             !holds && status.keyspaces.iter().all(|k| k.under_replicated == 0)
         },
     );
-    let ready = http(cluster.http(shut).expect("it runs"), "/readyz")
+    let ready = http(cluster.http(shut).expect("it runs"), "/readyz", None)
         .expect_err("it is not ready")
         .to_string();
     assert!(

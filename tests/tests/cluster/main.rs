@@ -23,5 +23,7 @@ mod runbooks;
 mod secrets;
 mod stages;
 mod threads;
+mod tokens;
+mod tokens;
 mod tools;
 mod upgrade;

@@ -45,7 +45,7 @@ fn an_operator_paces_pauses_cancels_and_resumes_moves() {
             m["stage"] == "copying" && m["bytes_sent"].as_u64() > Some(0) && m["to"] == "n2"
         })
     });
-    let (_, shown) = cluster.asks("n1", &["moves"], false);
+    let (_, shown) = cluster.asks("n1", &["moves"]);
     assert!(
         shown.contains("under way") && shown.contains("balance of"),
         "{shown}"
@@ -110,16 +110,16 @@ fn one_move_is_cancelled_and_stays_where_it_was() {
         id = found.unwrap_or_default();
         !id.is_empty()
     });
-    let (done, said) = cluster.asks("n0", &["rebalance", "cancel", &id], true);
+    let (done, said) = cluster.asks("n0", &["rebalance", "cancel", &id]);
     assert!(done, "{said}");
     cluster.eventually("it is held", |c| {
         c.report("n0", "/balance")["held"]
             .as_array()
             .is_some_and(|held| held.iter().any(|h| *h == id.as_str()))
     });
-    let wrong = cluster.asks("n0", &["rebalance", "cancel", "default/9999"], true);
+    let wrong = cluster.asks("n0", &["rebalance", "cancel", "default/9999"]);
     assert!(!wrong.0 && wrong.1.contains("no partition"), "{wrong:?}");
-    let both = cluster.asks("n0", &["rebalance", "cancel"], true);
+    let both = cluster.asks("n0", &["rebalance", "cancel"]);
     assert!(!both.0 && both.1.contains("--all"), "{both:?}");
     cluster.change("n0", &["rebalance", "resume", "--move-rate", "adaptive"]);
     cluster.await_safe(3);
@@ -140,9 +140,9 @@ fn a_member_is_drained_under_load_and_filled_again() {
         "{said}"
     );
     assert_eq!(cluster.held("n0", "n2"), 0);
-    let (_, shown) = cluster.asks("n1", &["moves"], false);
+    let (_, shown) = cluster.asks("n1", &["moves"]);
     assert!(shown.contains("n2 is drained"), "{shown}");
-    let wrong = cluster.asks("n0", &["drain", "n9"], true);
+    let wrong = cluster.asks("n0", &["drain", "n9"]);
     assert!(
         !wrong.0
             && wrong
@@ -150,7 +150,7 @@ fn a_member_is_drained_under_load_and_filled_again() {
                 .contains("there is no member \"n9\": there are n0, n1"),
         "{wrong:?}"
     );
-    let lives = cluster.asks("n0", &["remove", "n3", "--lost"], true);
+    let lives = cluster.asks("n0", &["remove", "n3", "--lost"]);
     assert!(
         !lives.0 && lives.1.contains("n3 answers") && lives.1.contains("`doyen drain n3`"),
         "{lives:?}"
@@ -187,9 +187,9 @@ fn events_are_sent_from_a_number_on_and_as_they_happen() {
         .expect("a number");
     cluster.join("n2");
     cluster.await_safe(3);
-    let (_, said) = cluster.asks("n0", &["events", "--since", &last.to_string()], false);
+    let (_, said) = cluster.asks("n0", &["events", "--since", &last.to_string()]);
     assert!(said.contains("n2 joined (process "), "{said}");
-    let (_, said) = cluster.asks("n0", &["events", "--json"], false);
+    let (_, said) = cluster.asks("n0", &["events", "--json"]);
     let first: Value = serde_json::from_str(said.lines().next().expect("a line")).expect("JSON");
     assert!(
         first["number"] == 1 && first["at"].as_str().is_some_and(|at| at.ends_with('Z')),
@@ -222,7 +222,7 @@ fn events_are_sent_from_a_number_on_and_as_they_happen() {
 #[test]
 fn a_restart_plan_names_the_coordinator_last() {
     let cluster = Cluster::of(BINARY, 3);
-    let (_, said) = cluster.asks("n0", &["restart-plan", "--print", "--json"], false);
+    let (_, said) = cluster.asks("n0", &["restart-plan", "--print", "--json"]);
     let turns: Value = serde_json::from_str(&said).expect("JSON");
     let turns = turns.as_array().expect("a list");
     assert_eq!(turns.len(), 3);
@@ -230,7 +230,7 @@ fn a_restart_plan_names_the_coordinator_last() {
         turns[2]["name"] == cluster.coordinator().as_str() && turns[2]["coordinator"] == true,
         "{said}"
     );
-    let (done, said) = cluster.asks("n0", &["restart-plan", "--exec", "exit 3"], false);
+    let (done, said) = cluster.asks("n0", &["restart-plan", "--exec", "exit 3"]);
     assert!(
         !done && said.contains("no further node was restarted"),
         "{said}"

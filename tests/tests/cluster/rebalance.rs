@@ -9,12 +9,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 
 /// Runs `doyen ...` against this node. Returns whether it succeeded, and what it printed.
 fn doyen(cluster: &Cluster, node: &str, words: &[&str]) -> (bool, String) {
-    cluster.asks(node, words, false)
-}
-
-/// The same with the cluster's secret.
-fn change(cluster: &Cluster, node: &str, words: &[&str]) -> (bool, String) {
-    cluster.asks(node, words, true)
+    cluster.asks(node, words)
 }
 
 /// The members that lead, and the members that hold, partitions of a keyspace.
@@ -55,7 +50,7 @@ fn rules_are_obeyed_altered_and_reported_if_they_cannot_be_met() {
         "--rule",
         "copies not in zone=c",
     ];
-    let (made, said) = change(&cluster, "n1", &create);
+    let (made, said) = doyen(&cluster, "n1", &create);
     assert!(made, "{said}");
     cluster.eventually("every node has it", |c| {
         doyen(c, "n0", &["keyspace", "show", "orders"]).0
@@ -97,7 +92,7 @@ fn rules_are_obeyed_altered_and_reported_if_they_cannot_be_met() {
     cluster.await_safe(3);
 
     let wrong = |words: &[&str], expected: &str| {
-        let (done, said) = change(&cluster, "n0", words);
+        let (done, said) = doyen(&cluster, "n0", words);
         assert!(
             !done && said.contains(expected) && said.trim_end().lines().count() == 1,
             "{words:?}: {said}"
@@ -156,7 +151,7 @@ fn rules_are_obeyed_altered_and_reported_if_they_cannot_be_met() {
 #[test]
 fn a_plan_is_applied_only_to_the_table_that_it_was_made_for() {
     let mut cluster = Cluster::of(BINARY, 3);
-    let (done, said) = change(&cluster, "n1", &["rebalance", "manual"]);
+    let (done, said) = doyen(&cluster, "n1", &["rebalance", "manual"]);
     assert!(
         done && said.contains("for: repair, drain, place;"),
         "{said}"
@@ -182,7 +177,7 @@ fn a_plan_is_applied_only_to_the_table_that_it_was_made_for() {
     };
     plan("n0");
     let wrong = |words: &[&str], expected: &str| {
-        let (done, said) = change(&cluster, "n0", words);
+        let (done, said) = doyen(&cluster, "n0", words);
         assert!(
             !done && said.contains(expected) && said.trim_end().lines().count() == 1,
             "{words:?}: {said}"
@@ -217,7 +212,7 @@ fn a_plan_is_applied_only_to_the_table_that_it_was_made_for() {
         let (made, json) = doyen(c, "n1", &["rebalance", "--plan", "--json"]);
         assert!(made, "{json}");
         std::fs::write(&file, json).expect("it can be written");
-        change(c, "n1", &["rebalance", "--apply", &file]).0
+        doyen(c, "n1", &["rebalance", "--apply", &file]).0
     });
     cluster.eventually("the newcomer has its share", |c| {
         holders(c, "default").1.contains("n3")

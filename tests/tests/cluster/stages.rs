@@ -3,7 +3,7 @@
 
 use doyen::testkit::{self, Faults, PATIENCE};
 use doyen_tests::cluster::Cluster;
-use doyen_tests::process::http;
+use doyen_tests::process::{http, operator_token};
 use doyen_tests::resp::{Client, Reply};
 use doyen_tests::witness::Witness;
 
@@ -258,7 +258,9 @@ fn a_newcomer_is_filled_over_links_of_a_megabyte_a_second() {
         .filter(|p| p.primary == name || p.backups.iter().any(|b| b == name))
         .count();
     assert!(held >= 7, "it holds {held} copies of its share of 8");
-    let events = http(cluster.http(0).expect("it runs"), "/events").expect("an answer");
+    let token = operator_token(cluster.secret_file());
+    let address = cluster.http(0).expect("it runs");
+    let events = http(address, "/events", token.as_deref()).expect("an answer");
     for kind in ["expelled", "suspected", "no_coordinator"] {
         assert!(
             !events.contains(&format!("\"kind\":\"{kind}\"")),

@@ -174,7 +174,7 @@ fn keeps_databases(cluster: &Cluster) {
     let executed = replies(cluster, "n0", &transaction).pop();
     let is_split = |reply: &Reply| matches!(reply, Reply::Error(why) if why.contains("CROSSSLOT"));
     assert!(executed.as_ref().is_some_and(is_split), "{executed:?}");
-    let (_, made) = cluster.asks("n0", &["keyspace", "create", "tagged"], true);
+    let (_, made) = cluster.asks("n0", &["keyspace", "create", "tagged"]);
     for (name, count) in NAMES.into_iter().zip(1..) {
         let told = |c: &Cluster| {
             let chosen = c.command_at(name, &["CLIENT", "KEYSPACE", "tagged"]);

@@ -29,8 +29,8 @@ pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
             let (next, map) = planner::want_map(table, &wanted)?;
             return Ok((next, Some(map)));
         }
-        AdminRequest::ChangeUsers(changes) => {
-            return Ok((planner::change_users(table, &changes)?, None));
+        AdminRequest::ChangeAccess(change) => {
+            return Ok((planner::change_access(table, &change)?, None));
         }
         AdminRequest::CreateKeyspace(wanted) => planner::create_keyspace(table, wanted),
         AdminRequest::AlterKeyspace { name, change } => {

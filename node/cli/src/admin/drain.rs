@@ -1,9 +1,8 @@
 //! `doyen drain` empties a member and waits until it is empty. `doyen remove` continues without a
 //! member that will not return.
 
-use super::{Credentials, Target, failed, tell_what_became, write};
+use super::{Endpoint, failed, tell_what_became, write};
 use crate::{Failed, PARTITIONS, bytes, counted};
-use doyen::http::client;
 use doyen::report::moves::MovesReport;
 use doyen::report::status::{ClusterReport, KeyspaceReport};
 use doyen::report::table::TableReport;
@@ -32,9 +31,7 @@ pub(crate) struct Drain {
     #[arg(long, conflicts_with = "cancel")]
     no_wait: bool,
     #[command(flatten)]
-    target: Target,
-    #[command(flatten)]
-    credentials: Credentials,
+    endpoint: Endpoint,
 }
 
 /// Removes a member whose machine will not return. The cluster waits for such a member as long as
@@ -47,23 +44,16 @@ pub(crate) struct Remove {
     #[arg(long)]
     lost: bool,
     #[command(flatten)]
-    target: Target,
-    #[command(flatten)]
-    credentials: Credentials,
+    endpoint: Endpoint,
 }
 
 impl Drain {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
-        let (address, name) = (self.target.address(), &self.name);
-        let token = self.credentials.token()?;
+        let (node, name) = (self.endpoint.client()?, &self.name);
         let path = format!("/members/{}/drain", escaped(name));
         if self.cancel {
-            let _: Value = client::change(&address, "DELETE", &path, &token, "")
-                .await
-                .map_err(failed)?;
-            let moves: MovesReport = client::get_with(&address, "/moves", &token)
-                .await
-                .map_err(failed)?;
+            let _: Value = node.change("DELETE", &path, "").await.map_err(failed)?;
+            let moves: MovesReport = node.get("/moves").await.map_err(failed)?;
             write(&match moves.balance.on {
                 true => {
                     format!("{name} may hold data again: `doyen moves` shows what moves to it\n")
@@ -76,7 +66,7 @@ impl Drain {
             })?;
             return Ok(ExitCode::SUCCESS);
         }
-        let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
+        let status: ClusterReport = node.get("/status").await.map_err(failed)?;
         // The argument may also be the member's id.
         let name = status
             .members
@@ -84,11 +74,9 @@ impl Drain {
             .find(|m| m.id == *name)
             .map_or_else(|| name.clone(), |m| m.name.clone());
         let name = &name;
-        let _: Value = client::change(&address, "POST", &path, &token, "")
-            .await
-            .map_err(failed)?;
+        let _: Value = node.change("POST", &path, "").await.map_err(failed)?;
         write(&few(&status, name))?;
-        let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
+        let status: ClusterReport = node.get("/status").await.map_err(failed)?;
         if self.no_wait {
             write(&match status.members.iter().find(|m| m.name == *name) {
                 Some(m) if m.state == "drained" => {
@@ -100,10 +88,8 @@ impl Drain {
         }
         let mut said: Option<Instant> = None;
         loop {
-            let moves: MovesReport = client::get_with(&address, "/moves", &token)
-                .await
-                .map_err(failed)?;
-            let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
+            let moves: MovesReport = node.get("/moves").await.map_err(failed)?;
+            let status: ClusterReport = node.get("/status").await.map_err(failed)?;
             if !status.members.iter().any(|m| m.name == *name) {
                 return Err(Failed::new(format!(
                     "{name} is no longer a member: it left, or does not answer"
@@ -204,18 +190,18 @@ fn few(status: &ClusterReport, drained: &str) -> String {
 
 impl Remove {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
-        let (address, name) = (self.target.address(), &self.name);
+        let (node, name) = (self.endpoint.client()?, &self.name);
         if !self.lost {
             return Err(Failed::usage(format!(
                 "if {name} will not return, add --lost to confirm that data which only it holds \
                  is lost; to empty a member that answers, run: doyen drain {name}"
             )));
         }
-        let token = self.credentials.token()?;
-        let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
+        let status: ClusterReport = node.get("/status").await.map_err(failed)?;
         if status.members.is_empty() {
             return Err(Failed::new(format!(
-                "the node at {address} is no member of a cluster yet: ask another one, or wait"
+                "the node at {} is no member of a cluster yet: ask another one, or wait",
+                node.address()
             )));
         }
         let names: Vec<&str> = status.members.iter().map(|m| m.name.as_str()).collect();
@@ -225,25 +211,18 @@ impl Remove {
                 names.join(", ")
             )));
         }
-        let before: TableReport = client::get_with(&address, "/table", &token)
+        let before: TableReport = node.get("/table").await.map_err(failed)?;
+        let _: Value = node
+            .change("DELETE", &format!("/members/{}", escaped(name)), "")
             .await
             .map_err(failed)?;
-        let _: Value = client::change(
-            &address,
-            "DELETE",
-            &format!("/members/{}", escaped(name)),
-            &token,
-            "",
-        )
-        .await
-        .map_err(failed)?;
         write(&format!("continuing without {name}\n"))?;
-        tell_what_became((&address, &token), &before, std::slice::from_ref(name)).await
+        tell_what_became(&node, &before, std::slice::from_ref(name)).await
     }
 }
 
 /// A name as one segment of a URL's path.
-fn escaped(name: &str) -> String {
+pub(super) fn escaped(name: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');
     name.bytes()
         .map(|b| {

@@ -1,8 +1,7 @@
 //! `doyen events`: the latest events of the cluster, as one node has seen them.
 
-use super::{Target, failed, write};
+use super::{Endpoint, failed, write};
 use crate::Failed;
-use doyen::http::client;
 use serde::Deserialize;
 use serde_json::Value;
 use std::fmt::Write;
@@ -18,7 +17,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Events {
     #[command(flatten)]
-    target: Target,
+    endpoint: Endpoint,
     /// Go on with new events, until Ctrl-C
     #[arg(long)]
     follow: bool,
@@ -38,21 +37,23 @@ struct Answer {
 
 impl Events {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
-        let address = self.target.address();
+        let node = self.endpoint.client()?;
         let mut since = self.since;
         let mut wait = 0;
         loop {
-            let answer: Answer =
-                match client::get(&address, &format!("/events?since={since}&wait={wait}")).await {
-                    Ok(answer) => answer,
-                    Err(e) if self.follow && wait > 0 => {
-                        // The node may come back. Its events are then numbered from 1 again.
-                        tracing::debug!("{e}");
-                        tokio::time::sleep(PAUSE).await;
-                        continue;
-                    }
-                    Err(e) => return Err(failed(e)),
-                };
+            let answer: Answer = match node
+                .get(&format!("/events?since={since}&wait={wait}"))
+                .await
+            {
+                Ok(answer) => answer,
+                Err(e) if self.follow && wait > 0 => {
+                    // The node may come back. Its events are then numbered from 1 again.
+                    tracing::debug!("{e}");
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+                Err(e) => return Err(failed(e)),
+            };
             let mut text = String::new();
             answer.events.iter().for_each(|event| {
                 let _ = if self.json {

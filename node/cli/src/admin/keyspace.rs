@@ -1,9 +1,9 @@
 //! `doyen keyspace`: create, list, show, alter, split, merge, drop.
 
-use super::{Credentials, Target, ask, failed, json, print, write};
+use super::{Endpoint, ask, failed, json, print, write};
 use crate::{COPIES, Failed, PARTITIONS, bytes, counted};
 use doyen::admin::keyspace::{KeyspaceOptions, SplitKey, SplitRequest};
-use doyen::http::client;
+use doyen::http::client::Client;
 use doyen::report::loads::LoadsReport;
 use doyen::report::status::{ClusterReport, KeyspaceReport};
 use doyen::report::table::{KeysReport, PartitionsReport, StartReport, TableReport};
@@ -73,15 +73,13 @@ struct Create {
     )]
     ranges: Option<u16>,
     #[command(flatten)]
-    target: Target,
-    #[command(flatten)]
-    credentials: Credentials,
+    endpoint: Endpoint,
 }
 
 #[derive(Debug, clap::Args)]
 struct List {
     #[command(flatten)]
-    target: Target,
+    endpoint: Endpoint,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -92,12 +90,10 @@ struct Show {
     /// Its name
     name: String,
     #[command(flatten)]
-    target: Target,
+    endpoint: Endpoint,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    credentials: Credentials,
 }
 
 #[derive(Debug, clap::Args)]
@@ -115,9 +111,7 @@ struct Alter {
     #[arg(long, conflicts_with = "rules")]
     no_rules: bool,
     #[command(flatten)]
-    target: Target,
-    #[command(flatten)]
-    credentials: Credentials,
+    endpoint: Endpoint,
 }
 
 #[derive(Debug, clap::Args)]
@@ -128,9 +122,7 @@ struct Place {
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     at: SplitKey,
     #[command(flatten)]
-    target: Target,
-    #[command(flatten)]
-    credentials: Credentials,
+    endpoint: Endpoint,
 }
 
 #[derive(Debug, clap::Args)]
@@ -141,9 +133,7 @@ struct Drop {
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    target: Target,
-    #[command(flatten)]
-    credentials: Credentials,
+    endpoint: Endpoint,
 }
 
 /// The flags of `create`, as `alter` shows them. Settings that are not given stay as they are.
@@ -182,15 +172,15 @@ impl Create {
         // Settings that contradict each other are refused in the words of the flags, before a
         // request.
         self.options.create(&self.name)?;
-        let address = self.target.address();
+        let node = self.endpoint.client()?;
         let mut body =
             serde_json::to_value(&self.options).map_err(|e| Failed::new(e.to_string()))?;
         body["name"] = Value::from(self.name.as_str());
-        let token = self.credentials.token()?;
-        let _: Value = client::change(&address, "POST", "/keyspaces", &token, &body.to_string())
+        let _: Value = node
+            .change("POST", "/keyspaces", &body.to_string())
             .await
             .map_err(failed)?;
-        let made = seen(&address, |keyspaces| {
+        let made = seen(&node, |keyspaces| {
             keyspaces
                 .iter()
                 .find(|k| k.name == self.name && k.unavailable == 0)
@@ -199,8 +189,7 @@ impl Create {
         .await;
         match made {
             Some(k) => {
-                let status: ClusterReport =
-                    client::get(&address, "/status").await.map_err(failed)?;
+                let status: ClusterReport = node.get("/status").await.map_err(failed)?;
                 let members = status.members.iter().filter(|m| m.may_hold()).count();
                 let (partitions, copies) = (
                     counted(k.partitions, PARTITIONS),
@@ -255,7 +244,7 @@ fn sampled(file: &Path, ranges: u16) -> Result<Vec<Vec<u8>>, Failed> {
 
 impl List {
     async fn main(self) -> Result<(), Failed> {
-        let keyspaces = keyspaces(&self.target.address()).await?;
+        let keyspaces = keyspaces(&self.endpoint.client()?).await?;
         write(&if self.json {
             json(&keyspaces, true)?
         } else {
@@ -267,11 +256,9 @@ impl List {
 
 impl Show {
     async fn main(self) -> Result<(), Failed> {
-        let (address, token) = (self.target.address(), self.credentials.token()?);
-        let keyspace = the(&keyspaces(&address).await?, &self.name)?;
-        let table: TableReport = client::get_with(&address, "/table", &token)
-            .await
-            .map_err(failed)?;
+        let node = self.endpoint.client()?;
+        let keyspace = the(&keyspaces(&node).await?, &self.name)?;
+        let table: TableReport = node.get("/table").await.map_err(failed)?;
         let none = || PartitionsReport {
             name: self.name.clone(),
             partitions: Vec::new(),
@@ -291,9 +278,7 @@ impl Show {
         let LoadsReport {
             partitions: mut loads,
             ..
-        } = client::get_with(&address, "/loads", &token)
-            .await
-            .map_err(failed)?;
+        } = node.get("/loads").await.map_err(failed)?;
         loads.retain(|load| load.keyspace == self.name);
         let text = if self.json {
             json(
@@ -318,29 +303,21 @@ impl Alter {
             options.rules = Some(Vec::new());
         }
         options.alter(&name)?;
-        let (address, token) = (self.target.address(), self.credentials.token()?);
-        let former = the(&keyspaces(&address).await?, &name)?;
+        let node = self.endpoint.client()?;
+        let former = the(&keyspaces(&node).await?, &name)?;
         let beware = match options.backups {
             Some(backups) if backups > former.backups => {
-                let status: ClusterReport =
-                    client::get(&address, "/status").await.map_err(failed)?;
-                let loads: LoadsReport = client::get_with(&address, "/loads", &token)
-                    .await
-                    .map_err(failed)?;
+                let status: ClusterReport = node.get("/status").await.map_err(failed)?;
+                let loads: LoadsReport = node.get("/loads").await.map_err(failed)?;
                 lacking(&former, backups, &status, &loads)
             }
             _ => String::new(),
         };
         let body = serde_json::to_string(&options).map_err(|e| Failed::new(e.to_string()))?;
-        let _: Value = client::change(
-            &address,
-            "PATCH",
-            &format!("/keyspaces/{name}"),
-            &token,
-            &body,
-        )
-        .await
-        .map_err(failed)?;
+        let _: Value = node
+            .change("PATCH", &format!("/keyspaces/{name}"), &body)
+            .await
+            .map_err(failed)?;
         write(&format!(
             "keyspace {name} is altered; `doyen status` shows what moves because of it\n{beware}"
         ))?;
@@ -401,14 +378,11 @@ fn lacking(
 
 impl Place {
     async fn main(self, how: &str, done: &str) -> Result<(), Failed> {
-        let (address, token) = (self.target.address(), self.credentials.token()?);
+        let node = self.endpoint.client()?;
         let name = &self.name;
-        the(&keyspaces(&address).await?, name)?;
+        the(&keyspaces(&node).await?, name)?;
         let splits = how == "split";
-        if splits
-            && !self.at.0.is_empty()
-            && begins((&address, &token), name, &self.at).await == Some(true)
-        {
+        if splits && !self.at.0.is_empty() && begins(&node, name, &self.at).await == Some(true) {
             write(&format!(
                 "keyspace {name} already has a range that begins there\n"
             ))?;
@@ -418,21 +392,16 @@ impl Place {
             at: self.at.clone(),
         })
         .map_err(|e| Failed::new(e.to_string()))?;
-        let _: Value = client::change(
-            &address,
-            "POST",
-            &format!("/keyspaces/{name}/{how}"),
-            &token,
-            &body,
-        )
-        .await
-        .map_err(failed)?;
+        let _: Value = node
+            .change("POST", &format!("/keyspaces/{name}/{how}"), &body)
+            .await
+            .map_err(failed)?;
         let is_so = eventually(async || {
-            (begins((&address, &token), name, &self.at).await == Some(splits)).then_some(())
+            (begins(&node, name, &self.at).await == Some(splits)).then_some(())
         })
         .await
         .is_some();
-        let partitions = keyspaces(&address)
+        let partitions = keyspaces(&node)
             .await?
             .iter()
             .find(|k| k.name == *name)
@@ -453,23 +422,17 @@ impl Place {
 
 impl Drop {
     async fn main(self) -> Result<(), Failed> {
-        let address = self.target.address();
+        let node = self.endpoint.client()?;
         let name = &self.name;
-        the(&keyspaces(&address).await?, name)?;
+        the(&keyspaces(&node).await?, name)?;
         if !self.yes {
             confirm(name)?;
         }
-        let token = self.credentials.token()?;
-        let _: Value = client::change(
-            &address,
-            "DELETE",
-            &format!("/keyspaces/{name}"),
-            &token,
-            "",
-        )
-        .await
-        .map_err(failed)?;
-        let gone = seen(&address, |keyspaces| {
+        let _: Value = node
+            .change("DELETE", &format!("/keyspaces/{name}"), "")
+            .await
+            .map_err(failed)?;
+        let gone = seen(&node, |keyspaces| {
             keyspaces.iter().all(|k| k.name != *name).then_some(())
         })
         .await;
@@ -498,8 +461,8 @@ fn confirm(name: &str) -> Result<(), Failed> {
     }
 }
 
-async fn keyspaces(address: &str) -> Result<Vec<KeyspaceReport>, Failed> {
-    client::get(address, "/keyspaces").await.map_err(failed)
+async fn keyspaces(node: &Client) -> Result<Vec<KeyspaceReport>, Failed> {
+    node.get("/keyspaces").await.map_err(failed)
 }
 
 fn the(keyspaces: &[KeyspaceReport], name: &str) -> Result<KeyspaceReport, Failed> {
@@ -510,8 +473,8 @@ fn the(keyspaces: &[KeyspaceReport], name: &str) -> Result<KeyspaceReport, Faile
 }
 
 /// Whether a range of this keyspace begins with this key; `None` if the node does not answer.
-async fn begins((address, token): (&str, &str), name: &str, at: &SplitKey) -> Option<bool> {
-    let table: TableReport = client::get_with(address, "/table", token).await.ok()?;
+async fn begins(node: &Client, name: &str, at: &SplitKey) -> Option<bool> {
+    let table: TableReport = node.get("/table").await.ok()?;
     let at = StartReport {
         map: 0,
         key: at.to_string(),
@@ -536,9 +499,9 @@ async fn begins((address, token): (&str, &str), name: &str, at: &SplitKey) -> Op
 }
 
 /// Asks until the node shows it, or time is over.
-async fn seen<T>(address: &str, look: impl Fn(&[KeyspaceReport]) -> Option<T>) -> Option<T> {
+async fn seen<T>(node: &Client, look: impl Fn(&[KeyspaceReport]) -> Option<T>) -> Option<T> {
     eventually(async || {
-        keyspaces(address)
+        keyspaces(node)
             .await
             .ok()
             .and_then(|keyspaces| look(&keyspaces))

@@ -1,8 +1,7 @@
 //! `doyen moves`: which partitions move, how far they are, and why.
 
-use super::{Credentials, Target, failed, json, print, write};
+use super::{Endpoint, failed, json, print, write};
 use crate::{Failed, bytes, counted};
-use doyen::http::client;
 use doyen::report::moves::{MoveReport, MovesReport};
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -37,7 +36,7 @@ Stages:
 #[command(after_help = STAGES)]
 pub(crate) struct Moves {
     #[command(flatten)]
-    target: Target,
+    endpoint: Endpoint,
     /// Repeat until Ctrl-C
     #[arg(long)]
     watch: bool,
@@ -47,13 +46,11 @@ pub(crate) struct Moves {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    credentials: Credentials,
 }
 
 impl Moves {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
-        let (address, token) = (self.target.address(), self.credentials.token()?);
+        let node = self.endpoint.client()?;
         let terminal = std::io::stdout().is_terminal();
         let redraw = self.watch && !self.json && terminal;
         let most = if self.all { usize::MAX } else { SHOWN };
@@ -67,7 +64,7 @@ impl Moves {
             } else {
                 Shape::Narrow
             };
-            let text = match client::get_with::<MovesReport>(&address, "/moves", &token).await {
+            let text = match node.get::<MovesReport>("/moves").await {
                 Ok(report) if self.json => json(&report, !self.watch)?,
                 Ok(report) => {
                     let measured = looks.rate(Instant::now(), left(&report));

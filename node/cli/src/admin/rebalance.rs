@@ -1,10 +1,9 @@
 //! `doyen rebalance`: what would move and why, plans that an operator confirms, and whether, when
 //! and how fast partitions move automatically.
 
-use super::{Credentials, Target, failed, json, write};
+use super::{Endpoint, failed, json, write};
 use crate::{Failed, PARTITIONS, counted};
 use doyen::admin::balance::{self, BalanceOptions, CancelRequest};
-use doyen::http::client;
 use doyen::report::moves::{BalanceReport, MovesReport};
 use doyen::report::rebalance::{PLAN_BYTES_MAX, RebalancePlan, Step};
 use doyen_placement::{Scheduler, Schedulers};
@@ -74,9 +73,7 @@ pub(crate) struct Rebalance {
     )]
     apply: Option<PathBuf>,
     #[command(flatten)]
-    target: Target,
-    #[command(flatten)]
-    credentials: Credentials,
+    endpoint: Endpoint,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -99,12 +96,9 @@ enum Verb {
 
 impl Rebalance {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
-        let address = self.target.address();
+        let node = self.endpoint.client()?;
         if self.plan {
-            let plan: RebalancePlan =
-                client::get_with(&address, "/rebalance", &self.credentials.token()?)
-                    .await
-                    .map_err(failed)?;
+            let plan: RebalancePlan = node.get("/rebalance").await.map_err(failed)?;
             write(&if self.json {
                 json(&plan, true)?
             } else {
@@ -193,10 +187,7 @@ impl Rebalance {
             };
             write(&said)?;
         } else if self.verb == Some(Verb::Status) || options != BalanceOptions::default() {
-            let report: MovesReport =
-                client::get_with(&address, "/moves", &self.credentials.token()?)
-                    .await
-                    .map_err(failed)?;
+            let report: MovesReport = node.get("/moves").await.map_err(failed)?;
             write(&if self.json {
                 json(&report.balance, true)?
             } else {
@@ -207,9 +198,7 @@ impl Rebalance {
     }
 
     async fn change(&self, method: &str, path: &str, body: &str) -> Result<(), Failed> {
-        let token = self.credentials.token()?;
-        let done: Result<Value, _> =
-            client::change(&self.target.address(), method, path, &token, body).await;
+        let done: Result<Value, _> = self.endpoint.client()?.change(method, path, body).await;
         done.map(|_| ()).map_err(failed)
     }
 }

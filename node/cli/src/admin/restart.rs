@@ -1,8 +1,8 @@
 //! `doyen restart-plan`: restarts every node once, one at a time, the coordinator last.
 
-use super::{Target, failed, json, write};
+use super::{Endpoint, failed, json, write};
 use crate::Failed;
-use doyen::http::client;
+use doyen::http::client::Client;
 use doyen::report::status::{ClusterReport, MemberReport};
 use serde::Serialize;
 use std::io::Write;
@@ -23,7 +23,7 @@ const TELL: Duration = Duration::from_secs(3);
 #[derive(Debug, clap::Args)]
 pub(crate) struct RestartPlan {
     #[command(flatten)]
-    target: Target,
+    endpoint: Endpoint,
     /// Only print the order
     #[arg(long, conflicts_with = "exec")]
     print: bool,
@@ -58,8 +58,8 @@ struct Turn {
 
 impl RestartPlan {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
-        let first = self.target.address();
-        let report: ClusterReport = client::get(&first, "/status").await.map_err(failed)?;
+        let node = self.endpoint.client()?;
+        let report: ClusterReport = node.get("/status").await.map_err(failed)?;
         if report.cluster_id.is_none() {
             return Err(Failed::new(
                 "the node is not a member of a cluster yet: wait until `doyen status` shows its \
@@ -91,7 +91,8 @@ impl RestartPlan {
             return Ok(ExitCode::SUCCESS);
         }
         let mut asked = Asked {
-            addresses: vec![first],
+            addresses: vec![node.address().to_owned()],
+            node,
             timeout: Duration::from_secs(self.timeout),
         };
         let mut coordinators = vec![report.coordinator.clone()];
@@ -154,6 +155,8 @@ fn order(report: &ClusterReport) -> Vec<Turn> {
 /// must answer meanwhile.
 struct Asked {
     addresses: Vec<String>,
+    /// The first one, with the caller's credential.
+    node: Client,
     timeout: Duration,
 }
 
@@ -167,7 +170,8 @@ impl Asked {
         let mut told = (Instant::now(), String::new());
         while Instant::now() < until {
             for address in self.addresses.clone() {
-                let Ok(report) = client::get::<ClusterReport>(&address, "/status").await else {
+                let Ok(report) = self.node.at(&address).get::<ClusterReport>("/status").await
+                else {
                     continue;
                 };
                 for address in report

@@ -2,6 +2,7 @@
 //! ends.
 
 use crate::Failed;
+use doyen::http::client::Client;
 use doyen::testkit::{Household, node_name};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -23,7 +24,8 @@ pub(super) struct Process {
     pub(super) name: String,
     pub(super) control: SocketAddr,
     pub(super) resp: SocketAddr,
-    pub(super) http: SocketAddr,
+    /// Asks its HTTP.
+    pub(super) http: Client,
     process: doyen::testkit::Process,
 }
 
@@ -64,7 +66,7 @@ impl Nursery {
                 name,
                 control,
                 resp,
-                http,
+                http: Client::new(http.to_string(), self.household.operator_token()?),
                 process,
             }),
             _ => Err(Failed::new(format!("node {name} did not print its ports"))),

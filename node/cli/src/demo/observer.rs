@@ -1,7 +1,6 @@
 //! Watches the cluster as `doyen status` and `doyen table` do, and updates the scene.
 
 use super::Shared;
-use doyen::http::client;
 use doyen::report::status::ClusterReport;
 use doyen::report::table::TableReport;
 use std::time::Duration;
@@ -18,20 +17,14 @@ pub(super) async fn run(scene: Shared) {
     let mut turn = 0_usize;
     let mut looks = 0_u32;
     loop {
-        let address = {
+        let client = {
             let scene = scene.borrow();
             let nodes = &scene.observed;
-            turn.checked_rem(nodes.len())
-                .and_then(|i| nodes.get(i))
-                .map(ToString::to_string)
+            let at = turn.checked_rem(nodes.len());
+            at.and_then(|i| nodes.get(i)).cloned()
         };
-        if let Some(address) = address {
-            match tokio::time::timeout(
-                ANSWER_MAX,
-                client::get::<ClusterReport>(&address, "/status"),
-            )
-            .await
-            {
+        if let Some(client) = client {
+            match tokio::time::timeout(ANSWER_MAX, client.get::<ClusterReport>("/status")).await {
                 Ok(Ok(report)) => {
                     // A node that knows no coordinator may be cut off: ask the next one.
                     turn += usize::from(report.coordinator.is_none());
@@ -41,8 +34,7 @@ pub(super) async fn run(scene: Shared) {
             }
             if looks.is_multiple_of(TABLE_EVERY)
                 && let Ok(Ok(table)) =
-                    tokio::time::timeout(ANSWER_MAX, client::get::<TableReport>(&address, "/table"))
-                        .await
+                    tokio::time::timeout(ANSWER_MAX, client.get::<TableReport>("/table")).await
             {
                 scene.borrow_mut().see_table(&table);
             }

@@ -1,5 +1,6 @@
 //! The state that the demo shows. It holds facts only; the view draws them.
 
+use doyen::http::client::Client;
 use doyen::report::status::ClusterReport;
 use doyen::report::table::{PartitionState, TableReport};
 use std::collections::{BTreeMap, VecDeque};
@@ -21,8 +22,8 @@ pub(super) struct Scene {
     pub(super) nodes: Vec<Actor>,
     /// The RESP addresses that clients know.
     pub(super) endpoints: Vec<SocketAddr>,
-    /// The HTTP addresses of nodes that are not known to be dead.
-    pub(super) observed: Vec<SocketAddr>,
+    /// What asks the HTTP of nodes that are not known to be dead.
+    pub(super) observed: Vec<Client>,
     /// Whether clients are running.
     pub(super) under_load: bool,
     /// The latest report.

@@ -232,7 +232,7 @@ impl Stage {
             learns: 0,
         });
         scene.endpoints.push(process.resp);
-        scene.observed.push(process.http);
+        scene.observed.push(process.http.clone());
         drop(scene);
         self.processes.push(process);
         Ok(name)
@@ -256,7 +256,9 @@ impl Stage {
         process.kill();
         let mut scene = self.scene.borrow_mut();
         scene.act = "the coordinator is dead".into();
-        scene.observed.retain(|a| *a != process.http);
+        scene
+            .observed
+            .retain(|a| a.address() != process.http.address());
         let mut led = 0;
         for node in scene.nodes.iter_mut().filter(|n| n.name == process.name) {
             node.killed = true;

@@ -14,10 +14,11 @@ use super::secrets_of;
 use crate::admin::Target;
 use crate::{Failed, say};
 use doyen::config::{Line, Secrets};
-use doyen::http::client;
+use doyen::http::client::Client;
 use doyen::net::identity::secret::Role;
 use doyen::report::status::ClusterReport;
 use doyen::report::trust::TrustReport;
+use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -278,9 +279,15 @@ impl Rotate {
     /// What each member has.
     async fn look(&self, file: &File) -> Result<Vec<(String, Has)>, Failed> {
         let first = self.target.address();
-        let report: ClusterReport = client::get(&first, "/status")
+        let tokens: Vec<Zeroizing<String>> = file
+            .secrets
+            .lines()
+            .iter()
+            .filter_map(Line::operator_token)
+            .collect();
+        let report: ClusterReport = ask_with(&first, "/status", &tokens)
             .await
-            .map_err(|e| Failed::new(e.to_string()))?;
+            .map_err(Failed::new)?;
         if report.members.is_empty() {
             return Err(Failed::new(
                 "the node is not a member of a cluster yet: wait until `doyen status` shows its \
@@ -293,12 +300,6 @@ impl Rotate {
                 "--confirmed: no member is called {other}: `doyen status` shows the members"
             )));
         }
-        let tokens: Vec<Zeroizing<String>> = file
-            .secrets
-            .lines()
-            .iter()
-            .filter_map(Line::operator_token)
-            .collect();
         let mut members = Vec::new();
         for member in &report.members {
             let has = if self.confirmed.contains(&member.name) {
@@ -315,21 +316,31 @@ impl Rotate {
     }
 }
 
-/// Asks a member, with the tokens of all lines: it may not have the first one yet, or any more.
+/// Asks a member what it has.
 async fn ask(address: &str, name: &str, tokens: &[Zeroizing<String>]) -> Has {
+    match ask_with::<TrustReport>(address, "/trust", tokens).await {
+        Ok(report) if report.name != name => Has::Nothing(format!(
+            "another node answers at {address}, which is not reached from here"
+        )),
+        Ok(report) => Has::Lines(report.secrets),
+        Err(why) => Has::Nothing(why),
+    }
+}
+
+/// Asks a member with the tokens of all lines: it may not have the first one yet, or any more.
+async fn ask_with<T: DeserializeOwned>(
+    address: &str,
+    path: &str,
+    tokens: &[Zeroizing<String>],
+) -> Result<T, String> {
     let mut why = "it has no answer".to_owned();
     for token in tokens {
-        match client::get_with::<TrustReport>(address, "/trust", token).await {
-            Ok(report) if report.name != name => {
-                return Has::Nothing(format!(
-                    "another node answers at {address}, which is not reached from here"
-                ));
-            }
-            Ok(report) => return Has::Lines(report.secrets),
+        match Client::new(address, token.as_str()).get(path).await {
+            Ok(report) => return Ok(report),
             Err(e) => why = e.to_string(),
         }
     }
-    Has::Nothing(why)
+    Err(why)
 }
 
 /// The members that do not have these lines, and what they have instead.

@@ -126,7 +126,7 @@ fn a_web_page_gets_no_answers() {
 }
 
 #[test]
-fn keys_are_shown_only_with_the_token_where_resp_has_a_password() {
+fn a_node_with_a_secret_answers_only_probes_without_a_token() {
     let directory = tempfile::tempdir().expect("a directory");
     let password = file(directory.path(), "password", "sesame");
     let secret = file(
@@ -152,6 +152,14 @@ fn keys_are_shown_only_with_the_token_where_resp_has_a_password() {
         "/placement",
         "/moves",
         "/rebalance",
+        "/status",
+        "/keyspaces",
+        "/keyspaces/default",
+        "/balance",
+        "/events",
+        "/metrics",
+        "/trust",
+        "/tokens",
     ] {
         let said = http(&node, &format!("GET {path}"), &[]);
         assert!(
@@ -159,19 +167,16 @@ fn keys_are_shown_only_with_the_token_where_resp_has_a_password() {
             "{path}: {said}"
         );
     }
-    for path in [
-        "/status",
-        "/keyspaces",
-        "/balance",
-        "/events",
-        "/healthz",
-        "/readyz",
-        "/metrics",
-    ] {
+    for path in ["/healthz", "/readyz"] {
         assert_eq!(status(&node, &format!("GET {path}"), &[]), 200, "{path}");
     }
     for command in [
         &["table"][..],
+        &["status"],
+        &["events", "--since", "0"],
+        &["keyspace", "list"],
+        &["restart-plan", "--print"],
+        &["token", "list"],
         &["moves"],
         &["keyspace", "show", "default"],
         &["rebalance", "--plan"],
@@ -188,7 +193,6 @@ fn keys_are_shown_only_with_the_token_where_resp_has_a_password() {
             );
         }
     }
-    assert_eq!(ran(&["status", "--http", at]).0, 0, "it shows no keys");
     let simulated = ran(&[
         "simulate",
         "--from-cluster",
@@ -198,6 +202,90 @@ fn keys_are_shown_only_with_the_token_where_resp_has_a_password() {
         "--json",
     ]);
     assert_eq!((simulated.0, simulated.2.as_str()), (0, ""));
+}
+
+/// Without any credential, every program on the machine may ask, until there is a named token.
+#[test]
+fn an_open_node_closes_with_its_first_token_and_opens_again_with_its_last() {
+    let node = node(&[]);
+    let at = node.address("http");
+    let began = Instant::now();
+    while status(&node, "GET /readyz", &[]) != 200 {
+        assert!(began.elapsed() < PATIENCE, "it is no member of a cluster");
+    }
+    let says = |token: &str| format!("Authorization: Bearer {token}");
+    let pauses = |lines: &[&str]| {
+        let mut lines = lines.to_vec();
+        lines.push("Content-Length: 0");
+        status(&node, "POST /moves/cancel", &lines)
+    };
+    assert_eq!(status(&node, "GET /table", &[]), 200);
+    assert_eq!(status(&node, "GET /trust", &[]), 401);
+    assert_eq!(status(&node, "GET /trust", &[&says("loopback")]), 200);
+    // An empty body is wrong, which is looked at only after the token.
+    assert_eq!((pauses(&[]), pauses(&[&says("loopback")])), (401, 400));
+
+    let token = |words: &[&str]| ran(&[&["token"], words, &["--http", at]].concat());
+    let (code, _, said) = token(&["new", "prometheus"]);
+    assert!(code == 1 && said.contains("--role operate"), "{said}");
+    let (code, out, said) = token(&["new", "deploy", "--role", "operate"]);
+    assert!(code == 0 && said.contains("not shown again"), "{said}");
+    let deploy = out.trim().to_owned();
+    assert!(deploy.starts_with("doyen_") && deploy.len() == 49, "{out}");
+    assert_eq!(status(&node, "GET /status", &[]), 401);
+    assert_eq!(status(&node, "GET /trust", &[&says("loopback")]), 401);
+    assert_eq!(status(&node, "GET /trust", &[&says(&deploy)]), 200);
+    let said = ran(&["status", "--http", at]).2;
+    assert!(said.contains("requires a token"), "{said}");
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = file(directory.path(), "token", &deploy);
+    let with = |words: &[&str]| token(&[words, &["--http-token-file", &path]].concat());
+    let out = directory.path().join("prometheus");
+    let out = out.to_str().expect("a path");
+    assert_eq!(with(&["new", "prometheus", "--out", out]).0, 0);
+    let (code, _, said) = with(&["new", "another", "--out", out]);
+    assert!(code == 2 && said.contains("not overwritten"), "{said}");
+    let (code, _, said) = with(&["new", "no name"]);
+    assert!(code == 1 && said.contains("letters, digits"), "{said}");
+    let read = fs::read_to_string(out).expect("a token");
+    assert_eq!(status(&node, "GET /metrics", &[&says(read.trim())]), 200);
+    assert_eq!(status(&node, "GET /table", &[&says(read.trim())]), 403);
+    // Nobody could make changes without it.
+    let (code, _, said) = with(&["revoke", "deploy"]);
+    assert!(code == 1 && said.contains("revoke all others"), "{said}");
+    for name in ["prometheus", "deploy"] {
+        assert_eq!(with(&["revoke", name]).0, 0, "{name}");
+    }
+    assert_eq!(status(&node, "GET /table", &[]), 200);
+    assert_eq!(status(&node, "GET /trust", &[&says(&deploy)]), 401);
+}
+
+/// A stolen token helps no web page: its name is judged before the token.
+#[test]
+fn a_web_page_with_a_token_gets_no_answers() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let token = "a-token-of-an-operator";
+    let path = file(directory.path(), "token", token);
+    let node = node(&["--http-token-file", &path]);
+    let own = format!("Host: {}", node.address("http"));
+    let says = format!("Authorization: Bearer {token}");
+    assert_eq!(status(&node, "GET /metrics", &[&own, &says]), 200);
+    assert_eq!(status(&node, "GET /metrics", &[&own]), 401);
+    for (line, refused) in [
+        ("Host: evil.example", 421),
+        ("Origin: http://evil.example", 403),
+    ] {
+        let host = if refused == 421 { line } else { &own };
+        let lines = [host, line, &says];
+        let lines = if refused == 421 {
+            &lines[1..]
+        } else {
+            &lines[..]
+        };
+        assert_eq!(status(&node, "GET /metrics", lines), refused, "{line}");
+        assert_eq!(status(&node, "POST /recover", lines), refused, "{line}");
+    }
 }
 
 /// A byte every few seconds used to keep a connection for ever.

@@ -7,7 +7,7 @@
 use super::IdentityError;
 use super::authority::{self, Authority, FORMER_MEMBER};
 use super::certificate::{UnixTimestamp, end_of};
-use super::secret::{Line, Role, Secrets};
+use super::secret::{Line, Role, Secrets, sha256};
 use super::trust::{End, Pem, Signs, Trust, Voucher, for_tls};
 use super::{ALPN, Validity, unusable};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -22,7 +22,6 @@ use rustls::time_provider::TimeProvider;
 use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use std::sync::Arc;
-use zeroize::Zeroizing;
 
 /// The configuration of both ends at one time.
 pub struct Tls {
@@ -39,8 +38,8 @@ pub struct Tls {
     pub(super) ends: Option<UnixTimestamp>,
     /// The fingerprints of the secrets, the one that signs first.
     pub(super) fingerprints: Vec<String>,
-    /// The tokens of operators.
-    pub(super) tokens: Vec<Zeroizing<String>>,
+    /// The SHA-256 of the tokens of operators.
+    pub(super) operator_hashes: Vec<[u8; 32]>,
     #[cfg(test)]
     pub(super) raw: (Arc<rustls::ServerConfig>, Arc<rustls::ClientConfig>),
     #[cfg(test)]
@@ -75,10 +74,10 @@ impl Tls {
         let validity = Validity::from_now(time.as_ref())?;
         let mut vouchers = Vec::new();
         let mut former = Vec::new();
-        let mut tokens = Vec::new();
+        let mut operator_hashes = Vec::new();
         for line in secrets.lines() {
             vouchers.extend(vouched_for(line)?);
-            tokens.extend(line.token());
+            operator_hashes.extend(line.token().map(|token| hash_of(&token)));
             if let Some(secret) = line.former() {
                 let authority = Authority::former(secret)?;
                 let certificate = authority.issue_former(key, role, name)?;
@@ -90,7 +89,7 @@ impl Tls {
                     signs: Signs::Former,
                     anchor: authority.anchor().clone(),
                 });
-                tokens.push(authority::former_token(secret));
+                operator_hashes.push(hash_of(&authority::former_token(secret)));
             }
         }
         let signer = signer(secrets.first(), role)?;
@@ -106,7 +105,7 @@ impl Tls {
             card: (role == Role::Member).then_some(card),
             validity: Some(validity),
             fingerprints: secrets.lines().iter().map(Line::fingerprint).collect(),
-            tokens,
+            operator_hashes,
             ..Self::new(trust, shown, time)?
         })
     }
@@ -176,7 +175,7 @@ impl Tls {
             validity: None,
             ends: None,
             fingerprints: Vec::new(),
-            tokens: Vec::new(),
+            operator_hashes: Vec::new(),
         })
     }
 }
@@ -369,4 +368,10 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
         })
     });
     PROVIDER.clone()
+}
+
+fn hash_of(token: &str) -> [u8; 32] {
+    let mut hash = [0; 32];
+    hash.copy_from_slice(sha256(token.as_bytes()).as_ref());
+    hash
 }

@@ -66,11 +66,8 @@ pub(crate) fn parse(text: &[u8]) -> Result<Access, Vec<String>> {
         return Err(wrong);
     }
     let users = users.into_iter();
-    Ok(Access {
-        users: users
-            .map(|(name, rules)| AccessUser { name, rules })
-            .collect(),
-    })
+    let users = users.map(|(name, rules)| AccessUser { name, rules });
+    Ok(Access::of_users(users.collect()))
 }
 
 /// The name and the rules of a line.

@@ -394,9 +394,7 @@ fn access(users: &[(&str, &str)]) -> Arc<Access> {
         name: name.as_bytes().into(),
         rules: rules.as_bytes().into(),
     });
-    Arc::new(Access {
-        users: users.collect(),
-    })
+    Arc::new(Access::of_users(users.collect()))
 }
 
 #[test]

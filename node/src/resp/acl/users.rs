@@ -45,7 +45,7 @@ impl Users {
 
     /// Replaces them. True if there was a change.
     pub(crate) fn replace(&mut self, access: &Arc<Access>) -> bool {
-        if Arc::ptr_eq(&self.access, access) || self.access == *access {
+        if Arc::ptr_eq(&self.access, access) || self.access.users == access.users {
             return false;
         }
         self.access = access.clone();

@@ -14,6 +14,7 @@
 //! ```
 
 use super::*;
+use crate::audit::{Audit, Outcome};
 use crate::control::Errand;
 use crate::resp::acl::DEFAULT;
 use crate::resp::acl::compiled::{Compiled, Denied, Home};
@@ -26,12 +27,16 @@ use crate::resp::command::Acl;
 use crate::resp::pubsub::Kind;
 use doyen_engine::command::{Arguments, CATEGORIES, wrong_arity};
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
-use doyen_placement::access::{Access, AccessUser, UserChange, may_be_user};
+use doyen_placement::access::{Access, AccessChange, AccessUser, UserChange, may_be_user};
 use doyen_placement::level::ACCESS;
 use doyen_placement::planner::NotGranted;
 
 /// How often a change is tried again because others changed the same user at the same time.
 const ATTEMPTS_MAX: u8 = 16;
+
+/// The commands that are audited also if they are refused.
+const SET_USER: &str = "acl|setuser";
+const DELETE_USER: &str = "acl|deluser";
 
 const BAD_NAME: &str = "ERR Usernames can't contain spaces or null characters";
 const LONG_NAME: &str = "ERR the name of a user must have 1 to 256 bytes";
@@ -145,7 +150,14 @@ impl Session {
             return true;
         }
         let now = context.now();
-        context.door.guard.borrow_mut().failed(now, self.peer.ip());
+        let from = self.peer.ip();
+        if let Some(others) = context.door.guesses.borrow_mut().failed(now, from) {
+            tracing::warn!(
+                "a RESP client at {from} gave a wrong password: clients must send a user's name and \
+                 password (ACL LIST names the users), or the password in \
+                 --resp-password-file{others}"
+            );
+        }
         self.log_refusal(context, Reason::Auth, command, user);
         false
     }
@@ -201,6 +213,14 @@ impl Session {
             Denied::Key(at) | Denied::Channel(at) => args.get(at),
         };
         self.log_refusal(context, why.into(), object, self.user.name());
+        if [SET_USER, DELETE_USER].contains(&spec.name) {
+            let refused = Outcome::Refused("the user's rules do not allow it".to_owned());
+            self.audit(
+                context,
+                &spec.name.to_uppercase().replace('|', " "),
+                refused,
+            );
+        }
         let [command, key, channel] = &mut context.door.counters.denied;
         match why {
             Denied::Command | Denied::Keyspace => *command += 1,
@@ -295,12 +315,20 @@ impl Session {
                 self.answer(|e| e.simple("OK"));
             }
             Acl::DryRun { user, args } => self.dry_run(context, &user, &args),
-            Acl::SetUser { name, rules } => self.change_users(context, |session, context| {
-                session.set_rules(context, &name, &rules)
-            }),
-            Acl::DelUser(names) => self.change_users(context, |session, context| {
-                session.remove_users(context, &names)
-            }),
+            Acl::SetUser { name, rules } => {
+                // Without the rules: they may have passwords.
+                let what = format!("ACL SETUSER {}", String::from_utf8_lossy(&name));
+                self.change_users(context, &what, |session, context| {
+                    session.set_rules(context, &name, &rules)
+                });
+            }
+            Acl::DelUser(names) => {
+                let shown = names.iter().map(|name| String::from_utf8_lossy(name));
+                let what = format!("ACL DELUSER {}", shown.collect::<Vec<_>>().join(" "));
+                self.change_users(context, &what, |session, context| {
+                    session.remove_users(context, &names)
+                });
+            }
             Acl::Load | Acl::Save if context.door.common.users_file().is_none() => {
                 self.answer(|e| e.error(NO_FILE));
             }
@@ -359,6 +387,7 @@ impl Session {
     fn change_users(
         &mut self,
         context: &mut Context,
+        what: &str,
         wanted: impl FnOnce(&Self, &Context) -> Result<(Vec<UserChange>, Reply), String>,
     ) {
         self.looking = Looking::No;
@@ -368,7 +397,9 @@ impl Session {
                 let change = *change;
                 match change.step {
                     Step::Asked | Step::Again => (change.attempts + 1, change.ends),
-                    Step::Installing => return self.changed(change.reply, change.ends),
+                    Step::Installing => {
+                        return self.changed(context, what, change.reply, change.ends);
+                    }
                     Step::Answered(AdminReply::Done(_)) => {
                         return self.await_table(
                             context,
@@ -378,16 +409,17 @@ impl Session {
                             },
                         );
                     }
-                    Step::Answered(AdminReply::Refused(why)) => {
-                        if NotGranted::is_changed(&why) && change.attempts < ATTEMPTS_MAX {
-                            return self.await_table(
-                                context,
-                                Change {
-                                    step: Step::Again,
-                                    ..change
-                                },
-                            );
-                        }
+                    Step::Answered(AdminReply::Outdated(_)) if change.attempts < ATTEMPTS_MAX => {
+                        return self.await_table(
+                            context,
+                            Change {
+                                step: Step::Again,
+                                ..change
+                            },
+                        );
+                    }
+                    Step::Answered(AdminReply::Refused(why) | AdminReply::Outdated(why)) => {
+                        self.audit(context, what, Outcome::Failed(why.clone()));
                         return self.answer(|e| e.error(&format!("ERR {why}")));
                     }
                 }
@@ -395,13 +427,18 @@ impl Session {
         };
         let (changes, reply) = match wanted(self, context) {
             Ok(wanted) => wanted,
-            Err(why) => return self.answer(|e| e.error(&why)),
+            Err(why) => {
+                // The text may repeat a password.
+                let outcome = Outcome::Failed("the command is wrong".to_owned());
+                self.audit(context, what, outcome);
+                return self.answer(|e| e.error(&why));
+            }
         };
         if changes.is_empty() {
-            return self.changed(reply, ends);
+            return self.changed(context, what, reply, ends);
         }
         if context.door.common.users_file().is_some() {
-            return self.change_file(context, &changes, reply);
+            return self.change_file(context, what, &changes, reply);
         }
         let level = context.view().map(|view| view.installed.level);
         if level.is_none_or(|level| level < ACCESS) {
@@ -420,7 +457,10 @@ impl Session {
             ends,
         }));
         self.looking = Looking::Waits;
-        let request = AdminRequest::ChangeUsers(changes);
+        let request = AdminRequest::ChangeAccess(AccessChange {
+            users: changes,
+            tokens: Vec::new(),
+        });
         context.run_errand(self.id, Errand::Admin(request));
     }
 
@@ -430,7 +470,18 @@ impl Session {
         context.look_for_table(self.id);
     }
 
-    fn changed(&mut self, reply: Reply, ends: bool) {
+    fn audit(&self, context: &mut Context, what: &str, outcome: Outcome) {
+        context.audit(Audit {
+            who: format!("user {}", String::from_utf8_lossy(self.user.name())),
+            interface: "resp",
+            from: self.peer.ip().to_canonical(),
+            what: what.to_owned(),
+            outcome,
+        });
+    }
+
+    fn changed(&mut self, context: &mut Context, what: &str, reply: Reply, ends: bool) {
+        self.audit(context, what, Outcome::Done);
         self.answer(|e| match reply {
             Reply::Ok => e.simple("OK"),
             Reply::Removed(count) => e.integer(count),
@@ -439,7 +490,13 @@ impl Session {
     }
 
     /// Changes the users of the file, in the memory of this node.
-    fn change_file(&mut self, context: &mut Context, changes: &[UserChange], reply: Reply) {
+    fn change_file(
+        &mut self,
+        context: &mut Context,
+        what: &str,
+        changes: &[UserChange],
+        reply: Reply,
+    ) {
         let Some(present) = context.door.common.users() else {
             return;
         };
@@ -452,13 +509,14 @@ impl Session {
             }));
         }
         users.sort_unstable();
-        let next = Access { users };
+        let next = Access::of_users(users);
         if let Err(why) = next.validate() {
+            self.audit(context, what, Outcome::Failed(why.to_string()));
             return self.answer(|e| e.error(&format!("ERR {why}")));
         }
         context.door.common.set_users(next);
         let ends = !self.take_users(context);
-        self.changed(reply, ends);
+        self.changed(context, what, reply, ends);
     }
 
     /// The users of the file have changed: all threads use them. False: this client's user is gone.

@@ -1,15 +1,16 @@
-//! Limits password guessing by address: guesses are slow, and the log reports them.
+//! Limits guessing of passwords and tokens by address: guesses are slow, and the log reports them.
 //!
-//! After a wrong password, each further `AUTH` of the same address waits before it is judged. Right
-//! passwords wait too: otherwise a guesser would hang up on each answer that does not come at once.
-//! All that wait are judged at the same moment. So a client with the password waits for `DELAY_MAX`
-//! at most, however often others guess from its address. Few of an address may wait at a time, so
-//! that many connections do not guess much faster than one; the others are disconnected.
+//! After a wrong password, each further attempt of the same address waits before it is judged.
+//! Right passwords wait too: otherwise a guesser would hang up on each answer that does not come at
+//! once. All that wait are judged at the same moment. So a client with the password waits for
+//! `DELAY_MAX` at most, however often others guess from its address. Few of an
+//! address may wait at a time, so that many connections do not guess much faster than one; the
+//! others are turned away.
 
-use crate::seldom::{A_MINUTE, Seldom};
+use crate::seldom::{A_MINUTE, LeftOut, Seldom, network};
 use doyen_gossip::Time;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// The delay after the first wrong password. Each further one doubles it.
@@ -22,9 +23,9 @@ const WAITING_MAX: u32 = 64;
 /// Addresses that are remembered.
 const ADDRESSES_MAX: usize = 4096;
 
-/// The guard of one data thread.
+/// The wrong guesses at one door.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct Guesses {
     wrong: BTreeMap<IpAddr, Wrong>,
     /// How many passwords of an address wait.
     waiting: BTreeMap<IpAddr, u32>,
@@ -45,7 +46,7 @@ impl Wrong {
     }
 }
 
-impl Guard {
+impl Guesses {
     pub(crate) fn new() -> Self {
         Self {
             wrong: BTreeMap::new(),
@@ -55,12 +56,12 @@ impl Guard {
         }
     }
 
-    /// Wrong passwords since the start.
+    /// Wrong guesses since the start.
     pub(crate) fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// Until when an `AUTH` of this address waits; `None` if it is judged now.
+    /// Until when an attempt of this address waits; `None` if it is judged now.
     pub(crate) fn waits_until(&self, now: Time, from: IpAddr) -> Option<Time> {
         self.wrong
             .get(&network(from))
@@ -87,16 +88,10 @@ impl Guard {
         }
     }
 
-    /// This address gave a wrong password.
-    pub(crate) fn failed(&mut self, now: Time, from: IpAddr) {
+    /// This address guessed wrong. If a line in the log is due, returns how many were left out.
+    pub(crate) fn failed(&mut self, now: Time, from: IpAddr) -> Option<LeftOut> {
         self.failures += 1;
-        if let Some(others) = self.told.happened(Instant::now()) {
-            tracing::warn!(
-                "a RESP client at {from} gave a wrong password: clients must send a user's name and \
-                 password (ACL LIST names the users), or the password in \
-                 --resp-password-file{others}"
-            );
-        }
+        let due = self.told.happened(Instant::now());
         let from = network(from);
         if self.wrong.len() >= ADDRESSES_MAX && !self.wrong.contains_key(&from) {
             self.wrong
@@ -121,20 +116,14 @@ impl Guard {
             times: wrong.times.saturating_add(1),
             last: now,
         };
-    }
-}
-
-/// The network of one customer of a provider: an IPv4 address, or 64 bits of an IPv6 address.
-fn network(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from(u128::from(v6) & !u128::from(u64::MAX))),
-        v4 @ IpAddr::V4(_) => v4,
+        due
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv6Addr;
 
     fn ip(text: &str) -> IpAddr {
         text.parse().expect("an address")
@@ -142,56 +131,56 @@ mod tests {
 
     #[test]
     fn each_wrong_password_of_an_address_makes_its_next_one_wait_longer() {
-        let (mut guard, from) = (Guard::new(), ip("192.0.2.1"));
+        let (mut guesses, from) = (Guesses::new(), ip("192.0.2.1"));
         let mut now = Time::ZERO + Duration::from_secs(1000);
-        assert_eq!(guard.waits_until(now, from), None);
+        assert_eq!(guesses.waits_until(now, from), None);
         let mut waited = Vec::new();
         for _ in 0..8 {
-            guard.failed(now, from);
-            let until = guard.waits_until(now, from).expect("it waits");
+            guesses.failed(now, from);
+            let until = guesses.waits_until(now, from).expect("it waits");
             waited.push(until.since(now).as_millis());
             now = until;
-            assert_eq!(guard.waits_until(now, from), None, "then it is judged");
+            assert_eq!(guesses.waits_until(now, from), None, "then it is judged");
         }
         assert_eq!(waited, [50, 100, 200, 400, 800, 1600, 2000, 2000]);
-        guard.failed(now, from);
+        guesses.failed(now, from);
         assert_eq!(
-            guard.waits_until(now, ip("192.0.2.2")),
+            guesses.waits_until(now, ip("192.0.2.2")),
             None,
             "others do not wait"
         );
         assert!(
-            guard.waits_until(now, ip("::ffff:192.0.2.1")).is_some(),
+            guesses.waits_until(now, ip("::ffff:192.0.2.1")).is_some(),
             "the same address, written otherwise"
         );
         now = now + FORGOTTEN_AFTER;
-        guard.failed(now, from);
+        guesses.failed(now, from);
         assert_eq!(
-            guard.waits_until(now, from),
+            guesses.waits_until(now, from),
             Some(now + DELAY_FIRST),
             "it begins anew"
         );
-        assert_eq!(guard.failures(), 10);
+        assert_eq!(guesses.failures(), 10);
     }
 
     /// The attack: a hundred thousand guesses, by as many connections as the attacker likes.
     #[test]
     fn many_connections_of_an_address_guess_little_faster_than_one() {
         let guesses_within = |connections: u32, seconds: u64| {
-            let (mut guard, from) = (Guard::new(), ip("192.0.2.1"));
+            let (mut guesses, from) = (Guesses::new(), ip("192.0.2.1"));
             let (mut now, mut judged) = (Time::ZERO + Duration::from_secs(1000), 0_usize);
             let end = now + Duration::from_secs(seconds);
-            guard.failed(now, from);
-            while let Some(until) = guard.waits_until(now, from).filter(|until| *until < end) {
+            guesses.failed(now, from);
+            while let Some(until) = guesses.waits_until(now, from).filter(|until| *until < end) {
                 now = until;
-                let waiting = (0..connections).filter(|_| guard.wait(from)).count();
+                let waiting = (0..connections).filter(|_| guesses.wait(from)).count();
                 for _ in 0..waiting {
-                    guard.waited(from);
-                    guard.failed(now, from);
+                    guesses.waited(from);
+                    guesses.failed(now, from);
                     judged += 1;
                 }
             }
-            assert!(guard.waiting.is_empty());
+            assert!(guesses.waiting.is_empty());
             judged
         };
         let of_one = guesses_within(1, 3600);
@@ -204,21 +193,21 @@ mod tests {
 
     #[test]
     fn remembered_addresses_are_bounded_and_a_network_counts_as_one() {
-        let (mut guard, mut now) = (Guard::new(), Time::ZERO);
+        let (mut guesses, mut now) = (Guesses::new(), Time::ZERO);
         let nth = |n: usize| IpAddr::V6(Ipv6Addr::from((n as u128) << 64));
         for n in 0..ADDRESSES_MAX + 10 {
             now = now + Duration::from_micros(1);
-            guard.failed(now, nth(n));
+            guesses.failed(now, nth(n));
         }
-        assert_eq!(guard.wrong.len(), ADDRESSES_MAX);
+        assert_eq!(guesses.wrong.len(), ADDRESSES_MAX);
         assert!(
-            guard.waits_until(now, nth(0)).is_none()
-                && guard.waits_until(now, nth(ADDRESSES_MAX)).is_some()
+            guesses.waits_until(now, nth(0)).is_none()
+                && guesses.waits_until(now, nth(ADDRESSES_MAX)).is_some()
         );
-        guard.failed(now, ip("2001:db8::1"));
+        guesses.failed(now, ip("2001:db8::1"));
         assert!(
-            guard.waits_until(now, ip("2001:db8::2")).is_some()
-                && guard.waits_until(now, ip("2001:db8:0:1::1")).is_none()
+            guesses.waits_until(now, ip("2001:db8::2")).is_some()
+                && guesses.waits_until(now, ip("2001:db8:0:1::1")).is_none()
         );
     }
 }

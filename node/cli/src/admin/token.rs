@@ -1,0 +1,249 @@
+//! `doyen token`: named tokens with which programs ask nodes by HTTP.
+
+use super::{Endpoint, failed, json, write};
+use crate::Failed;
+use doyen::TokenRole;
+use doyen::http::client::HttpError;
+use doyen::http::{new_token, token_hash};
+use doyen::report::tokens::TokenReport;
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Make, list and revoke tokens.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TokenCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Make a token, and print it once: the cluster keeps only its hash
+    New(New),
+    /// List the tokens
+    List(List),
+    /// Revoke a token: no member takes it any more
+    Revoke(Revoke),
+}
+
+#[derive(Debug, clap::Args)]
+struct New {
+    /// Its name: 1 to 64 letters, digits, dots, hyphens and underscores
+    name: String,
+    /// read: see the state of the cluster, without keys. operate: see everything, and change the
+    /// cluster
+    #[arg(long, value_name = "ROLE", default_value = "read")]
+    role: TokenRole,
+    /// Write the token to this file, which only its owner may read, instead of printing it. A file
+    /// that exists is not overwritten
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    endpoint: Endpoint,
+}
+
+#[derive(Debug, clap::Args)]
+struct List {
+    #[command(flatten)]
+    endpoint: Endpoint,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Revoke {
+    /// Its name
+    name: String,
+    #[command(flatten)]
+    endpoint: Endpoint,
+}
+
+impl TokenCommand {
+    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+        match self.action {
+            Action::New(new) => new.main().await,
+            Action::List(list) => list.main().await,
+            Action::Revoke(revoke) => revoke.main().await,
+        }?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl New {
+    async fn main(self) -> Result<(), Failed> {
+        let node = self.endpoint.client()?;
+        let token = new_token();
+        // Before the request: a token whose file cannot be written would be lost.
+        if let Some(out) = &self.out {
+            save(out, &token)?;
+        }
+        let body = serde_json::json!({
+            "role": self.role.to_string(),
+            "sha256": token_hash(&token),
+        });
+        let path = format!("/tokens/{}", super::escaped(&self.name));
+        let made: Result<Value, HttpError> = node.change("PUT", &path, &body.to_string()).await;
+        let (name, role) = (&self.name, self.role);
+        if let Err(e) = made {
+            let may_be_made = may_have_happened(&e);
+            let Failed { message, status } = failed(e);
+            let kept = match &self.out {
+                Some(out) if !may_be_made => {
+                    let _ = std::fs::remove_file(out);
+                    String::new()
+                }
+                Some(out) => format!(
+                    "; `doyen token list` says whether it was made: if not, remove {}",
+                    out.display()
+                ),
+                None if may_be_made => {
+                    format!("; if `doyen token list` shows {name}, revoke it, and make another one")
+                }
+                None => String::new(),
+            };
+            let message = format!("{message}{kept}");
+            return Err(Failed { message, status });
+        }
+        match &self.out {
+            Some(out) => {
+                write(&format!(
+                    "token {name} with the role {role} is in {}\n",
+                    out.display()
+                ))?;
+            }
+            None => {
+                // Stdout has the token alone, for scripts.
+                let _ = writeln!(
+                    io::stderr(),
+                    "token {name} with the role {role}, which is not shown again:"
+                );
+                write(&format!("{}\n", *token))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the change may be made in spite of the error.
+fn may_have_happened(e: &HttpError) -> bool {
+    match e {
+        HttpError::Refused { status, .. } => matches!(status, 503 | 504),
+        HttpError::NoToken => false,
+        HttpError::Connection { .. } | HttpError::Foreign { .. } => true,
+    }
+}
+
+fn save(path: &Path, token: &str) -> Result<(), Failed> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    let written = file.and_then(|mut file| {
+        file.write_all(format!("{token}\n").as_bytes())?;
+        file.sync_all()
+    });
+    written.map_err(|e| match e.kind() {
+        io::ErrorKind::AlreadyExists => Failed::usage(format!(
+            "--out: {} exists, and is not overwritten: give another name, or remove it",
+            path.display()
+        )),
+        _ => Failed::usage(format!("--out: cannot write {}: {e}", path.display())),
+    })
+}
+
+impl List {
+    async fn main(self) -> Result<(), Failed> {
+        let node = self.endpoint.client()?;
+        let tokens: Vec<TokenReport> = node.get("/tokens").await.map_err(failed)?;
+        write(&if self.json {
+            json(&tokens, true)?
+        } else {
+            listed(&tokens)
+        })?;
+        Ok(())
+    }
+}
+
+fn listed(tokens: &[TokenReport]) -> String {
+    if tokens.is_empty() {
+        return "there are no named tokens: `doyen token new NAME` makes one\n".into();
+    }
+    let width = tokens
+        .iter()
+        .map(|t| t.name.len())
+        .max()
+        .unwrap_or(0)
+        .max(4);
+    let mut text = format!(
+        "{:width$}  role     made                  fingerprint\n",
+        "name"
+    );
+    for token in tokens {
+        let made = UNIX_EPOCH.checked_add(Duration::from_secs(token.made));
+        let made = made.map_or_else(
+            || token.made.to_string(),
+            |made| humantime::format_rfc3339_seconds(made).to_string(),
+        );
+        let (name, role, print) = (&token.name, token.role.to_string(), &token.fingerprint);
+        let _ = writeln!(text, "{name:width$}  {role:7}  {made:20}  {print}");
+    }
+    text
+}
+
+impl Revoke {
+    async fn main(self) -> Result<(), Failed> {
+        let node = self.endpoint.client()?;
+        let path = format!("/tokens/{}", super::escaped(&self.name));
+        let _: Value = node.change("DELETE", &path, "").await.map_err(failed)?;
+        write(&format!("token {} is revoked\n", self.name))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_listed_in_columns() {
+        let token = |name: &str, role| TokenReport {
+            name: name.into(),
+            role,
+            made: 1_700_000_000,
+            fingerprint: "ba7816bf8f01cfea".into(),
+        };
+        let text = listed(&[
+            token("ci", TokenRole::Operate),
+            token("prometheus", TokenRole::Read),
+        ]);
+        assert_eq!(
+            text,
+            "name        role     made                  fingerprint\n\
+             ci          operate  2023-11-14T22:13:20Z  ba7816bf8f01cfea\n\
+             prometheus  read     2023-11-14T22:13:20Z  ba7816bf8f01cfea\n"
+        );
+        assert!(listed(&[]).contains("doyen token new NAME"));
+    }
+
+    #[test]
+    fn a_file_with_a_token_is_its_owners_alone_and_is_never_overwritten() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("token");
+        save(&path, "doyen_x").expect("written");
+        let mode = std::fs::metadata(&path).expect("it is there").permissions();
+        assert_eq!(mode.mode() & 0o777, 0o600);
+        let why = save(&path, "doyen_y").expect_err("it exists");
+        assert!(why.message.contains("not overwritten"), "{}", why.message);
+        let text = std::fs::read_to_string(&path).expect("it is there");
+        assert_eq!(text, "doyen_x\n");
+    }
+}

@@ -1,0 +1,133 @@
+//! The named tokens that open HTTP.
+
+use super::Admin;
+use super::error::{AdminError, InvalidField, Refusal, ReportError};
+use crate::clock;
+use crate::report::tokens::TokenReport;
+use doyen_gossip::agreement::AdminRequest;
+use doyen_placement::access::{AccessChange, Grant, TokenChange, TokenRole, may_be_token};
+use doyen_placement::level::ACCESS;
+use doyen_placement::planner::NotGranted;
+use std::time::Instant;
+
+impl Admin {
+    /// The named tokens of the cluster, in order of name.
+    ///
+    /// # Errors
+    /// This node is no member of a cluster, or has stopped.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn tokens(&self) -> Result<Vec<TokenReport>, ReportError> {
+        let table = self.table_in_force().await?;
+        Ok(table.access.tokens.iter().map(TokenReport::new).collect())
+    }
+
+    /// Makes a named token, unless it exists with this role and hash, and waits until this node
+    /// takes it. The cluster keeps the token's SHA-256 and nothing else of it.
+    ///
+    /// A token should be random: a hash of something that can be guessed protects it badly.
+    ///
+    /// ```no_run
+    /// # async fn example(node: doyen::Node, sha256: [u8; 32]) -> Result<(), doyen::AdminError> {
+    /// use doyen::TokenRole;
+    ///
+    /// node.admin().create_token("prometheus", TokenRole::Read, sha256).await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// - [`Refusal::Invalid`]: the name has not 1 to 64 letters, digits, dots, hyphens and
+    ///   underscores.
+    /// - [`Refusal::Conflict`]: another token has this name, the same token has another name, or
+    ///   there are too many (256).
+    /// - [`Refusal::NotYet`]: the cluster has members of a version that knows no tokens.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
+    pub async fn create_token(
+        &self,
+        name: &str,
+        role: TokenRole,
+        sha256: [u8; 32],
+    ) -> Result<(), AdminError> {
+        if !may_be_token(name) {
+            let why = "the name of a token must have 1 to 64 letters, digits, dots, hyphens and \
+                       underscores";
+            return Err(InvalidField::new("name", why).into());
+        }
+        let until = self.deadline();
+        let grant = Grant {
+            role,
+            sha256,
+            made: clock::unix_ms() / 1000,
+        };
+        let same = |known: Grant| (known.role, known.sha256) == (role, sha256);
+        match self.grant(until, name).await? {
+            Some(known) if same(known) => return Ok(()),
+            Some(_) => {
+                let why = format!(
+                    "there is a token {name} already: choose another name, or revoke that one \
+                     (`doyen token revoke {name}`)"
+                );
+                return Err(Refusal::Conflict { why }.into());
+            }
+            None => {}
+        }
+        self.change_token(until, name, None, Some(grant)).await?;
+        self.await_table(until, |table| table.access.grant(name).is_some_and(same))
+            .await
+    }
+
+    /// Revokes a named token, and waits until this node refuses it. The other members do so as soon
+    /// as they install the same table.
+    ///
+    /// # Errors
+    /// - [`Refusal::NotFound`]: there is no such token.
+    /// - [`Refusal::Conflict`]: it was changed meanwhile.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
+    pub async fn revoke_token(&self, name: &str) -> Result<(), AdminError> {
+        let until = self.deadline();
+        let Some(grant) = self.grant(until, name).await? else {
+            let why = format!("there is no token {name}: `doyen token list` names them");
+            return Err(Refusal::NotFound { why }.into());
+        };
+        self.change_token(until, name, Some(grant), None).await?;
+        self.await_table(until, |table| table.access.grant(name) != Some(grant))
+            .await
+    }
+
+    /// What the token of this name opens, by the newest table.
+    async fn grant(&self, until: Instant, name: &str) -> Result<Option<Grant>, AdminError> {
+        self.await_coordinator(until).await?;
+        let _ = tokio::time::timeout_at(until.into(), self.control.catch_up()).await;
+        let table = self.table_or_not_member()?;
+        if table.level < ACCESS {
+            let why = NotGranted::Level(table.level).to_string();
+            return Err(Refusal::NotYet { why }.into());
+        }
+        Ok(table.access.grant(name))
+    }
+
+    async fn change_token(
+        &self,
+        until: Instant,
+        name: &str,
+        before: Option<Grant>,
+        after: Option<Grant>,
+    ) -> Result<(), AdminError> {
+        let change = AccessChange {
+            users: Vec::new(),
+            tokens: vec![TokenChange {
+                name: name.to_owned(),
+                before,
+                after,
+            }],
+        };
+        self.ask(until, AdminRequest::ChangeAccess(change))
+            .await
+            .map(|_| ())
+    }
+}
