@@ -131,9 +131,9 @@ pub enum Trust {
     Pem(PemFiles),
 }
 
-/// TLS on the RESP ports.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RespTls {
+/// TLS on ports for clients that are no nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PortTls {
     /// The files of the certificate and of its key; `None`: as nodes trust each other.
     pub pair: Option<(PathBuf, PathBuf)>,
     /// The file of the authority of clients' certificates.
@@ -196,7 +196,9 @@ pub struct Config {
     /// table.
     pub http_token_file: Option<PathBuf>,
     /// TLS of RESP clients; `None`: they speak in the clear.
-    pub resp_tls: Option<RespTls>,
+    pub resp_tls: Option<PortTls>,
+    /// TLS of HTTP; `None`: it is in the clear.
+    pub http_tls: Option<PortTls>,
     /// The password of RESP clients.
     pub resp_password: Option<String>,
     /// The file with the users of RESP clients; `None`: the table has them.
@@ -416,6 +418,7 @@ impl Options {
             }
         }
         let resp_tls = self.resp_tls(&trust)?;
+        let http_tls = self.http_tls(http, &trust)?;
         if let Some(a) = http.filter(|a| {
             !a.ip().is_loopback()
                 && self.http_token_file.is_none()
@@ -564,6 +567,7 @@ impl Options {
             trust,
             http_token_file: self.http_tokens_checked()?,
             resp_tls,
+            http_tls,
             resp_password,
             resp_acl_file: self.resp_acl_file.clone(),
             resp_auth_timeout: Some(self.resp_auth_timeout.map_or(AUTH_TIMEOUT_DEFAULT, |s| s.0))
@@ -757,7 +761,7 @@ impl Options {
         }
     }
 
-    fn resp_tls(&self, trust: &Trust) -> Result<Option<RespTls>, ConfigError> {
+    fn resp_tls(&self, trust: &Trust) -> Result<Option<PortTls>, ConfigError> {
         let files = [
             ("--resp-tls-cert", &self.resp_tls_cert),
             ("--resp-tls-key", &self.resp_tls_key),
@@ -769,31 +773,55 @@ impl Options {
                 None => Ok(None),
             };
         }
-        for (flag, path) in files {
-            if let Some(path) = path {
-                read(path, flag)?;
-            }
+        if let Some(path) = &self.resp_tls_client_ca {
+            read(path, "--resp-tls-client-ca")?;
         }
-        let pair = match (&self.resp_tls_cert, &self.resp_tls_key, trust) {
-            (Some(cert), Some(key), _) => Some((cert.clone(), key.clone())),
-            (None, None, Trust::Loopback) => {
-                return fail(
-                    "--resp-tls needs a certificate: give --resp-tls-cert and --resp-tls-key, or \
-                     --secret-file FILE, which yields one"
-                        .into(),
-                );
-            }
-            (None, None, _) => None,
-            _ => {
-                return fail(
-                    "--resp-tls-cert and --resp-tls-key belong together: give both".into(),
-                );
-            }
-        };
-        Ok(Some(RespTls {
-            pair,
+        Ok(Some(PortTls {
+            pair: pair_of([files[0], files[1]], trust, "--resp-tls")?,
             client_ca: self.resp_tls_client_ca.clone(),
         }))
+    }
+
+    /// TLS of HTTP at this address. Beyond loopback it is the default, because requests carry
+    /// tokens.
+    fn http_tls(
+        &self,
+        http: Option<SocketAddr>,
+        trust: &Trust,
+    ) -> Result<Option<PortTls>, ConfigError> {
+        let files = [
+            ("--http-tls-cert", &self.http_tls_cert),
+            ("--http-tls-key", &self.http_tls_key),
+        ];
+        let insecure = self.http_insecure.unwrap_or(false);
+        let beyond = http.filter(|address| !address.ip().is_loopback());
+        let given = files.iter().any(|(_, path)| path.is_some());
+        let wanted = self
+            .http_tls
+            .unwrap_or(!insecure && (given || beyond.is_some()));
+        if wanted && insecure {
+            return fail(
+                "--http-tls and --http-insecure exclude each other: give only one of them".into(),
+            );
+        }
+        if wanted && http.is_some() {
+            return Ok(Some(PortTls {
+                pair: pair_of(files, trust, "HTTP with TLS")?,
+                client_ca: None,
+            }));
+        }
+        if let Some((flag, _)) = files.into_iter().find(|(_, path)| path.is_some()) {
+            return fail(format!(
+                "{flag} is for HTTP with TLS, which is off: leave it out"
+            ));
+        }
+        if let Some(address) = beyond.filter(|_| !insecure) {
+            return fail(format!(
+                "--http {address} is not a loopback address, and without TLS, who reads the \
+                 network sees tokens: leave --http-tls=false out, or give --http-insecure"
+            ));
+        }
+        Ok(None)
     }
 
     /// Warnings about files with secrets that other users of this machine can read.
@@ -805,6 +833,7 @@ impl Options {
             ("--http-token-file", &self.http_token_file),
             ("--tls-key", &self.tls_key),
             ("--resp-tls-key", &self.resp_tls_key),
+            ("--http-tls-key", &self.http_tls_key),
         ];
         files
             .into_iter()
@@ -1188,6 +1217,31 @@ fn member_name(text: &str) -> Result<String, ConfigError> {
         ));
     }
     label("--name", text)
+}
+
+/// The files of a certificate and its key, which must be given both; `None`: neither is given, and
+/// what nodes trust each other by has one.
+fn pair_of(
+    [cert, key]: [(&str, &Option<PathBuf>); 2],
+    trust: &Trust,
+    what: &str,
+) -> Result<Option<(PathBuf, PathBuf)>, ConfigError> {
+    match (cert.1, key.1) {
+        (Some(certificate), Some(of)) => {
+            read(certificate, cert.0)?;
+            read(of, key.0)?;
+            Ok(Some((certificate.clone(), of.clone())))
+        }
+        (None, None) if *trust == Trust::Loopback => fail(format!(
+            "{what} needs a certificate: give {} and {}, or --secret-file FILE, which yields one",
+            cert.0, key.0
+        )),
+        (None, None) => Ok(None),
+        _ => fail(format!(
+            "{} and {} belong together: give both",
+            cert.0, key.0
+        )),
+    }
 }
 
 fn weight(said: Option<u32>) -> Result<u32, ConfigError> {

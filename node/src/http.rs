@@ -36,6 +36,7 @@ use crate::data::DataHandle;
 
 use crate::metrics::Metrics;
 use crate::net::identity::Identity;
+use crate::net::identity::ports::Ports;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,6 +89,8 @@ pub(crate) fn fuzz_seeds() -> Vec<Vec<u8>> {
 pub(crate) struct ServerOptions {
     /// The listener.
     pub(crate) listener: std::net::TcpListener,
+    /// TLS, which all clients must speak then.
+    pub(crate) tls: Option<Arc<Ports>>,
     /// Reports and changes.
     pub(crate) admin: Admin,
     /// The control thread, for probes.
@@ -175,7 +178,7 @@ pub(crate) fn start(options: ServerOptions) -> io::Result<Server> {
     let listener = options.listener;
     let router = routes::router(state.clone());
     let run = async move {
-        match listener::Bounded::new(listener) {
+        match listener::Bounded::new(listener, options.tls) {
             Ok(listener) => listener.serve(router, stopped).await,
             Err(e) => tracing::error!("HTTP cannot be served: {e}"),
         }

@@ -22,7 +22,7 @@ pub(super) use token::TokenCommand;
 use super::Failed;
 use doyen::config::value::Address;
 use doyen::config::{self, HTTP_PORT};
-use doyen::http::client::{Client, HttpError};
+use doyen::http::client::{Client, HttpError, Trusted};
 use doyen::net::identity::secret::{Role, Secrets};
 use doyen::net::identity::{LOCAL_TOKEN, other_role};
 use doyen::report::status::{ClusterReport, KeyspaceReport};
@@ -121,6 +121,10 @@ pub(super) struct Credentials {
     /// over a secret
     #[arg(long, value_name = "FILE")]
     http_token_file: Option<PathBuf>,
+    /// PEM file: the authority of the nodes' HTTP certificates (or DOYEN_HTTP_CA). Without it, they
+    /// must be of the authority of the cluster's secret
+    #[arg(long, value_name = "FILE")]
+    http_ca: Option<PathBuf>,
 }
 
 /// What became of the partitions after `recover`.
@@ -276,10 +280,7 @@ impl fmt::Display for Recovered {
 impl Endpoint {
     /// What asks the node.
     fn client(&self) -> Result<Client, Failed> {
-        Ok(Client::new(
-            self.target.address(),
-            self.credentials.token()?,
-        ))
+        self.credentials.client(self.target.address())
     }
 }
 
@@ -292,16 +293,19 @@ impl Target {
 /// The address of a node's HTTP port, in the forms that people write: like every other address, or
 /// as the URL of a browser.
 pub(super) fn http_address(text: &str) -> Result<String, String> {
-    let text = text
-        .strip_prefix("http://")
-        .unwrap_or(text)
-        .trim_end_matches('/');
+    let (scheme, text) = match text.split_once("://") {
+        Some((scheme @ ("http" | "https"), text)) => (format!("{scheme}://"), text),
+        Some(_) => return Err("the scheme must be http:// or https://".into()),
+        None => (String::new(), text),
+    };
+    let text = text.trim_end_matches('/');
     let text = if text.starts_with(':') && !text.starts_with("::") {
         &format!("127.0.0.1{text}")
     } else {
         text
     };
-    text.parse::<Address>()?.with_port(HTTP_PORT)
+    let address = text.parse::<Address>()?.with_port(HTTP_PORT)?;
+    Ok(scheme + &address)
 }
 
 impl Status {
@@ -405,15 +409,43 @@ async fn tell_what_became(
 }
 
 impl Credentials {
-    pub(super) fn token(&self) -> Result<String, Failed> {
-        // Flags win over the environment. Clap's `env` would hide which of them a value came from.
-        let said = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let typed = self.http_token_file.is_some() || self.secret_file.is_some();
-        let from = |flag: &Option<PathBuf>, name: &str| {
-            flag.clone()
-                .or_else(|| said(name).filter(|_| !typed).map(PathBuf::from))
+    /// Asks the node at this address. The token goes only to a node whose certificate is trusted, or
+    /// to this machine.
+    pub(super) fn client(&self, address: impl Into<String>) -> Result<Client, Failed> {
+        let said = std::env::var_os("DOYEN_HTTP_CA").filter(|value| !value.is_empty());
+        let trusted = match self.http_ca.clone().or(said.map(PathBuf::from)) {
+            Some(path) => Some(Trusted::by_file("--http-ca", &path)),
+            None => self
+                .secrets()?
+                .and_then(|secrets| Trusted::by_secrets(&secrets).transpose()),
         };
-        if let Some(path) = from(&self.http_token_file, "DOYEN_HTTP_TOKEN_FILE") {
+        let trusted = trusted
+            .transpose()
+            .map_err(|e| Failed::usage(e.to_string()))?;
+        Ok(Client::new(address, self.token()?).trusting(trusted))
+    }
+
+    /// What was typed, or else what the environment says. Flags win over the environment. Clap's
+    /// `env` would hide which of them a value came from.
+    fn from(&self, flag: &Option<PathBuf>, name: &str) -> Option<PathBuf> {
+        let typed = self.http_token_file.is_some() || self.secret_file.is_some();
+        let said = std::env::var_os(name).filter(|value| !typed && !value.is_empty());
+        flag.clone().or(said.map(PathBuf::from))
+    }
+
+    /// The secrets, if they are given.
+    fn secrets(&self) -> Result<Option<Secrets>, Failed> {
+        if let Some(path) = self.from(&self.secret_file, "DOYEN_SECRET_FILE") {
+            return Ok(Some(config::secrets_of(&path, "--secret-file")?));
+        }
+        let said = std::env::var_os("DOYEN_SECRET").filter(|value| !value.is_empty());
+        said.map(|secret| Secrets::of_bytes(secret.as_bytes()))
+            .transpose()
+            .map_err(|e| Failed::usage(format!("DOYEN_SECRET: {e}")))
+    }
+
+    fn token(&self) -> Result<String, Failed> {
+        if let Some(path) = self.from(&self.http_token_file, "DOYEN_HTTP_TOKEN_FILE") {
             let tokens = config::http_tokens(&path, "--http-token-file")?;
             // There is at least one.
             return Ok(tokens
@@ -421,13 +453,8 @@ impl Credentials {
                 .map(|token| token.to_string())
                 .unwrap_or_default());
         }
-        let secrets = match from(&self.secret_file, "DOYEN_SECRET_FILE") {
-            Some(path) => config::secrets_of(&path, "--secret-file")?,
-            None => match said("DOYEN_SECRET") {
-                Some(secret) => Secrets::of_bytes(secret.as_bytes())
-                    .map_err(|e| Failed::usage(format!("DOYEN_SECRET: {e}")))?,
-                None => return Ok(LOCAL_TOKEN.into()),
-            },
+        let Some(secrets) = self.secrets()? else {
+            return Ok(LOCAL_TOKEN.into());
         };
         let token = secrets.first().operator_token();
         token.map(|token| token.to_string()).ok_or_else(|| {

@@ -184,8 +184,7 @@ impl Simulate {
     }
 
     fn of_cluster(&self, address: &str) -> Result<(Vec<Outcome>, String), Failed> {
-        let token = self.credentials.token()?;
-        let client = Client::new(address, token);
+        let client = self.credentials.client(address)?;
         let asked = super::runtime()?.block_on(client.get::<Placement>("/placement"));
         let asked = asked.map_err(|e| Failed::new(e.to_string()))?;
         let (table, loads) = asked

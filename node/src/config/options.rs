@@ -120,6 +120,33 @@ options! {
     /// HTTP port for status, table, health and metrics, or off [default: 127.0.0.1:7480]
     #[arg(long, env = "DOYEN_HTTP", value_name = "ADDR")]
     http: Toggle,
+    /// Let HTTP speak TLS, and nothing else [default: true beyond loopback]. The certificate is that
+    /// of --http-tls-cert; without it, that of --tls-cert, or one of the cluster's authority
+    #[arg(
+        long,
+        env = "DOYEN_HTTP_TLS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL"
+    )]
+    http_tls: bool,
+    /// PEM file: the certificate that HTTP clients are shown, and those that signed it
+    #[arg(long, env = "DOYEN_HTTP_TLS_CERT", value_name = "FILE")]
+    http_tls_cert: PathBuf,
+    /// PEM file: the key of --http-tls-cert
+    #[arg(long, env = "DOYEN_HTTP_TLS_KEY", value_name = "FILE")]
+    http_tls_key: PathBuf,
+    /// Let HTTP be in the clear beyond loopback: who reads the network sees tokens
+    #[arg(
+        long,
+        env = "DOYEN_HTTP_INSECURE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL"
+    )]
+    http_insecure: bool,
     /// Host name that HTTP answers to; repeat the flag for each. HTTP always answers to IP
     /// addresses, to localhost, and to the names of this node and this machine
     #[arg(long, env = "DOYEN_HTTP_HOST", value_name = "NAME", value_delimiter = ',')]

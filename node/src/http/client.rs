@@ -1,13 +1,21 @@
 //! The parts of an HTTP client that the command line and the demo need. A connection carries one
 //! request and one answer.
+//!
+//! An address is `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`. Without a scheme, a node on
+//! this machine is asked in the clear, and others in TLS, as nodes listen if they are told nothing
+//! else.
+
+pub use crate::net::identity::ports::Trusted;
 
 use crate::net::identity::LOCAL_TOKEN;
+use rustls_pki_types::ServerName;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
 /// Largest answer: the table of 16384 partitions with long names fits.
@@ -43,6 +51,42 @@ pub enum HttpError {
     /// The node wants a token, and the caller has none.
     #[error("the node wants a token, and none was sent: give --secret-file FILE")]
     NoToken,
+    /// The node speaks TLS, and nothing says which certificates to trust.
+    #[error(
+        "{address} is beyond this machine, where HTTP speaks TLS, and nothing says which \
+         certificate to trust: give --secret-file FILE, or --http-ca FILE if the certificate is not \
+         of the cluster's authority. If the node runs with --http-insecure, ask http://{address}"
+    )]
+    NoTrust {
+        /// The address that was asked.
+        address: String,
+    },
+    /// The node's certificate is not trusted. Nothing was sent.
+    #[error(
+        "the certificate at {address} is not one of this cluster, so nothing was sent to it \
+         ({why}): give the cluster's own --secret-file, or --http-ca FILE"
+    )]
+    Untrusted {
+        /// The address that was asked.
+        address: String,
+        /// Why.
+        why: String,
+    },
+    /// The node does not speak TLS. Nothing was sent.
+    #[error(
+        "{address} does not speak TLS, so nothing was sent to it: if it is a node with \
+         --http-insecure, ask it with the scheme http://"
+    )]
+    Clear {
+        /// The address that was asked.
+        address: String,
+    },
+    /// The node speaks TLS, and was asked in the clear.
+    #[error("{address} speaks TLS: ask it with the scheme https://")]
+    Encrypted {
+        /// The address that was asked.
+        address: String,
+    },
     /// The answer did not come from a Doyen node.
     #[error(
         "{address} does not answer like a Doyen node's HTTP: give the node's --http address, \
@@ -59,6 +103,7 @@ pub enum HttpError {
 pub struct Client {
     address: String,
     token: Zeroizing<String>,
+    trusted: Option<Trusted>,
 }
 
 impl Client {
@@ -67,7 +112,15 @@ impl Client {
         Self {
             address: address.into(),
             token: Zeroizing::new(token.into()),
+            trusted: None,
         }
+    }
+
+    /// Sends nothing to a node that speaks TLS and has no such certificate.
+    #[must_use]
+    pub fn trusting(mut self, trusted: Option<Trusted>) -> Self {
+        self.trusted = trusted;
+        self
     }
 
     /// Asks a node that takes requests from every program on its machine.
@@ -81,6 +134,7 @@ impl Client {
         Self {
             address: address.into(),
             token: self.token.clone(),
+            trusted: self.trusted.clone(),
         }
     }
 
@@ -127,7 +181,8 @@ impl Client {
         let head = Zeroizing::new(format!(
             "{method} {path} HTTP/1.1\r\nAuthorization: Bearer {token}\r\n"
         ));
-        request(&self.address, begins_within, &head, rest)
+        let to = (&*self.address, self.trusted.as_ref());
+        request(to, begins_within, &head, rest)
             .await
             .map_err(|e| unsent(e, token))
     }
@@ -144,7 +199,7 @@ fn unsent(e: HttpError, token: &str) -> HttpError {
 
 /// `head` is the first lines, `rest` what follows the headers that every request has.
 async fn request<T: DeserializeOwned>(
-    address: &str,
+    (address, trusted): (&str, Option<&Trusted>),
     begins_within: Duration,
     head: &str,
     rest: &str,
@@ -155,17 +210,13 @@ async fn request<T: DeserializeOwned>(
     };
     let answer = match tokio::time::timeout(
         ANSWER_MAX,
-        exchange(address, begins_within, head, rest),
+        exchange(address, trusted, begins_within, head, rest),
     )
     .await
     {
         Ok(Ok(answer)) => answer,
-        Ok(Err(e)) if e.kind() == io::ErrorKind::InvalidData => {
-            return Err(HttpError::Foreign {
-                address: address.into(),
-            });
-        }
-        Ok(Err(e)) => return Err(connection(reason(&e))),
+        Ok(Err(Broken::Known(e))) => return Err(e),
+        Ok(Err(Broken::Io(e))) => return Err(connection(reason(&e))),
         Err(_) => return Err(connection(format!("nothing within {ANSWER_MAX:?}"))),
     };
     understand(address, &answer)
@@ -207,43 +258,112 @@ pub(crate) fn read(bytes: &[u8]) {
     let _ = understand::<serde_json::Value>("127.0.0.1:1", bytes);
 }
 
-/// Reads the whole answer. An answer that does not begin like HTTP is `InvalidData` at once: other
-/// servers (Redis, this node's RESP ports) keep a connection open after they have refused a request
-/// that they did not understand.
+/// Why there is no answer.
+enum Broken {
+    Io(io::Error),
+    Known(HttpError),
+}
+
+impl From<io::Error> for Broken {
+    fn from(e: io::Error) -> Self {
+        Self::Io(e)
+    }
+}
+
+/// Connects, and reads the whole answer.
 async fn exchange(
     address: &str,
+    trusted: Option<&Trusted>,
     begins_within: Duration,
     head: &str,
     rest: &str,
-) -> io::Result<Vec<u8>> {
+) -> Result<Vec<u8>, Broken> {
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-    let mut stream = tokio::time::timeout(CONNECT_MAX, TcpStream::connect(address))
+    let (scheme, bare) = match address.split_once("://") {
+        Some((scheme, bare)) => (Some(scheme), bare.trim_end_matches('/')),
+        None => (None, address),
+    };
+    let stream = tokio::time::timeout(CONNECT_MAX, TcpStream::connect(bare))
         .await
         .map_err(late)??;
     // The Host header carries the address, not the name: a node answers to few names.
     let peer = stream.peer_addr()?;
-    let host = SocketAddr::new(peer.ip(), peer.port());
-    stream
-        .write_all(format!("{head}Host: {host}\r\nConnection: close\r\n{rest}").as_bytes())
-        .await?;
+    let host = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+    let encrypted = match scheme {
+        Some(scheme) => scheme.eq_ignore_ascii_case("https"),
+        None => !host.ip().is_loopback(),
+    };
+    let request = Zeroizing::new(format!("{head}Host: {host}\r\nConnection: close\r\n{rest}"));
+    let asked = (address, &**request, begins_within);
+    if !encrypted {
+        return ask(stream, asked).await;
+    }
+    let address = || address.to_owned();
+    let Some(trusted) = trusted else {
+        return Err(Broken::Known(HttpError::NoTrust { address: address() }));
+    };
+    // Names are in certificates of files. Of an address, the certificate must name that.
+    let name = bare.rsplit_once(':').map_or(bare, |(name, _)| name);
+    let name = ServerName::try_from(name.to_owned()).unwrap_or_else(|_| host.ip().into());
+    let connector = TlsConnector::from(trusted.config());
+    let handshake = connector.connect(name, stream);
+    let stream = match tokio::time::timeout(begins_within, handshake).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(e)) => {
+            let why = e.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
+            return Err(match why {
+                Some(rustls::Error::InvalidMessage(_)) => {
+                    Broken::Known(HttpError::Clear { address: address() })
+                }
+                Some(why) => Broken::Known(HttpError::Untrusted {
+                    address: address(),
+                    why: why.to_string(),
+                }),
+                None => e.into(),
+            });
+        }
+        Err(e) => return Err(late(e).into()),
+    };
+    ask(stream, asked).await
+}
+
+/// The first byte of what a TLS server answers to bytes that are no TLS: an alert.
+const TLS_ALERT: u8 = 21;
+
+/// Reads the whole answer. An answer that does not begin like HTTP ends this at once: other servers
+/// (Redis, this node's RESP ports) keep a connection open after they have refused a request that
+/// they did not understand.
+async fn ask(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    (address, request, begins_within): (&str, &str, Duration),
+) -> Result<Vec<u8>, Broken> {
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    let address = || address.to_owned();
+    stream.write_all(request.as_bytes()).await?;
+    stream.flush().await?;
     let mut greeting = [0; GREETING.len()];
     match tokio::time::timeout(begins_within, stream.read_exact(&mut greeting))
         .await
         .map_err(late)?
     {
         Ok(_) if greeting == GREETING => {}
-        Err(e) if e.kind() != io::ErrorKind::UnexpectedEof => return Err(e),
+        Err(e) if e.kind() != io::ErrorKind::UnexpectedEof => return Err(e.into()),
+        Ok(_) | Err(_) if greeting[0] == TLS_ALERT => {
+            return Err(Broken::Known(HttpError::Encrypted { address: address() }));
+        }
         // A node without a free place, or a server of another protocol, closes the connection or
         // answers something else.
-        Ok(_) | Err(_) => return Err(io::ErrorKind::InvalidData.into()),
+        Ok(_) | Err(_) => return Err(Broken::Known(HttpError::Foreign { address: address() })),
     }
     let mut answer = greeting.to_vec();
     // Read to the end: the request asks for `Connection: close`. Our server always sends the length
     // of an answer and never chunks it.
-    stream
-        .take(ANSWER_BYTES_MAX)
-        .read_to_end(&mut answer)
-        .await?;
+    let read = stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await;
+    match read {
+        // Of TLS, a connection that just ends. The length of the answer is in its head.
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {}
+        read => _ = read?,
+    }
     Ok(answer)
 }
 

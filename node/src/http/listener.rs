@@ -4,6 +4,7 @@
 
 use super::guard::Peer;
 use super::wait;
+use crate::net::identity::ports::Ports;
 use crate::seldom::{A_MINUTE, Seldom};
 use axum::Router;
 use hyper::Request;
@@ -24,6 +25,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 /// Connections at a time. Further ones wait in the system's queue.
 const CONNECTIONS_MAX: usize = 256;
@@ -45,6 +48,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// idle for longest is closed: a program that keeps connections open must not keep operators out.
 pub(super) struct Bounded {
     listener: TcpListener,
+    /// TLS, which all clients must speak then.
+    tls: Option<Arc<Ports>>,
     places: Arc<Semaphore>,
     seats: Seats,
     next: u64,
@@ -94,10 +99,14 @@ impl Seats {
 }
 
 impl Bounded {
-    pub(super) fn new(listener: std::net::TcpListener) -> io::Result<Self> {
+    pub(super) fn new(
+        listener: std::net::TcpListener,
+        tls: Option<Arc<Ports>>,
+    ) -> io::Result<Self> {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         Ok(Self {
             listener: TcpListener::from_std(listener)?,
+            tls,
             places,
             seats: Seats::default(),
             next: 0,
@@ -125,10 +134,21 @@ impl Bounded {
                 request.extensions_mut().insert(peer);
                 service.call(request)
             });
-            let serving = http.serve_connection(TokioIo::new(connection), service);
+            let (http, tls) = (http.clone(), self.tls.as_ref().map(|tls| tls.config()));
             let mut stopped = stopped.clone();
             open.spawn(async move {
-                let mut serving = pin!(serving);
+                let connection = match tls {
+                    None => Talk::Clear(connection),
+                    Some(tls) => {
+                        let handshake = TlsAcceptor::from(tls).accept(connection);
+                        // A client that does not trust the certificate says so itself.
+                        match tokio::time::timeout(HEAD_MAX, handshake).await {
+                            Ok(Ok(connection)) => Talk::Tls(Box::new(connection)),
+                            Ok(Err(_)) | Err(_) => return,
+                        }
+                    }
+                };
+                let mut serving = pin!(http.serve_connection(TokioIo::new(connection), service));
                 // The reason why a connection ended does not matter: its client ended it.
                 tokio::select! {
                     _ = serving.as_mut() => return,
@@ -202,6 +222,52 @@ impl Bounded {
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
+        }
+    }
+}
+
+/// A connection in the clear, or in TLS.
+enum Talk {
+    Clear(Connection),
+    Tls(Box<TlsStream<Connection>>),
+}
+
+impl AsyncRead for Talk {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Clear(connection) => Pin::new(connection).poll_read(cx, buf),
+            Self::Tls(connection) => Pin::new(connection).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Talk {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Clear(connection) => Pin::new(connection).poll_write(cx, buf),
+            Self::Tls(connection) => Pin::new(connection).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Clear(connection) => Pin::new(connection).poll_flush(cx),
+            Self::Tls(connection) => Pin::new(connection).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Clear(connection) => Pin::new(connection).poll_shutdown(cx),
+            Self::Tls(connection) => Pin::new(connection).poll_shutdown(cx),
         }
     }
 }

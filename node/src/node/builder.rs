@@ -3,8 +3,8 @@
 #[cfg(feature = "http")]
 use crate::admin::Admin;
 use crate::advice::{self, Access, Reach};
-#[cfg(feature = "resp")]
-use crate::config::RespTls;
+#[cfg(any(feature = "http", feature = "resp"))]
+use crate::config::PortTls;
 #[cfg(any(feature = "http", feature = "resp"))]
 use crate::config::value::Toggle;
 use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span};
@@ -21,7 +21,7 @@ use crate::http::{self, Credentials, ServerOptions, TokenFile};
 #[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
 use crate::net::identity::Identity;
-#[cfg(feature = "resp")]
+#[cfg(any(feature = "http", feature = "resp"))]
 use crate::net::identity::ports::{Ports, Source};
 use crate::net::identity::secret::Role as TrustRole;
 use crate::node::{Driver, Node, Parts, Threads};
@@ -31,7 +31,7 @@ use doyen_placement::{Addresses, Assignment, Eviction, MemberId, OnLoss, OrderKe
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
-#[cfg(feature = "resp")]
+#[cfg(any(feature = "http", feature = "resp"))]
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -646,6 +646,15 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
         .into_iter()
         .map(|t| (t.data, t.resp_cluster))
         .unzip();
+    // Before anything is started: its files may be wrong.
+    #[cfg(feature = "http")]
+    let http_tls = port_tls(
+        config.http_tls.as_ref(),
+        ["--http-tls-cert", "--http-tls-key", ""],
+        &config,
+        &identity,
+        &addresses,
+    )?;
     let doors = doors(
         &config,
         &identity,
@@ -693,6 +702,7 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     let http = sockets.http.map(|listener| {
         let options = ServerOptions {
             listener,
+            tls: http_tls,
             admin: Admin::new(control.clone(), shared.clone()),
             control: control.clone(),
             data: data.clone(),
@@ -747,38 +757,42 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     }))
 }
 
-/// TLS of the RESP ports, if clients must speak it.
-#[cfg(feature = "resp")]
-fn resp_tls(
+/// TLS of ports for clients that are no nodes, if they must speak it. `files` are the flags of the
+/// certificate, of its key and of the authority of clients.
+#[cfg(any(feature = "http", feature = "resp"))]
+fn port_tls(
+    wanted: Option<&PortTls>,
+    files: [&'static str; 3],
     config: &Config,
     identity: &Identity,
     addresses: &Addresses,
 ) -> Result<Option<Arc<Ports>>, Error> {
-    let Some(RespTls { pair, client_ca }) = &config.resp_tls else {
+    let Some(PortTls { pair, client_ca }) = wanted else {
         return Ok(None);
     };
-    let files = |cert: (&'static str, &PathBuf), key: (&'static str, &PathBuf)| Source::Files {
-        cert: (cert.0, cert.1.clone()),
-        key: (key.0, key.1.clone()),
-    };
+    let named = |flag: &'static str, path: &PathBuf| (flag, path.clone());
     let source = match (pair, &config.trust) {
-        (Some((cert, key)), _) => files(("--resp-tls-cert", cert), ("--resp-tls-key", key)),
-        (None, Trust::Pem(own)) => files(("--tls-cert", &own.cert), ("--tls-key", &own.key)),
+        (Some((cert, key)), _) => Source::Files {
+            cert: named(files[0], cert),
+            key: named(files[1], key),
+        },
+        (None, Trust::Pem(own)) => Source::Files {
+            cert: named("--tls-cert", &own.cert),
+            key: named("--tls-key", &own.key),
+        },
         (None, Trust::Secret { .. } | Trust::Loopback) => {
             Source::Authority(names_of_ports(config, addresses))
         }
     };
-    let client_ca = client_ca
-        .as_ref()
-        .map(|path| ("--resp-tls-client-ca", path.clone()));
+    let client_ca = client_ca.as_ref().map(|path| named(files[2], path));
     let ports = Ports::new(identity, source, client_ca);
     let ports = Arc::new(ports.map_err(|e| Error::Identity(e.to_string()))?);
     identity.keep_ports(&ports);
     Ok(Some(ports))
 }
 
-/// The names and addresses at which clients of RESP may know this node.
-#[cfg(feature = "resp")]
+/// The names and addresses at which clients may know this node.
+#[cfg(any(feature = "http", feature = "resp"))]
 fn names_of_ports(config: &Config, addresses: &Addresses) -> Vec<String> {
     let told = [&config.advertise_resp, &config.advertise_resp_cluster];
     let told = told.into_iter().flatten().filter_map(|at| at.name.clone());
@@ -787,9 +801,14 @@ fn names_of_ports(config: &Config, addresses: &Addresses) -> Vec<String> {
         Some(addresses.control),
         addresses.resp,
         addresses.resp_cluster,
+        addresses.http,
     ];
     let reached = reached.into_iter().flatten().map(|at| at.ip().to_string());
-    let names = told.chain(config.name.clone()).chain(machine_name());
+    let hosts = config.http_hosts.clone().into_iter();
+    let names = told
+        .chain(hosts)
+        .chain(config.name.clone())
+        .chain(machine_name());
     // Certificates have names of DNS alone.
     let is_name = |name: &String| {
         !name.is_empty()
@@ -819,7 +838,13 @@ fn doors(
     Ok(crate::resp::door::doors(crate::resp::door::Options {
         plain,
         cluster,
-        tls: resp_tls(config, identity, addresses)?,
+        tls: port_tls(
+            config.resp_tls.as_ref(),
+            ["--resp-tls-cert", "--resp-tls-key", "--resp-tls-client-ca"],
+            config,
+            identity,
+            addresses,
+        )?,
         password: config.resp_password.clone(),
         users: users.transpose()?,
         auth_timeout: config.resp_auth_timeout,

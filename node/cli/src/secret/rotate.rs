@@ -14,7 +14,7 @@ use super::secrets_of;
 use crate::admin::Target;
 use crate::{Failed, say};
 use doyen::config::{Line, Secrets};
-use doyen::http::client::Client;
+use doyen::http::client::{Client, Trusted};
 use doyen::net::identity::secret::Role;
 use doyen::report::status::ClusterReport;
 use doyen::report::trust::TrustReport;
@@ -50,6 +50,9 @@ pub(super) struct Rotate {
     /// The members' file, which every node has a copy of
     #[arg(long, env = "DOYEN_SECRET_FILE", value_name = "FILE")]
     secret_file: PathBuf,
+    /// PEM file: the authority of the nodes' HTTP certificates, if it is not that of their secret
+    #[arg(long, env = "DOYEN_HTTP_CA", value_name = "FILE")]
+    http_ca: Option<PathBuf>,
     /// Make all steps that remain, and wait after each until every member has it
     #[arg(long)]
     wait: bool,
@@ -279,13 +282,22 @@ impl Rotate {
     /// What each member has.
     async fn look(&self, file: &File) -> Result<Vec<(String, Has)>, Failed> {
         let first = self.target.address();
-        let tokens: Vec<Zeroizing<String>> = file
-            .secrets
-            .lines()
-            .iter()
+        // As the first member talks, so do the others.
+        let scheme = match first.split_once("://") {
+            Some((scheme, _)) => format!("{scheme}://"),
+            None => String::new(),
+        };
+        let trusted = match &self.http_ca {
+            Some(path) => Trusted::by_file("--http-ca", path).map(Some),
+            None => Trusted::by_secrets(&file.secrets),
+        };
+        let trusted = trusted.map_err(|e| Failed::usage(e.to_string()))?;
+        let lines = file.secrets.lines().iter();
+        let askers: Vec<Client> = lines
             .filter_map(Line::operator_token)
+            .map(|token| Client::new(&*first, token.as_str()).trusting(trusted.clone()))
             .collect();
-        let report: ClusterReport = ask_with(&first, "/status", &tokens)
+        let report: ClusterReport = ask_with(&first, "/status", &askers)
             .await
             .map_err(Failed::new)?;
         if report.members.is_empty() {
@@ -306,7 +318,9 @@ impl Rotate {
                 Has::Confirmed
             } else {
                 match member.http {
-                    Some(address) => ask(&address.to_string(), &member.name, &tokens).await,
+                    Some(address) => {
+                        ask(&format!("{scheme}{address}"), &member.name, &askers).await
+                    }
                     None => Has::Nothing("its HTTP is off".into()),
                 }
             };
@@ -317,8 +331,8 @@ impl Rotate {
 }
 
 /// Asks a member what it has.
-async fn ask(address: &str, name: &str, tokens: &[Zeroizing<String>]) -> Has {
-    match ask_with::<TrustReport>(address, "/trust", tokens).await {
+async fn ask(address: &str, name: &str, askers: &[Client]) -> Has {
+    match ask_with::<TrustReport>(address, "/trust", askers).await {
         Ok(report) if report.name != name => Has::Nothing(format!(
             "another node answers at {address}, which is not reached from here"
         )),
@@ -331,11 +345,11 @@ async fn ask(address: &str, name: &str, tokens: &[Zeroizing<String>]) -> Has {
 async fn ask_with<T: DeserializeOwned>(
     address: &str,
     path: &str,
-    tokens: &[Zeroizing<String>],
+    askers: &[Client],
 ) -> Result<T, String> {
     let mut why = "it has no answer".to_owned();
-    for token in tokens {
-        match Client::new(address, token.as_str()).get(path).await {
+    for asker in askers {
+        match asker.at(address).get(path).await {
             Ok(report) => return Ok(report),
             Err(e) => why = e.to_string(),
         }

@@ -8,6 +8,9 @@ use super::authority::{self, Authority};
 use super::files::{certificates, key_of, named};
 use super::secret::{Role, Secrets};
 use super::tls::provider;
+#[cfg(feature = "http")]
+pub use trusted::Trusted;
+
 use super::{Identity, IdentityError, Stamp, Validity, stamps};
 use arc_swap::ArcSwap;
 use rustls::server::danger::ClientCertVerifier;
@@ -191,7 +194,7 @@ fn issue(
         return Err(IdentityError::Unusable(
             "a phrase must not sign what strangers are shown, because they could check guesses \
              against it: make a secret with `doyen secret new`, or give the certificate and its \
-             key in files (--resp-tls-cert and --resp-tls-key for RESP)"
+             key in files (--resp-tls-cert and --resp-tls-key, --http-tls-cert and --http-tls-key)"
                 .into(),
         ));
     }
@@ -204,4 +207,125 @@ fn issue(
     let chain = vec![certificate, authority.certificate().clone()];
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
     Ok((chain, PrivateKeyDer::Pkcs8(key)))
+}
+
+#[cfg(feature = "http")]
+mod trusted {
+    use super::super::authority::member_anchor;
+    use super::super::files::{certificates, named};
+    use super::super::secret::Secrets;
+    use super::super::tls::{for_tls, provider};
+    use super::super::trust::{End, verify};
+    use super::super::{IdentityError, unusable};
+    use rustls::client::WebPkiServerVerifier;
+    use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+    use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+    use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+    use rustls_pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    /// Which certificates of nodes' HTTP a caller trusts.
+    ///
+    /// Example: [`Client`](crate::http::client::Client).
+    #[derive(Debug, Clone)]
+    pub struct Trusted(Arc<ClientConfig>);
+
+    impl Trusted {
+        /// Those that the authority of one of these secrets signed, whatever names are in them: only
+        /// members can sign. `None` if these secrets sign none, because they are phrases.
+        ///
+        /// # Errors
+        /// TLS cannot be set up.
+        pub fn by_secrets(secrets: &Secrets) -> Result<Option<Self>, IdentityError> {
+            let lines = secrets.lines().iter().filter(|line| !line.is_phrase());
+            let anchors: Vec<_> = lines
+                .map(|line| member_anchor(&line.member_public_key()))
+                .collect();
+            if anchors.is_empty() {
+                return Ok(None);
+            }
+            let provider = provider();
+            Self::new(Arc::new(Pinned { anchors, provider })).map(Some)
+        }
+
+        /// Those that an authority in this PEM file signed for the host that is asked. `flag` names
+        /// the file in errors.
+        ///
+        /// # Errors
+        /// The file has no certificates.
+        pub fn by_file(flag: &'static str, path: &Path) -> Result<Self, IdentityError> {
+            let mut roots = RootCertStore::empty();
+            for root in certificates(flag, path)? {
+                roots
+                    .add(root)
+                    .map_err(|e| named(flag, path, e.to_string()))?;
+            }
+            let judge = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
+            Self::new(judge.build().map_err(unusable)?)
+        }
+
+        fn new(judge: Arc<dyn ServerCertVerifier>) -> Result<Self, IdentityError> {
+            let config = ClientConfig::builder_with_provider(provider())
+                .with_protocol_versions(&[&rustls::version::TLS13])
+                .map_err(unusable)?
+                .dangerous()
+                .with_custom_certificate_verifier(judge)
+                .with_no_client_auth();
+            Ok(Self(Arc::new(config)))
+        }
+
+        /// For a connection.
+        pub(crate) fn config(&self) -> Arc<ClientConfig> {
+            self.0.clone()
+        }
+    }
+
+    /// Accepts what one of these authorities signed.
+    #[derive(Debug)]
+    struct Pinned {
+        anchors: Vec<TrustAnchor<'static>>,
+        provider: Arc<CryptoProvider>,
+    }
+
+    impl ServerCertVerifier for Pinned {
+        fn verify_server_cert(
+            &self,
+            leaf: &CertificateDer<'_>,
+            intermediates: &[CertificateDer<'_>],
+            _server_name: &ServerName<'_>,
+            _ocsp_response: &[u8],
+            now: UnixTime,
+        ) -> Result<ServerCertVerified, rustls::Error> {
+            verify(&self.anchors, (leaf, intermediates), End::Server, now, &[])
+                .map(|()| ServerCertVerified::assertion())
+                .map_err(for_tls)
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            let algorithms = &self.provider.signature_verification_algorithms;
+            verify_tls12_signature(message, cert, dss, algorithms)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            let algorithms = &self.provider.signature_verification_algorithms;
+            verify_tls13_signature(message, cert, dss, algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.provider
+                .signature_verification_algorithms
+                .supported_schemes()
+        }
+    }
 }
