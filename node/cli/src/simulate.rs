@@ -28,7 +28,6 @@ use super::{COPIES, Failed, counted};
 use clap::ValueEnum;
 use cluster::{Cluster, Event, Stage};
 use comparison::run;
-use doyen::http::client::Client;
 use doyen::report::loads::Placement;
 use figures::Outcome;
 use keys::{Distribution, KEYS_MAX, Keys};

@@ -7,13 +7,13 @@
 //! remember, so forged addresses take no places.
 
 use super::endpoint::Purpose;
-use crate::seldom::Seldom;
+use crate::seldom::{A_MINUTE, Seldom, network};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Handshakes and hellos under way, at most.
 pub(super) const PLACES: usize = 256;
@@ -23,7 +23,6 @@ const PLACES_OF_ONE: usize = 16;
 const BEFORE_PROOF: usize = 32;
 /// The same for one address.
 const BEFORE_PROOF_OF_ONE: usize = 8;
-const A_MINUTE: Duration = Duration::from_secs(60);
 
 /// What becomes of a connection that begins.
 #[derive(Debug)]
@@ -115,7 +114,7 @@ impl Places {
         proven: bool,
         counts: &Counts,
     ) -> Verdict {
-        let origin = origin(from.ip());
+        let origin = network(from.ip());
         let (total, own) = {
             let taken = self.taken.borrow();
             let own = taken.by_origin.get(&origin).copied().unwrap_or(0);
@@ -145,14 +144,6 @@ impl Places {
             origin,
             taken: self.taken.clone(),
         })
-    }
-}
-
-/// Addresses that count as one: whoever has an address of IPv6 usually has its whole /64.
-fn origin(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into()),
-        v4 @ IpAddr::V4(_) => v4,
     }
 }
 

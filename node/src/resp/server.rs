@@ -364,7 +364,7 @@ impl Sockets for Clients {
             bytes += client.run_commands(context);
             let waits = matches!(client.connection.session.borrow().judging, Judging::At(_));
             if waits && !std::mem::replace(&mut client.judged_later, true) {
-                let from = client.connection.session.borrow().peer.ip();
+                let from = client.connection.session.borrow().peer().ip();
                 if !context.door.guesses.borrow_mut().wait(from) {
                     let mut session = client.connection.session.borrow_mut();
                     session.end(Some(TOO_MANY_WAIT.into()));

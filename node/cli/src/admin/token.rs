@@ -135,7 +135,11 @@ impl New {
 fn may_have_happened(e: &HttpError) -> bool {
     match e {
         HttpError::Refused { status, .. } => matches!(status, 503 | 504),
-        HttpError::NoToken => false,
+        HttpError::NoToken
+        | HttpError::NoTrust { .. }
+        | HttpError::Untrusted { .. }
+        | HttpError::Clear { .. }
+        | HttpError::Encrypted { .. } => false,
         HttpError::Connection { .. } | HttpError::Foreign { .. } => true,
     }
 }

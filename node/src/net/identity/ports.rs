@@ -214,8 +214,8 @@ mod trusted {
     use super::super::authority::member_anchor;
     use super::super::files::{certificates, named};
     use super::super::secret::Secrets;
-    use super::super::tls::{for_tls, provider};
-    use super::super::trust::{End, verify};
+    use super::super::tls::provider;
+    use super::super::trust::{End, for_tls, verify};
     use super::super::{IdentityError, unusable};
     use rustls::client::WebPkiServerVerifier;
     use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
