@@ -150,6 +150,11 @@ fn member(me: MemberId, resp: SocketAddr, clusters: &[SocketAddr]) -> Member {
     member_at(me, addresses)
 }
 
+/// Sends the words of this line.
+async fn ask(client: &mut Client, line: &str) -> Reply {
+    client.command(&words(line)).await.unwrap()
+}
+
 fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }

@@ -15,10 +15,6 @@ fn error(text: &str) -> Reply {
     Reply::Error(text.to_owned())
 }
 
-async fn ask(client: &mut Client, line: &str) -> Reply {
-    client.command(&words(line)).await.unwrap()
-}
-
 /// The text of a reply of any kind.
 fn text(reply: &Reply) -> String {
     match reply {

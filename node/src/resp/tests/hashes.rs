@@ -7,10 +7,6 @@ fn bulk(text: &str) -> Reply {
     Reply::Bulk(text.as_bytes().to_vec())
 }
 
-async fn ask(client: &mut Client, line: &str) -> Reply {
-    client.command(&words(line)).await.unwrap()
-}
-
 #[tokio::test]
 async fn hashes_are_written_and_read_on_both_ports() {
     let node = Node::start(None, 10);

@@ -16,10 +16,6 @@ fn array(reply: Reply) -> Vec<Reply> {
     replies
 }
 
-async fn ask(client: &mut Client, line: &str) -> Reply {
-    client.command(&words(line)).await.unwrap()
-}
-
 async fn ok(client: &mut Client, line: &str) {
     assert_eq!(
         ask(client, line).await,

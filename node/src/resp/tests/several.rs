@@ -18,10 +18,6 @@ fn error(reply: &Reply) -> &str {
     text
 }
 
-async fn ask(client: &mut Client, line: &str) -> Reply {
-    client.command(&words(line)).await.unwrap()
-}
-
 #[tokio::test]
 async fn keys_with_one_tag_are_renamed_copied_and_set_together_on_both_ports() {
     let node = Node::start(None, 10);

@@ -17,10 +17,6 @@ fn simple(text: &str) -> Reply {
     Reply::Simple(text.to_owned())
 }
 
-async fn ask(client: &mut Client, line: &str) -> Reply {
-    client.command(&words(line)).await.unwrap()
-}
-
 /// The reply to `EXEC` after these commands, sent one by one.
 async fn transact(client: &mut Client, lines: &[&str]) -> Reply {
     assert_eq!(ask(client, "MULTI").await, simple("OK"));
