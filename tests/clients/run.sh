@@ -24,8 +24,8 @@ cp node/package.json node/try.js "$build/"
 (cd "$build" && npm install --silent --no-audit --no-fund)
 cp go/go.mod go/main.go "$build/"
 (cd "$build" && go mod tidy >/dev/null 2>&1 && go build -o go-client .)
-mvn --quiet --file java/pom.xml "-Dproject.build.directory=$build/java" compile dependency:build-classpath \
-    "-Dmdep.outputFile=$build/classpath"
+cp -r java "$build/"
+(cd "$build/java" && mvn --quiet compile dependency:build-classpath -Dmdep.outputFile=classpath)
 
 umask 077
 "$doyen" secret new --dir "$work/secret" >/dev/null
@@ -67,4 +67,4 @@ echo "ok: $(redis-cli --version)"
 "$build/python/bin/python" python/try.py "$plain" "$aware" "$ca"
 "$build/go-client" "$plain" "$aware" "$ca"
 (cd "$build" && node try.js "$plain" "$aware" "$ca")
-java -cp "$build/java/classes:$(cat "$build/classpath")" Try "$plain" "$aware" "$ca"
+java -cp "$build/java/target/classes:$(cat "$build/java/classpath")" Try "$plain" "$aware" "$ca"
