@@ -418,7 +418,6 @@ impl Options {
             }
         }
         let resp_tls = self.resp_tls(&trust)?;
-        let http_tls = self.http_tls(http, &trust)?;
         if let Some(a) = http.filter(|a| {
             !a.ip().is_loopback()
                 && self.http_token_file.is_none()
@@ -429,6 +428,7 @@ impl Options {
                  token: give --http-token-file FILE, or --secret-file FILE, which yields a token"
             ));
         }
+        let http_tls = self.http_tls(http, &trust)?;
         let advertise = advertise
             .map(|found| reachable(&found, listen, data))
             .transpose()?;
@@ -1722,6 +1722,63 @@ mod tests {
             o.secret = Some(b"0123456789abcdef".to_vec());
         };
         assert!(resolve(secret).is_ok(), "a secret yields a token");
+    }
+
+    #[test]
+    fn http_beyond_loopback_speaks_tls_unless_it_is_said_to_be_insecure() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("pem");
+        fs::write(&file, "x".repeat(TOKEN_BYTES_MIN)).expect("written");
+        let http_tls = |address: &str, change: &dyn Fn(&mut Options)| {
+            resolve(|o| {
+                o.secret = Some(b"0123456789abcdef".to_vec());
+                o.http = Some(Toggle::On(address.into()));
+                change(o);
+            })
+            .map(|config| config.http_tls)
+        };
+        let of_the_secret = Ok(Some(PortTls::default()));
+        assert_eq!(http_tls("0.0.0.0:0", &|_| {}), of_the_secret);
+        assert_eq!(http_tls("127.0.0.1:0", &|_| {}), Ok(None));
+        assert_eq!(
+            http_tls("127.0.0.1:0", &|o| o.http_tls = Some(true)),
+            of_the_secret
+        );
+        assert_eq!(
+            http_tls("0.0.0.0:0", &|o| o.http_insecure = Some(true)),
+            Ok(None)
+        );
+        let both = |o: &mut Options| {
+            (o.http_tls_cert, o.http_tls_key) = (Some(file.clone()), Some(file.clone()));
+        };
+        let pair = Some((file.clone(), file.clone()));
+        for address in ["0.0.0.0:0", "127.0.0.1:0"] {
+            let found = http_tls(address, &both).expect("it holds");
+            assert_eq!(found.expect("files say that it is wanted").pair, pair);
+        }
+        let refused = |change: &dyn Fn(&mut Options)| {
+            let why = http_tls("0.0.0.0:0", change).expect_err("refused").0;
+            assert_eq!(why.lines().count(), 1, "{why}");
+            why
+        };
+        assert!(refused(&|o| o.http_tls = Some(false)).contains("--http-insecure"));
+        assert!(
+            refused(&|o| (o.http_tls, o.http_insecure) = (Some(true), Some(true)))
+                .contains("exclude each other")
+        );
+        assert!(refused(&|o| o.http_tls_cert = Some(file.clone())).contains("belong together"));
+        assert!(
+            refused(&|o| {
+                both(o);
+                o.http_insecure = Some(true);
+            })
+            .contains("--http-tls-cert")
+        );
+        let only_a_token = |o: &mut Options| {
+            o.secret = None;
+            o.http_token_file = Some(file.clone());
+        };
+        assert!(refused(&only_a_token).contains("--http-tls-cert and --http-tls-key"));
     }
 
     #[test]

@@ -88,6 +88,7 @@ mod tests {
         any_text_is_a_file_of_users_or_an_error: "users",
         any_text_is_a_configuration_or_an_error: "config",
         any_bytes_are_secrets_or_an_error: "secrets",
+        any_bytes_are_tokens_or_an_error: "tokens",
         any_bytes_are_an_answer_of_http_or_an_error: "answers",
     }
 }

@@ -417,9 +417,12 @@ fn tables_and_deltas_carry_the_tags_from_level_15_on() {
     assert_eq!(tags, [Zero, Zero, Zero, Databases, Databases]);
     let bytes = encode(&table);
     assert_eq!(decode(&bytes).expect("a table").0, table);
-    // The last bytes say that no map has limits, and that there are no users.
-    let begin = bytes.len() - tags.len() - 3;
-    let shortened = [&bytes[..begin], &[4, 0, 0, 0, 1, 0, 0]].concat();
+    // After the tags, the last bytes say that no map has limits, and that nobody may do anything.
+    let access = doyen_placement::access::Access::default();
+    let nobody = bincode::serde::encode_to_vec(access, config).expect("it is small");
+    let added = 1 + tags.len() + 1 + nobody.len();
+    let begin = bytes.len() - added;
+    let shortened = [&bytes[..begin], &[4, 0, 0, 0, 1, 0], &nobody].concat();
     let why = decode(&shortened)
         .expect_err("a keyspace has no tags")
         .to_string();
@@ -433,8 +436,7 @@ fn tables_and_deltas_carry_the_tags_from_level_15_on() {
         ..below.clone()
     })
     .len()
-        - tags.len()
-        - 3;
+        - added;
     assert_eq!(
         encode(&below).len(),
         without,

@@ -9,6 +9,7 @@ mod documents;
 mod eviction;
 mod failures;
 mod forming;
+mod https;
 mod keyspaces;
 mod leaving;
 mod loads;
