@@ -319,31 +319,6 @@ fn every_test_and_mutant_that_the_page_names_exists() {
     assert!(wrong.is_empty(), "docs/agreement.md: {wrong:#?}");
 }
 
-/// Each attack has a test in the page of tests.
-#[test]
-fn every_test_of_an_attack_exists() {
-    let page = std::fs::read_to_string(Path::new(ROOT).join("docs/testing.md")).expect("a page");
-    let (_, attacks) = page.split_once("## Attacks\n").expect("a section");
-    let attacks = attacks.split("\n## ").next().unwrap_or_default();
-    let code: String = sources().into_iter().map(|(_, source)| source).collect();
-    let rows = attacks
-        .lines()
-        .filter(|line| line.starts_with("| "))
-        .skip(2);
-    for row in rows.clone() {
-        let named = code_words(row)
-            .into_iter()
-            .filter(|word| word.contains('_') && is_identifier(word));
-        let missing: Vec<&str> = named
-            .clone()
-            .filter(|word| !code.contains(&format!("fn {word}(")))
-            .collect();
-        assert!(named.count() > 0, "no test: {row}");
-        assert!(missing.is_empty(), "{missing:?} is no test: {row}");
-    }
-    assert!(rows.count() >= 10);
-}
-
 /// There is one row for each mutant: `| name | what it breaks | its check, or simulation |`.
 #[test]
 fn each_mutant_stands_under_its_rule_with_the_check_that_notices_it() {
