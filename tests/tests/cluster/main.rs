@@ -24,6 +24,5 @@ mod secrets;
 mod stages;
 mod threads;
 mod tokens;
-mod tokens;
 mod tools;
 mod upgrade;

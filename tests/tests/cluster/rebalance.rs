@@ -71,7 +71,7 @@ fn rules_are_obeyed_altered_and_reported_if_they_cannot_be_met() {
         "{shown}"
     );
 
-    let (altered, said) = change(
+    let (altered, said) = doyen(
         &cluster,
         "n0",
         &["keyspace", "alter", "orders", "--rule", "primary in zone=c"],
@@ -79,7 +79,7 @@ fn rules_are_obeyed_altered_and_reported_if_they_cannot_be_met() {
     assert!(altered, "{said}");
     cluster.eventually("zone c leads", |c| holders(c, "orders").0 == names(&["n2"]));
 
-    let (altered, said) = change(
+    let (altered, said) = doyen(
         &cluster,
         "n0",
         &["keyspace", "alter", "orders", "--rule", "primary in zone=d"],
@@ -135,7 +135,7 @@ fn rules_are_obeyed_altered_and_reported_if_they_cannot_be_met() {
         ],
         "cannot be used with",
     );
-    let (altered, said) = change(
+    let (altered, said) = doyen(
         &cluster,
         "n0",
         &["keyspace", "alter", "orders", "--no-rules"],
@@ -183,7 +183,7 @@ fn a_plan_is_applied_only_to_the_table_that_it_was_made_for() {
             "{words:?}: {said}"
         );
     };
-    let (done, said) = change(
+    let (done, said) = doyen(
         &cluster,
         "n2",
         &["keyspace", "alter", "default", "--default-ttl", "1h"],
@@ -201,8 +201,13 @@ fn a_plan_is_applied_only_to_the_table_that_it_was_made_for() {
         &["rebalance", "--automatic", "repair,luck"],
         "is no reason to move anything",
     );
-    let (done, said) = doyen(&cluster, "n0", &["rebalance", "auto"]);
-    assert!(!done && said.contains("secret"), "{said}");
+    let http = cluster.node("n0").ready.http.to_string();
+    let refused = cluster.command(&["rebalance", "auto", "--http", &http]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("secret"),
+        "{said}"
+    );
     assert!(
         !holders(&cluster, "default").1.contains("n3"),
         "a refused plan moved something"
@@ -225,7 +230,7 @@ fn a_plan_is_applied_only_to_the_table_that_it_was_made_for() {
     // given its share.
     cluster.kill("n3");
     cluster.await_safe(3);
-    let (done, said) = change(
+    let (done, said) = doyen(
         &cluster,
         "n0",
         &["rebalance", "--automatic", "repair,copies"],
