@@ -19,7 +19,7 @@ const SHOWN_CHARS: usize = 200;
 
 /// A change, or an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Audit {
+pub(crate) struct Audit {
     /// The credential: never its secret part.
     pub(crate) who: String,
     /// `http` or `resp`.
@@ -33,7 +33,7 @@ pub struct Audit {
 
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// It is done.
     Done,
     /// It was allowed, and failed for this reason.

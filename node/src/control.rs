@@ -58,6 +58,10 @@ pub struct ControlOptions {
 
 /// Messages from data threads to the control thread.
 #[derive(Debug)]
+#[allow(
+    private_interfaces,
+    reason = "only data threads send messages, and they are in this crate"
+)]
 pub enum Upcall {
     /// These partitions are open, in tenures that began at these epochs.
     Opened(Vec<(PartitionRef, Epoch)>),

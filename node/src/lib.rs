@@ -76,10 +76,6 @@
 
 pub mod admin;
 mod advice;
-#[allow(
-    unreachable_pub,
-    reason = "a public message of the control thread has it"
-)]
 mod audit;
 #[cfg(feature = "internals")]
 #[doc(hidden)]

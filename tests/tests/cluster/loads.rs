@@ -49,14 +49,18 @@ fn every_node_reports_the_loads_and_a_new_coordinator_learns_them() {
         });
     }
     let http = cluster.node("n1").ready.http.to_string();
-    let told = cluster.command(&[
-        "simulate",
-        "--from-cluster",
-        &http,
-        "--events",
-        "+1,-n2",
-        "--json",
-    ]);
+    let secret = cluster.secret_file().display().to_string();
+    let simulate = |events: &[&str]| {
+        let of = [
+            "simulate",
+            "--from-cluster",
+            &http,
+            "--secret-file",
+            &secret,
+        ];
+        cluster.command(&[&of[..], &["--events"], events].concat())
+    };
+    let told = simulate(&["+1,-n2", "--json"]);
     assert!(
         told.status.success(),
         "{}",
@@ -81,7 +85,7 @@ fn every_node_reports_the_loads_and_a_new_coordinator_learns_them() {
         stages.iter().all(|stage| held(stage) >= 600_000.0),
         "the bytes of two copies: {told}"
     );
-    let unknown = cluster.command(&["simulate", "--from-cluster", &http, "--events", "-absent"]);
+    let unknown = simulate(&["-absent"]);
     assert!(
         !unknown.status.success()
             && String::from_utf8_lossy(&unknown.stderr).contains("there is no node absent")

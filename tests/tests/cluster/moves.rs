@@ -201,11 +201,10 @@ fn events_are_sent_from_a_number_on_and_as_they_happen() {
     stream
         .set_read_timeout(Some(std::time::Duration::from_secs(10)))
         .expect("it may");
-    std::io::Write::write_all(
-        &mut stream,
-        b"GET /events?follow=true HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    )
-    .expect("it reads");
+    let token = cluster.node("n0").token().expect("it has one");
+    let head = "GET /events?follow=true HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer";
+    let request = format!("{head} {token}\r\n\r\n");
+    std::io::Write::write_all(&mut stream, request.as_bytes()).expect("it reads");
     let mut text = String::new();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stream));
     while !text.contains("event: joined") {

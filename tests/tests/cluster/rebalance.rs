@@ -201,8 +201,13 @@ fn a_plan_is_applied_only_to_the_table_that_it_was_made_for() {
         &["rebalance", "--automatic", "repair,luck"],
         "is no reason to move anything",
     );
-    let (done, said) = doyen(&cluster, "n0", &["rebalance", "auto"]);
-    assert!(!done && said.contains("secret"), "{said}");
+    let http = cluster.node("n0").ready.http.to_string();
+    let refused = cluster.command(&["rebalance", "auto", "--http", &http]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("secret"),
+        "{said}"
+    );
     assert!(
         !holders(&cluster, "default").1.contains("n3"),
         "a refused plan moved something"
