@@ -131,7 +131,7 @@ pub enum Trust {
     Pem(PemFiles),
 }
 
-/// TLS on ports for clients that are no nodes.
+/// TLS on ports for clients that are no nodes. Example: [`Config`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PortTls {
     /// The files of the certificate and of its key; `None`: as nodes trust each other.

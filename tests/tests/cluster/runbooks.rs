@@ -541,3 +541,16 @@ fn a_certificate_that_expires_is_replaced_without_a_restart() {
     assert_eq!(ends(&cluster), 3_944_678_400.0, "2095-01-01");
     operator.finish();
 }
+
+#[test]
+fn prometheus_gets_a_token_of_its_own() {
+    let (mut cluster, mut operator) = begin(&[], &[("n1", &[])]);
+    operator.types(&mut cluster, "n1", "Metrics");
+    let token = std::fs::read_to_string(operator.file("prometheus")).expect("a file with a token");
+    let address = cluster.node("n1").ready.http;
+    let read = |path: &str| doyen_tests::process::http(address, path, Some(token.trim()));
+    assert!(read("/metrics").is_ok_and(|text| text.contains("doyen_safe")));
+    // It sees no keys.
+    assert!(read("/table").is_err());
+    operator.finish();
+}
