@@ -47,8 +47,8 @@ fn commands_send_their_token_only_to_nodes_of_their_cluster() {
         assert!(asked.status.success(), "{credential:?}: {asked:?}");
     }
 
-    let refused = |address: &str, credential: &[&str], why: &str| {
-        let asked = status(&cluster, address, credential);
+    let refused = |cluster: &Cluster, address: &str, credential: &[&str], why: &str| {
+        let asked = status(cluster, address, credential);
         let said = String::from_utf8_lossy(&asked.stderr);
         assert!(
             !asked.status.success() && said.contains(why),
@@ -56,18 +56,18 @@ fn commands_send_their_token_only_to_nodes_of_their_cluster() {
         );
     };
     let untrusted = "is not one of this cluster, so nothing was sent";
-    refused(&https, &["--secret-file", &foreign], untrusted);
+    refused(&cluster, &https, &["--secret-file", &foreign], untrusted);
     let others = ["--http-token-file", &token, "--http-ca", &foreign_ca];
-    refused(&https, &others, untrusted);
+    refused(&cluster, &https, &others, untrusted);
     refused(
         &https,
         &["--http-token-file", &token],
         "which certificate to trust",
     );
-    refused(&http, &by_operator, "speaks TLS");
+    refused(&cluster, &http, &by_operator, "speaks TLS");
 
     // A node in the clear gets nothing of a command that asks for TLS.
     cluster.join_with("n1", &["--secret-file", &member]);
     let clear = format!("https://{}", cluster.node("n1").ready.http);
-    refused(&clear, &by_operator, "does not speak TLS");
+    refused(&cluster, &clear, &by_operator, "does not speak TLS");
 }
