@@ -60,6 +60,7 @@ fn commands_send_their_token_only_to_nodes_of_their_cluster() {
     let others = ["--http-token-file", &token, "--http-ca", &foreign_ca];
     refused(&cluster, &https, &others, untrusted);
     refused(
+        &cluster,
         &https,
         &["--http-token-file", &token],
         "which certificate to trust",
