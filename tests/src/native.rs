@@ -29,6 +29,8 @@ pub struct Tally {
     pub unknown: u64,
     /// Errors that say that nothing happened, and how often each came.
     pub refused: BTreeMap<String, u64>,
+    /// Operations that need a higher level than the cluster has: nothing happened.
+    pub premature: u64,
     /// What was asked and answered, by key.
     histories: BTreeMap<String, Vec<Entry>>,
 }
@@ -116,6 +118,12 @@ impl Load {
     #[must_use]
     pub fn answered(&self) -> u64 {
         self.shared.tally().answered
+    }
+
+    /// Operations so far that need a higher level than the cluster has.
+    #[must_use]
+    pub fn premature(&self) -> u64 {
+        self.shared.tally().premature
     }
 
     /// Ends the load.
@@ -267,6 +275,10 @@ async fn write(
         Ok(answer) => {
             tally.answered += 1;
             (answered, Some((answered, answer)))
+        }
+        Err(Error::OldMembers) => {
+            tally.premature += 1;
+            return;
         }
         Err(error) if error.happened() != Happened::No => {
             tally.unknown += 1;

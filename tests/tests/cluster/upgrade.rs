@@ -1,7 +1,8 @@
 //! A loaded cluster is upgraded from the program before, and back: `just upgrade` builds that
 //! program, and runs these.
 //!
-//! An operation has failed if its client was answered with an error, or was not answered at all. A
+//! An operation has failed if its client was answered with an error, or was not answered at all,
+//! unless the operation is new: until the level rises, it is refused, and nothing happens. A
 //! leaver closes the connections of its Redis clients between two operations: a client that then
 //! connects to another node and sends the same again has failed nothing.
 
@@ -224,6 +225,11 @@ fn an_upgrade_under_load_fails_nothing_and_the_level_rises_with_the_last_node() 
     }
     keeps_databases(&upgrade.cluster);
     upgrade.progress();
+    // Versioned reads were refused so far. From now on they are answered.
+    let premature = upgrade.native.premature();
+    assert!(premature > 0);
+    upgrade.progress();
+    assert_eq!(upgrade.native.premature(), premature);
     let mut cluster = upgrade.end();
     let events = cluster.node("n0").http("/events").expect("it answers");
     assert!(events.contains("\"level\""), "{events}");
