@@ -24,6 +24,7 @@ mod hostile;
 mod join;
 mod lease;
 mod loads;
+mod mandate;
 mod member_core;
 #[cfg(test)]
 mod net;
@@ -713,7 +714,12 @@ impl Agreement {
             Message::PreVote(ballot) => core.on_pre_vote(cx, from, ballot),
             Message::PreVoteAnswer(answer) => core.on_pre_vote_answer(cx, from, answer),
             Message::Vote(ballot) => core.on_vote(cx, from, ballot),
-            Message::VoteAnswer(answer) => core.on_vote_answer(cx, from, answer),
+            Message::VoteAnswer(answer) => core.on_vote_answer(cx, from, answer, None),
+            Message::SignedVote(answer, signature) => {
+                core.on_vote_answer(cx, from, answer, Some(signature))
+            }
+            Message::Mandate(mandate) => core.on_mandate(cx, from, *mandate),
+            Message::AskMandate { term, .. } => core.on_ask_mandate(cx, from, term),
             Message::Propose(proposal) => core.on_propose(cx, from, *proposal),
             Message::Ack(ack) => core.on_ack(cx, from, *ack),
             Message::Refuse {
@@ -730,6 +736,7 @@ impl Agreement {
             | Message::Opened { .. }
             | Message::Loads { .. }
             | Message::Admin { .. }
+            | Message::VoteKey { .. }
             | Message::Leave { .. } => core.on_request(cx, from, message),
             Message::JoinRefused { member, .. }
                 if member != cx.me() && core.leader == Some(from) =>

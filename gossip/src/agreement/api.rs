@@ -4,6 +4,7 @@ use super::event::Event;
 use super::problem::Explain;
 use crate::hints::Hint;
 use crate::mutant::{self, broken};
+use crate::signing::SigningSeed;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::access::UserChange;
@@ -88,6 +89,8 @@ pub struct AgreementConfig {
     pub order_key: OrderKey,
     /// The highest level that this process speaks (`doyen_placement::level`).
     pub level_max: u16,
+    /// The seed of the key with which this process signs its votes.
+    pub signing_seed: SigningSeed,
     /// The seed of the machine's own random numbers.
     pub rng_seed: u64,
 }

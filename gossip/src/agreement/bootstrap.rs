@@ -447,6 +447,9 @@ impl Forming {
             founders,
         );
         (table.term, table.version, table.order_key) = (Term(1), Version(1), cx.config.order_key);
+        // The other founders tell their keys once they are members.
+        let own = table.members.iter_mut().filter(|m| m.id == cx.me());
+        own.for_each(|m| Arc::make_mut(m).vote_key = Some(cx.signing.vote_key()));
         NamedTable::new(Arc::new(table.at_level(level)))
     }
 

@@ -4,6 +4,7 @@ use super::api::{AgreementConfig, Output, Peer};
 use super::event::Event;
 use super::problem::Problem;
 use crate::mutant::{self, broken};
+use crate::signing::SigningKey;
 use crate::time::Time;
 use crate::wire::{Message, ProcessState, ProcessStatus};
 use doyen_placement::{Age, Member, MemberId, MemberState, Table, TableName};
@@ -32,6 +33,8 @@ pub(super) struct Context {
     pub(super) used_asked: bool,
     /// The highest level that each process speaks that said hello.
     speaks: BTreeMap<MemberId, u16>,
+    /// Signs this process's votes.
+    pub(super) signing: SigningKey,
     random: u64,
     /// Numbers the statuses that this process has sent.
     stood: u64,
@@ -40,7 +43,7 @@ pub(super) struct Context {
 impl Context {
     pub(super) fn new(config: AgreementConfig, now: Time) -> Self {
         let random = config.rng_seed ^ config.id.0.rotate_left(17);
-        let outputs = VecDeque::new();
+        let (outputs, signing) = (VecDeque::new(), SigningKey::new(&config.signing_seed));
         Self {
             config,
             now,
@@ -50,6 +53,7 @@ impl Context {
             minute: None,
             used_asked: false,
             speaks: BTreeMap::new(),
+            signing,
             random,
             stood: 0,
         }
@@ -124,7 +128,7 @@ impl Context {
         from + Duration::from_micros(self.random() % span)
     }
 
-    /// This process as a member. The coordinator sets the age.
+    /// This process as a member. The coordinator sets the age, and the key once it was told.
     pub(super) fn member(&self) -> Member {
         let AgreementConfig {
             id,
@@ -151,6 +155,7 @@ impl Context {
             addresses,
             location,
             weight: *weight,
+            vote_key: None,
         }
     }
 

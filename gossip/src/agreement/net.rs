@@ -239,6 +239,7 @@ impl Net {
             explain: super::Explain::default(),
             order_key: OrderKey::default(),
             level_max,
+            signing_seed: crate::SigningSeed::of_test(id.0),
             rng_seed: self.random(),
         }
     }

@@ -18,7 +18,7 @@ use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::LeaveStep;
 use admin::administer;
-use doyen_placement::level::LEVELS;
+use doyen_placement::level::{LEVELS, SIGNED_VOTES};
 use doyen_placement::loads::PartitionLoad;
 use doyen_placement::planner::{
     self, Absence, InSyncChange, InSyncRequest, Pace, PlannedChanges, WritesStopped,
@@ -26,7 +26,7 @@ use doyen_placement::planner::{
 use doyen_placement::quorum::majority;
 use doyen_placement::{
     Epoch, Keyspace, KeyspaceId, Member, MemberId, MemberState, OnLoss, Partition, PartitionId,
-    PartitionRef, Reshape, Table, TableName, Version,
+    PartitionRef, Reshape, Table, TableName, Version, VoteKey,
 };
 use leavers::Ending;
 use moves::{BACKOFF_MAX, HALVED_MAX, RESHAPE_PATIENCE, apart, draft_moves};
@@ -35,6 +35,7 @@ use reach::Reach;
 use rooms::Rooms;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 use voters::{keep_voters, room_for_newcomers};
 
@@ -87,6 +88,8 @@ pub(super) struct CoordinatorTasks {
     /// Members of `dead` that are still in the table, because no other member could take what they
     /// alone held. Every table tries again.
     proven: BTreeSet<MemberId>,
+    /// Keys that members told and that their records lack.
+    keys: BTreeMap<MemberId, VoteKey>,
     leaving: BTreeMap<MemberId, Pace>,
     departing: BTreeSet<MemberId>,
     ending: Option<Ending>,
@@ -189,6 +192,7 @@ impl CoordinatorTasks {
             dead: BTreeSet::new(),
             succeeded: BTreeSet::new(),
             proven: BTreeSet::new(),
+            keys: BTreeMap::new(),
             leaving: BTreeMap::new(),
             departing: BTreeSet::new(),
             ending: None,
@@ -332,6 +336,11 @@ impl CoordinatorTasks {
 
     pub(super) fn is_open(&self, at: PartitionRef, since: Epoch) -> bool {
         self.opened.get(&at) == Some(&since)
+    }
+
+    /// A member tells its key. The first one counts.
+    pub(super) fn learn_key(&mut self, member: MemberId, key: VoteKey) {
+        self.keys.entry(member).or_insert(key);
     }
 
     pub(super) fn leave(&mut self, member: MemberId, step: LeaveStep) {
@@ -506,6 +515,7 @@ impl MemberCore {
             table = Cow::Owned(planner::call_off(&table, &tasks.told.loads));
         }
         self.draft_voters(&base, &mut table, joined);
+        draft_keys(tasks, &mut table);
         self.draft_level(cx, &base, &mut table);
         let changed = *table != *base.table;
         let outdone = std::mem::take(&mut tasks.outdone);
@@ -818,6 +828,22 @@ impl MemberCore {
     pub(super) fn refuse(&mut self, cx: &mut Context, draft: Draft, reply: &AdminReply) {
         for (origin, ticket, _) in draft.replies {
             self.reply(cx, origin, ticket, reply.clone());
+        }
+    }
+}
+
+/// Members that told their keys get them.
+fn draft_keys(tasks: &mut CoordinatorTasks, table: &mut Cow<'_, Table>) {
+    if table.level < SIGNED_VOTES || tasks.keys.is_empty() {
+        return;
+    }
+    let keys = std::mem::take(&mut tasks.keys);
+    let due = |m: &Member| keys.get(&m.id).copied().filter(|_| m.vote_key.is_none());
+    if table.members.iter().any(|m| due(m).is_some()) {
+        for member in &mut table.to_mut().members {
+            if let Some(key) = due(member) {
+                Arc::make_mut(member).vote_key = Some(key);
+            }
         }
     }
 }

@@ -22,7 +22,7 @@ use doyen_engine::fault;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, Peer, Severity, Status, View};
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
-use doyen_gossip::{Agreement, AgreementConfig, Input, Output, Time};
+use doyen_gossip::{Agreement, AgreementConfig, Input, Output, SigningSeed, Time};
 use doyen_placement::planner::{self, Pace, PlannedChanges};
 use doyen_placement::{ClusterId, Loads, MemberId, OrderKey, Table, TableName, Term, Version};
 use std::collections::{BTreeMap, VecDeque};
@@ -833,6 +833,7 @@ impl Driver {
             .is_some_and(|view| view.installed.settings.balancing.drains(self.config.id));
         self.config.id = MemberId::of_member(rand::random());
         self.config.order_key = OrderKey(rand::random());
+        self.config.signing_seed = SigningSeed::new(rand::random());
         self.config.rng_seed = rand::random();
         tracing::warn!(
             me = %self.config.id,

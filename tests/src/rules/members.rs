@@ -7,7 +7,7 @@
 use crate::sim::oracle::Oracle;
 use doyen_gossip::agreement::{AdminReply, Event, Explain, InSyncRequest, Peer, Timing, View};
 use doyen_gossip::wire::Message;
-use doyen_gossip::{Agreement, AgreementConfig, Input, Output, Time};
+use doyen_gossip::{Agreement, AgreementConfig, Input, Output, SigningSeed, Time};
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, Assignment, Division, Epoch, Eviction, Keyspace, KeyspaceId, Location, MemberId,
@@ -266,6 +266,7 @@ impl Members {
             explain: Explain::default(),
             order_key: OrderKey(place.into()),
             level_max: (self.setup.level_max)(place),
+            signing_seed: SigningSeed::of_test(place),
             rng_seed: place,
         };
         let process = Process {
@@ -364,16 +365,19 @@ impl Members {
                 origin: id(from),
                 requests: vec![request],
             };
-            self.send(
-                TRAVEL,
-                Letter {
-                    from,
-                    to,
-                    message,
-                    dialled: false,
-                },
-            );
+            self.says(from, to, message);
         }
+    }
+
+    /// Delivers a message of a member to another, whatever the member itself sends.
+    pub(super) fn says(&mut self, from: Place, to: Place, message: Message) {
+        let letter = Letter {
+            from,
+            to,
+            message,
+            dialled: false,
+        };
+        self.send(TRAVEL, letter);
     }
 
     pub(super) fn run(&mut self, ms: u64) {
@@ -447,6 +451,12 @@ impl Members {
             .filter(leads)
             .map(|(place, _)| *place)
             .collect()
+    }
+
+    /// The coordinator that this member follows.
+    pub(super) fn coordinator_of(&self, place: Place) -> Option<MemberId> {
+        let process = self.processes.get(&place)?;
+        process.agreement.status(self.time(place)).coordinator
     }
 
     pub(super) fn leads(&self, place: Place) -> bool {
