@@ -3,9 +3,8 @@
 //! After a wrong password, each further attempt of the same address waits before it is judged.
 //! Right passwords wait too: otherwise a guesser would hang up on each answer that does not come at
 //! once. All that wait are judged at the same moment. So a client with the password waits for
-//! `DELAY_MAX` at most, however often others guess from its address. Few of an
-//! address may wait at a time, so that many connections do not guess much faster than one; the
-//! others are turned away.
+//! `DELAY_MAX` at most, however often others guess from its address. At the doors of RESP, few of an
+//! address may wait at a time, so that many connections do not guess much faster than one.
 
 use crate::seldom::{A_MINUTE, LeftOut, Seldom, network};
 use doyen_gossip::Time;
