@@ -26,3 +26,4 @@ mod threads;
 mod tokens;
 mod tools;
 mod upgrade;
+mod weights;
