@@ -368,7 +368,14 @@ impl MemberCore {
         // stands again the time for it. Otherwise any member could replace it, by asking.
         let led = (self.heard(cx) && self.leader != Some(from))
             || (cx.now < self.loyal_until && self.voted != Some(from) && self.leader != Some(from));
-        let granted = !self.out && up_to_date && free && (!led || broken(&mutant::VOTES_WHILE_LED));
+        // Who votes twice, or preempts, does not mind that either.
+        let minds = [
+            &mutant::VOTES_WHILE_LED,
+            &mutant::VOTES_TWICE,
+            &mutant::PREEMPTS,
+        ];
+        let led = led && !minds.into_iter().any(broken);
+        let granted = !self.out && up_to_date && free && !led;
         self.term_seen = self.term_seen.max(ballot.term);
         if granted {
             if self.leader == Some(from) {

@@ -264,7 +264,7 @@ impl MemberCore {
         }
         if name.term > self.term {
             self.join_term(cx, name.term, Some(from));
-        } else if !follows && !self.silent(cx, from) {
+        } else if !follows && name.term == self.term && !self.silent(cx, from) {
             self.set_leader(cx, Some(from));
         }
         let Proposal {
