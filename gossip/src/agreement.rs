@@ -50,7 +50,7 @@ use crate::time::Time;
 use crate::wire::{Commit, Message, ProcessState, ProcessStatus};
 use bootstrap::{Formed, Forming};
 use context::{Context, NamedTable, earlier};
-use doyen_placement::{ClusterId, Loads, MemberId, MemberState, Version};
+use doyen_placement::{ClusterId, Loads, MemberId, MemberState, Version, VoteKey};
 use election::Role;
 use join::Joining;
 use member_core::MemberCore;
@@ -177,6 +177,12 @@ impl Agreement {
         self.cx.ignored
     }
 
+    /// The key of this process's votes.
+    #[must_use]
+    pub fn vote_key(&self) -> VoteKey {
+        self.cx.signing.vote_key()
+    }
+
     /// What this node knows of the cluster: for `status` and tests.
     #[must_use]
     pub fn status(&self, now: Time) -> Status {
@@ -229,11 +235,11 @@ impl Agreement {
                 forming.identified(address, id)
             }
             (Input::Identified { .. }, Phase::Joining(_) | Phase::Member(_)) => {}
-            (Input::Speaks { id, level }, Phase::Member(core)) => {
-                cx.learn(id, level, |id| core.names(id))
+            (Input::Speaks { id, level, key }, Phase::Member(core)) => {
+                cx.learn(id, (level, key), |id| core.names(id))
             }
-            (Input::Speaks { id, level }, Phase::Forming(_) | Phase::Joining(_)) => {
-                cx.learn(id, level, |_| false)
+            (Input::Speaks { id, level, key }, Phase::Forming(_) | Phase::Joining(_)) => {
+                cx.learn(id, (level, key), |_| false)
             }
             (Input::Scouted { id, .. }, _) if id == cx.me() => {}
             (
@@ -736,7 +742,6 @@ impl Agreement {
             | Message::Opened { .. }
             | Message::Loads { .. }
             | Message::Admin { .. }
-            | Message::VoteKey { .. }
             | Message::Leave { .. } => core.on_request(cx, from, message),
             Message::JoinRefused { member, .. }
                 if member != cx.me() && core.leader == Some(from) =>

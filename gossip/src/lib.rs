@@ -13,5 +13,5 @@ pub mod time;
 pub mod wire;
 
 pub use agreement::{Agreement, AgreementConfig, Input, Output};
-pub use signing::{Signature, SigningSeed, Vote};
+pub use signing::{Presence, Signature, SigningKey, SigningSeed, Vote};
 pub use time::Time;

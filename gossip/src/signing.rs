@@ -1,7 +1,12 @@
-//! What members sign, and how it is checked: Ed25519 (RFC 8032).
+//! What processes sign, and how it is checked: Ed25519 (RFC 8032).
+//!
+//! | signed | shows |
+//! |---|---|
+//! | [`Vote`] | that this voter votes for this candidate (rule 1) |
+//! | [`Presence`] | that the process with this id is at the other end of this connection |
 //!
 //! A signature is made over bytes that begin with a label of their own and have one length. So none
-//! can be taken for a signature of something else, of another cluster or of another term.
+//! can be taken for a signature of something else.
 
 use doyen_placement::{ClusterId, MemberId, Term, VoteKey};
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
@@ -10,6 +15,8 @@ use std::fmt;
 
 /// Begins what a voter signs.
 const VOTE: [u8; 16] = *b"doyen/vote/1\0\0\0\0";
+/// Begins what an end of a connection signs.
+const PRESENCE: [u8; 16] = *b"doyen/presence/1";
 
 /// The seed of the key with which a process signs: 32 bytes from a generator that outsiders cannot
 /// foresee, drawn at each start. It is never shown.
@@ -31,6 +38,12 @@ impl SigningSeed {
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&number.to_le_bytes());
         Self(seed)
+    }
+
+    /// The public part of the key.
+    #[must_use]
+    pub fn vote_key(&self) -> VoteKey {
+        SigningKey::new(self).vote_key()
     }
 }
 
@@ -62,7 +75,26 @@ impl Vote {
     }
 }
 
-/// The signature of a vote: 64 bytes.
+/// A process is at this end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Presence {
+    /// The process, or its data thread.
+    pub id: MemberId,
+    /// A number that only the two ends know, that differs for each connection and for its two ends.
+    pub connection: [u8; 32],
+}
+
+impl Presence {
+    fn bytes(&self) -> [u8; 56] {
+        let mut bytes = [0; 56];
+        bytes[..16].copy_from_slice(&PRESENCE);
+        bytes[16..24].copy_from_slice(&self.id.0.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.connection);
+        bytes
+    }
+}
+
+/// A signature: 64 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signature([[u8; 32]; 2]);
 
@@ -73,12 +105,27 @@ impl Signature {
         Self(halves)
     }
 
+    /// Its bytes.
+    #[must_use]
+    pub const fn halves(&self) -> &[[u8; 32]; 2] {
+        &self.0
+    }
+
     /// Whether the owner of this key signed this vote.
     #[must_use]
     pub fn is_of(&self, key: &VoteKey, vote: &Vote) -> bool {
-        let signature = self.0.as_flattened();
+        self.is_over(key, &vote.bytes())
+    }
+
+    /// Whether the owner of this key is at that end of that connection.
+    #[must_use]
+    pub fn shows(&self, key: &VoteKey, presence: &Presence) -> bool {
+        self.is_over(key, &presence.bytes())
+    }
+
+    fn is_over(&self, key: &VoteKey, bytes: &[u8]) -> bool {
         UnparsedPublicKey::new(&ED25519, key.0)
-            .verify(&vote.bytes(), signature)
+            .verify(bytes, self.0.as_flattened())
             .is_ok()
     }
 }
@@ -89,26 +136,39 @@ impl fmt::Debug for Signature {
     }
 }
 
-/// The key with which this process signs.
+/// The key with which a process signs.
 #[derive(Debug)]
-pub(crate) struct SigningKey(Ed25519KeyPair);
+pub struct SigningKey(Ed25519KeyPair);
 
 impl SigningKey {
-    pub(crate) fn new(seed: &SigningSeed) -> Self {
+    /// The key of this seed.
+    #[must_use]
+    pub fn new(seed: &SigningSeed) -> Self {
         // Only the length could be wrong, and it is a type's.
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed.0);
         Self(pair.expect("an Ed25519 seed has 32 bytes"))
     }
 
     /// The public part.
-    pub(crate) fn vote_key(&self) -> VoteKey {
+    #[must_use]
+    pub fn vote_key(&self) -> VoteKey {
         let mut key = [0; 32];
         key.copy_from_slice(self.0.public_key().as_ref());
         VoteKey(key)
     }
 
     pub(crate) fn sign(&self, vote: &Vote) -> Signature {
-        let signed = self.0.sign(&vote.bytes());
+        self.over(&vote.bytes())
+    }
+
+    /// Shows that the process with this key is at this end of a connection.
+    #[must_use]
+    pub fn show(&self, presence: &Presence) -> Signature {
+        self.over(&presence.bytes())
+    }
+
+    fn over(&self, bytes: &[u8]) -> Signature {
+        let signed = self.0.sign(bytes);
         let mut halves = [[0; 32]; 2];
         halves.as_flattened_mut().copy_from_slice(signed.as_ref());
         Signature(halves)
@@ -146,6 +206,28 @@ mod tests {
             forged.0[bit / 256][bit / 8 % 32] ^= 1 << (bit % 8);
             assert!(!forged.is_of(&key.vote_key(), &VOTE), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn a_presence_is_of_one_process_on_one_connection() {
+        let key = SigningKey::new(&SigningSeed::of_test(1));
+        let presence = Presence {
+            id: MemberId(16),
+            connection: [5; 32],
+        };
+        let signature = key.show(&presence);
+        assert!(signature.shows(&key.vote_key(), &presence));
+        let (id, connection) = (MemberId(17), [6; 32]);
+        for other in [
+            Presence { id, ..presence },
+            Presence {
+                connection,
+                ..presence
+            },
+        ] {
+            assert!(!signature.shows(&key.vote_key(), &other), "{other:?}");
+        }
+        assert!(!signature.is_of(&key.vote_key(), &VOTE));
     }
 
     #[test]

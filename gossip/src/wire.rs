@@ -10,7 +10,7 @@ use doyen_placement::loads::Report;
 use doyen_placement::planner::{InSyncRequest, Pace};
 use doyen_placement::table::TableDelta;
 use doyen_placement::{
-    ClusterId, Epoch, Member, MemberId, PartitionRef, Table, TableName, Term, Version, VoteKey,
+    ClusterId, Epoch, Member, MemberId, PartitionRef, Table, TableName, Term, Version,
 };
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -78,13 +78,6 @@ pub enum Message {
         cluster: ClusterId,
         /// The term.
         term: Term,
-    },
-    /// A member tells the coordinator the key of its votes. Members do not pass this on.
-    VoteKey {
-        /// The cluster.
-        cluster: ClusterId,
-        /// The sender's key.
-        key: VoteKey,
     },
     /// The next table.
     Propose(Box<Proposal>),
@@ -413,7 +406,6 @@ impl Message {
             Self::Join { cluster, .. }
             | Self::JoinRefused { cluster, .. }
             | Self::AskMandate { cluster, .. }
-            | Self::VoteKey { cluster, .. }
             | Self::Pull { cluster, .. }
             | Self::InSync { cluster, .. }
             | Self::Opened { cluster, .. }
@@ -455,5 +447,4 @@ doyen_placement::tagged!(Message {
     25 => SignedVote(answer, signature),
     26 => Mandate(mandate),
     27 => AskMandate { cluster, term },
-    28 => VoteKey { cluster, key },
 });

@@ -14,7 +14,7 @@ use doyen_placement::planner::{
 };
 use doyen_placement::{
     Addresses, ClusterId, Epoch, Loads, Location, MapEntry, MapId, MapWish, MemberId, OrderKey,
-    PartitionRef, Role, Schedulers, Settings, Table, TableName, WantedMap,
+    PartitionRef, Role, Schedulers, Settings, Table, TableName, VoteKey, WantedMap,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -326,13 +326,15 @@ pub enum Input {
         /// The process there.
         id: MemberId,
     },
-    /// The highest level that a process speaks, by its hello: told before what it says. It never
-    /// changes, because a process that starts again is another one.
+    /// What the hello of a process said: told before what it says. It never changes, because a
+    /// process that starts again is another one.
     Speaks {
         /// The process.
         id: MemberId,
-        /// The level.
+        /// The highest level that it speaks.
         level: u16,
+        /// The key of its votes, if it showed that it has the private part.
+        key: Option<VoteKey>,
     },
     /// An answer to `Output::Scout`: this process is there.
     Scouted {

@@ -7,7 +7,7 @@ use crate::mutant::{self, broken};
 use crate::signing::SigningKey;
 use crate::time::Time;
 use crate::wire::{Message, ProcessState, ProcessStatus};
-use doyen_placement::{Age, Member, MemberId, MemberState, Table, TableName};
+use doyen_placement::{Age, Member, MemberId, MemberState, Table, TableName, VoteKey};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -31,8 +31,8 @@ pub(super) struct Context {
     pub(super) minute: Option<u16>,
     /// Whether the shell waits for `Output::UsedOk`.
     pub(super) used_asked: bool,
-    /// The highest level that each process speaks that said hello.
-    speaks: BTreeMap<MemberId, u16>,
+    /// What each process speaks that said hello, and the key of its votes.
+    speaks: BTreeMap<MemberId, (u16, Option<VoteKey>)>,
     /// Signs this process's votes.
     pub(super) signing: SigningKey,
     random: u64,
@@ -68,18 +68,33 @@ impl Context {
         if id == self.me() {
             return Some(self.config.level_max);
         }
-        self.speaks.get(&id).copied()
+        self.speaks.get(&id).map(|(level, _)| *level)
+    }
+
+    /// The key of a process's votes; `None`: it has not said hello yet, or its program has none.
+    pub(super) fn vote_key(&self, id: MemberId) -> Option<VoteKey> {
+        if id == self.me() {
+            return Some(self.signing.vote_key());
+        }
+        self.speaks.get(&id)?.1
     }
 
     /// A process said hello. If there are too many, those that are no members are forgotten.
-    pub(super) fn learn(&mut self, id: MemberId, level: u16, member: impl Fn(MemberId) -> bool) {
+    pub(super) fn learn(
+        &mut self,
+        id: MemberId,
+        said: (u16, Option<VoteKey>),
+        member: impl Fn(MemberId) -> bool,
+    ) {
         if self.speaks.len() >= SPEAKS_MAX && !self.speaks.contains_key(&id) {
             self.speaks.retain(|known, _| member(*known));
         }
         if self.speaks.len() < SPEAKS_MAX {
             // No process says less later, so the least is what it said.
-            let known = self.speaks.entry(id).or_insert(level);
-            *known = level.min(*known);
+            let (level, key) = self.speaks.entry(id).or_insert(said);
+            *level = said.0.min(*level);
+            // Another process cannot take an id whose key is known.
+            *key = key.or(said.1);
         }
     }
 
@@ -128,7 +143,7 @@ impl Context {
         from + Duration::from_micros(self.random() % span)
     }
 
-    /// This process as a member. The coordinator sets the age, and the key once it was told.
+    /// This process as a member. The coordinator sets the age and the key.
     pub(super) fn member(&self) -> Member {
         let AgreementConfig {
             id,

@@ -11,14 +11,12 @@ use super::problem::Problem;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
-use doyen_placement::level::SIGNED_VOTES;
 use doyen_placement::mutant::ANYONE_ASKS;
 use doyen_placement::planner::{self, InSyncRequest, Pace};
 use doyen_placement::{
-    Epoch, Member, MemberId, MemberState, Partition, PartitionRef, Role as MemberRole, Table,
+    Epoch, MemberId, MemberState, Partition, PartitionRef, Role as MemberRole, Table,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The time between two attempts.
@@ -56,8 +54,6 @@ pub(super) struct Requests {
     report: u64,
     report_seen: u64,
     report_at: Option<Time>,
-    /// When to look next whether the table has this member's key.
-    key_at: Option<Time>,
     tickets: BTreeMap<u64, Ticket>,
     recover: Option<(u64, Time)>,
     pub(super) telling: Telling,
@@ -84,10 +80,9 @@ impl Requests {
     /// `led`: whether there is a coordinator to ask.
     pub(super) fn timeout(&self, led: bool) -> Option<Time> {
         let report = self.report_at.filter(|_| led);
-        let key = self.key_at.filter(|_| led);
         let tickets = self.tickets.values().map(|t| t.again.min(t.deadline)).min();
         let recover = self.recover.map(|(_, at)| at);
-        [self.ask_at, report, key, tickets, recover]
+        [self.ask_at, report, tickets, recover]
             .into_iter()
             .fold(None, earlier)
     }
@@ -124,7 +119,6 @@ impl Requests {
         self.telling.new_coordinator();
         self.report += 1;
         self.report_at = Some(Time::ZERO);
-        self.key_at = Some(Time::ZERO);
         if self.leave != Leave::No {
             self.ask_at = Some(Time::ZERO);
         }
@@ -134,7 +128,6 @@ impl Requests {
     pub(super) fn installed(&mut self, table: &NamedTable) {
         self.leavers.retain(|m| table.member(*m).is_some());
         self.leavers.extend(planner::leaving(table));
-        self.key_at = Some(Time::ZERO);
         if matches!(self.leave, Leave::Asked(_) | Leave::Departing) {
             self.ask_at = Some(Time::ZERO);
         }
@@ -161,7 +154,6 @@ impl MemberCore {
     /// Repeats every request that is not done.
     pub(super) fn ask(&mut self, cx: &mut Context) {
         self.ask_leave(cx);
-        self.tell_key(cx);
         if self.requests.report_at.is_some_and(|at| at <= cx.now) && self.leader.is_some() {
             let partitions: Vec<_> = self
                 .tenures
@@ -229,21 +221,6 @@ impl MemberCore {
                 ticket,
                 reply: AdminReply::Refused(why),
             });
-        }
-    }
-
-    /// Tells the coordinator the key of this member's votes, until the table has it.
-    fn tell_key(&mut self, cx: &mut Context) {
-        if self.requests.key_at.is_none_or(|at| at > cx.now) || self.leader.is_none() {
-            return;
-        }
-        let lacks = |m: &Arc<Member>| m.vote_key.is_none();
-        let lacks = self.committed.level >= SIGNED_VOTES
-            && self.committed.member(cx.me()).is_some_and(lacks);
-        self.requests.key_at = lacks.then_some(cx.now + ASK_AGAIN);
-        if lacks {
-            let (cluster, key) = (self.cluster(), cx.signing.vote_key());
-            self.tell_coordinator(cx, Message::VoteKey { cluster, key });
         }
     }
 
@@ -420,9 +397,9 @@ impl MemberCore {
             self.requests.newcomer(cx.now, member.id);
         }
         if !self.leading() {
-            // A report of loads is repeated soon anyway, and so is a key. If they were passed on,
-            // they would seem to come from another member.
-            let passed_on = !matches!(message, Message::Loads { .. } | Message::VoteKey { .. });
+            // A report of loads is repeated soon anyway. If it were passed on, it would seem to
+            // come from another member.
+            let passed_on = !matches!(message, Message::Loads { .. });
             if let Some(leader) = self
                 .leader
                 .filter(|l| *l != from && *l != cx.me() && passed_on)
@@ -452,14 +429,6 @@ impl MemberCore {
                     && !leader.tasks.administer(origin, ticket, request)
                 {
                     self.reply(cx, origin, ticket, AdminReply::busy());
-                }
-            }
-            Message::VoteKey { key, .. } => {
-                let lacks = |m: &Arc<Member>| m.vote_key.is_none();
-                if let Role::Leader(leader) = &mut self.role
-                    && self.accepted.member(from).is_some_and(lacks)
-                {
-                    leader.tasks.learn_key(from, key);
                 }
             }
             Message::Leave { member, step, .. } => {

@@ -26,7 +26,7 @@ use doyen_placement::planner::{
 use doyen_placement::quorum::majority;
 use doyen_placement::{
     Epoch, Keyspace, KeyspaceId, Member, MemberId, MemberState, OnLoss, Partition, PartitionId,
-    PartitionRef, Reshape, Table, TableName, Version, VoteKey,
+    PartitionRef, Reshape, Table, TableName, Version,
 };
 use leavers::Ending;
 use moves::{BACKOFF_MAX, HALVED_MAX, RESHAPE_PATIENCE, apart, draft_moves};
@@ -88,8 +88,6 @@ pub(super) struct CoordinatorTasks {
     /// Members of `dead` that are still in the table, because no other member could take what they
     /// alone held. Every table tries again.
     proven: BTreeSet<MemberId>,
-    /// Keys that members told and that their records lack.
-    keys: BTreeMap<MemberId, VoteKey>,
     leaving: BTreeMap<MemberId, Pace>,
     departing: BTreeSet<MemberId>,
     ending: Option<Ending>,
@@ -192,7 +190,6 @@ impl CoordinatorTasks {
             dead: BTreeSet::new(),
             succeeded: BTreeSet::new(),
             proven: BTreeSet::new(),
-            keys: BTreeMap::new(),
             leaving: BTreeMap::new(),
             departing: BTreeSet::new(),
             ending: None,
@@ -336,11 +333,6 @@ impl CoordinatorTasks {
 
     pub(super) fn is_open(&self, at: PartitionRef, since: Epoch) -> bool {
         self.opened.get(&at) == Some(&since)
-    }
-
-    /// A member tells its key. The first one counts.
-    pub(super) fn learn_key(&mut self, member: MemberId, key: VoteKey) {
-        self.keys.entry(member).or_insert(key);
     }
 
     pub(super) fn leave(&mut self, member: MemberId, step: LeaveStep) {
@@ -515,8 +507,8 @@ impl MemberCore {
             table = Cow::Owned(planner::call_off(&table, &tasks.told.loads));
         }
         self.draft_voters(&base, &mut table, joined);
-        draft_keys(tasks, &mut table);
         self.draft_level(cx, &base, &mut table);
+        draft_keys(cx, &mut table);
         let changed = *table != *base.table;
         let outdone = std::mem::take(&mut tasks.outdone);
         if !changed && base.name == self.committed.name && !outdone {
@@ -832,18 +824,18 @@ impl MemberCore {
     }
 }
 
-/// Members that told their keys get them.
-fn draft_keys(tasks: &mut CoordinatorTasks, table: &mut Cow<'_, Table>) {
-    if table.level < SIGNED_VOTES || tasks.keys.is_empty() {
+/// Members get the keys that their hellos showed. A newcomer has said hello to the coordinator
+/// before it is admitted, so this happens in the table that admits it.
+fn draft_keys(cx: &Context, table: &mut Cow<'_, Table>) {
+    if table.level < SIGNED_VOTES {
         return;
     }
-    let keys = std::mem::take(&mut tasks.keys);
-    let due = |m: &Member| keys.get(&m.id).copied().filter(|_| m.vote_key.is_none());
-    if table.members.iter().any(|m| due(m).is_some()) {
-        for member in &mut table.to_mut().members {
-            if let Some(key) = due(member) {
-                Arc::make_mut(member).vote_key = Some(key);
-            }
+    for place in 0..table.members.len() {
+        let member = &table.members[place];
+        if member.vote_key.is_none()
+            && let Some(key) = cx.vote_key(member.id)
+        {
+            Arc::make_mut(&mut table.to_mut().members[place]).vote_key = Some(key);
         }
     }
 }

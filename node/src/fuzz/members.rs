@@ -345,11 +345,13 @@ impl Members {
         for (from, to, message) in std::mem::take(&mut self.queue) {
             if still != Some(to) {
                 // The hello of their connection has said this.
+                let key = Some(self.members[from].vote_key());
                 self.input(
                     to,
                     Input::Speaks {
                         id: id(from),
                         level: LEVELS.1,
+                        key,
                     },
                 );
                 self.input(

@@ -7,6 +7,7 @@ use super::targets::lived;
 use crate::net::endpoint::Purpose;
 use crate::net::envelope::Envelope;
 use crate::net::hello::Hello;
+use crate::net::identity::Proof;
 use doyen_engine::codec;
 use doyen_gossip::Signature;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, OtherCluster, Status};
@@ -478,10 +479,6 @@ fn messages(version: u16) -> Vec<Message> {
             cluster,
             term: Term(3),
         },
-        Message::VoteKey {
-            cluster,
-            key: VoteKey([3; 32]),
-        },
         Message::Propose(proposal(delta.clone())),
         Message::Propose(proposal(Payload::Whole(next.clone()))),
         Message::Ack(Box::new(Ack {
@@ -649,6 +646,16 @@ fn hellos(version: u16) -> Vec<Sample> {
             "answering",
             Hello {
                 certificate: Some(vec![7; 40].into()),
+                ..node.clone().at(at)
+            },
+        ),
+        (
+            "proving",
+            Hello {
+                proof: Some(Proof {
+                    key: VoteKey([3; 32]),
+                    signature: Signature::new([[1; 32], [2; 32]]),
+                }),
                 ..node.at(at)
             },
         ),

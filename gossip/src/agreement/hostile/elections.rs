@@ -181,6 +181,33 @@ const LIES: [(&str, Lie); 11] = [
     }),
 ];
 
+/// If keys came after the members, each founder and each newcomer would cost one more table, and
+/// its vote would count unsigned until then.
+#[test]
+fn the_first_table_and_the_table_that_admits_a_member_have_the_keys() {
+    let mut net = Net::new(55, vec![(0..5).collect(); 5]);
+    let look = |net: &Net| {
+        for view in net.processes.values().filter_map(|p| p.view.as_ref()) {
+            for member in &view.accepted.members {
+                let key = SigningSeed::of_test(member.id.0).vote_key();
+                assert_eq!(member.vote_key, Some(key), "{:?}", view.accepted.name());
+            }
+        }
+    };
+    let grows = |net: &mut Net, count: usize| {
+        net.until(10_000, |net| {
+            look(net);
+            net.healed() && net.agreed().is_some_and(|t| t.members.len() == count)
+        });
+    };
+    (0..5).for_each(|slot| _ = net.start(slot));
+    grows(&mut net, 5);
+    net.kill(1);
+    grows(&mut net, 4);
+    net.start(1);
+    grows(&mut net, 5);
+}
+
 /// A member announced a term in which no member had voted, and the others followed it.
 #[test]
 fn no_member_makes_up_an_election() {

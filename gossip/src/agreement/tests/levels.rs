@@ -72,8 +72,8 @@ fn the_level_rises_once_the_last_process_of_the_former_program_is_gone() {
     let risen = format!("every member speaks level {PRESENT}");
     assert!((0..2).all(|slot| said(&net, slot, &risen)));
     assert_eq!(tags(&net), Some(Tags::at(FORMER)), "its keys stay in place");
-    // Members tell their keys. The coordinator was elected by votes that were not signed, so it
-    // stands again.
+    // The same table has the keys. The coordinator was elected by votes that were not signed, so
+    // it stands again.
     let keyed = |t: &Table| t.members.iter().all(|m| m.vote_key.is_some());
     net.until(1000, |net| net.agreed().is_some_and(|t| keyed(&t)));
     net.run_ms(500);
