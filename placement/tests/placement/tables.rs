@@ -417,10 +417,10 @@ fn tables_and_deltas_carry_the_tags_from_level_15_on() {
     assert_eq!(tags, [Zero, Zero, Zero, Databases, Databases]);
     let bytes = encode(&table);
     assert_eq!(decode(&bytes).expect("a table").0, table);
-    // The last bytes say that no map has limits, and that there are no users, no tokens and no allowed
-    // weights.
-    let begin = bytes.len() - tags.len() - 4;
-    let shortened = [&bytes[..begin], &[4, 0, 0, 0, 1, 0, 0, 0]].concat();
+    // The last bytes are the number of tags, the tags, and that no map has limits, and that there
+    // are no users, no tokens and no allowed weights.
+    let begin = bytes.len() - tags.len() - 5;
+    let shortened = [&bytes[..begin], &[4, 0, 0, 0, 1, 0, 0, 0, 0]].concat();
     let why = decode(&shortened)
         .expect_err("a keyspace has no tags")
         .to_string();
@@ -435,7 +435,7 @@ fn tables_and_deltas_carry_the_tags_from_level_15_on() {
     })
     .len()
         - tags.len()
-        - 4;
+        - 5;
     assert_eq!(
         encode(&below).len(),
         without,
