@@ -135,6 +135,9 @@ impl Shard {
 
     /// A subscriber asks which of its readers were sent all that is committed. They are told what
     /// is left first, in the same lane.
+    ///
+    /// A member that has accepted a table in which it does not lead confirms nothing, even with a
+    /// lease: another member may commit already.
     fn confirm_to(&mut self, peer: MemberId, round: u64) {
         let cx = &mut self.cx;
         if cx.confirming.len() >= CONFIRMING_MAX {
@@ -150,7 +153,7 @@ impl Shard {
                     let has_all = r.sent >= committed || broken(&mutant::CONFIRMS_UNTOLD);
                     r.peer == peer && r.had.is_none() && has_all
                 };
-                if leading.lead.open {
+                if leading.lead.open && leading.lead.serving {
                     let all = leading.lead.readers.iter().filter(has_all);
                     tickets.extend(all.map(|r| r.ticket));
                 }

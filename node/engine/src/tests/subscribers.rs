@@ -812,3 +812,42 @@ fn a_subscriber_is_told_that_it_knows_all() {
     });
     assert!(!too_early, "it does not know all");
 }
+
+/// Seed 1495 of the simulation: a primary had accepted the table that removes it, and had a lease
+/// again. Its successor acknowledged writes, and it still confirmed that a subscriber knew all.
+#[test]
+fn a_primary_that_knows_its_successor_confirms_nothing() {
+    let mut w = World::of_threads(62, 3, |_| 1, |_| vec![1, 2]);
+    let id = w.follow(3, all());
+    let now = w.now;
+    let every = Duration::from_millis(50);
+    w.nodes.get_mut(&3).unwrap().shard.confirm(now, id, every);
+    w.drain(3);
+    let confirmations_of = |w: &mut World, led: PartitionId| {
+        let until = w.now + Duration::from_millis(300);
+        while w.now < until {
+            let wires: Vec<_> = w.wires.keys().copied().collect();
+            wires.into_iter().for_each(|wire| w.deliver(wire, true));
+            w.pass(Duration::from_millis(5));
+        }
+        let told = w.told(3, id);
+        let confirmed = told.iter().filter(
+            |told| matches!(told, Told::Confirmed { partitions, .. } if partitions.contains(&led)),
+        );
+        confirmed.count()
+    };
+    let led = PartitionId(0);
+    assert!(confirmations_of(&mut w, led) > 0, "it leads");
+    w.propose(|t| promote(t, led, 2));
+    let accepted = w.tables.len() - 1;
+    w.nodes.get_mut(&1).unwrap().accepted = accepted;
+    w.show(1, false);
+    assert!(w.nodes[&1].lease > w.now, "it has a lease");
+    w.told(3, id);
+    assert_eq!(confirmations_of(&mut w, led), 0);
+    assert!(w.nodes[&1].lease > w.now, "it kept its lease");
+    assert!(
+        confirmations_of(&mut w, PartitionId(1)) > 0,
+        "of the others, which it leads, it goes on to confirm"
+    );
+}
