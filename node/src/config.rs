@@ -887,8 +887,8 @@ const FURTHER_VARIABLES: [&str; 5] = [
 ];
 
 impl Config {
-    /// Whether this node must refuse every request by HTTP until there are named tokens: HTTP is on,
-    /// but there is neither a secret nor a file of tokens.
+    /// Whether this node must refuse every request by HTTP until there are named tokens: HTTP is
+    /// on, but there is neither a secret nor a file of tokens.
     pub fn takes_no_commands(&self) -> bool {
         self.http.is_some() && self.http_token_file.is_none() && matches!(self.trust, Trust::Pem(_))
     }

@@ -3,8 +3,8 @@
 //! After a wrong password, each further attempt of the same address waits before it is judged.
 //! Right passwords wait too: otherwise a guesser would hang up on each answer that does not come at
 //! once. All that wait are judged at the same moment. So a client with the password waits for
-//! `DELAY_MAX` at most, however often others guess from its address. At the doors of RESP, few of an
-//! address may wait at a time, so that many connections do not guess much faster than one.
+//! `DELAY_MAX` at most, however often others guess from its address. At the doors of RESP, few of
+//! an address may wait at a time, so that many connections do not guess much faster than one.
 
 use crate::seldom::{A_MINUTE, LeftOut, Seldom, network};
 use doyen_gossip::Time;
@@ -18,6 +18,7 @@ const DELAY_MAX: Duration = Duration::from_secs(2);
 /// An address is forgotten if it gave no wrong password for so long.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 /// Passwords of one address that wait at the same time.
+#[cfg(feature = "resp")]
 const WAITING_MAX: u32 = 64;
 /// Addresses that are remembered.
 const ADDRESSES_MAX: usize = 4096;
@@ -26,8 +27,6 @@ const ADDRESSES_MAX: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Guesses {
     wrong: BTreeMap<IpAddr, Wrong>,
-    /// How many passwords of an address wait.
-    waiting: BTreeMap<IpAddr, u32>,
     failures: u64,
     told: Seldom,
 }
@@ -45,11 +44,37 @@ impl Wrong {
     }
 }
 
+/// How many passwords of each address wait.
+#[cfg(feature = "resp")]
+#[derive(Debug, Default)]
+pub(crate) struct Waiting(BTreeMap<IpAddr, u32>);
+
+#[cfg(feature = "resp")]
+impl Waiting {
+    /// Another password of this address waits. False: it may not, because too many do.
+    pub(crate) fn begin(&mut self, from: IpAddr) -> bool {
+        let waiting = self.0.entry(network(from)).or_default();
+        let may = *waiting < WAITING_MAX;
+        *waiting += u32::from(may);
+        may
+    }
+
+    /// A password of this address waits no longer.
+    pub(crate) fn end(&mut self, from: IpAddr) {
+        let from = network(from);
+        if let Some(waiting) = self.0.get_mut(&from) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                self.0.remove(&from);
+            }
+        }
+    }
+}
+
 impl Guesses {
     pub(crate) fn new() -> Self {
         Self {
             wrong: BTreeMap::new(),
-            waiting: BTreeMap::new(),
             failures: 0,
             told: Seldom::new(A_MINUTE),
         }
@@ -66,25 +91,6 @@ impl Guesses {
             .get(&network(from))
             .map(|wrong| wrong.until())
             .filter(|until| now < *until)
-    }
-
-    /// Another password of this address waits. False: it may not, because too many do.
-    pub(crate) fn wait(&mut self, from: IpAddr) -> bool {
-        let waiting = self.waiting.entry(network(from)).or_default();
-        let may = *waiting < WAITING_MAX;
-        *waiting += u32::from(may);
-        may
-    }
-
-    /// A password of this address waits no longer.
-    pub(crate) fn waited(&mut self, from: IpAddr) {
-        let from = network(from);
-        if let Some(waiting) = self.waiting.get_mut(&from) {
-            *waiting -= 1;
-            if *waiting == 0 {
-                self.waiting.remove(&from);
-            }
-        }
     }
 
     /// This address guessed wrong. If a line in the log is due, returns how many were left out.
@@ -163,23 +169,25 @@ mod tests {
     }
 
     /// The attack: a hundred thousand guesses, by as many connections as the attacker likes.
+    #[cfg(feature = "resp")]
     #[test]
     fn many_connections_of_an_address_guess_little_faster_than_one() {
         let guesses_within = |connections: u32, seconds: u64| {
             let (mut guesses, from) = (Guesses::new(), ip("192.0.2.1"));
+            let mut all = Waiting::default();
             let (mut now, mut judged) = (Time::ZERO + Duration::from_secs(1000), 0_usize);
             let end = now + Duration::from_secs(seconds);
             guesses.failed(now, from);
             while let Some(until) = guesses.waits_until(now, from).filter(|until| *until < end) {
                 now = until;
-                let waiting = (0..connections).filter(|_| guesses.wait(from)).count();
+                let waiting = (0..connections).filter(|_| all.begin(from)).count();
                 for _ in 0..waiting {
-                    guesses.waited(from);
+                    all.end(from);
                     guesses.failed(now, from);
                     judged += 1;
                 }
             }
-            assert!(guesses.waiting.is_empty());
+            assert!(all.0.is_empty());
             judged
         };
         let of_one = guesses_within(1, 3600);

@@ -33,7 +33,6 @@ pub use token::{TOKEN_PREFIX, new_token, token_hash};
 use crate::admin::Admin;
 use crate::control::ControlHandle;
 use crate::data::DataHandle;
-
 use crate::metrics::Metrics;
 use crate::net::identity::Identity;
 use crate::net::identity::ports::Ports;
@@ -54,7 +53,7 @@ pub(crate) fn fuzz(bytes: &[u8]) {
     }
     if let Some(token) = guard::token(&headers) {
         assert!(!token.is_empty() && token.len() + "bearer ".len() <= bytes.len());
-        let _ = credentials::hash(token);
+        let _ = crate::net::identity::hash_of(token);
     }
     tokens::read(bytes);
     if let Ok(text) = std::str::from_utf8(bytes)

@@ -115,6 +115,7 @@ pub mod facade;
 pub mod fuzz;
 #[cfg(any(feature = "http", feature = "resp"))]
 mod guesses;
+mod hex;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod hooks;
@@ -132,6 +133,7 @@ pub mod http;
 #[allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
     reason = "the program doyen and our tests use the rest"
 )]
 mod http;

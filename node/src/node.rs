@@ -548,9 +548,9 @@ impl Node {
     }
 
     /// Reads the files of secrets, certificates and HTTP tokens again now. A node also does so by
-    /// itself some seconds after they change. If the files cannot be used, the log says why, and what was read
-    /// before stays in force. Blocks for the time of reading; for a phrase, that is some tenths of
-    /// a second. Returns false if the node has no such files.
+    /// itself some seconds after they change. If the files cannot be used, the log says why, and
+    /// what was read before stays in force. Blocks for the time of reading; for a phrase, that is
+    /// some tenths of a second. Returns false if the node has no such files.
     #[must_use]
     pub fn reload(&self) -> bool {
         #[cfg(feature = "http")]

@@ -409,8 +409,8 @@ async fn tell_what_became(
 }
 
 impl Credentials {
-    /// Asks the node at this address. The token goes only to a node whose certificate is trusted, or
-    /// to this machine.
+    /// Asks the node at this address. The token goes only to a node whose certificate is trusted,
+    /// or to this machine.
     pub(super) fn client(&self, address: impl Into<String>) -> Result<Client, Failed> {
         let said = std::env::var_os("DOYEN_HTTP_CA").filter(|value| !value.is_empty());
         let trusted = match self.http_ca.clone().or(said.map(PathBuf::from)) {

@@ -120,8 +120,8 @@ options! {
     /// HTTP port for status, table, health and metrics, or off [default: 127.0.0.1:7480]
     #[arg(long, env = "DOYEN_HTTP", value_name = "ADDR")]
     http: Toggle,
-    /// Let HTTP speak TLS, and nothing else [default: true beyond loopback]. The certificate is that
-    /// of --http-tls-cert; without it, that of --tls-cert, or one of the cluster's authority
+    /// Let HTTP speak TLS, and nothing else [default: true beyond loopback]. The certificate is
+    /// that of --http-tls-cert; without it, that of --tls-cert, or one of the cluster's authority
     #[arg(
         long,
         env = "DOYEN_HTTP_TLS",

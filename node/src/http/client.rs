@@ -1,9 +1,9 @@
 //! The parts of an HTTP client that the command line and the demo need. A connection carries one
 //! request and one answer.
 //!
-//! An address is `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`. Without a scheme, a node on
-//! this machine is asked in the clear, and others in TLS, as nodes listen if they are told nothing
-//! else.
+//! An address is `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`. Without a scheme, a node
+//! on this machine is asked in the clear, and others in TLS, as nodes listen if they are told
+//! nothing else.
 
 pub use crate::net::identity::ports::Trusted;
 

@@ -14,10 +14,9 @@
 
 use crate::config::{ConfigError, http_tokens};
 use crate::control::shared::Shared;
-use crate::net::identity::{Identity, LOCAL_TOKEN, Stamp, stamp};
+use crate::net::identity::{Identity, LOCAL_TOKEN, Stamp, hash_of, stamp};
 use crate::seldom::{A_MINUTE, Seldom};
 use doyen_placement::access::{Access, TokenRole};
-use ring::digest::{SHA256, digest};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,14 +24,7 @@ use std::time::Instant;
 use subtle::ConstantTimeEq;
 
 /// The SHA-256 of a token.
-pub(crate) type Hash = [u8; 32];
-
-/// The SHA-256 of a token.
-pub(crate) fn hash(token: &[u8]) -> Hash {
-    let mut hash = [0; 32];
-    hash.copy_from_slice(digest(&SHA256, token).as_ref());
-    hash
-}
+type Hash = [u8; 32];
 
 /// The tokens that this node takes.
 #[derive(Debug)]
@@ -139,7 +131,7 @@ impl Credentials {
         if self.is_open() {
             return (token == LOCAL_TOKEN.as_bytes()).then(Holder::open);
         }
-        self.find_hash(hash(token))
+        self.find_hash(hash_of(token))
     }
 
     fn find_hash(&self, hash: Hash) -> Option<Holder> {
@@ -259,7 +251,10 @@ impl TokenFile {
 
 fn hashes(path: &std::path::Path) -> Result<Vec<Hash>, ConfigError> {
     let tokens = http_tokens(path, "--http-token-file")?;
-    Ok(tokens.iter().map(|token| hash(token.as_bytes())).collect())
+    Ok(tokens
+        .iter()
+        .map(|token| hash_of(token.as_bytes()))
+        .collect())
 }
 
 #[cfg(test)]
@@ -274,15 +269,18 @@ mod tests {
         let (old, new) = ("0123456789abcdef", "fedcba9876543210");
         write(&format!("{old}\n"));
         let file = TokenFile::open(path.clone()).expect("it has a token");
-        assert_eq!(file.hashes(), [hash(old.as_bytes())]);
+        assert_eq!(file.hashes(), [hash_of(old.as_bytes())]);
         write(&format!("# both, for a while\n{new}\n\n{old}\n"));
-        assert_eq!(file.hashes(), [hash(new.as_bytes()), hash(old.as_bytes())]);
+        assert_eq!(
+            file.hashes(),
+            [hash_of(new.as_bytes()), hash_of(old.as_bytes())]
+        );
         write("short\n");
         assert_eq!(file.hashes().len(), 2, "the former ones stay");
         write(&format!("{new}\n"));
-        assert_eq!(file.hashes(), [hash(new.as_bytes())]);
+        assert_eq!(file.hashes(), [hash_of(new.as_bytes())]);
         std::fs::remove_file(&path).expect("removed");
-        assert_eq!(file.hashes(), [hash(new.as_bytes())]);
+        assert_eq!(file.hashes(), [hash_of(new.as_bytes())]);
         assert!(TokenFile::open(path).is_err());
     }
 }

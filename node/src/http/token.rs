@@ -1,9 +1,9 @@
 //! Tokens that programs send to HTTP, as the command that makes them has them.
 
-use super::credentials::hash;
+use crate::hex::hex;
+use crate::net::identity::hash_of;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use std::fmt::Write;
 use zeroize::Zeroizing;
 
 /// How tokens begin that [`new_token`] makes, so that people and scanners recognize them.
@@ -20,33 +20,13 @@ pub fn new_token() -> Zeroizing<String> {
 /// The SHA-256 of a token, in 64 hexadecimal digits: what nodes keep of it.
 #[must_use]
 pub fn token_hash(token: &str) -> String {
-    hex(&hash(token.as_bytes()))
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for byte in bytes {
-        // Writing to a text does not fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
-
-/// 32 bytes from 64 hexadecimal digits.
-pub(super) fn unhex(text: &str) -> Option<[u8; 32]> {
-    let mut out = [0; 32];
-    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (byte, at) in out.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
-    }
-    Some(out)
+    hex(&hash_of(token.as_bytes()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hex::unhex;
 
     #[test]
     fn tokens_are_random_and_kept_as_hashes() {
@@ -54,9 +34,10 @@ mod tests {
         assert!(one.starts_with("doyen_") && one.len() == 6 + 43 && one != other);
         let hash = token_hash("abc");
         assert!(hash.starts_with("ba7816bf8f01cfea") && hash.len() == 64);
-        assert_eq!(unhex(&hash).map(|bytes| hex(&bytes)), Some(hash));
+        let bytes = unhex::<32>(hash.as_bytes());
+        assert_eq!(bytes.map(|bytes| hex(&bytes)), Some(hash));
         for wrong in ["", "ba", &"g".repeat(64), &"\u{e9}".repeat(32)] {
-            assert_eq!(unhex(wrong), None);
+            assert_eq!(unhex::<32>(wrong.as_bytes()), None);
         }
     }
 }

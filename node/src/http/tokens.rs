@@ -4,8 +4,8 @@ use super::State;
 use super::changes::{Body, Done, Sent, done};
 use super::failure::{Answer, Failure};
 use super::routes::PathName;
-use super::token::{hex, unhex};
 use crate::admin::{AdminError, Refusal};
+use crate::hex::{hex, unhex};
 use crate::report::tokens::{TokenReport, role};
 use axum::Json;
 use axum::extract::State as Shared;
@@ -27,7 +27,7 @@ impl Body for NewToken {
         r#"{"role": "read", "sha256": "THE SHA-256 OF THE TOKEN, IN 64 HEXADECIMAL DIGITS"}"#;
 
     fn summary(&self, _: &[u8]) -> String {
-        let hash = unhex(&self.sha256).unwrap_or_default();
+        let hash: [u8; 32] = unhex(self.sha256.as_bytes()).unwrap_or_default();
         format!("role {}, fingerprint {}", self.role, hex(&hash[..8]))
     }
 }
@@ -41,7 +41,7 @@ pub(super) async fn create(
     PathName(name): PathName,
     Sent(new): Sent<NewToken>,
 ) -> Done {
-    let sha256 = unhex(&new.sha256).ok_or_else(|| {
+    let sha256 = unhex(new.sha256.as_bytes()).ok_or_else(|| {
         Failure::bad_request(format!(
             "sha256 is no SHA-256: send {}; `doyen token new NAME` does all of it",
             NewToken::EXAMPLE
@@ -82,7 +82,7 @@ pub(super) async fn revoke(Shared(state): Shared<Arc<State>>, PathName(name): Pa
 pub(super) fn read(bytes: &[u8]) {
     if let Ok(new) = super::changes::parse::<NewToken>(bytes) {
         assert!(!new.summary(bytes).contains(&new.sha256) || new.sha256.len() <= 16);
-        if let Some(hash) = unhex(&new.sha256) {
+        if let Some(hash) = unhex::<32>(new.sha256.as_bytes()) {
             assert!(hex(&hash).eq_ignore_ascii_case(&new.sha256));
         }
     }

@@ -148,8 +148,8 @@ impl<'a, K, V> OpenMap<'a, K, V> {
     /// All limits of a map (entries, bytes, eviction, idle time) are shared by the cluster and last
     /// as long as the map. A program that opens it without limits takes those that it has. A
     /// program that opens it with other limits replaces all of them for all programs: give all that
-    /// the map shall have. Whether there is a [`max_idle`](OpenMap::max_idle) is decided when the map
-    /// is made.
+    /// the map shall have. Whether there is a [`max_idle`](OpenMap::max_idle) is decided when the
+    /// map is made.
     pub const fn max_entries(mut self, entries: u64) -> Self {
         self.limits.entries = Some(entries);
         self

@@ -232,7 +232,8 @@ impl Driver {
         self.machines.iter().all(Option::is_none)
     }
 
-    /// Receives datagrams, up to a bound. New connections are added to `accepted`. Returns true if there may be more datagrams.
+    /// Receives datagrams, up to a bound. New connections are added to `accepted`. Returns true if
+    /// there may be more datagrams.
     ///
     /// # Errors
     /// The socket is broken.

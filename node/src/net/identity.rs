@@ -38,6 +38,8 @@ mod trust;
 
 pub use files::{PemFiles, ROLE_PREFIX};
 pub use tls::Tls;
+#[cfg(feature = "http")]
+pub(crate) use tls::hash_of;
 
 use super::endpoint::Failure;
 use super::places::Counts;

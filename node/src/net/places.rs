@@ -36,6 +36,23 @@ pub(super) enum Verdict {
     PassOver,
 }
 
+/// What is counted.
+#[derive(Debug, Clone, Copy)]
+enum Outcome {
+    Begun,
+    ProofAsked,
+    PassedOver,
+}
+
+impl Outcome {
+    /// In the order of the counters, with the names in metrics.
+    const ALL: [(Self, &'static str); 3] = [
+        (Self::Begun, "begun"),
+        (Self::ProofAsked, "proof_asked"),
+        (Self::PassedOver, "passed_over"),
+    ];
+}
+
 /// Handshakes, counted for metrics.
 #[derive(Debug, Default)]
 pub struct Counts {
@@ -47,19 +64,20 @@ impl Counts {
     pub fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         let ports = ["control", "data"].into_iter().zip(&self.by_port);
         ports.flat_map(|(port, counts)| {
-            let outcomes = ["begun", "proof_asked", "passed_over"].into_iter();
-            outcomes
-                .zip(counts)
-                .map(move |(outcome, count)| (port, outcome, count.load(Ordering::Relaxed)))
+            let outcomes = Outcome::ALL.into_iter();
+            outcomes.map(move |(outcome, name)| {
+                let count = &counts[outcome as usize];
+                (port, name, count.load(Ordering::Relaxed))
+            })
         })
     }
 
-    fn add(&self, port: Purpose, outcome: usize) {
+    fn add(&self, port: Purpose, outcome: Outcome) {
         let port = match port {
             Purpose::Control => 0,
             Purpose::Data => 1,
         };
-        self.by_port[port][outcome].fetch_add(1, Ordering::Relaxed);
+        self.by_port[port][outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -121,11 +139,11 @@ impl Places {
             (taken.total, own)
         };
         if !proven && (total >= BEFORE_PROOF || own >= BEFORE_PROOF_OF_ONE) {
-            counts.add(self.port, 1);
+            counts.add(self.port, Outcome::ProofAsked);
             return Verdict::Prove;
         }
         if total >= PLACES || own >= PLACES_OF_ONE {
-            counts.add(self.port, 2);
+            counts.add(self.port, Outcome::PassedOver);
             if let Some(left_out) = self.told.happened(now) {
                 tracing::warn!(
                     "many connections begin at the {}: {total} are under way, {own} of them from \
@@ -136,7 +154,7 @@ impl Places {
             }
             return Verdict::PassOver;
         }
-        counts.add(self.port, 0);
+        counts.add(self.port, Outcome::Begun);
         let mut taken = self.taken.borrow_mut();
         taken.total += 1;
         *taken.by_origin.entry(origin).or_default() += 1;
@@ -201,7 +219,7 @@ mod tests {
         for n in 0..1_000 {
             for host in 1..=7 {
                 flood.begin(&format!("192.0.2.{host}"), true);
-                // Whoever has one address of IPv6 has many, but they count as one.
+                // A customer with one address of IPv6 has a whole network, which counts as one.
                 flood.begin(&format!("2001:db8:0:{host}::{n:x}"), true);
             }
         }

@@ -16,6 +16,7 @@ use super::ready::Ready;
 use super::session::{Connection, Judging, OUTPUT_BYTES_SOFT, Session};
 use super::stream::Stream;
 use crate::data::door::{self, Sockets};
+use crate::guesses::Waiting;
 use crate::net::address::canonical;
 use crate::net::grow;
 use crate::seldom::{A_MINUTE, Seldom};
@@ -48,7 +49,8 @@ const WARM_LEAST: usize = 3;
 const WARM_KEY_BYTES: usize = 512;
 /// Clients accepted in one pass.
 const PASS_ACCEPTS_MAX: usize = 64;
-/// Clients whose TLS handshake is continued in one pass. Each takes a tenth of a millisecond or two.
+/// Clients whose TLS handshake is continued in one pass. Each takes a tenth of a millisecond or
+/// two.
 const PASS_HANDSHAKES_MAX: usize = 8;
 /// About how many bytes all clients with more output than this are sent in one pass, so that others
 /// do not wait while megabytes are copied. It is a tenth of a millisecond's work. A lower limit
@@ -117,6 +119,7 @@ pub(crate) struct Clients {
     ended: Seldom,
     /// Clients whose passwords are judged later, with their addresses, and when to look at them.
     judged_later: Vec<(usize, u64, IpAddr)>,
+    waiting: Waiting,
     judge_at: Instant,
     /// The next client that may have been idle for too long, and when to look at it.
     idle_next: usize,
@@ -234,6 +237,7 @@ impl Clients {
             spilling_at: Instant::now(),
             ended: Seldom::new(A_MINUTE),
             judged_later: Vec::new(),
+            waiting: Waiting::default(),
             judge_at: Instant::now(),
             idle_next: 0,
             idle_at: Instant::now(),
@@ -370,7 +374,7 @@ impl Sockets for Clients {
             let waits = matches!(client.connection.session.borrow().judging, Judging::At(_));
             if waits && !std::mem::replace(&mut client.judged_later, true) {
                 let from = client.connection.session.borrow().peer().ip();
-                if !context.door.guesses.borrow_mut().wait(from) {
+                if !self.waiting.begin(from) {
                     let mut session = client.connection.session.borrow_mut();
                     session.end(Some(TOO_MANY_WAIT.into()));
                     client.judged_later = false;
@@ -521,11 +525,10 @@ impl Clients {
             return;
         }
         self.judge_at = now + JUDGE_INTERVAL;
-        let all = &mut self.all;
+        let (all, waiting) = (&mut self.all, &mut self.waiting);
         self.judged_later.retain(|&(at, id, from)| {
-            let over = || context.door.guesses.borrow_mut().waited(from);
             let Some(client) = all.get_mut(at).filter(|c| c.id == id && !c.lingers) else {
-                over();
+                waiting.end(from);
                 return false;
             };
             let mut session = client.connection.session.borrow_mut();
@@ -534,7 +537,7 @@ impl Clients {
                 Judging::At(_) => session.judging = Judging::Now,
                 Judging::AtOnce | Judging::Now => {}
             }
-            over();
+            waiting.end(from);
             client.judged_later = false;
             client.connection.wake();
             false

@@ -120,7 +120,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Hands plain bytes to TLS, and sends what the socket takes of them. Returns how many TLS took.
+    /// Hands plain bytes to TLS, and sends what the socket takes of them. Returns how many TLS
+    /// took.
     fn encrypt(
         &mut self,
         hand_over: impl FnOnce(&mut rustls::Writer<'_>) -> io::Result<usize>,

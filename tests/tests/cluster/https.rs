@@ -33,7 +33,7 @@ fn commands_send_their_token_only_to_nodes_of_their_cluster() {
         status(cluster, &https, &by_operator).status.success()
     });
 
-    // Who knows the cluster's secret knows its authority. Whoever else must be told.
+    // A command with the cluster's secret knows its authority. With a token, it must be told.
     let token = cluster.file("read.token").display().to_string();
     let made = ["token", "new", "watch", "--out", &token, "--http", &https];
     let made = cluster.command(&[&made[..], &["--secret-file", &operator]].concat());

@@ -251,7 +251,7 @@ fn an_open_node_closes_with_its_first_token_and_opens_again_with_its_last() {
     let read = fs::read_to_string(out).expect("a token");
     assert_eq!(status(&node, "GET /metrics", &[&says(read.trim())]), 200);
     assert_eq!(status(&node, "GET /table", &[&says(read.trim())]), 403);
-    // Nobody could make changes without it.
+    // Without it, no token could make changes.
     let (code, _, said) = with(&["revoke", "deploy"]);
     assert!(code == 1 && said.contains("revoke all others"), "{said}");
     for name in ["prometheus", "deploy"] {

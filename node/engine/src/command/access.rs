@@ -26,7 +26,7 @@ impl Rights {
         Self { read, write }
     }
 
-    /// Whether whoever has these rights has those, too.
+    /// Whether a holder of these rights has those, too.
     #[must_use]
     pub const fn include(self, wanted: Self) -> bool {
         (self.read || !wanted.read) && (self.write || !wanted.write)

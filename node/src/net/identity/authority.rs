@@ -5,8 +5,9 @@
 //! name of an authority contains its fingerprint, so that another secret gives an unknown issuer
 //! rather than a bad signature.
 
-use super::secret::{PublicKey, Role, Secret, expand, hex, sha256};
+use super::secret::{PublicKey, Role, Secret, expand, sha256};
 use super::{IdentityError, unusable};
+use crate::hex::hex;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SerialNumber,

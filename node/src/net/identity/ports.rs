@@ -11,13 +11,13 @@ use super::tls::provider;
 #[cfg(feature = "http")]
 pub use trusted::Trusted;
 
-use super::{Identity, IdentityError, Stamp, Validity, stamps};
+use super::{Identity, IdentityError, Stamp, Validity, stamps, unusable};
 use arc_swap::ArcSwap;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use std::path::PathBuf;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Where the certificate of ports comes from.
@@ -132,7 +132,6 @@ fn load(
     source: &Source,
     client_ca: Option<&Named>,
 ) -> Result<Loaded, IdentityError> {
-    let unusable = |e: &dyn std::fmt::Display| IdentityError::Unusable(e.to_string());
     // Before the files: what changes meanwhile is read again.
     let read = stamps(paths(source, client_ca));
     let (chain, key, issued) = match source {
@@ -144,7 +143,7 @@ fn load(
         Source::Authority(names) => {
             let validity = Validity::from_now(identity.time.as_ref())?;
             let secrets = identity.current().secrets.clone();
-            let secrets = secrets.ok_or_else(|| unusable(&"there is no secret that signs it"))?;
+            let secrets = secrets.ok_or_else(|| unusable("there is no secret that signs it"))?;
             let (chain, key) = issue(&secrets, names, validity)?;
             (chain, key, Some((validity, secrets.first().fingerprint())))
         }
@@ -152,24 +151,19 @@ fn load(
     let clients: Arc<dyn ClientCertVerifier> = match client_ca {
         None => WebPkiClientVerifier::no_client_auth(),
         Some((flag, path)) => {
-            let mut roots = RootCertStore::empty();
-            for root in certificates(flag, path)? {
-                roots
-                    .add(root)
-                    .map_err(|e| named(flag, path, e.to_string()))?;
-            }
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+            let roots = Arc::new(roots(flag, path)?);
+            WebPkiClientVerifier::builder_with_provider(roots, provider())
                 .allow_unauthenticated()
                 .build()
-                .map_err(|e| unusable(&e))?
+                .map_err(unusable)?
         }
     };
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|e| unusable(&e))?
+        .map_err(unusable)?
         .with_client_cert_verifier(clients)
         .with_single_cert(chain, key)
-        .map_err(|e| unusable(&e))?;
+        .map_err(unusable)?;
     // Clients keep their connections, so nothing is kept for resuming them.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -178,6 +172,17 @@ fn load(
         read,
         issued,
     })
+}
+
+/// The authorities in a PEM file.
+fn roots(flag: &'static str, path: &Path) -> Result<RootCertStore, IdentityError> {
+    let mut roots = RootCertStore::empty();
+    for root in certificates(flag, path)? {
+        roots
+            .add(root)
+            .map_err(|e| named(flag, path, e.to_string()))?;
+    }
+    Ok(roots)
 }
 
 /// A certificate of the member authority for these names, and its key.
@@ -202,23 +207,19 @@ fn issue(
     let key = authority::new_key_for_clients()?;
     let certificate = authority.issue_for_port(&key, names, validity.times())?;
     let chain = vec![certificate, authority.certificate().clone()];
-    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
-    Ok((chain, PrivateKeyDer::Pkcs8(key)))
+    Ok((chain, PrivateKeyDer::Pkcs8(authority::pkcs8(&key))))
 }
 
 #[cfg(feature = "http")]
 mod trusted {
     use super::super::authority::member_anchor;
-    use super::super::files::{certificates, named};
     use super::super::secret::Secrets;
-    use super::super::tls::provider;
-    use super::super::trust::{End, for_tls, verify};
+    use super::super::tls::{Judge, provider};
     use super::super::{IdentityError, unusable};
+    use super::roots;
+    use rustls::ClientConfig;
     use rustls::client::WebPkiServerVerifier;
-    use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-    use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-    use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-    use rustls_pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
+    use rustls::client::danger::ServerCertVerifier;
     use std::path::Path;
     use std::sync::Arc;
 
@@ -229,8 +230,8 @@ mod trusted {
     pub struct Trusted(Arc<ClientConfig>);
 
     impl Trusted {
-        /// Those that the authority of one of these secrets signed, whatever names are in them: only
-        /// members can sign. `None` if these secrets sign none, because they are phrases.
+        /// Those that the authority of one of these secrets signed, whatever names are in them:
+        /// only members can sign. `None` if these secrets sign none, because they are phrases.
         ///
         /// # Errors
         /// TLS cannot be set up.
@@ -242,8 +243,7 @@ mod trusted {
             if anchors.is_empty() {
                 return Ok(None);
             }
-            let provider = provider();
-            Self::new(Arc::new(Pinned { anchors, provider })).map(Some)
+            Self::new(Arc::new(Judge::of_anchors(anchors))).map(Some)
         }
 
         /// Those that an authority in this PEM file signed for the host that is asked. `flag` names
@@ -252,13 +252,8 @@ mod trusted {
         /// # Errors
         /// The file has no certificates.
         pub fn by_file(flag: &'static str, path: &Path) -> Result<Self, IdentityError> {
-            let mut roots = RootCertStore::empty();
-            for root in certificates(flag, path)? {
-                roots
-                    .add(root)
-                    .map_err(|e| named(flag, path, e.to_string()))?;
-            }
-            let judge = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
+            let roots = Arc::new(roots(flag, path)?);
+            let judge = WebPkiServerVerifier::builder_with_provider(roots, provider());
             Self::new(judge.build().map_err(unusable)?)
         }
 
@@ -275,54 +270,6 @@ mod trusted {
         /// For a connection.
         pub(crate) fn config(&self) -> Arc<ClientConfig> {
             self.0.clone()
-        }
-    }
-
-    /// Accepts what one of these authorities signed.
-    #[derive(Debug)]
-    struct Pinned {
-        anchors: Vec<TrustAnchor<'static>>,
-        provider: Arc<CryptoProvider>,
-    }
-
-    impl ServerCertVerifier for Pinned {
-        fn verify_server_cert(
-            &self,
-            leaf: &CertificateDer<'_>,
-            intermediates: &[CertificateDer<'_>],
-            _server_name: &ServerName<'_>,
-            _ocsp_response: &[u8],
-            now: UnixTime,
-        ) -> Result<ServerCertVerified, rustls::Error> {
-            verify(&self.anchors, (leaf, intermediates), End::Server, now, &[])
-                .map(|()| ServerCertVerified::assertion())
-                .map_err(for_tls)
-        }
-
-        fn verify_tls12_signature(
-            &self,
-            message: &[u8],
-            cert: &CertificateDer<'_>,
-            dss: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, rustls::Error> {
-            let algorithms = &self.provider.signature_verification_algorithms;
-            verify_tls12_signature(message, cert, dss, algorithms)
-        }
-
-        fn verify_tls13_signature(
-            &self,
-            message: &[u8],
-            cert: &CertificateDer<'_>,
-            dss: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, rustls::Error> {
-            let algorithms = &self.provider.signature_verification_algorithms;
-            verify_tls13_signature(message, cert, dss, algorithms)
-        }
-
-        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            self.provider
-                .signature_verification_algorithms
-                .supported_schemes()
         }
     }
 }

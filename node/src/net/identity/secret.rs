@@ -24,6 +24,7 @@
 //! makes M, so that guessing costs memory and time.
 
 use super::authority::former_token;
+use crate::hex::hex;
 use argon2::{Algorithm, Argon2, Params, Version};
 use base64::Engine;
 use base64::alphabet::{STANDARD, URL_SAFE};
@@ -693,16 +694,6 @@ pub(super) fn expand(salt: &[u8], secret: &[u8], label: &str) -> Zeroizing<[u8; 
 
 pub(super) fn sha256(bytes: &[u8]) -> ring::digest::Digest {
     ring::digest::digest(&ring::digest::SHA256, bytes)
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut out, b| {
-            let _ = write!(out, "{b:02x}");
-            out
-        })
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ impl Tls {
         let mut operator_hashes = Vec::new();
         for line in secrets.lines() {
             vouchers.extend(vouched_for(line)?);
-            operator_hashes.extend(line.token().map(|token| hash_of(&token)));
+            operator_hashes.extend(line.token().map(|token| hash_of(token.as_bytes())));
             if let Some(secret) = line.former() {
                 let authority = Authority::former(secret)?;
                 let certificate = authority.issue_former(key, role, name)?;
@@ -89,7 +89,7 @@ impl Tls {
                     signs: Signs::Former,
                     anchor: authority.anchor().clone(),
                 });
-                operator_hashes.push(hash_of(&authority::former_token(secret)));
+                operator_hashes.push(hash_of(authority::former_token(secret).as_bytes()));
             }
         }
         let signer = signer(secrets.first(), role)?;
@@ -248,9 +248,25 @@ const NAME_HEAD_MAX: usize = 4;
 
 /// Judges the certificates of others in the handshake. Names and roles are judged with the hello.
 #[derive(Debug)]
-struct Judge {
+pub(super) struct Judge {
     trust: Arc<Trust>,
     provider: Arc<CryptoProvider>,
+}
+
+#[cfg(feature = "http")]
+impl Judge {
+    /// Accepts what one of these authorities signed, under any name.
+    pub(super) fn of_anchors(anchors: Vec<rustls_pki_types::TrustAnchor<'static>>) -> Self {
+        let pem = Pem {
+            anchors,
+            crls: Vec::new(),
+            role_prefix: String::new(),
+        };
+        Self {
+            trust: Arc::new(Trust::Pem(pem)),
+            provider: provider(),
+        }
+    }
 }
 
 impl ClientCertVerifier for Judge {
@@ -370,8 +386,9 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
     PROVIDER.clone()
 }
 
-fn hash_of(token: &str) -> [u8; 32] {
+/// The SHA-256 of a token of HTTP.
+pub(crate) fn hash_of(token: &[u8]) -> [u8; 32] {
     let mut hash = [0; 32];
-    hash.copy_from_slice(sha256(token.as_bytes()).as_ref());
+    hash.copy_from_slice(sha256(token).as_ref());
     hash
 }

@@ -126,7 +126,7 @@ impl Pem {
 }
 
 /// Checks a chain of certificates, the leaf first.
-pub(super) fn verify(
+fn verify(
     anchors: &[TrustAnchor<'_>],
     (leaf, intermediates): (&CertificateDer<'_>, &[CertificateDer<'_>]),
     end: End,

@@ -4,8 +4,10 @@
 //! before it, 32 digits and a colon, so that the table does not show which users have the same
 //! password, and no list of hashes made beforehand fits.
 
+use crate::hex::{hex, unhex};
 use ring::digest::{SHA256, digest};
 use std::fmt;
+use subtle::ConstantTimeEq;
 
 /// How new passwords are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +49,7 @@ impl Password {
 
     /// Whether it is the hash of this password.
     pub(super) fn is(&self, given: &[u8]) -> bool {
-        equal_in_constant_time(&hash(self.salt, given), &self.hash)
+        hash(self.salt, given).ct_eq(&self.hash).into()
     }
 }
 
@@ -75,27 +77,7 @@ fn hash(salt: Option<[u8; 16]>, text: &[u8]) -> [u8; 32] {
     out
 }
 
-fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
-}
-
-/// Small hexadecimal digits.
-pub(in crate::resp) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
+/// As many bytes from digits, which must be small, as in Redis.
 fn digits<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let mut out = [0; N];
-    if text.len() != 2 * N {
-        return None;
-    }
-    for (byte, pair) in out.iter_mut().zip(text.chunks_exact(2)) {
-        *byte = 16 * digit(pair[0])? + digit(pair[1])?;
-    }
-    Some(out)
+    unhex(text).filter(|_| !text.iter().any(u8::is_ascii_uppercase))
 }

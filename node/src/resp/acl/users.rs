@@ -8,7 +8,7 @@ use doyen_placement::access::Access;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Users that nobody uses are forgotten from this many on.
+/// From this many compiled users on, those without a session are forgotten.
 const COMPILED_MAX: usize = 1024;
 
 /// The users, and the compiled rules of those that have sessions.
@@ -127,7 +127,7 @@ impl Users {
 }
 
 /// The user of this name with the rules that this version knows. Rules that are damaged make a user
-/// that nobody can be.
+/// as whom no client can log in.
 fn compile(access: &Access, password: Option<&str>, name: &[u8]) -> Option<Compiled> {
     let rules = access.rules(name);
     let mut user = match rules {

@@ -16,11 +16,12 @@
 use super::*;
 use crate::audit::{Audit, Outcome};
 use crate::control::Errand;
+use crate::hex::hex;
 use crate::resp::acl::DEFAULT;
 use crate::resp::acl::compiled::{Compiled, Denied, Home};
 use crate::resp::acl::file;
 use crate::resp::acl::log::{Reason, Refusal};
-use crate::resp::acl::password::{Hashing, hex};
+use crate::resp::acl::password::Hashing;
 use crate::resp::acl::rules::{Selector, User};
 use crate::resp::acl::users::Users;
 use crate::resp::command::Acl;

@@ -129,8 +129,8 @@ async fn an_idle_client_is_disconnected_if_a_timeout_is_set() {
     node.stop().await;
 }
 
-/// The attack: many clients that connect and say nothing. The control: those with the password stay,
-/// and come in as before.
+/// The attack: many clients that connect and say nothing. The control: those with the password
+/// stay, and come in as before.
 #[tokio::test]
 async fn strangers_take_no_place_of_clients_that_authenticate() {
     const PLACES: usize = 20;

@@ -247,7 +247,7 @@ async fn the_name_in_a_certificate_is_the_user_if_that_may_log_in() {
         let (_, answer) = exchange(client, set("b", b"1"), expected.len()).await;
         assert_eq!(answer, expected, "{name}");
     }
-    // The same name, but of an authority that was not named, is nobody.
+    // The same name, signed by an authority that was not named, is refused.
     let shown = Some(secured.authority.issue("bob"));
     if let Ok(mut client) = secured.connect(&secured.authority, shown).await {
         let read = tokio::task::spawn_blocking(move || client.read(&mut [0; 1]));
