@@ -1,10 +1,12 @@
-//! Who may do what: the users of Redis clients, and the tokens of HTTP.
+//! Who may do what: the users of Redis clients, the tokens of HTTP, and the weights that operators
+//! allow.
 //!
 //! The table has them, so that all members have them at once, and a newcomer with its first table.
 //! What the rules of users mean, only the front door knows: here, they are a line of text. Of a
 //! token, the table has only the hash.
 
 use crate::table::Invalid;
+use crate::table::validate::{self, WEIGHT_MAX};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +27,9 @@ pub const TOKENS_MAX: usize = 256;
 /// Limit of bytes of the name of a token.
 pub const TOKEN_NAME_BYTES_MAX: usize = 64;
 
+/// Limit of allowed weights of a cluster.
+pub const WEIGHTS_MAX: usize = 1024;
+
 /// Who may do what.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Access {
@@ -32,6 +37,9 @@ pub struct Access {
     pub users: Vec<AccessUser>,
     /// The tokens of HTTP, in order of name.
     pub tokens: Vec<AccessToken>,
+    /// The weights that newcomers may have though they are far above those of the members, in order
+    /// of name ([`too_heavy`](crate::planner::too_heavy)).
+    pub weights: Vec<AccessWeight>,
 }
 
 /// A user of Redis clients.
@@ -50,6 +58,15 @@ pub struct AccessToken {
     pub name: String,
     /// What it opens.
     pub grant: Grant,
+}
+
+/// A weight that is allowed for members of a name, however much the others' weights are below it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct AccessWeight {
+    /// The name of the member: 1 to 64 bytes. It need not be a member yet.
+    pub name: String,
+    /// The highest weight that is allowed for it: 1 to 100,000.
+    pub weight: u32,
 }
 
 /// What a token opens, and how it is recognized.
@@ -103,13 +120,15 @@ impl FromStr for TokenRole {
     }
 }
 
-/// A change of users and tokens: all of it or nothing.
+/// A change of users, tokens and allowed weights: all of it or nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessChange {
     /// The users that change.
     pub users: Vec<UserChange>,
     /// The tokens that change.
     pub tokens: Vec<TokenChange>,
+    /// The allowed weights that change.
+    pub weights: Vec<WeightChange>,
 }
 
 /// A change of one user. It is made only if the user is as it is said to be before.
@@ -134,11 +153,23 @@ pub struct TokenChange {
     pub after: Option<Grant>,
 }
 
+/// A change of one allowed weight. It is made only if that is as it is said to be before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WeightChange {
+    /// The name of the member.
+    pub name: String,
+    /// The weight that is allowed for it before; `None`: none is.
+    pub before: Option<u32>,
+    /// The weight that is allowed for it afterwards; `None`: none is.
+    pub after: Option<u32>,
+}
+
 /// The difference of two.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AccessDelta {
     users: ListDelta<AccessUser>,
     tokens: ListDelta<AccessToken>,
+    weights: ListDelta<AccessWeight>,
 }
 
 /// The difference of two lists that are in order of name.
@@ -173,13 +204,21 @@ impl Entry for AccessToken {
     }
 }
 
+impl Entry for AccessWeight {
+    type Name = String;
+
+    fn name(&self) -> &String {
+        &self.name
+    }
+}
+
 impl Access {
-    /// These users, in order of name, and no tokens.
+    /// These users, in order of name, and nothing else.
     #[must_use]
     pub fn of_users(users: Vec<AccessUser>) -> Self {
         Self {
             users,
-            tokens: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -199,13 +238,23 @@ impl Access {
         at.ok().map(|at| self.tokens[at].grant)
     }
 
+    /// The weight that is allowed for members of this name.
+    #[must_use]
+    pub fn weight(&self, name: &str) -> Option<u32> {
+        let at = self
+            .weights
+            .binary_search_by(|allowed| (*allowed.name).cmp(name));
+        at.ok().map(|at| self.weights[at].weight)
+    }
+
     /// Checks what must hold of every table.
     ///
     /// # Errors
     /// The first fault that is found.
     pub fn validate(&self) -> Result<(), Invalid> {
         self.validate_users()?;
-        self.validate_tokens()
+        self.validate_tokens()?;
+        self.validate_weights()
     }
 
     fn validate_users(&self) -> Result<(), Invalid> {
@@ -262,6 +311,34 @@ impl Access {
         }
         Ok(())
     }
+
+    fn validate_weights(&self) -> Result<(), Invalid> {
+        if self.weights.len() > WEIGHTS_MAX {
+            return Err(Invalid::TooMany {
+                what: "allowed weights",
+                max: WEIGHTS_MAX,
+            });
+        }
+        for allowed in &self.weights {
+            may_be_allowed(&allowed.name, allowed.weight)?;
+        }
+        if !self.weights.is_sorted_by(|a, b| a.name < b.name) {
+            return Err(Invalid::WeightOrder);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a weight may be allowed for members of this name.
+///
+/// # Errors
+/// The name is empty or too long, or the weight is out of range.
+pub fn may_be_allowed(name: &str, weight: u32) -> Result<(), Invalid> {
+    validate::name("member", name)?;
+    if !(1..=WEIGHT_MAX).contains(&weight) {
+        return Err(Invalid::AllowedWeight(name.into()));
+    }
+    Ok(())
 }
 
 /// Whether a user may have this name: it stands in lines of words.
@@ -283,17 +360,19 @@ impl AccessDelta {
         Self {
             users: ListDelta::between(&old.users, &new.users),
             tokens: ListDelta::between(&old.tokens, &new.tokens),
+            weights: ListDelta::between(&old.weights, &new.weights),
         }
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
-        self.users.is_nothing() && self.tokens.is_nothing()
+        self.users.is_nothing() && self.tokens.is_nothing() && self.weights.is_nothing()
     }
 
     pub(crate) fn apply(&self, old: &Access) -> Access {
         Access {
             users: self.users.apply(&old.users),
             tokens: self.tokens.apply(&old.tokens),
+            weights: self.weights.apply(&old.weights),
         }
     }
 }

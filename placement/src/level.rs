@@ -56,7 +56,9 @@ pub const MAP_NAMES: u16 = 15;
 /// From this level on, maps have limits, and can be dropped.
 pub const MAP_LIMITS: u16 = 15;
 
-/// From this level on, tables have the users of Redis clients ([`Access`](crate::access::Access)).
+/// From this level on, tables have the users of Redis clients, the tokens of HTTP, and the weights
+/// that operators allow ([`Access`](crate::access::Access)), so newcomers with other high weights
+/// wait ([`too_heavy`](crate::planner::too_heavy)).
 pub const ACCESS: u16 = 15;
 
 /// From this level on, subscribers are told of committed changes.

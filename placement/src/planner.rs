@@ -8,6 +8,7 @@
 //!  partitions  change_in_sync (requests of primaries)
 //!  shape       reshape::{begin ── finish or cancel} (splits and merges)   lasting (which)
 //!  moves       plan (propose) ──> adopt or apply (goals) ──> advance ──> ... ──> goals are gone
+//!  weights     too_heavy (newcomers that wait)   allow_present
 //!  people      schedule   balance (pause, pace)   call_off   cancel
 //!  reporting   health   holds_anything   rules_unmet   operators   surplus
 //! ```
@@ -45,6 +46,7 @@ mod ring;
 mod stop;
 mod surplus;
 mod unmet;
+mod weights;
 
 pub use access::{NotGranted, change_access};
 pub use admit::admit;
@@ -73,6 +75,7 @@ pub use ring::inherit;
 pub use stop::{stop, stops};
 pub use surplus::{Surplus, surplus};
 pub use unmet::{Unmet, Why, rules_unmet};
+pub use weights::{TooHeavy, WEIGHT_FACTOR, allow_present, too_heavy};
 
 pub use edit::may_receive;
 

@@ -797,6 +797,15 @@ fn changes(old: &NamedTable, new: &NamedTable) -> Vec<String> {
     let revoked = old.access.tokens.iter();
     let revoked = revoked.filter(|token| new.access.grant(&token.name).is_none());
     told.extend(revoked.map(|token| format!("token {} was revoked", token.name)));
+    let allowed = new.access.weights.iter();
+    let allowed = allowed.filter(|now| old.access.weight(&now.name) != Some(now.weight));
+    told.extend(allowed.map(|now| format!("weight {} is allowed for {}", now.weight, now.name)));
+    let forgotten = old.access.weights.iter();
+    let forgotten = forgotten.filter(|was| new.access.weight(&was.name).is_none());
+    told.extend(forgotten.map(|was| {
+        let (weight, name) = (was.weight, &was.name);
+        format!("weight {weight} is no longer allowed for {name}")
+    }));
     told
 }
 

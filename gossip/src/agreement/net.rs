@@ -102,6 +102,8 @@ pub(super) struct Net {
     speak: BTreeMap<MemberId, u16>,
     /// Names of processes that are not named after their slot.
     pub(super) names: BTreeMap<Slot, String>,
+    /// Weights other than 100.
+    pub(super) weights: BTreeMap<Slot, u32>,
     // Observations for the invariants.
     committed: BTreeMap<(ClusterId, Version), TableName>,
     publishers: BTreeMap<(ClusterId, u64), MemberId>,
@@ -147,6 +149,7 @@ impl Net {
             levels: BTreeMap::new(),
             speak: BTreeMap::new(),
             names: BTreeMap::new(),
+            weights: BTreeMap::new(),
             committed: BTreeMap::new(),
             publishers: BTreeMap::new(),
             parents: BTreeMap::new(),
@@ -222,7 +225,7 @@ impl Net {
                 hostname: None,
             },
             location: Location::default(),
-            weight: 100,
+            weight: self.weights.get(&slot).copied().unwrap_or(100),
             seeds: self.seeds_of(slot, self.named),
             expect: self.expect,
             settings: Settings {

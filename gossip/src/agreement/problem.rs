@@ -6,7 +6,9 @@
 //! the status, and into replies that travel to another node.
 
 use doyen_placement::ClusterId;
-use doyen_placement::planner::{NotApplied, NotCancelled, NotDrained, NotGranted, Refused};
+use doyen_placement::planner::{
+    NotApplied, NotCancelled, NotDrained, NotGranted, Refused, TooHeavy,
+};
 use doyen_placement::table::Invalid;
 use std::fmt;
 use std::net::SocketAddr;
@@ -149,6 +151,9 @@ pub enum Problem {
         /// The level of the cluster.
         level: u16,
     },
+    /// A process has a weight that is far above the others', and that no operator has allowed.
+    #[error(transparent)]
+    TooHeavy(#[from] TooHeavy),
     /// This process asks to be admitted, and the cluster has not admitted it.
     #[error(
         "waits to be admitted to {cluster}{}, for {seconds} s already",
@@ -196,7 +201,7 @@ pub enum Problem {
     /// A move cannot be cancelled.
     #[error(transparent)]
     Cancel(#[from] NotCancelled),
-    /// Users and tokens are not changed.
+    /// Users, tokens and allowed weights are not changed.
     #[error(transparent)]
     Access(#[from] NotGranted),
     /// A plan cannot be applied.

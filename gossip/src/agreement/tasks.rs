@@ -19,7 +19,7 @@ use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::LeaveStep;
 use admin::administer;
-use doyen_placement::level::LEVELS;
+use doyen_placement::level::{ACCESS, LEVELS};
 use doyen_placement::loads::PartitionLoad;
 use doyen_placement::planner::{
     self, Absence, InSyncChange, InSyncRequest, NotGranted, Pace, PlannedChanges, WritesStopped,
@@ -75,6 +75,9 @@ pub(super) struct CoordinatorTasks {
     joiners: BTreeMap<MemberId, Member>,
     /// Newcomers that ask through other members, and that this coordinator has not heard itself.
     unheard: BTreeMap<MemberId, Unheard>,
+    /// Names of newcomers that wait because of their weight and that people were told of, and when
+    /// each last asked.
+    heavy: BTreeMap<String, Time>,
     /// The newcomers that were admitted last, and when.
     admitted: Option<(Time, Vec<MemberId>)>,
     /// Members whose name a newcomer has, and since when the coordinator has been checking whether
@@ -185,6 +188,7 @@ impl CoordinatorTasks {
         Self {
             joiners: BTreeMap::new(),
             unheard: BTreeMap::new(),
+            heavy: BTreeMap::new(),
             admitted: None,
             doubted: BTreeMap::new(),
             dead: BTreeSet::new(),
@@ -632,8 +636,11 @@ impl MemberCore {
                 .map_while(|_| tasks.joiners.pop_first())
                 .map(|(_, m)| m)
                 .collect();
-            // The level may have risen since they asked: they are refused when they ask again.
-            newcomers.retain(|m| may_join(cx, table.level, m.id));
+            // The level may have risen since they asked, or what is allowed may have changed: they
+            // are refused when they ask again.
+            newcomers.retain(|m| {
+                may_join(cx, table.level, m.id) && planner::too_heavy(table, m).is_none()
+            });
             newcomers.truncate(room_for_newcomers(&self.accepted, table));
             tasks.admitted = Some((cx.now, newcomers.iter().map(|m| m.id).collect()));
             *table = Cow::Owned(planner::admit(table, newcomers));
@@ -739,7 +746,12 @@ impl MemberCore {
             .map(|m| speaks(m.id))
             .fold(cx.config.level_max, u16::min);
         if level > table.level {
-            table.to_mut().level = level;
+            let may_allow = table.level < ACCESS && level >= ACCESS;
+            let table = table.to_mut();
+            table.level = level;
+            if may_allow {
+                planner::allow_present(table);
+            }
         }
     }
 

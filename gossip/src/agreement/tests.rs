@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 mod absence;
 mod leaving;
 mod levels;
+mod weights;
 
 #[test]
 fn a_node_without_seeds_is_a_cluster_at_once() {

@@ -1,24 +1,27 @@
 //! Changes of who may do what.
 
-use crate::access::{Access, AccessChange, AccessToken, AccessUser, TokenChange, UserChange};
+use crate::access::{
+    Access, AccessChange, AccessToken, AccessUser, AccessWeight, TokenChange, UserChange,
+    WeightChange,
+};
 use crate::level::ACCESS;
 use crate::table::{Invalid, Table};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Why users and tokens are not changed. The table stays as it was.
+/// Why users, tokens and allowed weights are not changed. The table stays as it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotGranted {
     /// The level of the table is too low.
     #[error(
-        "users and tokens are kept by clusters of level {ACCESS}, and this one has level {0}: \
-         update every member first"
+        "users, tokens and allowed weights are kept by clusters of level {ACCESS}, and this one has \
+         level {0}: update every member first"
     )]
     Level(u16),
-    /// A user or a token is not as it was said to be.
+    /// A user, a token or an allowed weight is not as it was said to be.
     #[error("the {what} {name} was changed meanwhile: try again")]
     Changed {
-        /// `user` or `token`.
+        /// `user`, `token` or `weight that is allowed for`.
         what: &'static str,
         /// Its name.
         name: String,
@@ -28,11 +31,12 @@ pub enum NotGranted {
     Invalid(#[from] Invalid),
 }
 
-/// The table with this change of users and tokens: all of it or nothing. `None`: it has it already.
+/// The table with this change of users, tokens and allowed weights: all of it or nothing. `None`: it
+/// has it already.
 ///
 /// # Errors
-/// A user or a token is not as it was said to be before, there would be too many or too much text,
-/// or the level of the table is too low.
+/// A user, a token or an allowed weight is not as it was said to be before, there would be too many or
+/// too much text, or the level of the table is too low.
 pub fn change_access(table: &Table, change: &AccessChange) -> Result<Option<Table>, NotGranted> {
     if table.level < ACCESS {
         return Err(NotGranted::Level(table.level));
@@ -41,7 +45,11 @@ pub fn change_access(table: &Table, change: &AccessChange) -> Result<Option<Tabl
     // A request that is repeated finds its own change, and that is no conflict.
     let has_user = |user: &UserChange| access.rules(&user.name) == user.after.as_deref();
     let has_token = |token: &TokenChange| access.grant(&token.name) == token.after;
-    if change.users.iter().all(has_user) && change.tokens.iter().all(has_token) {
+    let has_weight = |weight: &WeightChange| access.weight(&weight.name) == weight.after;
+    if change.users.iter().all(has_user)
+        && change.tokens.iter().all(has_token)
+        && change.weights.iter().all(has_weight)
+    {
         return Ok(None);
     }
     let all = access.users.iter();
@@ -64,8 +72,20 @@ pub fn change_access(table: &Table, change: &AccessChange) -> Result<Option<Tabl
             name: token.name.clone(),
         })?;
     }
+    let all = access.weights.iter();
+    let mut weights: BTreeMap<_, _> = all
+        .map(|allowed| (allowed.name.clone(), allowed.weight))
+        .collect();
+    for weight in &change.weights {
+        let (before, after) = (weight.before.as_ref(), weight.after.as_ref());
+        replace(&mut weights, &weight.name, before, after).map_err(|()| NotGranted::Changed {
+            what: "weight that is allowed for",
+            name: weight.name.clone(),
+        })?;
+    }
     let users = users.into_iter();
     let tokens = tokens.into_iter();
+    let weights = weights.into_iter();
     let mut next = table.clone();
     next.access = Arc::new(Access {
         users: users
@@ -73,6 +93,9 @@ pub fn change_access(table: &Table, change: &AccessChange) -> Result<Option<Tabl
             .collect(),
         tokens: tokens
             .map(|(name, grant)| AccessToken { name, grant })
+            .collect(),
+        weights: weights
+            .map(|(name, weight)| AccessWeight { name, weight })
             .collect(),
     });
     next.validate()?;

@@ -1,6 +1,6 @@
 //! The first table of a cluster.
 
-use super::{assign, elders};
+use super::{allow_present, assign, elders};
 use crate::id::{Age, ClusterId, MapId, OrderKey, Term, Version};
 use crate::level::LEVELS;
 use crate::table::{Keyspace, Member, MemberState, Settings, Table};
@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 /// The first table: the founders, oldest first, and one keyspace. It has the highest level that
 /// this program speaks, and no key of the order of keys yet. The keyspace is assigned at once if
-/// enough founders hold data.
+/// enough founders hold data. Founders whose weight is far above the others' may have it again when
+/// they restart.
 #[must_use]
 pub fn first(
     cluster: ClusterId,
@@ -51,5 +52,6 @@ pub fn first(
         access: Arc::default(),
     };
     table.voters = elders(&table);
+    allow_present(&mut table);
     assign(&table)
 }

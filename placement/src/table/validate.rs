@@ -187,6 +187,12 @@ pub enum Invalid {
     /// Two names have the same token, so revoking one of them would not revoke it.
     #[error("the tokens {} and {} are the same: make another one", .0[0], .0[1])]
     SameToken([String; 2]),
+    /// A weight that is allowed is out of range.
+    #[error("the weight that is allowed for {0:?} must be 1 to {WEIGHT_MAX}")]
+    AllowedWeight(String),
+    /// Allowed weights are not in order of name.
+    #[error("a weight is allowed twice for a name, or out of order")]
+    WeightOrder,
     /// A limit of a map is 0.
     #[error("a limit of map {0} is 0: drop the map, or give it a limit of at least 1")]
     MapLimit(MapId),
@@ -595,7 +601,7 @@ fn distinct_holders(
     Ok(())
 }
 
-fn name(what: &'static str, name: &str) -> Result<(), Invalid> {
+pub(crate) fn name(what: &'static str, name: &str) -> Result<(), Invalid> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         Err(Invalid::Name { what })
     } else {

@@ -1,9 +1,10 @@
-//! Users of Redis clients and tokens of HTTP: how they change, travel, and what bounds them.
+//! Users of Redis clients, tokens of HTTP and allowed weights: how they change, travel, and what
+//! bounds them.
 
 use crate::common::*;
 use doyen_placement::access::{
     ACCESS_BYTES_MAX, AccessChange, Grant, TOKENS_MAX, TokenChange, TokenRole,
-    USER_RULES_BYTES_MAX, UserChange,
+    USER_RULES_BYTES_MAX, UserChange, WEIGHTS_MAX, WeightChange,
 };
 use doyen_placement::planner::{NotGranted, change_access};
 use doyen_placement::{Invalid, Table, TableDelta};
@@ -24,7 +25,7 @@ fn change(name: &str, before: Option<&str>, after: Option<&str>) -> UserChange {
 fn change_users(table: &Table, changes: &[UserChange]) -> Result<Option<Table>, NotGranted> {
     let change = AccessChange {
         users: changes.to_vec(),
-        tokens: Vec::new(),
+        ..AccessChange::default()
     };
     change_access(table, &change)
 }
@@ -50,8 +51,24 @@ fn grant(role: TokenRole, hash: u16) -> Grant {
 
 fn change_tokens(table: &Table, changes: &[TokenChange]) -> Result<Option<Table>, NotGranted> {
     let change = AccessChange {
-        users: Vec::new(),
         tokens: changes.to_vec(),
+        ..AccessChange::default()
+    };
+    change_access(table, &change)
+}
+
+fn weight(name: &str, before: Option<u32>, after: Option<u32>) -> WeightChange {
+    WeightChange {
+        name: name.into(),
+        before,
+        after,
+    }
+}
+
+fn change_weights(table: &Table, changes: &[WeightChange]) -> Result<Option<Table>, NotGranted> {
+    let change = AccessChange {
+        weights: changes.to_vec(),
+        ..AccessChange::default()
     };
     change_access(table, &change)
 }
@@ -93,7 +110,7 @@ fn a_change_of_users_is_made_whole_if_they_are_as_it_says() {
 }
 
 #[test]
-fn tables_and_deltas_carry_users_and_tokens() {
+fn tables_and_deltas_carry_users_tokens_and_weights() {
     let table = table();
     let some = changed(
         &table,
@@ -112,6 +129,21 @@ fn tables_and_deltas_carry_users_and_tokens() {
         token("a", None, Some(operate)),
     ]);
     let one = made(&[token("b", None, Some(operate))]);
+    let weights = |table: &Table, changes: &[WeightChange]| {
+        let next = change_weights(table, changes).expect("it is taken");
+        next.expect("it is new")
+    };
+    let heavy = weights(
+        &two,
+        &[weight("b", None, Some(9)), weight("a", None, Some(8))],
+    );
+    let heavier = weights(
+        &heavy,
+        &[
+            weight("b", Some(9), Some(100_000)),
+            weight("a", Some(8), None),
+        ],
+    );
     let other = changed(
         &some,
         &[
@@ -126,6 +158,9 @@ fn tables_and_deltas_carry_users_and_tokens() {
         (&two, &one),
         (&one, &two),
         (&two, &other),
+        (&two, &heavy),
+        (&heavy, &heavier),
+        (&heavier, &some),
         (&other, &table),
         (&some, &some),
     ] {
@@ -203,6 +238,7 @@ fn a_token_changes_only_if_it_is_as_it_is_said_to_be() {
     let both = AccessChange {
         users: vec![change("al", None, Some("on"))],
         tokens: vec![token("prometheus", Some(operate), None)],
+        ..AccessChange::default()
     };
     assert!(change_access(&next, &both).is_err());
     let revoke = [token("prometheus", Some(read), None)];
@@ -245,4 +281,74 @@ fn tokens_are_bounded_named_and_different() {
     let access = std::sync::Arc::make_mut(&mut full.access);
     access.tokens.reverse();
     assert_eq!(full.validate(), Err(Invalid::TokenOrder));
+}
+
+#[test]
+fn an_allowed_weight_changes_only_if_it_is_as_it_is_said_to_be() {
+    let table = table();
+    let new = [weight("n9", None, Some(900))];
+    let next = change_weights(&table, &new)
+        .expect("it is taken")
+        .expect("it is new");
+    assert_eq!(next.access.weight("n9"), Some(900));
+    assert_eq!(next.access.weight("n8"), None);
+    assert!(next.may_follow(&table) && next.name() != table.name());
+    assert_eq!(change_weights(&next, &new), Ok(None), "it was repeated");
+    let why = change_weights(&next, &[weight("n9", Some(800), None)]);
+    let why = why.expect_err("it is 900").to_string();
+    assert_eq!(
+        why,
+        "the weight that is allowed for n9 was changed meanwhile: try again"
+    );
+    let more = change_weights(&next, &[weight("n9", Some(900), Some(1000))])
+        .expect("it is taken")
+        .expect("it is new");
+    assert_eq!(more.access.weight("n9"), Some(1000));
+    let gone = change_weights(&more, &[weight("n9", Some(1000), None)])
+        .expect("it is taken")
+        .expect("it is new");
+    assert_eq!(gone.access, table.access);
+    let lower = more.at_level(14);
+    assert!(lower.access.weights.is_empty());
+    assert_eq!(change_weights(&lower, &new), Err(NotGranted::Level(14)));
+}
+
+#[test]
+fn allowed_weights_are_bounded_named_and_in_order() {
+    let table = table();
+    let refused = |changes: &[WeightChange]| match change_weights(&table, changes) {
+        Err(NotGranted::Invalid(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    for name in ["", &"x".repeat(65)] {
+        let why = refused(&[weight(name, None, Some(1))]);
+        assert_eq!(why, Invalid::Name { what: "member" }, "{name:?}");
+    }
+    for out in [0, 100_001, u32::MAX] {
+        let why = refused(&[weight("n9", None, Some(out))]);
+        assert_eq!(why, Invalid::AllowedWeight("n9".into()), "{out}");
+    }
+    let many = |count: usize| -> Vec<WeightChange> {
+        let all = (0..count).map(|n| weight(&format!("n{n}"), None, Some(1)));
+        all.collect()
+    };
+    let full = change_weights(&table, &many(WEIGHTS_MAX)).expect("they are taken");
+    let full = full.expect("they are new");
+    let why = refused(&many(WEIGHTS_MAX + 1));
+    assert!(why.to_string().contains("at most 1024"), "{why}");
+    for disorder in [
+        |table: &mut Table| {
+            std::sync::Arc::make_mut(&mut table.access)
+                .weights
+                .reverse()
+        },
+        |table: &mut Table| {
+            let weights = &mut std::sync::Arc::make_mut(&mut table.access).weights;
+            weights[1] = weights[0].clone();
+        },
+    ] {
+        let mut full = full.clone();
+        disorder(&mut full);
+        assert_eq!(full.validate(), Err(Invalid::WeightOrder));
+    }
 }

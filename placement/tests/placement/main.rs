@@ -13,4 +13,5 @@ mod ring;
 mod rules;
 mod steps;
 mod tables;
+mod weights;
 mod wire;

@@ -10,18 +10,22 @@
 //! table renames the silent one to `NAME~AGE`. If the renamed member answers again, it is treated
 //! as a leaver (`outlived`): it serves until its data is copied, and ends because its name is
 //! taken.
+//!
+//! A newcomer whose weight is far above the others' waits until an operator allows its weight: a
+//! member that lies about it would draw nearly all data to itself.
 
 use super::super::context::Context;
 use super::super::election::Role;
 use super::super::event::Event;
 use super::super::member_core::MemberCore;
 use super::super::problem::Problem;
-use super::Unheard;
+use super::{CoordinatorTasks, Unheard};
 use crate::detector::Hinted;
 use crate::mutant::{self, broken};
 use crate::wire::Message;
 use doyen_placement::hash::Digest;
-use doyen_placement::{Age, Member, MemberId, MemberState, Table, Version};
+use doyen_placement::planner::{TooHeavy, too_heavy};
+use doyen_placement::{Age, ClusterId, Member, MemberId, MemberState, Table, Version};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
@@ -35,6 +39,11 @@ const JOINERS_MAX: usize = 64;
 const UNHEARD_PATIENCE: Duration = Duration::from_secs(1);
 /// A newcomer that has not asked for this long does not wait any more.
 const UNHEARD_FORGOTTEN: Duration = Duration::from_secs(3);
+/// People are told again of a newcomer that waits because of its weight if it has not asked for this
+/// long.
+const HEAVY_FORGOTTEN: Duration = Duration::from_secs(600);
+/// The number of such newcomers that people are told of in that time: names cost a liar nothing.
+const HEAVY_MAX: usize = 64;
 
 impl MemberCore {
     /// A newcomer asks to be admitted, perhaps through another member.
@@ -55,17 +64,10 @@ impl MemberCore {
             let status = cx.process_status(self.membership());
             return cx.send(from, Message::ProbeAnswer(status));
         }
+        let id = member.id;
         let refuse = |cx: &mut Context, cluster, problem: Problem| {
             let why = cx.explain(&problem);
-            cx.send(
-                from,
-                Message::JoinRefused {
-                    cluster,
-                    member: member.id,
-                    why,
-                    for_now: false,
-                },
-            )
+            refuse(cx, from, cluster, id, why, false)
         };
         let cluster = self.cluster();
         if let Err(why) = member.validate() {
@@ -88,6 +90,7 @@ impl MemberCore {
             .filter(|m| bore(m, &member.name))
             .cloned()
             .collect();
+        let heavy = too_heavy(&self.accepted, &member);
         let mut heard = None;
         for old in namesakes {
             let silent = old.state == MemberState::Silent || self.silent(cx, old.id);
@@ -100,7 +103,8 @@ impl MemberCore {
                 // A later process of its name, on its address, proves that it is dead (rule 7).
                 (true, true) => _ = leader.tasks.dead.insert(old.id),
                 // It may be alive behind a cut. The keyspace says what becomes of its data. Only
-                // its name is given away.
+                // its name is given away, once this process can be admitted.
+                (true, false) if heavy.is_some() => {}
                 (true, false) => _ = leader.tasks.succeeded.insert(old.id),
                 (false, _) => heard = Some((old, same_place)),
             }
@@ -145,9 +149,15 @@ impl MemberCore {
             }
             return;
         }
-        if let Role::Leader(leader) = &mut self.role
-            && leader.tasks.joiners.len() < JOINERS_MAX
-        {
+        let Role::Leader(leader) = &mut self.role else {
+            return;
+        };
+        if let Some(heavy) = heavy {
+            let why = leader.tasks.hold_back(cx, heavy);
+            return self::refuse(cx, from, cluster, id, why, true);
+        }
+        if leader.tasks.joiners.len() < JOINERS_MAX {
+            leader.tasks.heavy.remove(&member.name);
             leader.tasks.unheard.remove(&member.id);
             leader.tasks.joiners.insert(member.id, member);
         }
@@ -185,15 +195,7 @@ impl MemberCore {
             if !std::mem::replace(&mut waits.told, true) {
                 cx.event(Event::note(why.clone()));
             }
-            cx.send(
-                from,
-                Message::JoinRefused {
-                    cluster,
-                    member: id,
-                    why,
-                    for_now: true,
-                },
-            );
+            refuse(cx, from, cluster, id, why, true);
         }
         let status = cx.process_status(self.membership());
         cx.dial(address, Message::Probe(status));
@@ -207,6 +209,44 @@ impl MemberCore {
             self.on_join(cx, from, heard.member, heard.seen);
         }
     }
+}
+
+impl CoordinatorTasks {
+    /// A newcomer waits because of its weight: tells people once, and returns why.
+    fn hold_back(&mut self, cx: &mut Context, heavy: TooHeavy) -> String {
+        let name = heavy.name.clone();
+        let why = cx.explain(&heavy.into());
+        let now = cx.now;
+        self.heavy
+            .retain(|_, asked| now.since(*asked) < HEAVY_FORGOTTEN);
+        if let Some(asked) = self.heavy.get_mut(&name) {
+            *asked = now;
+        } else if self.heavy.len() < HEAVY_MAX {
+            self.heavy.insert(name, now);
+            cx.event(Event::note(why.clone()));
+        }
+        why
+    }
+}
+
+/// Tells a newcomer, perhaps through the member that passed its request on, why it stays outside.
+fn refuse(
+    cx: &mut Context,
+    to: MemberId,
+    cluster: ClusterId,
+    member: MemberId,
+    why: String,
+    for_now: bool,
+) {
+    cx.send(
+        to,
+        Message::JoinRefused {
+            cluster,
+            member,
+            why,
+            for_now,
+        },
+    );
 }
 
 /// Whether a process speaks what every member of a cluster of this level speaks. If it does not, it
