@@ -381,6 +381,13 @@ impl MemberCore {
             // It has been admitted and does not know that, because its table was lost on the way.
             return self.on_pull(cx, member.id, None);
         }
+        // A newcomer that waits for an operator must not allow itself what it waits for.
+        let tables = [&self.committed, &self.accepted];
+        if matches!(message, Message::Admin { .. })
+            && !tables.iter().any(|table| table.member(from).is_some())
+        {
+            return cx.ignore();
+        }
         // Each member speaks for itself. Requests of newcomers and of people are passed on.
         let of = match &message {
             Message::InSync { origin, .. } | Message::Loads { origin, .. } => *origin,

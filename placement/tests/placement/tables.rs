@@ -417,8 +417,8 @@ fn tables_and_deltas_carry_the_tags_from_level_15_on() {
     assert_eq!(tags, [Zero, Zero, Zero, Databases, Databases]);
     let bytes = encode(&table);
     assert_eq!(decode(&bytes).expect("a table").0, table);
-    // After the tags, the last bytes say that no map has limits, and that there are neither users
-    // nor tokens.
+    // After the tags, the last bytes say that no map has limits, and that there are no users,
+    // tokens or allowed weights.
     let access = doyen_placement::access::Access::default();
     let nobody = bincode::serde::encode_to_vec(access, config).expect("it is small");
     let added = 1 + tags.len() + 1 + nobody.len();

@@ -7,9 +7,8 @@ use doyen_placement::level::LEVELS;
 
 const WAITS: &str = "more than 8 times the median weight";
 
-/// An operator allows this weight, at a member that need not coordinate.
-fn allow(net: &mut Net, slot: usize, name: &str, weight: u32) {
-    let before = net.table(slot).access.weight(name);
+/// The request that allows this weight for a name that has had this one.
+fn allows(name: &str, before: Option<u32>, weight: u32) -> AdminRequest {
     let change = AccessChange {
         weights: vec![WeightChange {
             name: name.into(),
@@ -18,7 +17,12 @@ fn allow(net: &mut Net, slot: usize, name: &str, weight: u32) {
         }],
         ..AccessChange::default()
     };
-    let request = AdminRequest::ChangeAccess(change);
+    AdminRequest::ChangeAccess(change)
+}
+
+/// An operator allows this weight, at a member that need not coordinate.
+fn allow(net: &mut Net, slot: usize, name: &str, weight: u32) {
+    let request = allows(name, net.table(slot).access.weight(name), weight);
     net.input(slot, Input::Admin { ticket: 1, request });
 }
 
@@ -173,4 +177,36 @@ fn a_silent_member_keeps_its_name_while_a_heavy_namesake_waits() {
     net.until(5000, |net| net.process(3).view.is_some());
     let (name, _) = state(&net).expect("it alone has data");
     assert!(name.starts_with("n2~"), "{name}");
+}
+
+/// Requests of people come from members, and a process that waits is none.
+#[test]
+fn a_newcomer_cannot_allow_its_own_weight() {
+    let mut net = Net::cluster(8, 3);
+    net.until(3000, Net::healed);
+    let leader = net.leaders()[0];
+    net.weights.insert(3, 5000);
+    net.start(3);
+    net.run_ms(2000);
+    for (ticket, at) in (1..).zip(0..3) {
+        let request = Message::Admin {
+            cluster: net.table(leader).cluster,
+            origin: net.at(at).expect("it runs"),
+            ticket,
+            request: allows("n3", None, 5000),
+        };
+        net.say(3, at, request);
+        net.run_ms(1000);
+    }
+    assert!(waiting(&net, 3).contains("n3 has weight 5000"));
+    assert!(net.table(leader).access.weights.is_empty());
+    // The control: a member passes on what its operator wants.
+    let request = Message::Admin {
+        cluster: net.table(leader).cluster,
+        origin: net.at((leader + 1) % 3).expect("it runs"),
+        ticket: 9,
+        request: allows("n3", None, 5000),
+    };
+    net.say((leader + 1) % 3, leader, request);
+    net.until(3000, |net| net.process(3).view.is_some());
 }
