@@ -20,6 +20,7 @@ mod plan;
 mod refusal;
 mod reports;
 mod tokens;
+mod weights;
 
 pub use error::{AdminError, InvalidField, Refusal, ReportError};
 

@@ -67,6 +67,13 @@ fn problem_text(problem: &Problem, reach: Reach) -> String {
         Problem::SpeaksLess { .. } => {
             "; update its program, or start it without --level-max".to_owned()
         }
+        Problem::TooHeavy(heavy) => {
+            let (name, weight) = (argument(&heavy.name), heavy.weight);
+            format!(
+                ". It waits until an operator runs `doyen weight allow {name} {weight}`, or until \
+                 it is started with a lower --weight"
+            )
+        }
         Problem::NotAdmitted { .. } => {
             ". If that takes long, `doyen status` at that member says what its cluster lacks"
                 .to_owned()
@@ -111,6 +118,17 @@ fn problem_text(problem: &Problem, reach: Reach) -> String {
         | Problem::Invalid(_) => String::new(),
     };
     format!("{problem}{advice}")
+}
+
+/// A name that another process chose, as a word of a command. People paste commands, so the shell
+/// must read the name as a name.
+fn argument(name: &str) -> &str {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
+    if name.bytes().all(is_plain) && !name.starts_with('-') {
+        name
+    } else {
+        "NAME"
+    }
 }
 
 /// The command works as it is printed: it names this node, not the one that commands ask by
@@ -173,6 +191,7 @@ pub(crate) fn range_text(why: &NoRange) -> String {
 mod tests {
     use super::*;
     use doyen_gossip::agreement::Found;
+    use doyen_placement::planner::TooHeavy;
 
     const OPEN: Reach = Reach {
         http: None,
@@ -229,6 +248,30 @@ mod tests {
                     && text.contains(shows),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn a_newcomer_that_is_too_heavy_says_which_command_admits_it() {
+        let text = |name: &str| {
+            let heavy = TooHeavy {
+                name: name.into(),
+                weight: 900,
+                median: 100,
+                allowed: None,
+            };
+            problem_text(&Problem::TooHeavy(heavy), OPEN)
+        };
+        assert_eq!(
+            text("n4"),
+            "n4 has weight 900, more than 8 times the median weight of the data members, 100. It \
+             waits until an operator runs `doyen weight allow n4 900`, or until it is started with \
+             a lower --weight"
+        );
+        assert!(text("10.0.0.1:7400").contains("allow 10.0.0.1:7400 900`"));
+        for name in ["$(reboot)", "a b", "--http", "n4; reboot", "n4`"] {
+            let text = text(name);
+            assert!(text.contains("`doyen weight allow NAME 900`"), "{text}");
         }
     }
 

@@ -8,6 +8,7 @@
 //! | `GET /status`, `/metrics`, `/events`, `/moves`, `/balance`, `/keyspaces` | the state of the cluster, without keys | `read` |
 //! | `GET /table`, `/loads`, `/placement`, `/rebalance` | where data lies, and keys | `operate` |
 //! | `GET /trust`, `/tokens` | what is known of credentials, never they themselves | `operate` |
+//! | `GET /weights` | the weights that newcomers are allowed | `operate` |
 //! | `POST`, `PUT`, `PATCH`, `DELETE` | changes | `operate` |
 //!
 //! docs/http.md describes each. `guard.rs` lets callers in, by their tokens (`credentials.rs`), and
@@ -26,6 +27,7 @@ mod reports;
 mod routes;
 mod token;
 mod tokens;
+mod weights;
 
 pub(crate) use credentials::{Credentials, TokenFile};
 pub use token::{TOKEN_PREFIX, new_token, token_hash};

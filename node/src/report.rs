@@ -12,3 +12,4 @@ pub mod status;
 pub mod table;
 pub mod tokens;
 pub mod trust;
+pub mod weights;

@@ -1,5 +1,5 @@
 //! Commands that ask a node by HTTP: `doyen status`, `table`, `keyspace`, `moves`, `rebalance`,
-//! `drain`, `remove`, `token`, `restart-plan`, `events`, `recover`.
+//! `drain`, `remove`, `token`, `weight`, `restart-plan`, `events`, `recover`.
 
 mod drain;
 mod events;
@@ -9,6 +9,7 @@ mod print;
 mod rebalance;
 mod restart;
 mod token;
+mod weight;
 
 use drain::escaped;
 pub(super) use drain::{Drain, Remove};
@@ -18,6 +19,7 @@ pub(super) use moves::Moves;
 pub(super) use rebalance::Rebalance;
 pub(super) use restart::RestartPlan;
 pub(super) use token::TokenCommand;
+pub(super) use weight::WeightCommand;
 
 use super::Failed;
 use doyen::config::value::Address;

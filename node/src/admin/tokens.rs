@@ -119,12 +119,12 @@ impl Admin {
         after: Option<Grant>,
     ) -> Result<(), AdminError> {
         let change = AccessChange {
-            users: Vec::new(),
             tokens: vec![TokenChange {
                 name: name.to_owned(),
                 before,
                 after,
             }],
+            ..AccessChange::default()
         };
         self.ask(until, AdminRequest::ChangeAccess(change))
             .await

@@ -174,7 +174,8 @@ options! {
     /// Host. Copies of a partition are placed on different hosts
     #[arg(long, env = "DOYEN_HOST")]
     host: String,
-    /// Capacity relative to other nodes [default: 100]
+    /// Capacity relative to other nodes. Above 8 times the median of the members, the node waits
+    /// until an operator runs `doyen weight allow` [default: 100]
     #[arg(long, env = "DOYEN_WEIGHT", value_name = "N")]
     weight: u32,
     /// Vote, but hold no data

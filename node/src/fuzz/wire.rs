@@ -13,7 +13,9 @@ use doyen_gossip::wire::{
     Ack, Ballot, BallotAnswer, Commit, Committed, LeaveStep, Message, Payload, ProcessState,
     ProcessStatus, Proposal, Pulse,
 };
-use doyen_placement::access::{AccessChange, Grant, TokenChange, TokenRole, UserChange};
+use doyen_placement::access::{
+    AccessChange, Grant, TokenChange, TokenRole, UserChange, WeightChange,
+};
 use doyen_placement::division::Cut;
 use doyen_placement::level::LEVELS;
 use doyen_placement::loads::{CopyPhase, MemberLoad, PartitionLoad, Progress, Report, Skew};
@@ -201,6 +203,11 @@ fn tables(version: u16) -> Vec<(String, Table)> {
             name: "prometheus".into(),
             before: None,
             after: Some(grant(TokenRole::Read)),
+        }],
+        weights: vec![WeightChange {
+            name: "n9".into(),
+            before: None,
+            after: Some(900),
         }],
     };
     full = planner::change_access(&full, &access)
@@ -627,6 +634,11 @@ fn requests(table: &Table, base: TableName) -> Vec<AdminRequest> {
                 name: "prometheus".into(),
                 before: Some(grant(TokenRole::Read)),
                 after: Some(grant(TokenRole::Operate)),
+            }],
+            weights: vec![WeightChange {
+                name: "n9".into(),
+                before: Some(900),
+                after: Some(1600),
             }],
         }),
     ]

@@ -4,7 +4,7 @@
 use super::State;
 use super::failure::Failure;
 use super::guard::Needs;
-use super::{changes, events, guard, probes, reports, tokens};
+use super::{changes, events, guard, probes, reports, tokens, weights};
 use crate::report::rebalance::PLAN_BYTES_MAX;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Request, State as Shared};
@@ -92,6 +92,11 @@ fn changes_and_credentials() -> Router<Arc<State>> {
         .route("/trust", get(reports::trust))
         .route("/tokens", get(tokens::list))
         .route("/tokens/{name}", put(tokens::create).delete(tokens::revoke))
+        .route("/weights", get(weights::list))
+        .route(
+            "/weights/{name}",
+            put(weights::allow).delete(weights::forget),
+        )
         .route("/recover", post(changes::recover))
         .route("/moves/cancel", post(changes::cancel_moves))
         .route("/balance", patch(changes::set_balance))
@@ -167,12 +172,12 @@ async fn in_time(Shared(state): Shared<Arc<State>>, request: Request, next: Next
 /// The methods and paths of changes.
 const CHANGES: &str = "POST for /recover, /keyspaces, /keyspaces/NAME/split, \
     /keyspaces/NAME/merge, /rebalance, /moves/cancel and /members/NAME/drain, PATCH and DELETE \
-    for /keyspaces/NAME, PATCH for /rebalance and /balance, PUT and DELETE for /tokens/NAME, DELETE \
-    for /members/NAME and /members/NAME/drain";
+    for /keyspaces/NAME, PATCH for /rebalance and /balance, PUT and DELETE for /tokens/NAME and \
+    /weights/NAME, DELETE for /members/NAME and /members/NAME/drain";
 
 async fn unknown() -> Failure {
     let reports = "/status, /table, /loads, /placement, /keyspaces, /moves, /balance, \
-        /rebalance, /events, /tokens, /trust, /healthz, /readyz and /metrics";
+        /rebalance, /events, /tokens, /weights, /trust, /healthz, /readyz and /metrics";
     Failure(
         StatusCode::NOT_FOUND,
         format!("there is no such path: with GET there are {reports}; {CHANGES}"),

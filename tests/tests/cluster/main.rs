@@ -27,3 +27,4 @@ mod threads;
 mod tokens;
 mod tools;
 mod upgrade;
+mod weights;

@@ -460,7 +460,7 @@ impl Session {
         self.looking = Looking::Waits;
         let request = AdminRequest::ChangeAccess(AccessChange {
             users: changes,
-            tokens: Vec::new(),
+            ..AccessChange::default()
         });
         context.run_errand(self.id, Errand::Admin(request));
     }
