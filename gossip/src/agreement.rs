@@ -24,6 +24,7 @@ mod hostile;
 mod join;
 mod lease;
 mod loads;
+mod mandate;
 mod member_core;
 #[cfg(test)]
 mod net;
@@ -49,7 +50,7 @@ use crate::time::Time;
 use crate::wire::{Commit, Message, ProcessState, ProcessStatus};
 use bootstrap::{Formed, Forming};
 use context::{Context, NamedTable, earlier};
-use doyen_placement::{ClusterId, Loads, MemberId, MemberState, Version};
+use doyen_placement::{ClusterId, Loads, MemberId, MemberState, Version, VoteKey};
 use election::Role;
 use join::Joining;
 use member_core::MemberCore;
@@ -176,6 +177,12 @@ impl Agreement {
         self.cx.ignored
     }
 
+    /// The key of this process's votes.
+    #[must_use]
+    pub fn vote_key(&self) -> VoteKey {
+        self.cx.signing.vote_key()
+    }
+
     /// What this node knows of the cluster: for `status` and tests.
     #[must_use]
     pub fn status(&self, now: Time) -> Status {
@@ -228,11 +235,11 @@ impl Agreement {
                 forming.identified(address, id)
             }
             (Input::Identified { .. }, Phase::Joining(_) | Phase::Member(_)) => {}
-            (Input::Speaks { id, level }, Phase::Member(core)) => {
-                cx.learn(id, level, |id| core.names(id))
+            (Input::Speaks { id, level, key }, Phase::Member(core)) => {
+                cx.learn(id, (level, key), |id| core.names(id))
             }
-            (Input::Speaks { id, level }, Phase::Forming(_) | Phase::Joining(_)) => {
-                cx.learn(id, level, |_| false)
+            (Input::Speaks { id, level, key }, Phase::Forming(_) | Phase::Joining(_)) => {
+                cx.learn(id, (level, key), |_| false)
             }
             (Input::Scouted { id, .. }, _) if id == cx.me() => {}
             (
@@ -713,7 +720,12 @@ impl Agreement {
             Message::PreVote(ballot) => core.on_pre_vote(cx, from, ballot),
             Message::PreVoteAnswer(answer) => core.on_pre_vote_answer(cx, from, answer),
             Message::Vote(ballot) => core.on_vote(cx, from, ballot),
-            Message::VoteAnswer(answer) => core.on_vote_answer(cx, from, answer),
+            Message::VoteAnswer(answer) => core.on_vote_answer(cx, from, answer, None),
+            Message::SignedVote(answer, signature) => {
+                core.on_vote_answer(cx, from, answer, Some(signature))
+            }
+            Message::Mandate(mandate) => core.on_mandate(cx, from, *mandate),
+            Message::AskMandate { term, .. } => core.on_ask_mandate(cx, from, term),
             Message::Propose(proposal) => core.on_propose(cx, from, *proposal),
             Message::Ack(ack) => core.on_ack(cx, from, *ack),
             Message::Refuse {

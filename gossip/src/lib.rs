@@ -8,8 +8,10 @@ mod detector;
 pub mod hints;
 #[doc(hidden)]
 pub mod mutant;
+mod signing;
 pub mod time;
 pub mod wire;
 
 pub use agreement::{Agreement, AgreementConfig, Input, Output};
+pub use signing::{Presence, Signature, SigningKey, SigningSeed, Vote};
 pub use time::Time;

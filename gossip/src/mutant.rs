@@ -7,6 +7,10 @@ doyen_placement::mutants! {
     VOTES_TWICE = ("votes-twice", "rule 1"),
     /// Votes for candidates that have accepted less.
     VOTES_FOR_STALE = ("votes-for-stale", "rule 1"),
+    /// Believes every member that calls itself the coordinator of a later term.
+    BELIEVES_UNSIGNED = ("believes-unsigned", "rule 1: mandate"),
+    /// Votes for any candidate although a coordinator is heard.
+    VOTES_WHILE_LED = ("votes-while-led", "rule 1"),
     /// Stores a proposal of a coordinator of an earlier term.
     TAKES_OLD_TERMS = ("takes-old-terms", "rule 1"),
     /// Wins with a majority of the committed configuration alone.
@@ -83,6 +87,8 @@ doyen_placement::mutants! {
     LEAVES_BY_ITS_OWN_WORD = ("leaves-by-its-own-word", "rule 10"),
     /// A coordinator hands over to a dead leaver, again and again.
     HANDS_OVER_THE_DEAD = ("hands-over-the-dead", "rule 10"),
+    /// Installs a table that any member calls committed.
+    BELIEVES_ANY_TABLE = ("believes-any-table", "rule 11"),
     /// A pulled table is installed although it is older.
     GOES_BACK = ("goes-back", "rule 11"),
     /// A node whose data threads hang answers pings.

@@ -5,6 +5,7 @@
 //! says how to add kinds.
 
 use crate::agreement::{AdminReply, AdminRequest};
+use crate::signing::{Signature, Vote};
 use doyen_placement::loads::Report;
 use doyen_placement::planner::{InSyncRequest, Pace};
 use doyen_placement::table::TableDelta;
@@ -64,8 +65,20 @@ pub enum Message {
     PreVoteAnswer(BallotAnswer),
     /// Asks for a vote.
     Vote(Ballot),
-    /// The answer to `Vote`.
+    /// The answer to `Vote`, if the vote is not signed: below level 15, or because it is refused.
     VoteAnswer(BallotAnswer),
+    /// The answer to `Vote` that grants it, with the signature of the voter.
+    SignedVote(BallotAnswer, Signature),
+    /// Who elected the coordinator of a term. The coordinator sends it to every member once it is
+    /// elected, and every member that has it to those that ask.
+    Mandate(Box<Mandate>),
+    /// Asks for the mandate of a term.
+    AskMandate {
+        /// The cluster.
+        cluster: ClusterId,
+        /// The term.
+        term: Term,
+    },
     /// The next table.
     Propose(Box<Proposal>),
     /// The proposal is stored.
@@ -248,6 +261,32 @@ pub struct BallotAnswer {
     pub accepted: TableName,
 }
 
+/// The votes that made a member the coordinator of a term (rule 1).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mandate {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The term.
+    pub term: Term,
+    /// The member that was elected.
+    pub candidate: MemberId,
+    /// The voters in order of id, each once. A voter whose key the candidate did not know is listed
+    /// without a signature.
+    pub votes: Vec<(MemberId, Option<Signature>)>,
+}
+
+impl Mandate {
+    /// What each voter signed.
+    #[must_use]
+    pub const fn vote(&self) -> Vote {
+        Vote {
+            cluster: self.cluster,
+            term: self.term,
+            candidate: self.candidate,
+        }
+    }
+}
+
 /// A table on the wire.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Payload {
@@ -337,6 +376,9 @@ impl Message {
             Self::PreVoteAnswer(answer) | Self::VoteAnswer(answer) => {
                 Some(answer.term.max(answer.mine))
             }
+            Self::SignedVote(answer, _) => Some(answer.term.max(answer.mine)),
+            Self::Mandate(mandate) => Some(mandate.term),
+            Self::AskMandate { term, .. } => Some(*term),
             Self::Propose(proposal) => Some(proposal.name.term),
             Self::Refuse { term, .. } => Some(*term),
             Self::Commit(commit) => Some(commit.name.term),
@@ -354,6 +396,8 @@ impl Message {
             Self::Found { table, .. } => Some(table.cluster),
             Self::PreVote(ballot) | Self::Vote(ballot) => Some(ballot.accepted.cluster),
             Self::PreVoteAnswer(answer) | Self::VoteAnswer(answer) => Some(answer.accepted.cluster),
+            Self::SignedVote(answer, _) => Some(answer.accepted.cluster),
+            Self::Mandate(mandate) => Some(mandate.cluster),
             Self::Propose(proposal) => Some(proposal.name.cluster),
             Self::Ack(ack) => Some(ack.name.cluster),
             Self::Promise(name) | Self::Refuse { name, .. } => Some(name.cluster),
@@ -361,6 +405,7 @@ impl Message {
             Self::Committed(committed) => Some(committed.name.cluster),
             Self::Join { cluster, .. }
             | Self::JoinRefused { cluster, .. }
+            | Self::AskMandate { cluster, .. }
             | Self::Pull { cluster, .. }
             | Self::InSync { cluster, .. }
             | Self::Opened { cluster, .. }
@@ -399,4 +444,7 @@ doyen_placement::tagged!(Message {
     22 => Admin { cluster, origin, ticket, request },
     23 => AdminReply { cluster, ticket, reply },
     24 => Leave { cluster, member, step },
+    25 => SignedVote(answer, signature),
+    26 => Mandate(mandate),
+    27 => AskMandate { cluster, term },
 });

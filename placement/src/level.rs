@@ -67,6 +67,11 @@ pub const SUBSCRIBING: u16 = 15;
 /// From this level on, keys are found by the tags of their values, and with their values.
 pub const FINDING: u16 = 15;
 
+/// From this level on, votes are signed, and members of the table have keys ([`VoteKey`]).
+///
+/// [`VoteKey`]: crate::VoteKey
+pub const SIGNED_VOTES: u16 = 15;
+
 /// Connections of this version carry the contexts of callers' spans.
 pub const TRACING: u16 = 15;
 

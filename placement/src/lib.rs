@@ -24,6 +24,7 @@ pub mod table;
 pub mod tagged;
 mod tags;
 pub mod token;
+mod vote_key;
 
 pub use balancing::{Balancing, MoveRate, NoWindow, Paused, Window};
 pub use division::Division;
@@ -43,3 +44,4 @@ pub use table::{
 };
 pub use tags::Tags;
 pub use token::Token;
+pub use vote_key::VoteKey;

@@ -26,6 +26,7 @@ use crate::level;
 use crate::rule::Rule;
 use crate::scheduler::Schedulers;
 use crate::tags::Tags;
+use crate::vote_key::VoteKey;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
@@ -142,7 +143,7 @@ pub enum Assignment {
 }
 
 /// One member: a process start.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// Its identity.
     pub id: MemberId,
@@ -160,6 +161,10 @@ pub struct Member {
     pub location: Location,
     /// Its capacity relative to others; 100 is the default.
     pub weight: u32,
+    /// The key with which its votes are checked. It tells the coordinator once it is a member, so a
+    /// new member has none for a moment. The key never changes.
+    #[serde(skip, default)] // From level 15 on, tables and deltas carry it (`leveled`).
+    pub vote_key: Option<VoteKey>,
 }
 
 /// The addresses of a member. Addresses are not identities.
@@ -504,6 +509,24 @@ pub struct WantedMap {
     pub wish: MapWish,
 }
 
+/// Written by hand, without the key: names of tables have it from level 15 on ([`Table::name`]).
+impl Hash for Member {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self {
+            id,
+            age,
+            name,
+            role,
+            state: stands,
+            addresses,
+            location,
+            weight,
+            vote_key: _,
+        } = self;
+        (id, age, name, role, stands, addresses, location, weight).hash(state);
+    }
+}
+
 /// Written by hand, without the limits: names of tables have them from level 15 on
 /// ([`Table::name`]).
 impl Hash for MapEntry {
@@ -745,6 +768,11 @@ impl Table {
         if *level >= level::ACCESS {
             access.hash(&mut digest);
         }
+        if *level >= level::SIGNED_VOTES {
+            members
+                .iter()
+                .for_each(|member| member.vote_key.hash(&mut digest));
+        }
         TableName {
             cluster: *cluster,
             term: *term,
@@ -783,6 +811,10 @@ impl Table {
         if lower.level < level::ACCESS {
             lower.access = Arc::default();
         }
+        if lower.level < level::SIGNED_VOTES {
+            let keyed = lower.members.iter_mut().filter(|m| m.vote_key.is_some());
+            keyed.for_each(|member| Arc::make_mut(member).vote_key = None);
+        }
         lower
     }
 
@@ -794,15 +826,18 @@ impl Table {
     }
 
     /// Whether this may be the next table after `committed`, or any later one: level, ages and
-    /// epochs only rise, what is assigned stays assigned, and a keyspace keeps its tags. Every step
-    /// of the planner satisfies this, so a table that does not was made from another one than
-    /// `committed`.
+    /// epochs only rise, what is assigned stays assigned, a keyspace keeps its tags and a member its
+    /// key. Every step of the planner satisfies this, so a table that does not was made from another
+    /// one than `committed`.
     #[must_use]
     pub fn may_follow(&self, committed: &Self) -> bool {
+        let keeps = |before: &Member, now: &Member| {
+            before.age == now.age && (before.vote_key.is_none() || before.vote_key == now.vote_key)
+        };
         let member = |m: &Arc<Member>| {
             committed
                 .member(m.id)
-                .map_or(m.age >= committed.next_age, |before| before.age == m.age)
+                .map_or(m.age >= committed.next_age, |before| keeps(before, m))
         };
         let later = |before: &Arc<Partition>, now: &Arc<Partition>| {
             Arc::ptr_eq(before, now)

@@ -33,6 +33,18 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
         elections::a_candidate_that_lacks_a_committed_table_loses,
     ),
     (
+        &gossip::BELIEVES_UNSIGNED,
+        elections::a_term_without_an_election_is_not_joined,
+    ),
+    (
+        &gossip::VOTES_WHILE_LED,
+        elections::a_member_that_asks_for_votes_replaces_no_coordinator,
+    ),
+    (
+        &gossip::BELIEVES_ANY_TABLE,
+        elections::a_table_that_any_member_hands_out_is_not_installed,
+    ),
+    (
         &gossip::TAKES_OLD_TERMS,
         elections::a_late_proposal_of_a_former_term_is_refused,
     ),

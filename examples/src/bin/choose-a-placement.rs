@@ -127,6 +127,7 @@ fn node(number: u8) -> Member {
         },
         location: Location::default(),
         weight: 100,
+        vote_key: None,
     }
 }
 

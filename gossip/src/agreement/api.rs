@@ -4,6 +4,7 @@ use super::event::Event;
 use super::problem::Explain;
 use crate::hints::Hint;
 use crate::mutant::{self, broken};
+use crate::signing::SigningSeed;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::access::AccessChange;
@@ -13,7 +14,7 @@ use doyen_placement::planner::{
 };
 use doyen_placement::{
     Addresses, ClusterId, Epoch, Loads, Location, MapEntry, MapId, MapWish, MemberId, OrderKey,
-    PartitionRef, Role, Schedulers, Settings, Table, TableName, WantedMap,
+    PartitionRef, Role, Schedulers, Settings, Table, TableName, VoteKey, WantedMap,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -88,6 +89,8 @@ pub struct AgreementConfig {
     pub order_key: OrderKey,
     /// The highest level that this process speaks (`doyen_placement::level`).
     pub level_max: u16,
+    /// The seed of the key with which this process signs its votes.
+    pub signing_seed: SigningSeed,
     /// The seed of the machine's own random numbers.
     pub rng_seed: u64,
 }
@@ -326,13 +329,15 @@ pub enum Input {
         /// The process there.
         id: MemberId,
     },
-    /// The highest level that a process speaks, by its hello: told before what it says. It never
-    /// changes, because a process that starts again is another one.
+    /// What the hello of a process said: told before what it says. It never changes, because a
+    /// process that starts again is another one.
     Speaks {
         /// The process.
         id: MemberId,
-        /// The level.
+        /// The highest level that it speaks.
         level: u16,
+        /// The key of its votes, if it showed that it has the private part.
+        key: Option<VoteKey>,
     },
     /// An answer to `Output::Scout`: this process is there.
     Scouted {

@@ -447,6 +447,10 @@ impl Forming {
             founders,
         );
         (table.term, table.version, table.order_key) = (Term(1), Version(1), cx.config.order_key);
+        for member in &mut table.members {
+            let key = cx.vote_key(member.id);
+            Arc::make_mut(member).vote_key = key;
+        }
         NamedTable::new(Arc::new(table.at_level(level)))
     }
 

@@ -4,9 +4,10 @@ use super::api::{AgreementConfig, Output, Peer};
 use super::event::Event;
 use super::problem::Problem;
 use crate::mutant::{self, broken};
+use crate::signing::SigningKey;
 use crate::time::Time;
 use crate::wire::{Message, ProcessState, ProcessStatus};
-use doyen_placement::{Age, Member, MemberId, MemberState, Table, TableName};
+use doyen_placement::{Age, Member, MemberId, MemberState, Table, TableName, VoteKey};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -30,8 +31,10 @@ pub(super) struct Context {
     pub(super) minute: Option<u16>,
     /// Whether the shell waits for `Output::UsedOk`.
     pub(super) used_asked: bool,
-    /// The highest level that each process speaks that said hello.
-    speaks: BTreeMap<MemberId, u16>,
+    /// What each process speaks that said hello, and the key of its votes.
+    speaks: BTreeMap<MemberId, (u16, Option<VoteKey>)>,
+    /// Signs this process's votes.
+    pub(super) signing: SigningKey,
     random: u64,
     /// Numbers the statuses that this process has sent.
     stood: u64,
@@ -40,7 +43,7 @@ pub(super) struct Context {
 impl Context {
     pub(super) fn new(config: AgreementConfig, now: Time) -> Self {
         let random = config.rng_seed ^ config.id.0.rotate_left(17);
-        let outputs = VecDeque::new();
+        let (outputs, signing) = (VecDeque::new(), SigningKey::new(&config.signing_seed));
         Self {
             config,
             now,
@@ -50,6 +53,7 @@ impl Context {
             minute: None,
             used_asked: false,
             speaks: BTreeMap::new(),
+            signing,
             random,
             stood: 0,
         }
@@ -64,18 +68,33 @@ impl Context {
         if id == self.me() {
             return Some(self.config.level_max);
         }
-        self.speaks.get(&id).copied()
+        self.speaks.get(&id).map(|(level, _)| *level)
+    }
+
+    /// The key of a process's votes; `None`: it has not said hello yet, or its program has none.
+    pub(super) fn vote_key(&self, id: MemberId) -> Option<VoteKey> {
+        if id == self.me() {
+            return Some(self.signing.vote_key());
+        }
+        self.speaks.get(&id)?.1
     }
 
     /// A process said hello. If there are too many, those that are no members are forgotten.
-    pub(super) fn learn(&mut self, id: MemberId, level: u16, member: impl Fn(MemberId) -> bool) {
+    pub(super) fn learn(
+        &mut self,
+        id: MemberId,
+        said: (u16, Option<VoteKey>),
+        member: impl Fn(MemberId) -> bool,
+    ) {
         if self.speaks.len() >= SPEAKS_MAX && !self.speaks.contains_key(&id) {
             self.speaks.retain(|known, _| member(*known));
         }
         if self.speaks.len() < SPEAKS_MAX {
             // No process says less later, so the least is what it said.
-            let known = self.speaks.entry(id).or_insert(level);
-            *known = level.min(*known);
+            let (level, key) = self.speaks.entry(id).or_insert(said);
+            *level = said.0.min(*level);
+            // Another process cannot take an id whose key is known.
+            *key = key.or(said.1);
         }
     }
 
@@ -124,7 +143,7 @@ impl Context {
         from + Duration::from_micros(self.random() % span)
     }
 
-    /// This process as a member. The coordinator sets the age.
+    /// This process as a member. The coordinator sets the age and the key.
     pub(super) fn member(&self) -> Member {
         let AgreementConfig {
             id,
@@ -151,6 +170,7 @@ impl Context {
             addresses,
             location,
             weight: *weight,
+            vote_key: None,
         }
     }
 

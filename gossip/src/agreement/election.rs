@@ -5,8 +5,10 @@ use super::event::Event;
 use super::member_core::MemberCore;
 use super::publication::Leader;
 use crate::mutant::{self, broken};
+use crate::signing::Signature;
 use crate::time::Time;
-use crate::wire::{Ballot, BallotAnswer, Message};
+use crate::wire::{Ballot, BallotAnswer, Mandate, Message};
+use doyen_placement::level::SIGNED_VOTES;
 use doyen_placement::quorum::majority;
 use doyen_placement::{MemberId, TableName, Term};
 use std::collections::BTreeMap;
@@ -41,8 +43,17 @@ pub(super) enum Role {
 pub(super) struct VoteCount {
     term: Term,
     until: Time,
-    /// The voters that said yes, with the table that each had accepted.
-    granted: BTreeMap<MemberId, TableName>,
+    /// The voters that said yes.
+    granted: BTreeMap<MemberId, Granted>,
+}
+
+/// A voter said yes.
+#[derive(Debug, Clone, Copy)]
+struct Granted {
+    /// The table that it had accepted.
+    accepted: TableName,
+    /// Its signature, which was checked. `None`: its key is not known, or this was a pre-vote.
+    signature: Option<Signature>,
 }
 
 impl MemberCore {
@@ -83,6 +94,7 @@ impl MemberCore {
     pub(super) fn join_term(&mut self, cx: &mut Context, term: Term, leader: Option<MemberId>) {
         self.role = Role::Follower;
         self.term = term;
+        self.mandates.join(term);
         self.term_seen = self.term_seen.max(term);
         // A member that follows a coordinator gives no other candidate its vote in that term.
         self.voted = leader;
@@ -118,6 +130,7 @@ impl MemberCore {
     pub(super) fn follow(&mut self, cx: &mut Context) {
         if matches!(self.role, Role::Leader(_)) {
             self.leader = None;
+            self.mandates.settle();
             self.refuse_all(cx);
         }
         self.role = Role::Follower;
@@ -225,7 +238,11 @@ impl MemberCore {
     fn ask_for_votes(&mut self, cx: &mut Context) {
         let term = self.term.max(self.term_seen).next();
         self.stand_at = None;
-        let granted = BTreeMap::from([(cx.me(), self.accepted.name)]);
+        let own = Granted {
+            accepted: self.accepted.name,
+            signature: None,
+        };
+        let granted = BTreeMap::from([(cx.me(), own)]);
         self.role = Role::PreCandidate(VoteCount {
             term,
             until: cx.now + VOTE_PATIENCE,
@@ -246,13 +263,22 @@ impl MemberCore {
     /// Becomes a candidate in a term above every term that it knows.
     pub(super) fn become_candidate(&mut self, cx: &mut Context) {
         let term = self.term.max(self.term_seen).next();
+        if matches!(self.role, Role::Leader(_)) {
+            self.loyal_until = cx.now + VOTE_PATIENCE;
+        }
         self.refuse_all(cx);
+        self.mandates.settle();
+        self.mandates.join(term);
         self.term = term;
         self.term_seen = term;
         self.voted = Some(cx.me());
         self.leader = None;
         self.stand_at = None;
-        let granted = BTreeMap::from([(cx.me(), self.accepted.name)]);
+        let own = Granted {
+            accepted: self.accepted.name,
+            signature: Some(cx.signing.sign(&self.vote(term, cx.me()))),
+        };
+        let granted = BTreeMap::from([(cx.me(), own)]);
         self.role = Role::Candidate(VoteCount {
             term,
             until: cx.now + VOTE_PATIENCE,
@@ -285,14 +311,22 @@ impl MemberCore {
         }
     }
 
-    fn win(&mut self, cx: &mut Context, granted: BTreeMap<MemberId, TableName>) {
+    fn win(&mut self, cx: &mut Context, granted: BTreeMap<MemberId, Granted>) {
         // A table that both majorities have accepted is committed. It does not matter which member
         // proposed it (rule 2).
         let mine = self.accepted.name;
         let same = |name: &TableName| {
             *name == mine || (name.version == mine.version && broken(&mutant::WINS_BY_VERSION))
         };
-        let committed = self.both_majorities(|v| granted.get(&v).is_some_and(same));
+        let committed =
+            self.both_majorities(|v| granted.get(&v).is_some_and(|g| same(&g.accepted)));
+        let votes = granted.iter().map(|(voter, g)| (*voter, g.signature));
+        let mandate = Mandate {
+            cluster: self.cluster(),
+            term: self.term,
+            candidate: cx.me(),
+            votes: votes.collect(),
+        };
         self.role = Role::Leader(Box::new(Leader::new(cx, granted.into_keys().collect())));
         if committed && mine.order() > self.committed.name.order() {
             let table = self.accepted.clone();
@@ -300,6 +334,7 @@ impl MemberCore {
             self.install(cx, table, None);
         }
         self.set_leader(cx, Some(cx.me()));
+        self.show_mandate(cx, mandate);
         self.ping_all(cx);
     }
 
@@ -329,9 +364,23 @@ impl MemberCore {
         let first = (self.voted.is_none_or(|v| v == from) && self.leader.is_none())
             || broken(&mutant::VOTES_TWICE);
         let free = ballot.term > self.term || (ballot.term == self.term && first);
-        let granted = !self.out && up_to_date && free;
+        // A voter that hears a coordinator votes for no other member, and leaves a coordinator that
+        // stands again the time for it. Otherwise any member could replace it, by asking.
+        let led = (self.heard(cx) && self.leader != Some(from))
+            || (cx.now < self.loyal_until && self.voted != Some(from) && self.leader != Some(from));
+        // Who votes twice, or preempts, does not mind that either.
+        let minds = [
+            &mutant::VOTES_WHILE_LED,
+            &mutant::VOTES_TWICE,
+            &mutant::PREEMPTS,
+        ];
+        let led = led && !minds.into_iter().any(broken);
+        let granted = !self.out && up_to_date && free && !led;
         self.term_seen = self.term_seen.max(ballot.term);
         if granted {
+            if self.leader == Some(from) {
+                self.loyal_until = cx.now + VOTE_PATIENCE;
+            }
             if ballot.term > self.term {
                 self.follow(cx);
                 self.join_term(cx, ballot.term, None);
@@ -346,7 +395,13 @@ impl MemberCore {
             mine: self.term,
             accepted: self.accepted.name,
         };
-        cx.send(from, Message::VoteAnswer(answer));
+        let message = if granted && self.accepted.level >= SIGNED_VOTES {
+            let signature = cx.signing.sign(&self.vote(ballot.term, from));
+            Message::SignedVote(answer, signature)
+        } else {
+            Message::VoteAnswer(answer)
+        };
+        cx.send(from, message);
     }
 
     pub(super) fn on_pre_vote_answer(
@@ -360,7 +415,11 @@ impl MemberCore {
             && count.term == answer.term
             && answer.granted
         {
-            count.granted.insert(from, answer.accepted);
+            let granted = Granted {
+                accepted: answer.accepted,
+                signature: None,
+            };
+            count.granted.insert(from, granted);
             self.count(cx);
         }
     }
@@ -370,15 +429,33 @@ impl MemberCore {
         cx: &mut Context,
         from: MemberId,
         answer: BallotAnswer,
+        signature: Option<Signature>,
     ) {
         self.term_seen = self.term_seen.max(answer.mine);
         let stands = matches!(&self.role, Role::Candidate(count) if count.term == answer.term);
         if stands && !answer.granted && answer.accepted.order() > self.accepted.name.order() {
             self.recovers_elsewhere(cx, from);
         }
+        let signature = match self.vote_key(from).filter(|_| stands && answer.granted) {
+            // Others could not check it either.
+            None => None,
+            Some(key) => {
+                let vote = self.vote(answer.term, cx.me());
+                let Some(signature) = signature.filter(|s| s.is_of(&key, &vote)) else {
+                    // A mandate with this vote would convince no other member.
+                    return cx.ignore();
+                };
+                Some(signature)
+            }
+        };
         match &mut self.role {
             Role::Candidate(count) if count.term == answer.term && answer.granted => {
-                count.granted.insert(from, answer.accepted);
+                let accepted = answer.accepted;
+                let granted = Granted {
+                    accepted,
+                    signature,
+                };
+                count.granted.insert(from, granted);
                 self.count(cx);
             }
             Role::Leader(leader) if self.term == answer.term && answer.granted => {

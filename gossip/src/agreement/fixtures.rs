@@ -48,6 +48,7 @@ pub(in crate::agreement) fn member(number: u64) -> Member {
         },
         location: Location::default(),
         weight: 100,
+        vote_key: None,
     }
 }
 

@@ -4,17 +4,22 @@
 //! The faulty process continues normally beside the messages that the test sends in its name, so
 //! its silence does not hide their effect.
 
+mod elections;
+
+pub(super) use elections::mandate;
+
 use super::api::{AdminRequest, Input};
 use super::net::{Net, Slot};
 use crate::hints::Hint;
 use crate::wire::{
     Ack, Ballot, BallotAnswer, Commit, Committed, LeaveStep, Message, Payload, Proposal, Pulse,
 };
+use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Skew};
 use doyen_placement::planner::{InSyncChange, InSyncRequest, Pace};
 use doyen_placement::table::validate::COUNT_MAX;
 use doyen_placement::{
-    Age, Epoch, KeyspaceId, Member, MemberId, PartitionId, PartitionRef, Table, TableName, Term,
-    Version,
+    Age, Epoch, KeyspaceId, MapId, Member, MemberId, PartitionId, PartitionRef, Table, TableName,
+    Term, Version,
 };
 
 /// Three serving members: the coordinator, and one of the others, which will be the faulty one.
@@ -479,6 +484,57 @@ fn no_member_speaks_for_another() {
     });
     assert_eq!(net.table(leader).name(), before, "{:#?}", net.summary());
     goes_on(&mut net, 2000);
+}
+
+/// A member reports loads of partitions that others lead, and that it reaches no other member.
+#[test]
+fn loads_of_partitions_that_another_member_leads_are_not_believed() {
+    let (mut net, leader, broken) = three(42);
+    let me = net.at(broken).unwrap();
+    let load = PartitionLoad {
+        bytes: u64::MAX,
+        keys: u64::MAX,
+        reads: u64::MAX,
+        writes: u64::MAX,
+        read_bytes: u64::MAX,
+        written_bytes: u64::MAX,
+        skew: Skew::Halves(MapId(0), vec![7; 64]),
+    };
+    served_throughout(&mut net, broken, 1000, |net, _| {
+        let table = net.table(broken);
+        let report = Report {
+            member: MemberLoad {
+                memory: u64::MAX,
+                memory_max: u64::MAX,
+                cpu: u16::MAX,
+                busy: true,
+            },
+            partitions: table
+                .partitions()
+                .map(|(at, _)| (at, load.clone()))
+                .collect(),
+            moves: Vec::new(),
+            unheard: table
+                .members
+                .iter()
+                .map(|m| m.id)
+                .chain([MemberId(1)])
+                .collect(),
+        };
+        vec![Message::Loads {
+            cluster: table.cluster,
+            origin: me,
+            report: Box::new(report),
+        }]
+    });
+    let (table, mut own) = (net.table(leader), 0);
+    let loads = net.process(leader).agreement.loads().unwrap();
+    for (at, told) in loads.partitions().filter(|(_, told)| told.bytes > 0) {
+        assert_eq!(table.partition(at).unwrap().primary(), me, "{at}: {told:?}");
+        own += 1;
+    }
+    assert!(own > 0, "the control: what it leads itself is believed");
+    assert_eq!((net.leaders(), table.members.len()), (vec![leader], 3));
 }
 
 /// Only the coordinator says that it has read a report. A report that another member called read

@@ -11,6 +11,7 @@ use super::context::{Context, NamedTable, earlier};
 use super::election::Role;
 use super::event::Event;
 use super::lease::{Answers, Tenures};
+use super::mandate::Mandates;
 use super::problem::Problem;
 use super::requests::Requests;
 use crate::detector::{Detector, Hinted, Patience};
@@ -68,6 +69,11 @@ pub(super) struct MemberCore {
     pub(super) voted: Option<MemberId>,
     /// The coordinator of `term`.
     pub(super) leader: Option<MemberId>,
+    /// Who is known to be elected.
+    pub(super) mandates: Mandates,
+    /// Until then, this member votes only for the coordinator that it followed and that stands
+    /// again.
+    pub(super) loyal_until: Time,
     /// The highest term that any member named.
     pub(super) term_seen: Term,
     pub(super) role: Role,
@@ -126,6 +132,8 @@ impl MemberCore {
             term: table.term,
             voted: None,
             leader: None,
+            mandates: Mandates::default(),
+            loyal_until: Time::ZERO,
             term_seen: table.term,
             role: Role::Follower,
             stand_at: None,
@@ -372,24 +380,14 @@ impl MemberCore {
     /// Takes what every ping and pong carries.
     fn hear(&mut self, cx: &mut Context, from: MemberId, pulse: &Pulse) {
         self.term_seen = self.term_seen.max(pulse.term);
-        if pulse.coordinator == Some(from) && pulse.term > self.term {
-            // A member that hears a coordinator of a higher term joins it (rule 1).
-            self.join_term(cx, pulse.term, Some(from));
-        } else if pulse.coordinator == Some(from)
-            && pulse.term == self.term
-            && self.leader.is_none()
-        {
-            // A peer that sends and does not answer is not heard.
-            if !self.silent(cx, from) && !self.detector.suspected(from) {
-                self.set_leader(cx, Some(from));
-            }
+        let unknown = pulse.term == self.term && self.leader.is_none();
+        if pulse.coordinator == Some(from) && (pulse.term > self.term || unknown) {
+            self.hear_coordinator(cx, from, pulse.term);
         } else if pulse.term > self.term
-            && pulse.coordinator.is_some()
+            && let Some(coordinator) = pulse.coordinator
             && matches!(self.role, Role::Leader(_))
         {
-            // Another member works in a later term. This node will hear it, and must not hinder it
-            // until then.
-            self.follow(cx);
+            self.hear_of(cx, from, (pulse.term, coordinator));
         }
         if pulse.committed.order() > self.committed.name.order() {
             self.pull(cx, from);
@@ -554,10 +552,15 @@ impl MemberCore {
 
     // ---- pulling
 
+    /// Asks for the last committed table: the coordinator, or a member that would be believed.
     pub(super) fn pull(&mut self, cx: &mut Context, from: MemberId) {
-        if self
-            .pulling
-            .is_some_and(|at| cx.now.since(at) < PULL_PATIENCE)
+        let leader = self.leader.filter(|leader| *leader != cx.me());
+        let from = leader.unwrap_or(from);
+        let may_answer = self.believes_table_of(cx, from) || self.proposer == Some(from);
+        if !may_answer
+            || self
+                .pulling
+                .is_some_and(|at| cx.now.since(at) < PULL_PATIENCE)
         {
             return;
         }
@@ -569,6 +572,16 @@ impl MemberCore {
                 have: Some(self.committed.name),
             },
         );
+    }
+
+    /// Whether this member believes another one that a table is committed. Any member could make up
+    /// a table, and the coordinator is elected. A member that has left, or has known no coordinator
+    /// for long, has no other way to learn what became of the cluster (rule 11).
+    fn believes_table_of(&self, cx: &Context, member: MemberId) -> bool {
+        self.leader == Some(member)
+            || self.out
+            || self.unchecked(cx)
+            || broken(&mutant::BELIEVES_ANY_TABLE)
     }
 
     /// The data path heard of a newer table.
@@ -629,7 +642,14 @@ impl MemberCore {
         if older || self.pulling.is_none() {
             return;
         }
-        if !self.near(committed.name.version) {
+        // A later term needs an election first (rule 1).
+        let later = committed.name.term > self.term && self.leader == Some(from);
+        let proved = !later || self.elected(cx, committed.name.term, from);
+        // A coordinator that leaves does not coordinate any more, and knows what it committed.
+        let stored = committed.name == self.accepted.name && self.proposer == Some(from);
+        if !self.near(committed.name.version)
+            || !(stored || (proved && self.believes_table_of(cx, from)))
+        {
             return cx.ignore();
         }
         let Some(table) = self.unpack(&committed.name, &committed.payload) else {

@@ -8,12 +8,13 @@ use super::{
     Timing, View,
 };
 use crate::hints::Hint;
+use crate::signing::SigningSeed;
 use crate::time::Time;
 use crate::wire::Message;
-use doyen_placement::level::LEVELS;
+use doyen_placement::level::{LEVELS, SIGNED_VOTES};
 use doyen_placement::{
     Addresses, ClusterId, Epoch, Keyspace, KeyspaceId, Location, MemberId, OnLoss, OrderKey,
-    PartitionRef, Role, Settings, Table, TableName, Term, Version, planner,
+    PartitionRef, Role, Settings, Table, TableName, Term, Version, VoteKey, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -99,7 +100,7 @@ pub(super) struct Net {
     /// The highest level of processes that speak less than this program.
     pub(super) levels: BTreeMap<Slot, u16>,
     /// The highest level of every process that ever ran.
-    speak: BTreeMap<MemberId, u16>,
+    speak: BTreeMap<MemberId, (u16, Option<VoteKey>)>,
     /// Names of processes that are not named after their slot.
     pub(super) names: BTreeMap<Slot, String>,
     /// Weights other than 100.
@@ -113,8 +114,8 @@ pub(super) struct Net {
 }
 
 /// The input that the hello of a connection causes.
-fn speaks(id: MemberId, level: u16) -> Input {
-    Input::Speaks { id, level }
+fn speaks(id: MemberId, (level, key): (u16, Option<VoteKey>)) -> Input {
+    Input::Speaks { id, level, key }
 }
 
 pub(super) fn address(slot: Slot) -> SocketAddr {
@@ -200,7 +201,9 @@ impl Net {
     pub(super) fn config(&mut self, slot: Slot, id: MemberId) -> AgreementConfig {
         let at = address(slot);
         let level_max = self.levels.get(&slot).copied().unwrap_or(LEVELS.1);
-        self.speak.insert(id, level_max);
+        // Programs of the level before have no key.
+        let key = (level_max >= SIGNED_VOTES).then(|| SigningSeed::of_test(id.0).vote_key());
+        self.speak.insert(id, (level_max, key));
         let role = if self.witnesses.contains(&slot) {
             Role::Witness
         } else {
@@ -242,6 +245,7 @@ impl Net {
             explain: super::Explain::default(),
             order_key: OrderKey::default(),
             level_max,
+            signing_seed: SigningSeed::of_test(id.0),
             rng_seed: self.random(),
         }
     }
@@ -642,7 +646,7 @@ impl Net {
         let keeping = matches!(happening, Happening::Housekeeping(_));
         match happening {
             Happening::Deliver { from, message, .. } => {
-                if let Some(speaks) = self.speak.get(&from).map(|level| speaks(from, *level)) {
+                if let Some(speaks) = self.speak.get(&from).map(|said| speaks(from, *said)) {
                     process.agreement.handle(local, speaks);
                 }
                 process
@@ -657,7 +661,7 @@ impl Net {
                         .agreement
                         .handle(local, Input::Identified { address: at, id });
                 } else {
-                    if let Some(speaks) = self.speak.get(&from).map(|level| speaks(from, *level)) {
+                    if let Some(speaks) = self.speak.get(&from).map(|said| speaks(from, *said)) {
                         process.agreement.handle(local, speaks);
                     }
                     process

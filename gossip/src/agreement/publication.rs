@@ -94,12 +94,16 @@ impl MemberCore {
         let Role::Leader(leader) = &self.role else {
             return;
         };
-        if self.term_seen > self.term {
+        if self.term_seen > self.term && !self.mandates.waits(cx.now) {
             // It becomes a candidate again, above the term that another member named, and without a
             // pre-vote (rule 1).
             return self.become_candidate(cx);
         }
-        if leader.pending.is_some() {
+        let idle = leader.idle();
+        if idle && self.outlived_mandate(cx) {
+            return self.become_candidate(cx);
+        }
+        if !idle {
             self.resend(cx);
             self.try_commit(cx);
         }
@@ -232,11 +236,7 @@ impl MemberCore {
 
     pub(super) fn on_propose(&mut self, cx: &mut Context, from: MemberId, proposal: Proposal) {
         let Proposal {
-            name,
-            committed,
-            commit,
-            voters,
-            payload,
+            name, committed, ..
         } = proposal;
         if name.term < self.term && !broken(&mutant::TAKES_OLD_TERMS) {
             let (term, coordinator) = (self.term, self.leader);
@@ -255,16 +255,24 @@ impl MemberCore {
         if !self.near(name.version) || committed.order() >= name.order() || contradicts {
             return cx.ignore();
         }
+        let follows = name.term == self.term && self.leader == Some(from);
+        if name.term == self.term && !follows && (self.leader.is_some() || from == cx.me()) {
+            return cx.ignore();
+        }
+        if !follows && !self.elected(cx, name.term, from) {
+            return self.wait_for_mandate(cx, from, proposal);
+        }
         if name.term > self.term {
             self.join_term(cx, name.term, Some(from));
-        } else if self.leader != Some(from) {
-            if self.leader.is_some() || from == cx.me() {
-                return cx.ignore();
-            }
-            if !self.silent(cx, from) {
-                self.set_leader(cx, Some(from));
-            }
+        } else if !follows && name.term == self.term && !self.silent(cx, from) {
+            self.set_leader(cx, Some(from));
         }
+        let Proposal {
+            commit,
+            voters,
+            payload,
+            ..
+        } = proposal;
         if self.accepted.name == name {
             // The ack was lost. Its content may be wrong by now, so this ack has none.
             return cx.send(
@@ -353,8 +361,8 @@ impl MemberCore {
             return;
         };
         if term > self.term {
-            if coordinator.is_some_and(|c| c != cx.me()) {
-                self.follow(cx);
+            if let Some(coordinator) = coordinator.filter(|c| *c != cx.me()) {
+                self.hear_of(cx, from, (term, coordinator));
             }
             return;
         }

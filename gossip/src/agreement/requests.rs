@@ -81,7 +81,8 @@ impl Requests {
     pub(super) fn timeout(&self, led: bool) -> Option<Time> {
         let report = self.report_at.filter(|_| led);
         let tickets = self.tickets.values().map(|t| t.again.min(t.deadline)).min();
-        [self.ask_at, report, tickets, self.recover.map(|(_, at)| at)]
+        let recover = self.recover.map(|(_, at)| at);
+        [self.ask_at, report, tickets, recover]
             .into_iter()
             .fold(None, earlier)
     }

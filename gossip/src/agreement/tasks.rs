@@ -19,7 +19,7 @@ use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::LeaveStep;
 use admin::administer;
-use doyen_placement::level::{ACCESS, LEVELS};
+use doyen_placement::level::{ACCESS, LEVELS, SIGNED_VOTES};
 use doyen_placement::loads::PartitionLoad;
 use doyen_placement::planner::{
     self, Absence, InSyncChange, InSyncRequest, NotGranted, Pace, PlannedChanges, WritesStopped,
@@ -36,6 +36,7 @@ use reach::Reach;
 use rooms::Rooms;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 use voters::{keep_voters, room_for_newcomers};
 
@@ -512,6 +513,7 @@ impl MemberCore {
         }
         self.draft_voters(&base, &mut table, joined);
         self.draft_level(cx, &base, &mut table);
+        draft_keys(cx, &mut table);
         let changed = *table != *base.table;
         let outdone = std::mem::take(&mut tasks.outdone);
         if !changed && base.name == self.committed.name && !outdone {
@@ -835,6 +837,22 @@ impl MemberCore {
     pub(super) fn refuse(&mut self, cx: &mut Context, draft: Draft, reply: &AdminReply) {
         for (origin, ticket, _) in draft.replies {
             self.reply(cx, origin, ticket, reply.clone());
+        }
+    }
+}
+
+/// Members get the keys that their hellos showed. A newcomer has said hello to the coordinator
+/// before it is admitted, so this happens in the table that admits it.
+fn draft_keys(cx: &Context, table: &mut Cow<'_, Table>) {
+    if table.level < SIGNED_VOTES {
+        return;
+    }
+    for place in 0..table.members.len() {
+        let member = &table.members[place];
+        if member.vote_key.is_none()
+            && let Some(key) = cx.vote_key(member.id)
+        {
+            Arc::make_mut(&mut table.to_mut().members[place]).vote_key = Some(key);
         }
     }
 }

@@ -235,6 +235,7 @@ pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<
         },
         location: Location::default(),
         weight: 100,
+        vote_key: None,
     };
     let partition = |p: u64| {
         let replicas = holders(p)

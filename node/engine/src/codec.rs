@@ -134,6 +134,7 @@ mod tests {
                 host: format!("host-{n}"),
             },
             weight: 100,
+            vote_key: None,
         };
         let keyspace = NewKeyspace {
             name: "default".into(),

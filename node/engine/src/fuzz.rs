@@ -760,6 +760,7 @@ fn table() -> Table {
             },
             location: Location::default(),
             weight: 100,
+            vote_key: None,
         })
     };
     let partition = |p: u32| {

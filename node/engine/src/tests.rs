@@ -143,6 +143,7 @@ fn table_of_threads(
         },
         location: Location::default(),
         weight: 100,
+        vote_key: None,
     };
     let partition = |p: u32| {
         let replicas = holders(p)

@@ -13,6 +13,7 @@ use crate::hooks::Hooks;
 use crate::net::endpoint::Failure;
 use crate::net::envelope::Envelope;
 use crate::net::hints::{Hints, Scope};
+use crate::net::identity::Identity;
 use crate::net::notice::Notices;
 use crate::net::peers::{PeerEvent, PeerEvents, Peers};
 use crate::net::probe::{self, Probes};
@@ -22,7 +23,7 @@ use doyen_engine::fault;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, Peer, Severity, Status, View};
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
-use doyen_gossip::{Agreement, AgreementConfig, Input, Output, Time};
+use doyen_gossip::{Agreement, AgreementConfig, Input, Output, SigningSeed, Time};
 use doyen_placement::planner::{self, Pace, PlannedChanges};
 use doyen_placement::{ClusterId, Loads, MemberId, OrderKey, Table, TableName, Term, Version};
 use std::collections::{BTreeMap, VecDeque};
@@ -74,10 +75,11 @@ pub(super) async fn run(
         hooks,
     } = options;
     let advertised = config.addresses.control;
+    identity.set_key(&config.signing_seed);
     let (peers, peer_events) = match Peers::start(
         socket,
         advertised,
-        identity,
+        identity.clone(),
         (config.id, config.level_max),
         ends.counted.clone(),
         hooks.clone(),
@@ -116,6 +118,7 @@ pub(super) async fn run(
     let mut driver = Driver {
         agreement: Agreement::new(config.clone(), clock::now()),
         config,
+        identity,
         shared,
         peers: peers.clone(),
         counted: ends.counted,
@@ -173,6 +176,7 @@ pub(super) struct Driver {
     agreement: Agreement,
     /// For the next machine, if this process is expelled.
     config: AgreementConfig,
+    identity: Arc<Identity>,
     shared: Arc<Shared>,
     peers: Rc<Peers>,
     counted: Arc<Counted>,
@@ -399,7 +403,7 @@ impl Driver {
                     }
                 }
             },
-            PeerEvent::Met { id, level } => self.handle(Input::Speaks { id, level }),
+            PeerEvent::Met { id, level, key } => self.handle(Input::Speaks { id, level, key }),
             PeerEvent::Identified { address, id } => {
                 self.refusals.remove(&address);
                 self.handle(Input::Identified { address, id });
@@ -732,12 +736,15 @@ impl Driver {
 
     fn show(&mut self, view: View) {
         self.follow_tables(&view);
+        let tables = [&view.installed, &view.accepted];
+        let keys = tables.iter().flat_map(|table| &table.members);
+        let keys = keys.filter_map(|m| Some((m.id, m.vote_key?)));
+        self.identity.set_keys(keys.collect());
         self.shared.publish(Local {
             me: self.config.id,
             view: Some(view.clone()),
         });
         // A member of either table is reached at the address in that table.
-        let tables = [&view.installed, &view.accepted];
         let members = tables
             .iter()
             .flat_map(|table| &table.members)
@@ -834,6 +841,10 @@ impl Driver {
             .is_some_and(|view| view.installed.settings.balancing.drains(self.config.id));
         self.config.id = MemberId::of_member(rand::random());
         self.config.order_key = OrderKey(rand::random());
+        self.config.signing_seed = SigningSeed::new(rand::random());
+        // Before any hello names the new id.
+        self.identity.set_key(&self.config.signing_seed);
+        self.identity.set_keys(BTreeMap::new());
         self.config.rng_seed = rand::random();
         tracing::warn!(
             me = %self.config.id,

@@ -82,6 +82,7 @@ impl Node {
             explain: doyen_gossip::agreement::Explain::default(),
             order_key: OrderKey::default(),
             level_max: LEVELS.1,
+            signing_seed: doyen_gossip::SigningSeed::of_test(rand::random()),
             rng_seed: rand::random(),
         };
         let (shared, changed) = (Arc::new(Shared::new(id)), Arc::new(Notify::new()));

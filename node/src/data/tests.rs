@@ -172,6 +172,7 @@ pub(crate) fn member(me: MemberId, addresses: Addresses) -> Member {
         addresses,
         location: Location::default(),
         weight: 100,
+        vote_key: None,
     }
 }
 

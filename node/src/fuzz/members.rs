@@ -3,12 +3,12 @@
 use crate::net::envelope::Envelope;
 use crate::net::peers::FRAME_BYTES_MAX;
 use doyen_engine::codec;
-use doyen_gossip::Time;
 use doyen_gossip::agreement::{
     AdminRequest, Agreement, AgreementConfig, Explain, Input, Output, Peer, Timing,
 };
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::{LeaveStep, Message};
+use doyen_gossip::{SigningSeed, Time};
 use doyen_placement::level::LEVELS;
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Skew};
 use doyen_placement::planner::{self, InSyncChange, InSyncRequest, KeyspaceChange, Pace};
@@ -91,6 +91,7 @@ fn config(place: usize) -> AgreementConfig {
         explain: Explain::default(),
         order_key: OrderKey(7),
         level_max: LEVELS.1,
+        signing_seed: SigningSeed::of_test(id(place).0),
         rng_seed: 7,
     }
 }
@@ -344,11 +345,13 @@ impl Members {
         for (from, to, message) in std::mem::take(&mut self.queue) {
             if still != Some(to) {
                 // The hello of their connection has said this.
+                let key = Some(self.members[from].vote_key());
                 self.input(
                     to,
                     Input::Speaks {
                         id: id(from),
                         level: LEVELS.1,
+                        key,
                     },
                 );
                 self.input(

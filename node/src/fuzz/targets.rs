@@ -7,6 +7,7 @@ use crate::net::detour::Carried;
 use crate::net::endpoint::Purpose;
 use crate::net::envelope::Envelope;
 use crate::net::hello::Hello;
+use crate::net::identity::Proof;
 use crate::net::identity::secret::{Line, Role, Secrets};
 use crate::net::peers::FRAME_BYTES_MAX;
 use crate::resp::command;
@@ -14,9 +15,10 @@ use crate::resp::frame::Parser;
 use crate::{http, net, resp};
 use bytes::{Bytes, BytesMut};
 use doyen_engine::codec;
+use doyen_gossip::Signature;
 use doyen_placement::planner::{self, Absence, InSyncChange, InSyncRequest, MoveLimits, Pace};
 use doyen_placement::quorum::majority;
-use doyen_placement::{Loads, MapId, MemberId, PartitionRef, Table, TableDelta};
+use doyen_placement::{Loads, MapId, MemberId, PartitionRef, Table, TableDelta, VoteKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -410,7 +412,14 @@ fn hellos() -> Vec<Vec<u8>> {
         MemberId::of_client(7),
         "a client with a longer name",
     );
-    [node, client].iter().map(Hello::encode).collect()
+    let proving = Hello {
+        proof: Some(Proof {
+            key: VoteKey([3; 32]),
+            signature: Signature::new([[4; 32], [5; 32]]),
+        }),
+        ..node.clone()
+    };
+    [node, client, proving].iter().map(Hello::encode).collect()
 }
 
 fn hello(bytes: &[u8]) {

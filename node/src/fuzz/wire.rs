@@ -7,11 +7,13 @@ use super::targets::lived;
 use crate::net::endpoint::Purpose;
 use crate::net::envelope::Envelope;
 use crate::net::hello::Hello;
+use crate::net::identity::Proof;
 use doyen_engine::codec;
+use doyen_gossip::Signature;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, OtherCluster, Status};
 use doyen_gossip::wire::{
-    Ack, Ballot, BallotAnswer, Commit, Committed, LeaveStep, Message, Payload, ProcessState,
-    ProcessStatus, Proposal, Pulse,
+    Ack, Ballot, BallotAnswer, Commit, Committed, LeaveStep, Mandate, Message, Payload,
+    ProcessState, ProcessStatus, Proposal, Pulse,
 };
 use doyen_placement::access::{
     AccessChange, Grant, TokenChange, TokenRole, UserChange, WeightChange,
@@ -25,7 +27,8 @@ use doyen_placement::planner::{
 use doyen_placement::{
     ClusterId, Division, Epoch, Eviction, KeyspaceId, Label, Loads, MapEntry, MapId, MapLimits,
     MapWish, MemberId, Mode, MoveRate, OnLoss, Origin, PartitionId, PartitionRef, Paused, Place,
-    Reshape, Rule, Schedulers, Table, TableDelta, TableName, Tags, Term, Token, Version, WantedMap,
+    Reshape, Rule, Schedulers, Table, TableDelta, TableName, Tags, Term, Token, Version, VoteKey,
+    WantedMap,
 };
 use std::sync::Arc;
 
@@ -454,6 +457,7 @@ fn messages(version: u16) -> Vec<Message> {
         ticket: 9,
         reply,
     };
+    let signature = Signature::new([[1; 32], [2; 32]]);
     let mut messages = vec![
         Message::Ping(pulse),
         Message::Pong(pulse),
@@ -479,6 +483,17 @@ fn messages(version: u16) -> Vec<Message> {
         Message::PreVoteAnswer(answer),
         Message::Vote(ballot),
         Message::VoteAnswer(answer),
+        Message::SignedVote(answer, signature),
+        Message::Mandate(Box::new(Mandate {
+            cluster,
+            term: Term(3),
+            candidate: id(0),
+            votes: vec![(id(0), Some(signature)), (id(1), None)],
+        })),
+        Message::AskMandate {
+            cluster,
+            term: Term(3),
+        },
         Message::Propose(proposal(delta.clone())),
         Message::Propose(proposal(Payload::Whole(next.clone()))),
         Message::Ack(Box::new(Ack {
@@ -667,6 +682,16 @@ fn hellos(version: u16) -> Vec<Sample> {
             "answering",
             Hello {
                 certificate: Some(vec![7; 40].into()),
+                ..node.clone().at(at)
+            },
+        ),
+        (
+            "proving",
+            Hello {
+                proof: Some(Proof {
+                    key: VoteKey([3; 32]),
+                    signature: Signature::new([[1; 32], [2; 32]]),
+                }),
                 ..node.at(at)
             },
         ),

@@ -11,9 +11,12 @@
 //!   id u64  name length u16  name
 //!   stay u8  family u8 (0, 4 or 6)  address  port u16
 //!   certificate length u16  certificate
+//!   vote key, 32 bytes  signature, 64 bytes
 //! ```
-//! The last two lines may be missing. If the cluster has a secret, the answering end shows its
-//! certificate here, which is for the key of its handshake. *stay* is 1 if the connection ends with
+//! The last three lines may be missing. If the cluster has a secret, the answering end shows its
+//! certificate here, which is for the key of its handshake. A node shows the key of its votes, and
+//! signs its id and a number that TLS derives for this connection and this end
+//! (`identity::process`). *stay* is 1 if the connection ends with
 //! its hellos, because the dialler only asks which node answers. The address is the one at which
 //! others reach the sender's control port; control connections carry it.
 //!
@@ -21,10 +24,11 @@
 //! sender is a data thread, and the id is that of the thread.
 
 use super::endpoint::{Close, Failure, Purpose};
-use super::identity::{Claim, Evidence, Identity};
+use super::identity::{Claim, Evidence, Identity, Proof};
 use bytes::{Buf, BufMut};
-use doyen_placement::MemberId;
+use doyen_gossip::{Presence, Signature};
 use doyen_placement::level::LEVELS;
+use doyen_placement::{MemberId, VoteKey};
 use quinn::Connection;
 use rustls_pki_types::CertificateDer;
 use std::any::Any;
@@ -37,10 +41,14 @@ pub const NAME_BYTES_MAX: usize = 256;
 const MAGIC: &[u8; 4] = b"DOYN";
 /// Longest hello, including the fields of later versions.
 pub(super) const HELLO_BYTES_MAX: usize = 1024;
+/// Length of a key and of a signature.
+const PROOF_BYTES: usize = 96;
 /// The sender is a node.
 const SENDER_NODE: u8 = 1;
 /// The sender is a client. It sends requests, and is not a member.
 const SENDER_CLIENT: u8 = 2;
+/// The label of the numbers that TLS derives for the two ends (RFC 8446, section 7.5).
+const BINDING: &[u8] = b"EXPERIMENTAL doyen presence";
 /// How long either side may take for its hello.
 pub(super) const TIMEOUT: Duration = Duration::from_millis(1500);
 
@@ -61,6 +69,40 @@ pub struct Hello {
     pub control: Option<SocketAddr>,
     /// Its certificate, if it was dialled and the cluster has a secret.
     pub certificate: Option<CertificateDer<'static>>,
+    /// What shows that it is the process with this id. Clients have none, nor do nodes of versions
+    /// before 15.
+    pub proof: Option<Proof>,
+}
+
+/// The end of a connection that sends a hello.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Dialler,
+    Answerer,
+}
+
+/// The number that TLS derives for one end of a connection. Only the two ends know it.
+pub(super) fn binding(
+    side: Side,
+    export: impl FnOnce(&mut [u8], &[u8], &[u8]) -> bool,
+) -> Result<[u8; 32], Failure> {
+    let side: &[u8] = match side {
+        Side::Dialler => b"dialler",
+        Side::Answerer => b"answerer",
+    };
+    let mut number = [0; 32];
+    if export(&mut number, BINDING, side) {
+        Ok(number)
+    } else {
+        Err(Failure::Hello("its handshake is not complete".into()))
+    }
+}
+
+fn binding_of(connection: &Connection, side: Side) -> Result<[u8; 32], Failure> {
+    binding(side, |number, label, context| {
+        let exported = connection.export_keying_material(number, label, context);
+        exported.is_ok()
+    })
 }
 
 /// How long a connection is meant to live.
@@ -84,6 +126,7 @@ impl Hello {
             stay: Stay::Lasting,
             control: None,
             certificate: None,
+            proof: None,
         }
     }
 
@@ -129,6 +172,37 @@ impl Hello {
         }
     }
 
+    /// The same for the end of a connection whose number is this.
+    #[must_use]
+    pub(super) fn shown_by(self, identity: &Identity, connection: [u8; 32]) -> Self {
+        let id = self.id;
+        let proof = if id.is_client() {
+            None
+        } else {
+            identity.prove(&Presence { id, connection })
+        };
+        Self { proof, ..self }
+    }
+
+    /// The key that the sender showed that it has.
+    ///
+    /// # Errors
+    /// The signature is wrong.
+    fn key(&self, connection: [u8; 32]) -> Result<Option<VoteKey>, Failure> {
+        let id = self.id;
+        match self.proof {
+            None => Ok(None),
+            Some(Proof { key, signature }) => {
+                if signature.shows(&key, &Presence { id, connection }) {
+                    Ok(Some(key))
+                } else {
+                    let why = "it shows a key, and not that it has the private part of it";
+                    Err(Failure::Hello(why.into()))
+                }
+            }
+        }
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         out.put_slice(MAGIC);
@@ -163,11 +237,17 @@ impl Hello {
         }
         out.put_u16_le(self.control.map_or(0, |control| control.port()));
         // Ours is far below the limit of a hello.
-        if let Some(certificate) = &self.certificate
-            && out.len() + 2 + certificate.len() <= HELLO_BYTES_MAX
-        {
+        let fits =
+            |c: &&CertificateDer<'_>| out.len() + 2 + c.len() + PROOF_BYTES <= HELLO_BYTES_MAX;
+        let certificate = self.certificate.as_ref().filter(fits);
+        if certificate.is_some() || self.proof.is_some() {
+            let certificate = certificate.map_or(&[][..], AsRef::as_ref);
             out.put_u16_le(certificate.len() as u16);
             out.put_slice(certificate);
+        }
+        if let Some(Proof { key, signature }) = &self.proof {
+            out.put_slice(&key.0);
+            out.put_slice(signature.halves().as_flattened());
         }
         out
     }
@@ -225,6 +305,7 @@ impl Hello {
         bytes.advance(length);
         let (stay, control) = Self::decode_place(&mut bytes).unwrap_or((Stay::Lasting, None));
         let certificate = Self::decode_certificate(&mut bytes);
+        let proof = Self::decode_proof(&mut bytes);
         Ok(Self {
             versions,
             purpose,
@@ -233,6 +314,7 @@ impl Hello {
             stay,
             control,
             certificate,
+            proof,
         })
     }
 
@@ -253,12 +335,27 @@ impl Hello {
         Some((stay, ip.map(|ip| SocketAddr::new(ip, port))))
     }
 
-    /// Decodes what follows the address. `None`: it is missing, or cut off.
+    /// Decodes what follows the address. `None`: it is missing, or cut off. Then nothing follows.
     fn decode_certificate(bytes: &mut &[u8]) -> Option<CertificateDer<'static>> {
         let length = usize::from(bytes.try_get_u16_le().ok()?);
-        let certificate = bytes.get(..length).filter(|c| !c.is_empty())?.to_vec();
-        bytes.advance(length);
-        Some(certificate.into())
+        let Some((certificate, rest)) = bytes.split_at_checked(length) else {
+            *bytes = &[];
+            return None;
+        };
+        *bytes = rest;
+        (length > 0).then(|| certificate.to_vec().into())
+    }
+
+    /// Decodes what follows the certificate. `None`: it is missing, or cut off.
+    fn decode_proof(bytes: &mut &[u8]) -> Option<Proof> {
+        let mut key = [0; 32];
+        let mut halves = [[0; 32]; 2];
+        bytes.try_copy_to_slice(&mut key).ok()?;
+        bytes.try_copy_to_slice(halves.as_flattened_mut()).ok()?;
+        Some(Proof {
+            key: VoteKey(key),
+            signature: Signature::new(halves),
+        })
     }
 
     /// Checks that the two ends fit.
@@ -301,7 +398,10 @@ pub async fn greet(
 ) -> Result<(Hello, Evidence), Failure> {
     let exchange = async {
         let (mut send, mut recv) = connection.open_bi().await?;
-        send.write_all(&ours.encode())
+        let shown = ours
+            .clone()
+            .shown_by(identity, binding_of(connection, Side::Dialler)?);
+        send.write_all(&shown.encode())
             .await
             .map_err(|e| failed(connection, &e))?;
         let _ = send.finish();
@@ -309,7 +409,11 @@ pub async fn greet(
             .read_to_end(HELLO_BYTES_MAX)
             .await
             .map_err(|e| failed(connection, &e))?;
-        judge(connection.peer_identity(), identity, ours, &bytes, true)
+        let shown = (
+            connection.peer_identity(),
+            binding_of(connection, Side::Answerer)?,
+        );
+        judge(shown, identity, ours, &bytes, true)
     };
     settle(
         connection,
@@ -335,10 +439,16 @@ pub async fn answer(
             .read_to_end(HELLO_BYTES_MAX)
             .await
             .map_err(|e| failed(connection, &e))?;
-        let shown = connection.peer_identity();
+        let shown = (
+            connection.peer_identity(),
+            binding_of(connection, Side::Dialler)?,
+        );
         let (theirs, evidence) = judge(shown, identity, ours, &bytes, false)?;
         admit(&theirs)?;
-        send.write_all(&ours.answering(identity.card()).encode())
+        let answer = ours
+            .answering(identity.card())
+            .shown_by(identity, binding_of(connection, Side::Answerer)?);
+        send.write_all(&answer.encode())
             .await
             .map_err(|e| failed(connection, &e))?;
         let _ = send.finish();
@@ -352,10 +462,10 @@ pub async fn answer(
     )
 }
 
-/// Decodes and checks a peer's hello. `shown` is the certificate chain of its handshake. `dialled`:
-/// this process dialled the peer.
+/// Decodes and checks a peer's hello. `shown` is the certificate chain of its handshake, and the
+/// number of its end of the connection. `dialled`: this process dialled the peer.
 pub(super) fn judge(
-    shown: Option<Box<dyn Any>>,
+    shown: (Option<Box<dyn Any>>, [u8; 32]),
     identity: &Identity,
     ours: &Hello,
     bytes: &[u8],
@@ -363,6 +473,7 @@ pub(super) fn judge(
 ) -> Result<(Hello, Evidence), Failure> {
     let theirs = Hello::decode(bytes).map_err(Failure::Hello)?;
     theirs.suits(ours).map_err(Failure::Hello)?;
+    let (shown, connection) = shown;
     let chain = shown.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
     // The id and the name must be bound to it.
     let evidence = identity.recognize(
@@ -374,6 +485,13 @@ pub(super) fn judge(
             dialled,
         },
     )?;
+    let evidence = evidence.of(theirs.id, theirs.key(connection)?);
+    if !identity.is_process(&evidence) {
+        return Err(Failure::Hello(format!(
+            "it says that it is member {}, and does not show that member's key",
+            theirs.id
+        )));
+    }
     Ok((theirs, evidence))
 }
 
@@ -401,6 +519,7 @@ fn failed(connection: &Connection, error: &dyn std::fmt::Display) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use doyen_gossip::SigningSeed;
     use proptest::prelude::*;
 
     fn hello(versions: (u16, u16)) -> Hello {
@@ -434,6 +553,60 @@ mod tests {
         };
         assert_eq!(Hello::decode(&long.encode()), Ok(long.clone()));
         assert!(long.encode().len() <= HELLO_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_hello_shows_the_key_of_its_sender() {
+        let proof = Some(Proof {
+            key: VoteKey([3; 32]),
+            signature: Signature::new([[4; 32], [5; 32]]),
+        });
+        let certificate = Some(CertificateDer::from(vec![7; 400]));
+        for certificate in [None, certificate] {
+            let without = hello((1, 1)).answering(certificate);
+            let said = Hello {
+                proof,
+                ..without.clone()
+            };
+            let bytes = said.encode();
+            assert_eq!(Hello::decode(&bytes), Ok(said.clone()));
+            // Cut off, it is missing; readers of earlier versions skip it.
+            for end in bytes.len() - PROOF_BYTES..bytes.len() {
+                assert_eq!(Hello::decode(&bytes[..end]), Ok(without.clone()));
+            }
+            let long = Hello {
+                name: "n".repeat(NAME_BYTES_MAX),
+                ..said.at("[2001:db8::1]:7400".parse().unwrap())
+            };
+            assert_eq!(Hello::decode(&long.encode()), Ok(long.clone()));
+            assert!(long.encode().len() <= HELLO_BYTES_MAX);
+        }
+    }
+
+    #[test]
+    fn a_proof_is_of_one_key_one_process_and_one_end_of_one_connection() {
+        let identity = Identity::from_secret(b"a secret of the tests", "alpha").unwrap();
+        let said = |connection| hello((1, 1)).shown_by(&identity, connection);
+        assert_eq!(said([1; 32]).proof, None, "it has no key");
+        let seed = SigningSeed::of_test(1);
+        identity.set_key(&seed);
+        let said = said([1; 32]);
+        assert_eq!(said.key([1; 32]), Ok(Some(seed.vote_key())));
+        let other = Hello {
+            id: MemberId(8),
+            ..said.clone()
+        };
+        for wrong in [said.key([2; 32]), other.key([1; 32])] {
+            assert!(matches!(wrong, Err(Failure::Hello(why)) if why.contains("the private part")));
+        }
+        // The two ends have different numbers.
+        let export = |number: &mut [u8], _: &[u8], side: &[u8]| {
+            number[..side.len()].copy_from_slice(side);
+            true
+        };
+        let [dialler, answerer] =
+            [Side::Dialler, Side::Answerer].map(|side| binding(side, export).unwrap());
+        assert_ne!(dialler, answerer);
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! | `certificate` | facts that rustls does not tell |
 //! | `trust` | whose certificates are accepted, for which role |
 //! | `files` | certificates in PEM files: the other way |
+//! | `process` | the key of this process, and those of the members |
 //! | `tls` | the configuration of both ends |
 //! | `ports` | TLS of the ports for clients that are no nodes |
 //!
@@ -32,11 +33,13 @@ pub(crate) mod certificate;
 mod files;
 #[cfg(any(feature = "http", feature = "resp"))]
 pub(crate) mod ports;
+mod process;
 pub mod secret;
 mod tls;
 mod trust;
 
 pub use files::{PemFiles, ROLE_PREFIX};
+pub use process::Proof;
 pub use tls::Tls;
 #[cfg(feature = "http")]
 pub(crate) use tls::hash_of;
@@ -45,12 +48,16 @@ use super::endpoint::Failure;
 use super::places::Counts;
 use authority::{Authority, dns_name, former_role, shifted};
 use base64::Engine;
+use doyen_gossip::{Presence, SigningSeed};
+use doyen_placement::{MemberId, VoteKey};
 #[cfg(any(feature = "http", feature = "resp"))]
 use ports::Ports;
+use process::Processes;
 use rcgen::KeyPair;
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use secret::{Line, Role, SecretError, Secrets};
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -156,6 +163,7 @@ pub struct Identity {
     generation: AtomicU64,
     /// Held while files are read, which can take some tenths of a second.
     refreshing: Mutex<()>,
+    processes: Processes,
     /// A lock, because several threads read it. It is held for a copy of a pointer.
     current: Mutex<Current>,
     /// Handshakes at the ports of nodes.
@@ -265,7 +273,28 @@ impl Claim<'_> {
 
 /// Why another process was accepted: [`Identity::trusts`] says whether that still holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Evidence(Vouched);
+pub struct Evidence {
+    vouched: Vouched,
+    /// Its id, and the key that it showed. `None`: not known yet.
+    process: Option<(MemberId, Option<VoteKey>)>,
+}
+
+impl Evidence {
+    const fn new(vouched: Vouched) -> Self {
+        Self {
+            vouched,
+            process: None,
+        }
+    }
+
+    /// The same for this process, which showed this key.
+    pub(super) fn of(self, id: MemberId, key: Option<VoteKey>) -> Self {
+        Self {
+            process: Some((id, key)),
+            ..self
+        }
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Vouched {
@@ -319,6 +348,7 @@ impl Identity {
             time,
             loopback_only: false,
             generation: AtomicU64::new(0),
+            processes: Processes::default(),
             refreshing: Mutex::new(()),
             current: Mutex::new(Current {
                 tls: Arc::new(tls),
@@ -468,7 +498,25 @@ impl Identity {
         self.tls().card.clone()
     }
 
-    /// Another number after the authorities that are accepted have changed.
+    /// Sets the key of this process, before its hellos name another id. Clients have none.
+    pub fn set_key(&self, seed: &SigningSeed) {
+        self.processes.set_own(seed);
+    }
+
+    /// Sets the keys of the members, as the tables say them. Each member must show its key from now
+    /// on.
+    pub fn set_keys(&self, keys: BTreeMap<MemberId, VoteKey>) {
+        if self.processes.set_members(keys) {
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// What shows that this process is at this end of a connection; `None`: it has no key.
+    pub(super) fn prove(&self, presence: &Presence) -> Option<Proof> {
+        self.processes.prove(presence)
+    }
+
+    /// Another number after it has changed whose certificates or keys are accepted.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
@@ -654,7 +702,7 @@ impl Identity {
                     )));
                 }
                 names_of_operator(leaf, claim).map_err(hello)?;
-                Ok(Evidence(Vouched::Chain(shown.to_vec(), claim.end())))
+                Ok(Evidence::new(Vouched::Chain(shown.to_vec(), claim.end())))
             }
         }
     }
@@ -692,15 +740,26 @@ impl Identity {
                 "its certificate does not name {name:?} as a {role}"
             )));
         }
-        Ok(Evidence(Vouched::By(voucher.clone())))
+        Ok(Evidence::new(Vouched::By(voucher.clone())))
     }
 
     /// Whether the process that gave this evidence would still be accepted. That its certificate
     /// has expired meanwhile does not matter.
     #[must_use]
     pub fn trusts(&self, evidence: &Evidence) -> bool {
+        self.is_process(evidence) && self.vouches(&evidence.vouched)
+    }
+
+    /// Whether this process has the key that the table says for its id, if it says one.
+    pub(super) fn is_process(&self, evidence: &Evidence) -> bool {
+        evidence
+            .process
+            .is_none_or(|(id, shown)| self.processes.may_be(id, shown))
+    }
+
+    fn vouches(&self, vouched: &Vouched) -> bool {
         let tls = self.tls();
-        match (&evidence.0, tls.trust.as_ref()) {
+        match (vouched, tls.trust.as_ref()) {
             (Vouched::By(voucher), Trust::Secrets(vouchers)) => vouchers.contains(voucher),
             (Vouched::Chain(chain, end), Trust::Pem(pem)) => {
                 let (Some((leaf, intermediates)), Ok(now)) = (chain.split_first(), self.now())

@@ -23,8 +23,8 @@ use crate::hooks::Hooks;
 use bytes::{Bytes, BytesMut};
 use doyen_engine::codec;
 use doyen_gossip::agreement::Peer;
-use doyen_placement::MemberId;
 use doyen_placement::level::LEVELS;
+use doyen_placement::{MemberId, VoteKey};
 use quinn::{Connection, RecvStream};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,6 +82,8 @@ pub enum PeerEvent {
         id: MemberId,
         /// The highest level that it speaks.
         level: u16,
+        /// The key of its votes, if it showed that it has the private part.
+        key: Option<VoteKey>,
     },
     /// A dialled address answered.
     Identified {
@@ -595,7 +597,9 @@ impl Peers {
 
     async fn met(&self, theirs: &Hello) {
         let (id, level) = (theirs.id, theirs.versions.1);
-        self.report(PeerEvent::Met { id, level }).await;
+        // The signature was checked with the hello.
+        let key = theirs.proof.map(|proof| proof.key);
+        self.report(PeerEvent::Met { id, level, key }).await;
     }
 
     /// The name of a member must be the one in the table.

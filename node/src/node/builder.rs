@@ -639,6 +639,7 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
         }),
         order_key: OrderKey(rand::random()),
         level_max: config.level_max,
+        signing_seed: doyen_gossip::SigningSeed::new(rand::random()),
         rng_seed: rand::random(),
     };
 

@@ -36,6 +36,7 @@ pub(crate) fn member(number: u64) -> Member {
         },
         location: Location::default(),
         weight: 100,
+        vote_key: None,
     }
 }
 

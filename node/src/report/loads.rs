@@ -199,6 +199,7 @@ mod tests {
             },
             location: Location::default(),
             weight: 100,
+            vote_key: None,
         };
         let table = planner::first(ClusterId(7), config.settings, config.keyspace, vec![member]);
         let load = |reads, skew| PartitionLoad {

@@ -588,6 +588,7 @@ mod tests {
             },
             location: Location::default(),
             weight: 100,
+            vote_key: None,
         }
     }
 

@@ -4,7 +4,7 @@
 //! checked. So a member that holds another base, or that computes another result, notices it before
 //! it acts.
 
-use super::leveled::{self, Additions};
+use super::leveled::{self, Additions, Bearers};
 use super::{Invalid, Keyspace, MapEntry, Member, Partition, Settings, Table, TableName};
 use crate::access::AccessDelta;
 use crate::division::{Arcs, Brought, Division, NotDivided, RangeStart, Ranges, RunStart, Runs};
@@ -235,6 +235,7 @@ impl Serialize for TableDelta {
             tags: heads.map(|head| head.tags).collect(),
             limits: leveled::limits_of(&self.changes.maps),
             access: &self.access,
+            keys: leveled::keys_of(&self.changes.members),
         };
         leveled::serialize(serializer, self.level, cluster, &rest, &additions)
     }
@@ -245,7 +246,11 @@ impl<'de> Deserialize<'de> for TableDelta {
         let (level, cluster, rest, access) =
             leveled::deserialize(deserializer, |(_, changes): &mut Rest<Changes>| {
                 let heads = changes.keyspaces.iter_mut().map(|k| k.head.as_mut());
-                (heads.flatten().collect(), &mut changes.maps)
+                Bearers {
+                    keyspaces: heads.flatten().collect(),
+                    maps: &mut changes.maps,
+                    members: &mut changes.members,
+                }
             })?;
         let ((term, version, hash), changes) = rest;
         let base = TableName {

@@ -3,20 +3,22 @@
 //! ```text
 //!   level 14    0, level, cluster, the rest
 //!   level 15    0, level, cluster, the rest, the tags of the keyspaces, the limits of the maps,
-//!               who may do what
+//!               who may do what, the keys of the members
 //! ```
 //!
 //! The 0 stands where tables without a level had their cluster, and no cluster has that number
 //! (`Invalid::Cluster`).
 
-use super::{Keyspace, MapEntry, MapLimits};
-use crate::id::{ClusterId, MapId};
-use crate::level::{ACCESS, LEVELS, MAP_LIMITS, TAGS};
+use super::{Keyspace, MapEntry, MapLimits, Member};
+use crate::id::{ClusterId, MapId, MemberId};
+use crate::level::{ACCESS, LEVELS, MAP_LIMITS, SIGNED_VOTES, TAGS};
 use crate::tags::Tags;
+use crate::vote_key::VoteKey;
 use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 /// The beginning of every encoding.
 const MARK: ClusterId = ClusterId(0);
@@ -29,6 +31,8 @@ pub(super) struct Additions<A> {
     pub(super) limits: Vec<(MapId, MapLimits)>,
     /// Who may do what, or the difference in that.
     pub(super) access: A,
+    /// The keys of those members in the rest that have one.
+    pub(super) keys: Vec<(MemberId, VoteKey)>,
 }
 
 /// The limits of these maps.
@@ -38,7 +42,13 @@ pub(super) fn limits_of(maps: &[MapEntry]) -> Vec<(MapId, MapLimits)> {
         .collect()
 }
 
-const _: () = assert!(TAGS == MAP_LIMITS && TAGS == ACCESS);
+/// The keys of these members.
+pub(super) fn keys_of(members: &[Arc<Member>]) -> Vec<(MemberId, VoteKey)> {
+    let all = members.iter();
+    all.filter_map(|m| Some((m.id, m.vote_key?))).collect()
+}
+
+const _: () = assert!(TAGS == MAP_LIMITS && TAGS == ACCESS && TAGS == SIGNED_VOTES);
 
 /// Encodes a table or a delta of this level.
 pub(super) fn serialize<S: Serializer, R: Serialize, A: Serialize>(
@@ -50,23 +60,31 @@ pub(super) fn serialize<S: Serializer, R: Serialize, A: Serialize>(
         tags,
         limits,
         access,
+        keys,
     }: &Additions<A>,
 ) -> Result<S::Ok, S::Error> {
     if level < TAGS {
         (MARK, level, cluster, rest).serialize(serializer)
     } else {
-        (MARK, level, cluster, rest, tags, limits, access).serialize(serializer)
+        (MARK, level, cluster, rest, tags, limits, access, keys).serialize(serializer)
     }
 }
 
-/// The keyspaces and the maps in the rest of a table or a delta, in order.
-type Bearers<R> = fn(&mut R) -> (Vec<&mut Keyspace>, &mut [MapEntry]);
+/// The parts of a table or a delta that have additions, in the order of the rest.
+pub(super) struct Bearers<'a> {
+    pub(super) keyspaces: Vec<&'a mut Keyspace>,
+    /// In order of id.
+    pub(super) maps: &'a mut [MapEntry],
+    pub(super) members: &'a mut [Arc<Member>],
+}
+
+type Find<R> = fn(&mut R) -> Bearers<'_>;
 
 /// Decodes the level, the cluster, the rest, and who may do what: nothing is said of that below
 /// level 15.
 pub(super) fn deserialize<'de, D, R, A>(
     deserializer: D,
-    bearers: Bearers<R>,
+    bearers: Find<R>,
 ) -> Result<(u16, ClusterId, R, A), D::Error>
 where
     D: Deserializer<'de>,
@@ -74,10 +92,10 @@ where
     A: DeserializeOwned + Default,
 {
     // The largest possible number of parts.
-    deserializer.deserialize_tuple(7, Parts(bearers, PhantomData))
+    deserializer.deserialize_tuple(8, Parts(bearers, PhantomData))
 }
 
-struct Parts<R, A>(Bearers<R>, PhantomData<A>);
+struct Parts<R, A>(Find<R>, PhantomData<A>);
 
 impl<'de, R: DeserializeOwned, A: DeserializeOwned + Default> Visitor<'de> for Parts<R, A> {
     type Value = (u16, ClusterId, R, A);
@@ -111,7 +129,12 @@ impl<'de, R: DeserializeOwned, A: DeserializeOwned + Default> Visitor<'de> for P
             let tags: Vec<Tags> = next(&mut parts)?;
             let limits: Vec<(MapId, MapLimits)> = next(&mut parts)?;
             access = next(&mut parts)?;
-            let (keyspaces, maps) = (self.0)(&mut rest);
+            let keys: Vec<(MemberId, VoteKey)> = next(&mut parts)?;
+            let Bearers {
+                keyspaces,
+                maps,
+                members,
+            } = (self.0)(&mut rest);
             if tags.len() != keyspaces.len() {
                 return Err(de::Error::custom("the table has tags of no keyspace"));
             }
@@ -122,6 +145,14 @@ impl<'de, R: DeserializeOwned, A: DeserializeOwned + Default> Visitor<'de> for P
                 let map = maps.binary_search_by_key(&id, |map| map.id);
                 let map = map.map_err(|_| de::Error::custom("the table has limits of no map"))?;
                 maps[map].limits = limits;
+            }
+            // Members and keys stand in the same order.
+            let mut members = members.iter_mut();
+            for (id, key) in keys {
+                let member = members.find(|m| m.id == id);
+                let member =
+                    member.ok_or_else(|| de::Error::custom("the table has a key of no member"))?;
+                Arc::make_mut(member).vote_key = Some(key);
             }
         }
         Ok((level, cluster, rest, access))

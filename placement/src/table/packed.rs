@@ -4,7 +4,7 @@
 
 use super::{
     Age, Keyspace, MapEntry, Member, Origin, Partition, Replica, ReplicaState, Settings, Table,
-    leveled::{self, Additions},
+    leveled::{self, Additions, Bearers},
 };
 use crate::access::Access;
 use crate::id::{
@@ -133,6 +133,7 @@ impl Serialize for Table {
             tags: packed.keyspaces.iter().map(|k| k.tags).collect(),
             limits: leveled::limits_of(&packed.maps),
             access: &*self.access,
+            keys: leveled::keys_of(&packed.members),
         };
         leveled::serialize(serializer, self.level, self.cluster, &packed, &additions)
     }
@@ -141,8 +142,10 @@ impl Serialize for Table {
 impl<'de> Deserialize<'de> for Table {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (level, cluster, packed, access) =
-            leveled::deserialize(deserializer, |packed: &mut Packed| {
-                (packed.keyspaces.iter_mut().collect(), &mut packed.maps)
+            leveled::deserialize(deserializer, |packed: &mut Packed| Bearers {
+                keyspaces: packed.keyspaces.iter_mut().collect(),
+                maps: &mut packed.maps,
+                members: &mut packed.members,
             })?;
         packed
             .unpack(level, cluster, access)

@@ -70,6 +70,7 @@ pub fn member(number: u64, sketch: &Sketch) -> Member {
             host: name("h", sketch.host),
         },
         weight: sketch.weight,
+        vote_key: None,
     }
 }
 

@@ -1,14 +1,16 @@
 //! Tables on the wire: how many bytes they take, and what becomes of damaged ones.
 
 use crate::common::*;
+use doyen_placement::level::SIGNED_VOTES;
 use doyen_placement::planner::{self, Absence, Pace};
 use doyen_placement::{
-    Assignment, Keyspace, KeyspaceId, Loads, MapId, OnLoss, Schedulers, Table, TableDelta,
+    Assignment, Keyspace, KeyspaceId, Loads, MapId, OnLoss, Schedulers, Table, TableDelta, VoteKey,
 };
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The configuration of nodes, which accept no larger messages.
 const CONFIG: bincode::config::Configuration<
@@ -24,6 +26,67 @@ fn encode<T: Serialize>(value: &T) -> Vec<u8> {
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let (value, read) = bincode::serde::decode_from_slice(bytes, CONFIG).ok()?;
     (read == bytes.len()).then_some(value)
+}
+
+/// The same table, with a key of the member at this place.
+fn keyed(table: &Table, place: usize, key: u8) -> Table {
+    let mut next = table.clone();
+    next.version = next.version.next();
+    Arc::make_mut(&mut next.members[place]).vote_key = Some(VoteKey([key; 32]));
+    next
+}
+
+#[test]
+fn keys_of_members_travel_with_tables_and_deltas_and_never_change() {
+    let without = cluster(64, 1, &[PLAIN; 4]);
+    let with = keyed(&keyed(&without, 1, 7), 3, 8);
+    assert_ne!(
+        without.name().hash,
+        with.name().hash,
+        "they are part of the name"
+    );
+    assert_eq!(decode::<Table>(&encode(&with)), Some(with.clone()));
+    let delta = TableDelta::between(&without, &with);
+    let delta: TableDelta = decode(&encode(&delta)).expect("it can be read");
+    assert_eq!(delta.apply(&without), Ok(with.clone()));
+    assert!(with.may_follow(&without) && with.may_follow(&with));
+    assert!(!without.may_follow(&with), "a key is not forgotten");
+    assert!(
+        !keyed(&with, 1, 9).may_follow(&with),
+        "a key does not change"
+    );
+
+    // Processes that know no keys get none.
+    let lower = with.at_level(SIGNED_VOTES - 1);
+    assert_eq!(
+        lower.name(),
+        with_version(&without, &with)
+            .at_level(SIGNED_VOTES - 1)
+            .name()
+    );
+    assert_eq!(decode::<Table>(&encode(&lower)), Some(lower.clone()));
+    assert!(lower.members.iter().all(|m| m.vote_key.is_none()));
+}
+
+/// The one table, with the version of the other.
+fn with_version(table: &Table, other: &Table) -> Table {
+    Table {
+        version: other.version,
+        ..table.clone()
+    }
+}
+
+#[test]
+fn a_table_with_a_key_of_no_member_is_refused() {
+    let with = keyed(&cluster(8, 1, &[PLAIN; 2]), 1, 7);
+    let bytes = encode(&with);
+    // The last part has the keys: their number, then a member and 32 bytes each.
+    let at = bytes.len() - 33;
+    for wrong in [bytes[at] ^ 1, 0] {
+        let mut changed = bytes.clone();
+        changed[at] = wrong;
+        assert_eq!(decode::<Table>(&changed), None);
+    }
 }
 
 /// Prints how many, too: `cargo test -p doyen-placement --test placement wire:: -- --nocapture`.

@@ -4,7 +4,7 @@ use super::members::{Fate, Letter, Members, Place, Setup, find, id};
 use super::orders::every_course;
 use doyen_gossip::Input;
 use doyen_gossip::agreement::{AdminRequest, InSyncChange, InSyncRequest};
-use doyen_gossip::wire::Message;
+use doyen_gossip::wire::{Ballot, Committed, Message, Payload, Proposal, Pulse};
 use doyen_placement::planner::Pace;
 use doyen_placement::{Epoch, MemberState, Version};
 use std::cell::Cell;
@@ -59,6 +59,7 @@ pub(super) fn two_candidates_of_one_term_are_not_both_elected() -> Result<(), St
                 | Message::PreVoteAnswer(_)
                 | Message::Vote(_)
                 | Message::VoteAnswer(_)
+                | Message::SignedVote(..)
                     if course.point() < CHOSEN_MAX =>
                 {
                     stands = true;
@@ -101,6 +102,102 @@ pub(super) fn a_candidate_that_lacks_a_committed_table_loses() -> Result<(), Str
     m.verdict()
 }
 
+/// A member says that it coordinates a later term, in which no member has voted: by a ping, and by
+/// a proposal.
+pub(super) fn a_term_without_an_election_is_not_joined() -> Result<(), String> {
+    for proposes in [false, true] {
+        let mut m = Members::of(Setup::of(3))?;
+        let mut table = (*m.table(3)?).clone();
+        let committed = table.name();
+        (table.term, table.version) = (table.term.next(), table.version.next());
+        table.voters = vec![id(3)];
+        let (name, payload) = (table.name(), Payload::Whole(table.clone().into()));
+        let message = if proposes {
+            Message::Propose(Box::new(Proposal {
+                name,
+                committed,
+                commit: None,
+                voters: vec![id(1), id(2), id(3)],
+                payload,
+            }))
+        } else {
+            Message::Ping(Pulse {
+                cluster: table.cluster,
+                sequence: 1,
+                term: table.term,
+                coordinator: Some(id(3)),
+                accepted: committed,
+                committed,
+            })
+        };
+        m.says(3, 2, message);
+        let follows = |m: &Members| m.coordinator_of(2) == Some(id(3));
+        for _ in 0..20 {
+            m.run(1);
+            if follows(&m) {
+                return Err("rule 1: n2 follows a member that was not elected".into());
+            }
+        }
+        m.verdict()?;
+    }
+    Ok(())
+}
+
+/// A member asks for votes while the coordinator works, with the name of a table that is later than
+/// any other.
+pub(super) fn a_member_that_asks_for_votes_replaces_no_coordinator() -> Result<(), String> {
+    let mut m = Members::of(Setup::of(3))?;
+    let voted = Rc::new(Cell::new(false));
+    let seen = voted.clone();
+    m.post(move |letter| {
+        if let Message::VoteAnswer(answer) | Message::SignedVote(answer, _) = &letter.message {
+            seen.set(seen.get() || answer.granted);
+        }
+        Fate::Arrives
+    });
+    let mut accepted = m.table(3)?.name();
+    accepted.term = accepted.term.next();
+    let term = accepted.term;
+    m.says(3, 2, Message::Vote(Ballot { term, accepted }));
+    m.run(5);
+    if voted.get() {
+        return Err("rule 1: n2 votes for another member than the coordinator it hears".into());
+    }
+    m.verdict()
+}
+
+/// A member says that a table is committed which no coordinator has made.
+pub(super) fn a_table_that_any_member_hands_out_is_not_installed() -> Result<(), String> {
+    let mut m = Members::of(Setup::of(3))?;
+    let before = m.table(2)?.name();
+    let mut table = (*m.table(3)?).clone();
+    table.version = table.version.next();
+    table.voters = vec![id(3)];
+    let (name, payload) = (table.name(), Payload::Whole(table.clone().into()));
+    let ping = Message::Ping(Pulse {
+        cluster: table.cluster,
+        sequence: 1,
+        term: table.term,
+        coordinator: None,
+        accepted: name,
+        committed: name,
+    });
+    m.says(3, 2, ping);
+    m.run(2);
+    let commit = None;
+    let committed = Committed {
+        name,
+        payload,
+        commit,
+    };
+    m.says(3, 2, Message::Committed(Box::new(committed)));
+    m.run(2);
+    if m.table(2)?.name() != before {
+        return Err("rule 11: n2 acts on a table that no coordinator has made".into());
+    }
+    m.verdict()
+}
+
 /// A proposal of the first coordinator arrives after another one was elected. It arrives at every
 /// moment until that one is heard.
 pub(super) fn a_late_proposal_of_a_former_term_is_refused() -> Result<(), String> {
@@ -123,7 +220,7 @@ pub(super) fn a_late_proposal_of_a_former_term_is_refused() -> Result<(), String
                     stands.set(true);
                     Fate::Arrives
                 }
-                Message::VoteAnswer(answer) => {
+                Message::VoteAnswer(answer) | Message::SignedVote(answer, _) => {
                     voted.set(voted.get() || answer.granted);
                     Fate::Arrives
                 }

@@ -7,12 +7,12 @@
 use crate::sim::oracle::Oracle;
 use doyen_gossip::agreement::{AdminReply, Event, Explain, InSyncRequest, Peer, Timing, View};
 use doyen_gossip::wire::Message;
-use doyen_gossip::{Agreement, AgreementConfig, Input, Output, Time};
-use doyen_placement::level::LEVELS;
+use doyen_gossip::{Agreement, AgreementConfig, Input, Output, SigningSeed, Time};
+use doyen_placement::level::{LEVELS, SIGNED_VOTES};
 use doyen_placement::{
     Addresses, Assignment, Division, Epoch, Eviction, Keyspace, KeyspaceId, Location, MemberId,
     Mode, OnLoss, OrderKey, Partition, PartitionId, PartitionRef, Reshaping, Role, Schedulers,
-    Settings, Table, Tags, planner,
+    Settings, Table, Tags, VoteKey, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -131,6 +131,8 @@ pub(super) struct Members {
     plans: bool,
     post: Post,
     oracle: Oracle,
+    /// The level and the key in the hello of each process.
+    hellos: BTreeMap<Place, (u16, Option<VoteKey>)>,
     broken: Option<String>,
 }
 
@@ -181,6 +183,7 @@ impl Members {
             plans: true,
             post: Box::new(|_| Fate::Arrives),
             oracle,
+            hellos: BTreeMap::new(),
             broken: None,
         }
     }
@@ -214,7 +217,11 @@ impl Members {
         expect: Option<u16>,
     ) {
         let control = address(place);
-        self.oracle.speaks(id(place), (self.setup.level_max)(place));
+        let (level, seed) = ((self.setup.level_max)(place), SigningSeed::of_test(place));
+        self.oracle.speaks(id(place), level);
+        // Programs of the level before have no key.
+        let key = (level >= SIGNED_VOTES).then(|| seed.vote_key());
+        self.hellos.insert(place, (level, key));
         let config = AgreementConfig {
             range_bytes_max: 64 << 20,
             id: id(place),
@@ -265,7 +272,8 @@ impl Members {
             drained: false,
             explain: Explain::default(),
             order_key: OrderKey(place.into()),
-            level_max: (self.setup.level_max)(place),
+            level_max: level,
+            signing_seed: seed,
             rng_seed: place,
         };
         let process = Process {
@@ -364,16 +372,19 @@ impl Members {
                 origin: id(from),
                 requests: vec![request],
             };
-            self.send(
-                TRAVEL,
-                Letter {
-                    from,
-                    to,
-                    message,
-                    dialled: false,
-                },
-            );
+            self.says(from, to, message);
         }
+    }
+
+    /// Delivers a message of a member to another, whatever the member itself sends.
+    pub(super) fn says(&mut self, from: Place, to: Place, message: Message) {
+        let letter = Letter {
+            from,
+            to,
+            message,
+            dialled: false,
+        };
+        self.send(TRAVEL, letter);
     }
 
     pub(super) fn run(&mut self, ms: u64) {
@@ -447,6 +458,12 @@ impl Members {
             .filter(leads)
             .map(|(place, _)| *place)
             .collect()
+    }
+
+    /// The coordinator that this member follows.
+    pub(super) fn coordinator_of(&self, place: Place) -> Option<MemberId> {
+        let process = self.processes.get(&place)?;
+        process.agreement.status(self.time(place)).coordinator
     }
 
     pub(super) fn leads(&self, place: Place) -> bool {
@@ -615,21 +632,15 @@ impl Members {
         }
         let message = message.clone();
         // What the hello of the connection said.
-        let level = (self.setup.level_max)(from);
-        self.handle(
-            to,
-            Input::Speaks {
-                id: id(from),
-                level,
-            },
-        );
-        self.handle(
-            to,
-            Input::Message {
-                from: id(from),
-                message,
-            },
-        );
+        let (level, key) = self.hellos.get(&from).copied().unwrap_or((LEVELS.1, None));
+        let from = id(from);
+        let hello = Input::Speaks {
+            id: from,
+            level,
+            key,
+        };
+        self.handle(to, hello);
+        self.handle(to, Input::Message { from, message });
     }
 
     /// The work of data threads: they show that they live, and open what they may open.

@@ -133,6 +133,7 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
         },
         location: Location::default(),
         weight: 100,
+        vote_key: None,
     };
     let keyspace = Keyspace {
         id: AT.keyspace,

@@ -8,7 +8,8 @@ use super::world::{World, clip, describe, slot_of_address};
 use doyen_gossip::agreement::Peer;
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
-use doyen_gossip::{Agreement, Input, Output, Time};
+use doyen_gossip::{Agreement, Input, Output, SigningSeed, Time};
+use doyen_placement::level::SIGNED_VOTES;
 use doyen_placement::{MemberId, planner};
 use rand::Rng;
 
@@ -26,7 +27,11 @@ impl World {
                     && let Some(level) = self.oracle.spoken(*from)
                     && self.processes[p].met.insert(*from)
                 {
-                    let speaks = Input::Speaks { id: *from, level };
+                    let id = *from;
+                    // Programs of the level before have no key.
+                    let key =
+                        (level >= SIGNED_VOTES).then(|| SigningSeed::of_test(id.0).vote_key());
+                    let speaks = Input::Speaks { id, level, key };
                     self.processes[p].agreement.handle(now, speaks);
                 }
                 self.processes[p].agreement.handle(now, input)

@@ -15,7 +15,7 @@ use super::{Case, Report};
 use doyen::data::siblings::Siblings;
 use doyen_engine::{Bookmark, Limits, Shard};
 use doyen_gossip::agreement::{Explain, Timing};
-use doyen_gossip::{Agreement, AgreementConfig};
+use doyen_gossip::{Agreement, AgreementConfig, SigningSeed};
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, OnLoss, OrderKey, Reshaping,
@@ -510,6 +510,7 @@ impl World {
             explain: Explain::default(),
             order_key: OrderKey(me.0.into()),
             level_max,
+            signing_seed: SigningSeed::of_test(me.0),
             rng_seed: self.rng.random(),
         }
     }

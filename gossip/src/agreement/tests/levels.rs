@@ -1,6 +1,7 @@
 //! The level of a cluster with programs of two versions.
 
 use super::*;
+use crate::agreement::hostile::mandate;
 use doyen_placement::level::LEVELS;
 use doyen_placement::{MemberState, Tags};
 
@@ -71,6 +72,20 @@ fn the_level_rises_once_the_last_process_of_the_former_program_is_gone() {
     let risen = format!("every member speaks level {PRESENT}");
     assert!((0..2).all(|slot| said(&net, slot, &risen)));
     assert_eq!(tags(&net), Some(Tags::at(FORMER)), "its keys stay in place");
+    // The same table has the keys. The coordinator was elected by votes that were not signed, so
+    // it stands again.
+    let keyed = |t: &Table| t.members.iter().all(|m| m.vote_key.is_some());
+    net.until(1000, |net| net.agreed().is_some_and(|t| keyed(&t)));
+    net.run_ms(500);
+    let leader = net.leaders()[0];
+    let mandate = mandate(&mut net, leader, (leader + 1) % 3);
+    assert!(mandate.votes.len() >= 2, "{mandate:?}");
+    assert!(
+        mandate
+            .votes
+            .iter()
+            .all(|(_, signature)| signature.is_some())
+    );
 }
 
 /// A member's level is known only from its hello. A coordinator that has not heard the hello does

@@ -266,6 +266,7 @@ impl Cluster {
                 ..Location::default()
             },
             weight,
+            vote_key: None,
         }));
         Ok(())
     }

@@ -7,7 +7,7 @@
 //! ```
 
 use super::super::endpoint::{Close, Failure};
-use super::super::hello::{HELLO_BYTES_MAX, Hello, judge};
+use super::super::hello::{HELLO_BYTES_MAX, Hello, Side, binding, judge};
 use super::super::identity::{Evidence, Identity};
 use super::super::places::Place;
 use doyen_placement::MemberId;
@@ -119,13 +119,16 @@ impl Opening {
                     return Ok(None);
                 }
                 let Some(stream) = *hello else {
-                    *hello = Some(open(connection, &ours.encode(), true)?);
+                    let number = number_of(connection, Side::Dialler)?;
+                    let shown = ours.clone().shown_by(identity, number);
+                    *hello = Some(open(connection, &shown.encode(), true)?);
                     return Ok(None);
                 };
                 if !read(connection, stream, bytes)? {
                     return Ok(None);
                 }
-                let shown = connection.crypto_session().peer_identity();
+                let number = number_of(connection, Side::Answerer)?;
+                let shown = (connection.crypto_session().peer_identity(), number);
                 let (theirs, evidence) =
                     judge(shown, identity, ours, bytes, true).map_err(refusal)?;
                 if peer.is_some_and(|peer| theirs.id != peer) {
@@ -162,11 +165,13 @@ impl Opening {
                 if !read(connection, stream, bytes)? {
                     return Ok(None);
                 }
-                let shown = connection.crypto_session().peer_identity();
+                let number = number_of(connection, Side::Dialler)?;
+                let shown = (connection.crypto_session().peer_identity(), number);
                 let (theirs, evidence) =
                     judge(shown, identity, ours, bytes, false).map_err(refusal)?;
                 admit(&theirs).map_err(refusal)?;
-                let ours = ours.answering(identity.card());
+                let number = number_of(connection, Side::Answerer)?;
+                let ours = ours.answering(identity.card()).shown_by(identity, number);
                 say(connection, stream, &ours.encode(), true)?;
                 *self = Self::Lanes {
                     address: *address,
@@ -229,6 +234,16 @@ fn refusal(failure: Failure) -> (Failure, Close) {
         Close::Hello
     };
     (failure, close)
+}
+
+/// The number of one end of this connection.
+fn number_of(connection: &Connection, side: Side) -> Result<[u8; 32], (Failure, Close)> {
+    let session = connection.crypto_session();
+    let export = |number: &mut [u8], label: &[u8], context: &[u8]| {
+        let exported = session.export_keying_material(number, label, context);
+        exported.is_ok()
+    };
+    binding(side, export).map_err(refusal)
 }
 
 fn broken(why: &str) -> (Failure, Close) {

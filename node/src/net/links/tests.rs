@@ -2,6 +2,7 @@ use super::super::identity::secret::{Role, Secrets};
 use super::*;
 use crate::testkit::{Plane, Relay};
 use bytes::Buf;
+use doyen_gossip::SigningSeed;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use std::os::fd::AsRawFd;
@@ -600,6 +601,47 @@ fn a_member_that_the_table_calls_otherwise_is_refused_on_both_sides() {
             .iter()
             .any(|s| matches!(s, Seen::Frame(..)))
     );
+}
+
+/// The key of a member may stand in the table before the process is heard, or after it.
+#[test]
+fn a_process_without_the_key_of_its_member_is_no_peer() {
+    let (member, other) = (MemberId(0x10), MemberId(0x20));
+    let keyed = |id: MemberId, number| {
+        let name = format!("node {}", id.0);
+        let identity = Identity::from_secret(SECRET, &name).unwrap();
+        identity.set_key(&SigningSeed::of_test(number));
+        Node::with("127.0.0.1:0", id.0, Arc::new(identity))
+    };
+    let keys = || BTreeMap::from([(member, SigningSeed::of_test(1).vote_key())]);
+    for thread in [0, 1] {
+        let id = member.thread(thread);
+        for (number, before) in [(1, true), (2, true), (1, false), (2, false)] {
+            let mut pair = Pair::of(keyed(id, number), keyed(other, 3));
+            if before {
+                pair.nodes[B].links.identity.set_keys(keys());
+            }
+            let entries = [pair.nodes[A].entry(), pair.nodes[B].entry()];
+            pair.nodes
+                .iter_mut()
+                .for_each(|n| n.links.set_peers(&entries));
+            if before && number != 1 {
+                let failure = pair.failure(A).to_string();
+                assert!(failure.contains("that member's key"), "{failure}");
+                continue;
+            }
+            pair.expect(A, Seen::Connected(other));
+            pair.expect(B, Seen::Connected(id));
+            pair.nodes[B].links.identity.set_keys(keys());
+            if number != 1 {
+                pair.expect(B, Seen::Disconnected(id));
+                continue;
+            }
+            // It stays.
+            pair.nodes[A].send(other, Lane::Calls, b"after");
+            pair.expect(B, Seen::Frame(id, Lane::Calls, b"after".to_vec()));
+        }
+    }
 }
 
 #[test]

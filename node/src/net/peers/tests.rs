@@ -2,6 +2,7 @@ use super::super::identity::PemFiles;
 use super::super::identity::secret::{Role, Secrets};
 use super::super::probe::Probes;
 use super::*;
+use doyen_gossip::SigningSeed;
 use tokio::task::LocalSet;
 
 const SECRET: &[u8] = b"a secret of the tests";
@@ -367,6 +368,56 @@ fn a_stolen_name_is_refused() {
                 ..
             }
         ));
+    });
+}
+
+/// With one secret, every member can make a certificate with the name of another. So a process
+/// that named the id of a member was taken for it, and its messages for those of that member.
+#[test]
+fn only_the_process_with_the_key_of_a_member_is_that_member() {
+    run(async {
+        let key = SigningSeed::of_test(1).vote_key();
+        for (shown, accepted) in [(Some(1), true), (Some(2), false), (None, false)] {
+            let identity = Identity::from_secret(SECRET, "node 16").unwrap();
+            if let Some(number) = shown {
+                identity.set_key(&SigningSeed::of_test(number));
+            }
+            let (mut a, mut b) = (Node::with(16, Arc::new(identity)), Node::start(32, SECRET));
+            b.peers.identity.set_keys(BTreeMap::from([(a.id, key)]));
+            a.ask(Peer::Address(b.address()), 1);
+            if accepted {
+                assert_eq!(b.ticket().await, (a.id, 1));
+                continue;
+            }
+            let why = a.refusal().await;
+            assert!(why.contains("does not show that member's key"), "{why}");
+            assert!(matches!(b.next().await, PeerEvent::TurnedAway { .. }));
+            // The same if it is dialled.
+            b.ask(Peer::Address(a.address()), 2);
+            let PeerEvent::Unreached { failure, .. } = b.next().await else {
+                panic!("{shown:?}: it must not be taken for that member")
+            };
+            assert!(matches!(failure, Failure::Hello(why) if why.contains("that member's key")));
+        }
+    });
+}
+
+/// A member shows its key to every process that dials it, which could pass that on.
+#[test]
+fn a_proof_of_another_connection_is_refused() {
+    run(async {
+        let identity = Identity::from_secret(SECRET, "node 16").unwrap();
+        identity.set_key(&SigningSeed::of_test(1));
+        let (a, mut b) = (Node::start(16, SECRET), Node::start(32, SECRET));
+        let connection = a.peers.endpoint.dial(b.address()).await.unwrap();
+        let elsewhere = a.peers.hello(a.id).shown_by(&identity, [7; 32]);
+        let (mut send, _recv) = connection.open_bi().await.unwrap();
+        send.write_all(&elsewhere.encode()).await.unwrap();
+        send.finish().unwrap();
+        let PeerEvent::TurnedAway { failure, .. } = b.next().await else {
+            panic!("it must be refused")
+        };
+        assert!(matches!(failure, Failure::Hello(why) if why.contains("the private part")));
     });
 }
 
