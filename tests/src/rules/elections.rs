@@ -39,9 +39,9 @@ fn version(letter: &Letter) -> Option<Version> {
     }
 }
 
-/// The coordinator is silent to two members that are far apart, and still hears them. Both stand
-/// for election in one term. The messages of their election take more or less time, in every order
-/// within a bound.
+/// The coordinator hears no others, and steps down. Two members that are far apart stand for
+/// election in one term; the third one only votes. The messages of the election take more or less
+/// time, in every order within a bound.
 pub(super) fn two_candidates_of_one_term_are_not_both_elected() -> Result<(), String> {
     every_course(2, |course| {
         let mut m = Members::of(Setup::of(3))?;
@@ -50,10 +50,10 @@ pub(super) fn two_candidates_of_one_term_are_not_both_elected() -> Result<(), St
         m.post(move |letter| {
             let travel = if letter.between(2, 3) { far } else { 1 };
             match &letter.message {
-                Message::Pong(_) if letter.from == 1 => Fate::Lost,
+                Message::Pong(_) | Message::PreVote(_) if letter.touches(1) => Fate::Lost,
                 Message::Admin { .. } if letter.to == 1 => Fate::Lost,
-                // The two do not hear of each other's terms from pings either.
-                Message::Ping(_) | Message::Pong(_) if stands => Fate::Lost,
+                // No member hears of the others' terms from pings, or of their elections.
+                Message::Ping(_) | Message::Pong(_) | Message::Mandate(_) if stands => Fate::Lost,
                 Message::Ping(_) | Message::Pong(_) => Fate::Arrives,
                 Message::PreVote(_)
                 | Message::PreVoteAnswer(_)
@@ -216,6 +216,10 @@ pub(super) fn a_late_proposal_of_a_former_term_is_refused() -> Result<(), String
                 }
                 Message::Propose(_) if letter.goes(1, 2) => Fate::Lost,
                 Message::Propose(_) => Fate::Waits,
+                // The proof of its election is on its way as well.
+                Message::Mandate(_) if letter.goes(2, 3) => Fate::Waits,
+                // No other member learns what the first coordinator has committed.
+                Message::Commit(_) | Message::Pull { .. } if letter.touches(1) => Fate::Lost,
                 Message::Vote(_) => {
                     stands.set(true);
                     Fate::Arrives
@@ -224,7 +228,7 @@ pub(super) fn a_late_proposal_of_a_former_term_is_refused() -> Result<(), String
                     voted.set(voted.get() || answer.granted);
                     Fate::Arrives
                 }
-                Message::Ping(_) | Message::Pong(_)
+                Message::Ping(_) | Message::Pong(_) | Message::Mandate(_)
                     if stands.get() && (letter.touches(1) || letter.goes(2, 3)) =>
                 {
                     Fate::Lost
