@@ -292,8 +292,8 @@ impl Builder {
 
     /// Capacity relative to other nodes; 100 by default, 1 to 100,000.
     ///
-    /// A node that joins with a weight above 8 times the median of the live data members waits until
-    /// an operator allows it ([`Admin::allow_weight`](crate::Admin::allow_weight)).
+    /// A node that joins with a weight above 8 times the median of the live data members waits
+    /// until an operator allows it ([`Admin::allow_weight`](crate::Admin::allow_weight)).
     pub fn weight(mut self, weight: u32) -> Self {
         self.options.weight = Some(weight);
         self

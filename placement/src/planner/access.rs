@@ -14,8 +14,8 @@ use std::sync::Arc;
 pub enum NotGranted {
     /// The level of the table is too low.
     #[error(
-        "users, tokens and allowed weights are kept by clusters of level {ACCESS}, and this one has \
-         level {0}: update every member first"
+        "users, tokens and allowed weights are kept by clusters of level {ACCESS}, and this one \
+         has level {0}: update every member first"
     )]
     Level(u16),
     /// A user, a token or an allowed weight is not as it was said to be.
@@ -31,12 +31,12 @@ pub enum NotGranted {
     Invalid(#[from] Invalid),
 }
 
-/// The table with this change of users, tokens and allowed weights: all of it or nothing. `None`: it
-/// has it already.
+/// The table with this change of users, tokens and allowed weights: all of it or nothing. `None`:
+/// it has it already.
 ///
 /// # Errors
-/// A user, a token or an allowed weight is not as it was said to be before, there would be too many or
-/// too much text, or the level of the table is too low.
+/// A user, a token or an allowed weight is not as it was said to be before, there would be too many
+/// or too much text, or the level of the table is too low.
 pub fn change_access(table: &Table, change: &AccessChange) -> Result<Option<Table>, NotGranted> {
     if table.level < ACCESS {
         return Err(NotGranted::Level(table.level));

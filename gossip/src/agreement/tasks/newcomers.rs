@@ -39,8 +39,8 @@ const JOINERS_MAX: usize = 64;
 const UNHEARD_PATIENCE: Duration = Duration::from_secs(1);
 /// A newcomer that has not asked for this long does not wait any more.
 const UNHEARD_FORGOTTEN: Duration = Duration::from_secs(3);
-/// People are told again of a newcomer that waits because of its weight if it has not asked for this
-/// long.
+/// People are told again of a newcomer that waits because of its weight if it has not asked for
+/// this long.
 const HEAVY_FORGOTTEN: Duration = Duration::from_secs(600);
 /// The number of such newcomers that people are told of in that time: names cost a liar nothing.
 const HEAVY_MAX: usize = 64;
