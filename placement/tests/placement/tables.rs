@@ -273,7 +273,7 @@ fn a_table_is_called_the_same_everywhere() {
 }
 
 /// The name of a table of the highest level.
-const PINNED: u64 = 2_584_723_711_475_088_538;
+const PINNED: u64 = 17_533_581_361_122_876_286;
 /// The name of the same table at the level before.
 const PINNED_BELOW: u64 = 15_004_375_361_116_371_038;
 
