@@ -260,14 +260,15 @@ impl Cluster {
         let http = self.node(node).ready.http.to_string();
         let secret = self.secret_file().display().to_string();
         let output = self.command(&[words, &["--http", &http, "--secret-file", &secret]].concat());
+        // What is wrong can be a report: `status` of a node without a cluster.
         let said = if output.status.success() {
-            &output.stdout
+            output.stdout
         } else {
-            &output.stderr
+            [output.stdout, output.stderr].concat()
         };
         (
             output.status.success(),
-            String::from_utf8_lossy(said).into_owned(),
+            String::from_utf8_lossy(&said).into_owned(),
         )
     }
 
