@@ -134,6 +134,21 @@ fn a_cluster_is_scaled_out_drained_scaled_in_and_restarted() {
 }
 
 #[test]
+fn a_far_heavier_node_joins_once_an_operator_allows_its_weight() {
+    let (mut cluster, mut operator) = begin(&[], &[("n1", &[]), ("n2", &[])]);
+    cluster.join_with("n5", &["--weight", "1600"]);
+    cluster.eventually("its log says what an operator must do", |c| {
+        let log = c.node("n5").log();
+        log.contains("doyen weight allow n5 1600")
+    });
+    assert_eq!(names(&cluster, "n1"), ["n1", "n2"]);
+    operator.types(&mut cluster, "n1", "A node with a far higher weight");
+    cluster.await_safe(3);
+    assert_eq!(names(&cluster, "n1"), ["n1", "n2", "n5"]);
+    operator.finish();
+}
+
+#[test]
 fn an_operator_gives_up_a_lost_zone_and_its_data() {
     let (mut cluster, mut operator) = begin(
         &[],
