@@ -150,7 +150,7 @@ enum Dial {
 #[derive(Debug)]
 enum Stage {
     /// Opening, until this deadline.
-    Opening(Opening, Instant),
+    Opening(Box<Opening>, Instant),
     Up(MemberId),
 }
 
@@ -780,7 +780,7 @@ impl Links {
         if self.stages.len() <= handle.0 {
             self.stages.resize_with(handle.0 + 1, || None);
         }
-        self.stages[handle.0] = Some(Stage::Opening(opening, until));
+        self.stages[handle.0] = Some(Stage::Opening(Box::new(opening), until));
         self.arm(until);
     }
 
