@@ -203,6 +203,30 @@ struct Selector {
     channels: Patterns,
 }
 
+/// A command of a script that its caller may not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The caller's name.
+    pub user: Box<[u8]>,
+    /// What the caller lacks.
+    pub lacks: Lacks,
+    /// The command, key or channel that was refused: at most [`OBJECT_BYTES_MAX`] bytes of it.
+    pub object: Box<[u8]>,
+}
+
+/// Bytes that are kept of what was refused.
+pub const OBJECT_BYTES_MAX: usize = 1 << 10;
+
+impl Refusal {
+    pub(crate) fn new(user: &[u8], lacks: Lacks, object: &[u8]) -> Self {
+        Self {
+            user: user.into(),
+            lacks,
+            object: object[..object.len().min(OBJECT_BYTES_MAX)].into(),
+        }
+    }
+}
+
 /// What a caller lacks for a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lacks {

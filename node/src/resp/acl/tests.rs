@@ -1,5 +1,5 @@
 use super::compiled::{Compiled, Denied, Home};
-use super::log::{AclLog, Reason, Refusal};
+use super::log::{AclLog, Reason, Refusal, Within};
 use super::password::Hashing;
 use super::rules::User;
 use super::users::Users;
@@ -466,7 +466,7 @@ fn refusals_that_are_alike_are_one_entry() {
     let mut add = |ms, object: &str| {
         let refusal = Refusal {
             reason: Reason::Key,
-            multi: false,
+            within: Within::Nothing,
             object: object.as_bytes(),
             user: b"bob",
             client: format!("id={ms}\n"),

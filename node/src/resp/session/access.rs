@@ -17,10 +17,10 @@ use super::*;
 use crate::audit::{Audit, Outcome};
 use crate::control::Errand;
 use crate::hex::hex;
-use crate::resp::acl::DEFAULT;
 use crate::resp::acl::compiled::{Compiled, Denied, Home};
 use crate::resp::acl::file;
-use crate::resp::acl::log::{Reason, Refusal};
+use crate::resp::acl::log::{Reason, Refusal, Within};
+use crate::resp::acl::operator;
 use crate::resp::acl::password::Hashing;
 use crate::resp::acl::rules::{Selector, User};
 use crate::resp::acl::users::Users;
@@ -176,7 +176,11 @@ impl Session {
     fn log_refusal(&self, context: &mut Context, reason: Reason, object: &[u8], user: &[u8]) {
         let refusal = Refusal {
             reason,
-            multi: self.is_queueing(),
+            within: if self.is_queueing() {
+                Within::Transaction
+            } else {
+                Within::Nothing
+            },
             object,
             user,
             client: self.line(context.now(), context.now()),
@@ -222,12 +226,7 @@ impl Session {
                 refused,
             );
         }
-        let [command, key, channel] = &mut context.door.counters.denied;
-        match why {
-            Denied::Command | Denied::Keyspace => *command += 1,
-            Denied::Key(_) => *key += 1,
-            Denied::Channel(_) => *channel += 1,
-        }
+        context.door.counters.count_denied(why.into());
         format!("NOPERM {}", refusal(&self.user, spec, why, None)).into()
     }
 
@@ -628,6 +627,42 @@ impl Session {
         }
         let count = i64::try_from(changes.len()).unwrap_or(i64::MAX);
         Ok((changes, Reply::Removed(count)))
+    }
+}
+
+impl Context {
+    /// Logs what was refused to the callers of scripts that this thread ran.
+    pub(in crate::resp) fn log_refusals_of_scripts(&mut self) {
+        while let Some(refused) = self.poll_refusal() {
+            let reason = refused.lacks.into();
+            let refusal = Refusal {
+                reason,
+                within: Within::Script,
+                object: &refused.object,
+                user: &refused.user,
+                client: String::new(),
+            };
+            let common = &self.door.common;
+            let most = common.settings.acl_entries();
+            common.acl_log().add(self.unix_ms(), refusal, most);
+            self.door.counters.count_denied(reason);
+        }
+    }
+}
+
+/// Why a client is not logged in, for the log. The client is not told which it is.
+fn not_admitted(user: Option<&Compiled>) -> String {
+    match user {
+        None => "there is no user of the name that it gave (ACL LIST names the users)".to_owned(),
+        Some(user) if !user.user().on => {
+            let name = String::from_utf8_lossy(user.name());
+            format!("the user {name} is off (`ACL SETUSER {name} on` lets it log in)")
+        }
+        Some(_) => {
+            "it gave a wrong password: clients must send a user's name and password, or the \
+                    password in --resp-password-file"
+                .to_owned()
+        }
     }
 }
 
