@@ -26,9 +26,11 @@ mod reports;
 mod routes;
 mod token;
 mod tokens;
+#[cfg(feature = "resp")]
+mod users;
 
 pub(crate) use credentials::{Credentials, TokenFile};
-pub use token::{TOKEN_PREFIX, new_token, token_hash};
+pub use token::{TOKEN_PREFIX, check_token_name, new_token, token_hash};
 
 use crate::admin::Admin;
 use crate::control::ControlHandle;

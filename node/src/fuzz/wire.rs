@@ -202,6 +202,7 @@ fn tables(version: u16) -> Vec<(String, Table)> {
             before: None,
             after: Some(grant(TokenRole::Read)),
         }],
+        keep_operate: false,
     };
     full = planner::change_access(&full, &access)
         .expect("its name is free")
@@ -628,6 +629,7 @@ fn requests(table: &Table, base: TableName) -> Vec<AdminRequest> {
                 before: Some(grant(TokenRole::Read)),
                 after: Some(grant(TokenRole::Operate)),
             }],
+            keep_operate: true,
         }),
     ]
 }
