@@ -12,3 +12,5 @@ pub mod status;
 pub mod table;
 pub mod tokens;
 pub mod trust;
+#[cfg(feature = "resp")]
+pub mod users;

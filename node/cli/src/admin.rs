@@ -1,6 +1,7 @@
 //! Commands that ask a node by HTTP: `doyen status`, `table`, `keyspace`, `moves`, `rebalance`,
-//! `drain`, `remove`, `token`, `restart-plan`, `events`, `recover`.
+//! `drain`, `remove`, `token`, `acl`, `restart-plan`, `events`, `recover`.
 
+mod acl;
 mod drain;
 mod events;
 mod keyspace;
@@ -10,6 +11,7 @@ mod rebalance;
 mod restart;
 mod token;
 
+pub(super) use acl::AclCommand;
 use drain::escaped;
 pub(super) use drain::{Drain, Remove};
 pub(super) use events::Events;

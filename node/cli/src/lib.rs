@@ -76,6 +76,8 @@ enum Command {
     Secret(secret::SecretCommand),
     /// Make, list and revoke tokens with which programs ask nodes by HTTP
     Token(admin::TokenCommand),
+    /// List, change and remove the users of Redis clients
+    Acl(admin::AclCommand),
     /// Restart every node, one at a time, without data loss
     RestartPlan(admin::RestartPlan),
     /// Show the latest events of the cluster
@@ -150,6 +152,7 @@ pub fn main() -> ExitCode {
         Command::Remove(remove) => block_on(remove.main()),
         Command::Secret(secret) => block_on(secret.main()),
         Command::Token(token) => block_on(token.main()),
+        Command::Acl(acl) => block_on(acl.main()),
         Command::RestartPlan(plan) => block_on(plan.main()),
         Command::Events(events) => block_on(events.main()),
         Command::Recover(recover) => block_on(recover.main()),

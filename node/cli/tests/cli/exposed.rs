@@ -160,6 +160,7 @@ fn a_node_with_a_secret_answers_only_probes_without_a_token() {
         "/metrics",
         "/trust",
         "/tokens",
+        "/users",
     ] {
         let said = http(&node, &format!("GET {path}"), &[]);
         assert!(
@@ -177,6 +178,7 @@ fn a_node_with_a_secret_answers_only_probes_without_a_token() {
         &["keyspace", "list"],
         &["restart-plan", "--print"],
         &["token", "list"],
+        &["acl", "list"],
         &["moves"],
         &["keyspace", "show", "default"],
         &["rebalance", "--plan"],

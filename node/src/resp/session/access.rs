@@ -28,9 +28,10 @@ use crate::resp::command::Acl;
 use crate::resp::pubsub::Kind;
 use doyen_engine::command::{Arguments, CATEGORIES, wrong_arity};
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
-use doyen_placement::access::{Access, AccessChange, AccessUser, UserChange, may_be_user};
+use doyen_placement::access::{Access, AccessChange, AccessUser, UserChange};
 use doyen_placement::level::ACCESS;
 use doyen_placement::planner::NotGranted;
+use std::collections::BTreeSet;
 
 /// How often a change is tried again because others changed the same user at the same time.
 const ATTEMPTS_MAX: u8 = 16;
@@ -39,8 +40,6 @@ const ATTEMPTS_MAX: u8 = 16;
 const SET_USER: &str = "acl|setuser";
 const DELETE_USER: &str = "acl|deluser";
 
-const BAD_NAME: &str = "ERR Usernames can't contain spaces or null characters";
-const LONG_NAME: &str = "ERR the name of a user must have 1 to 256 bytes";
 const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL file. The table of \
     the cluster has the users, and ACL SETUSER keeps them there; to use a file, start the node \
     with --resp-acl-file FILE";
@@ -145,19 +144,18 @@ impl Session {
         command: &[u8],
     ) -> bool {
         let found = context.door.users.borrow_mut().find(user);
-        if let Some(found) = found.filter(|found| found.user().admits(password)) {
+        if let Some(found) = found.as_ref()
+            && found.user().admits(password)
+        {
             self.authenticated = true;
-            self.set_user(found);
+            self.set_user(found.clone());
             return true;
         }
         let now = context.now();
         let from = self.peer.ip();
         if let Some(others) = context.door.guesses.borrow_mut().failed(now, from) {
-            tracing::warn!(
-                "a RESP client at {from} gave a wrong password: clients must send a user's name and \
-                 password (ACL LIST names the users), or the password in \
-                 --resp-password-file{others}"
-            );
+            let why = not_admitted(found.as_deref());
+            tracing::warn!("a RESP client at {from} was not logged in: {why}{others}");
         }
         self.log_refusal(context, Reason::Auth, command, user);
         false
@@ -459,7 +457,7 @@ impl Session {
         self.looking = Looking::Waits;
         let request = AdminRequest::ChangeAccess(AccessChange {
             users: changes,
-            tokens: Vec::new(),
+            ..AccessChange::default()
         });
         context.run_errand(self.id, Errand::Admin(request));
     }
@@ -482,6 +480,8 @@ impl Session {
 
     fn changed(&mut self, context: &mut Context, what: &str, reply: Reply, ends: bool) {
         self.audit(context, what, Outcome::Done);
+        let of_file = context.door.common.users_file().is_some();
+        operator::warn_without_administrator(context.door.users.borrow().access(), of_file);
         self.answer(|e| match reply {
             Reply::Ok => e.simple("OK"),
             Reply::Removed(count) => e.integer(count),
@@ -577,30 +577,15 @@ impl Session {
         name: &[u8],
         rules: &[Bytes],
     ) -> Result<(Vec<UserChange>, Reply), String> {
-        if !may_be_user(name) {
-            let length = name.is_empty() || name.len() > 256;
-            return Err(if length { LONG_NAME } else { BAD_NAME }.to_owned());
-        }
         let users = context.door.users.borrow();
-        let stored = users.stored(name).map_err(|why| format!("ERR {why}"))?;
-        let mut user = stored.unwrap_or_default();
         let hashing = match context.door.common.users_file() {
             Some(_) => Hashing::Redis,
             None => Hashing::Salted,
         };
-        user.apply_all(rules.iter().map(|rule| &**rule), hashing)
-            .map_err(|why| format!("ERR {why}"))?;
-        let change = UserChange {
-            name: name.into(),
-            before: users.access().rules(name).map(Into::into),
-            after: Some(user.print().into()),
-        };
-        let changes = if change.before == change.after {
-            Vec::new()
-        } else {
-            vec![change]
-        };
-        Ok((changes, Reply::Ok))
+        let rules = rules.iter().map(|rule| &**rule);
+        let change = operator::set(users.access(), name, rules, hashing);
+        let change = change.map_err(|why| format!("ERR {why}"))?;
+        Ok((change.into_iter().collect(), Reply::Ok))
     }
 
     /// What `ACL DELUSER` changes.
@@ -609,22 +594,14 @@ impl Session {
         context: &Context,
         names: &[Bytes],
     ) -> Result<(Vec<UserChange>, Reply), String> {
-        if names.iter().any(|name| &**name == DEFAULT) {
-            return Err("ERR The 'default' user cannot be removed".to_owned());
-        }
         let users = context.door.users.borrow();
-        let mut changes: Vec<UserChange> = Vec::new();
-        for name in names {
-            if let Some(rules) = users.access().rules(name)
-                && changes.iter().all(|change| *change.name != **name)
-            {
-                changes.push(UserChange {
-                    name: (**name).into(),
-                    before: Some(rules.into()),
-                    after: None,
-                });
-            }
-        }
+        let names: BTreeSet<&Bytes> = names.iter().collect();
+        let changes = names
+            .into_iter()
+            .map(|name| operator::remove(users.access(), name));
+        let changes: Result<Vec<_>, String> = changes.collect();
+        let changes = changes.map_err(|why| format!("ERR {why}"))?;
+        let changes: Vec<UserChange> = changes.into_iter().flatten().collect();
         let count = i64::try_from(changes.len()).unwrap_or(i64::MAX);
         Ok((changes, Reply::Removed(count)))
     }
@@ -660,7 +637,7 @@ fn not_admitted(user: Option<&Compiled>) -> String {
         }
         Some(_) => {
             "it gave a wrong password: clients must send a user's name and password, or the \
-                    password in --resp-password-file"
+             password in --resp-password-file"
                 .to_owned()
         }
     }
