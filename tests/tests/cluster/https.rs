@@ -87,7 +87,12 @@ fn commands_send_their_token_only_to_nodes_of_their_cluster() {
     // A rotation reaches each member as it talks.
     let rotate = ["secret", "rotate", "--new", "--secret-file", &member];
     let clear = cluster.node("n1").ready.http.to_string();
-    cluster.await_safe(2);
+    cluster.eventually("there are two members", |cluster| {
+        let status = cluster.status("n1").unwrap_or_default();
+        status["members"]
+            .as_array()
+            .is_some_and(|all| all.len() == 2)
+    });
     let rotated = cluster.command(&[&rotate[..], &["--http", &clear]].concat());
     let said = String::from_utf8_lossy(&rotated.stdout);
     assert!(

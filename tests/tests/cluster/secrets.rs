@@ -222,7 +222,7 @@ fn a_secret_is_replaced_under_load_and_no_operation_fails() {
     ];
     let said = refused(
         &cluster,
-        &[&rotate[..], &["--confirmed", "nobody"]].concat(),
+        &[&rotate[..], &["--new", "--confirmed", "nobody"]].concat(),
     );
     assert!(said.contains("no member is called nobody"), "{said}");
     assert_eq!(
