@@ -19,7 +19,9 @@ pub mod keyspace;
 mod plan;
 mod refusal;
 mod reports;
-mod tokens;
+pub(crate) mod tokens;
+#[cfg(all(feature = "http", feature = "resp"))]
+mod users;
 mod weights;
 
 pub use error::{AdminError, InvalidField, Refusal, ReportError};

@@ -27,10 +27,12 @@ mod reports;
 mod routes;
 mod token;
 mod tokens;
+#[cfg(feature = "resp")]
+mod users;
 mod weights;
 
 pub(crate) use credentials::{Credentials, TokenFile};
-pub use token::{TOKEN_PREFIX, new_token, token_hash};
+pub use token::{TOKEN_PREFIX, check_token_name, new_token, token_hash};
 
 use crate::admin::Admin;
 use crate::control::ControlHandle;
@@ -58,6 +60,8 @@ pub(crate) fn fuzz(bytes: &[u8]) {
         let _ = crate::net::identity::hash_of(token);
     }
     tokens::read(bytes);
+    #[cfg(feature = "resp")]
+    users::read(bytes);
     if let Ok(text) = std::str::from_utf8(bytes)
         && let Ok(tokens) = crate::config::tokens_of(text, "a file")
     {
@@ -81,6 +85,7 @@ pub(crate) fn fuzz_seeds() -> Vec<Vec<u8>> {
         "Basic YTpi".to_owned(),
         body,
         r#"{"role": "read", "sha256": "ba78"}"#.to_owned(),
+        r#"{"rules": ["on >secret ~app:*", "(+get %R~x)", "-@all"]}"#.to_owned(),
         "# until May\n0123456789abcdef\n\n  fedcba9876543210\r\n".to_owned(),
     ];
     texts.map(String::into_bytes).to_vec()

@@ -12,4 +12,6 @@ pub mod status;
 pub mod table;
 pub mod tokens;
 pub mod trust;
+#[cfg(feature = "resp")]
+pub mod users;
 pub mod weights;

@@ -54,7 +54,7 @@ pub struct AccessUser {
 /// A token of HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AccessToken {
-    /// Its name: 1 to 64 letters, digits, dots, hyphens and underscores.
+    /// Its name, as [`may_be_token`] takes it.
     pub name: String,
     /// What it opens.
     pub grant: Grant,
@@ -129,6 +129,9 @@ pub struct AccessChange {
     pub tokens: Vec<TokenChange>,
     /// The allowed weights that change.
     pub weights: Vec<WeightChange>,
+    /// Whether one of the tokens that are left, if there are any, must have the role operate: the
+    /// node that was asked takes no other proof of an operator.
+    pub keep_operate: bool,
 }
 
 /// A change of one user. It is made only if the user is as it is said to be before.
@@ -348,11 +351,14 @@ pub fn may_be_user(name: &[u8]) -> bool {
     (1..=USER_NAME_BYTES_MAX).contains(&name.len()) && !name.iter().any(is_space)
 }
 
-/// Whether a token may have this name: it stands in paths, lists and logs.
+/// Whether a token may have this name: it stands in paths, lists and logs. `.` and `..` would be
+/// steps of a path.
 #[must_use]
 pub fn may_be_token(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (1..=TOKEN_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain)
+    (1..=TOKEN_NAME_BYTES_MAX).contains(&name.len())
+        && name.bytes().all(is_plain)
+        && ![".", ".."].contains(&name)
 }
 
 impl AccessDelta {

@@ -152,8 +152,11 @@ impl Cluster {
                 "--secret-file".to_owned(),
                 self.secret_file().display().to_string(),
             ]);
-        } else if !has("--secret-file") && !has("--http-token-file") {
-            // Certificates yield no token.
+        } else if !["--secret-file", "--http-token-file", "--http-tls"]
+            .iter()
+            .any(|f| has(f))
+        {
+            // Certificates yield no token. (A node whose HTTP speaks TLS is not asked from here.)
             arguments.extend([
                 "--http-token-file".to_owned(),
                 self.file("http-token").display().to_string(),

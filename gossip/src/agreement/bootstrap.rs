@@ -27,7 +27,7 @@ use std::time::Duration;
 /// every node. All nodes start together, and the addresses of the name appear one after the other,
 /// within seconds.
 const LOOK: Duration = Duration::from_secs(10);
-/// While a node hears a process with a lower id, which is to begin the cluster, it looks this many
+/// If a node has heard a process with a lower id, which is to begin the cluster, it looks this many
 /// times as long.
 const LOOKS_WHILE_ANOTHER_IS_DUE: u32 = 2;
 /// The shortest and the longest time between two looks behind the seeds.
@@ -235,13 +235,21 @@ impl Forming {
         }
     }
 
-    /// The process that is to begin a cluster by itself before this one does.
+    /// The process that is to begin a cluster by itself before this one does: the one that was
+    /// heard since the look began, also if it is silent at the moment. A machine under load is
+    /// silent for more than a second, and two nodes that then begin at the same time are soon two
+    /// clusters, each with a member that found it first. The time limit holds if the process died.
     fn is_to_begin(&self, cx: &Context) -> Option<&Member> {
+        let since = self.doubtful?;
         let begins =
             |s: &ProcessStatus| matches!(s.state, ProcessState::Forming { told: false, .. });
-        self.fresh_peers(cx)
-            .find(|(id, s)| *id < cx.me() && begins(s))
-            .map(|(_, s)| &s.member)
+        let lower = self.peers.range(..cx.me());
+        lower
+            .filter(|(_, heard)| heard.at >= since && begins(&heard.status))
+            .map(|(id, heard)| (id, &heard.status.member))
+            // Another process may have taken its address: then it is gone.
+            .find(|(id, member)| self.at.get(&member.addresses.control) == Some(*id))
+            .map(|(_, member)| member)
     }
 
     /// How long it looks on for others. `None`: it does not look, or does not begin by itself.

@@ -706,6 +706,45 @@ fn a_node_that_begins_by_itself_says_what_it_found_and_for_how_long_it_looked() 
     );
 }
 
+/// Under load, the node whose turn it was to begin said nothing for more than a second, just when
+/// the others had looked for long enough. Then two nodes began a cluster, and each got a member
+/// before it heard of the other cluster.
+#[test]
+fn a_node_whose_turn_it_is_may_be_silent_for_a_moment() {
+    for seed in 0..10 {
+        let mut net = behind_a_balancer(seed, 2);
+        // Each is led to itself, and finds the other one when it looks from another port.
+        net.balancer = Some((90, vec![0, 1]));
+        let ids = [0, 1].map(|slot| net.start(slot));
+        let (first, second) = if ids[0] < ids[1] { (0, 1) } else { (1, 0) };
+        net.run_ms(8_500);
+        net.pause_ms(first, 4_000);
+        net.run_ms(3_900);
+        assert!(
+            net.process(second).view.is_none(),
+            "seed {seed}: it began, though it had heard the other one"
+        );
+        net.until(20_000, |net| {
+            net.agreed().is_some_and(|t| t.members.len() == 2)
+        });
+        let begins = |e: &Event| matches!(e, Event::Note { text } if text.contains("begins a"));
+        assert!(net.process(first).events.iter().any(begins), "seed {seed}");
+        assert_eq!(net.clusters().len(), 1, "seed {seed}");
+    }
+}
+
+/// The control: a node whose turn it was and that died holds up the others for 20 s at most.
+#[test]
+fn a_node_whose_turn_it_was_and_that_died_is_not_waited_for() {
+    let mut net = behind_a_balancer(1, 2);
+    net.balancer = Some((90, vec![0, 1]));
+    let ids = [0, 1].map(|slot| net.start(slot));
+    let (first, second) = if ids[0] < ids[1] { (0, 1) } else { (1, 0) };
+    net.run_ms(5_000);
+    net.kill(first);
+    net.until(20_000, |net| net.process(second).view.is_some());
+}
+
 #[test]
 fn nodes_behind_a_balancer_that_know_their_number_do_not_wait() {
     for seed in 0..30 {

@@ -1,6 +1,7 @@
 //! Commands that ask a node by HTTP: `doyen status`, `table`, `keyspace`, `moves`, `rebalance`,
-//! `drain`, `remove`, `token`, `weight`, `restart-plan`, `events`, `recover`.
+//! `drain`, `remove`, `token`, `acl`, `weight`, `restart-plan`, `events`, `recover`.
 
+mod acl;
 mod drain;
 mod events;
 mod keyspace;
@@ -11,6 +12,7 @@ mod restart;
 mod token;
 mod weight;
 
+pub(super) use acl::AclCommand;
 use drain::escaped;
 pub(super) use drain::{Drain, Remove};
 pub(super) use events::Events;
@@ -34,7 +36,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{BufRead, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -415,16 +417,24 @@ impl Credentials {
     /// or to this machine.
     pub(super) fn client(&self, address: impl Into<String>) -> Result<Client, Failed> {
         let said = std::env::var_os("DOYEN_HTTP_CA").filter(|value| !value.is_empty());
-        let trusted = match self.http_ca.clone().or(said.map(PathBuf::from)) {
-            Some(path) => Some(Trusted::by_file("--http-ca", &path)),
-            None => self
-                .secrets()?
-                .and_then(|secrets| Trusted::by_secrets(&secrets).transpose()),
+        let authority = self.http_ca.clone().or(said.map(PathBuf::from));
+        let token_file = self.from(&self.http_token_file, "DOYEN_HTTP_TOKEN_FILE");
+        // Read once: a phrase takes some tenths of a second.
+        let secrets = match (&authority, &token_file) {
+            (Some(_), Some(_)) => None,
+            _ => self.secrets()?,
         };
-        let trusted = trusted
-            .transpose()
-            .map_err(|e| Failed::usage(e.to_string()))?;
-        Ok(Client::new(address, self.token()?).trusting(trusted))
+        let trusted = match (&authority, &secrets) {
+            (Some(path), _) => Trusted::by_file("--http-ca", path).map(Some),
+            (None, Some(secrets)) => Trusted::by_secrets(secrets),
+            (None, None) => Ok(None),
+        };
+        let trusted = trusted.map_err(|e| Failed::usage(e.to_string()))?;
+        let token = match token_file {
+            Some(path) => token_of(&path)?,
+            None => operator_token(secrets.as_ref())?,
+        };
+        Ok(Client::new(address, token).trusting(trusted))
     }
 
     /// What was typed, or else what the environment says. Flags win over the environment. Clap's
@@ -445,27 +455,28 @@ impl Credentials {
             .transpose()
             .map_err(|e| Failed::usage(format!("DOYEN_SECRET: {e}")))
     }
+}
 
-    fn token(&self) -> Result<String, Failed> {
-        if let Some(path) = self.from(&self.http_token_file, "DOYEN_HTTP_TOKEN_FILE") {
-            let tokens = config::http_tokens(&path, "--http-token-file")?;
-            // There is at least one.
-            return Ok(tokens
-                .first()
-                .map(|token| token.to_string())
-                .unwrap_or_default());
-        }
-        let Some(secrets) = self.secrets()? else {
-            return Ok(LOCAL_TOKEN.into());
-        };
-        let token = secrets.first().operator_token();
-        token.map(|token| token.to_string()).ok_or_else(|| {
-            Failed::usage(format!(
-                "--secret-file: {}",
-                other_role(secrets.role(), Role::Operator)
-            ))
-        })
-    }
+/// The first token of a file.
+fn token_of(path: &Path) -> Result<String, Failed> {
+    let tokens = config::http_tokens(path, "--http-token-file")?;
+    // There is at least one.
+    let first = tokens.first().map(|token| token.to_string());
+    Ok(first.unwrap_or_default())
+}
+
+/// The token that these secrets yield.
+fn operator_token(secrets: Option<&Secrets>) -> Result<String, Failed> {
+    let Some(secrets) = secrets else {
+        return Ok(LOCAL_TOKEN.into());
+    };
+    let token = secrets.first().operator_token();
+    token.map(|token| token.to_string()).ok_or_else(|| {
+        Failed::usage(format!(
+            "--secret-file: {}",
+            other_role(secrets.role(), Role::Operator)
+        ))
+    })
 }
 
 /// The exit status of a node that answered: whether it is a member of a cluster.

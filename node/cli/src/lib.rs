@@ -78,6 +78,8 @@ enum Command {
     Token(admin::TokenCommand),
     /// Allow newcomers a weight far above that of the members, or forget that
     Weight(admin::WeightCommand),
+    /// List, change and remove the users of Redis clients
+    Acl(admin::AclCommand),
     /// Restart every node, one at a time, without data loss
     RestartPlan(admin::RestartPlan),
     /// Show the latest events of the cluster
@@ -153,6 +155,7 @@ pub fn main() -> ExitCode {
         Command::Secret(secret) => block_on(secret.main()),
         Command::Token(token) => block_on(token.main()),
         Command::Weight(weight) => block_on(weight.main()),
+        Command::Acl(acl) => block_on(acl.main()),
         Command::RestartPlan(plan) => block_on(plan.main()),
         Command::Events(events) => block_on(events.main()),
         Command::Recover(recover) => block_on(recover.main()),

@@ -74,9 +74,8 @@ impl New {
         };
         if secrets.role() != Role::Member {
             return Err(Failed::usage(format!(
-                "--from: other secrets are derived from that of a member, and this is that of a \
-                 {}",
-                secrets.role()
+                "--from: other secrets are derived from that of a member, and this is that of {}",
+                secrets.role().with_article()
             )));
         }
         let set = Set::derive(&secrets)?;

@@ -13,7 +13,7 @@ use super::peers::Peers;
 use super::publishing::Publishing;
 use super::readers::{Confirming, Read};
 use super::rounds::Rounds;
-use super::scripting::Scripts;
+use super::scripting::{Refusals, Scripts};
 use super::subscriptions::Subscriptions;
 use super::tables::Tables;
 use super::timers::Timers;
@@ -58,6 +58,7 @@ pub(super) struct Context {
     pub(super) rounds: Rounds,
     pub(super) outbox: Outbox,
     pub(super) scripts: Scripts,
+    pub(super) refusals: Refusals,
     pub(super) walks: Walks,
     pub(super) traces: Traces,
 }
@@ -89,6 +90,7 @@ impl Context {
             rounds: Rounds::new(now),
             outbox: Outbox::default(),
             scripts: Scripts::new(rng_seed),
+            refusals: Refusals::default(),
             walks: Walks::new(),
             traces: Traces::default(),
             limits,

@@ -581,6 +581,7 @@ impl Context {
                 Ok(ran) => ran,
                 Err(failure) => {
                     rows.take_back();
+                    self.refusals.add(spent.take_refused());
                     return Step::Refused(failure);
                 }
             };
@@ -660,9 +661,10 @@ impl Context {
         self.wait_or_refuse(call)
     }
 
-    /// Sends the messages of scripts that have run. A read of what a message tells waits until that
-    /// is committed, so the message need not.
+    /// Sends the messages of scripts that have run, and tells what was refused to their caller. A
+    /// read of what a message tells waits until that is committed, so the message need not.
     fn say(&mut self, spent: &mut Spent) {
+        self.refusals.add(spent.take_refused());
         for publication in spent.take_said() {
             self.publish(publication);
         }

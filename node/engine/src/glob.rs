@@ -65,7 +65,7 @@ impl Matching {
 
 /// The rest of the pattern after its first element has taken this character; `None` if the element
 /// does not match it.
-fn one(pattern: &[u8], character: Option<u8>) -> Option<&[u8]> {
+pub(super) fn one(pattern: &[u8], character: Option<u8>) -> Option<&[u8]> {
     let character = character?;
     match pattern {
         [] => None,
@@ -76,33 +76,46 @@ fn one(pattern: &[u8], character: Option<u8>) -> Option<&[u8]> {
     }
 }
 
+/// The rest of a pattern after its first element, which is not `*`.
+pub(super) fn after(pattern: &[u8]) -> &[u8] {
+    match pattern {
+        [b'[', class @ ..] => ranges(class, |_, _| {}),
+        [b'\\', _, after @ ..] | [_, after @ ..] => after,
+        [] => pattern,
+    }
+}
+
 /// Matches a class without its opening bracket. A class that is never closed ends with the pattern,
 /// as in Redis.
-fn class(mut rest: &[u8], character: u8) -> Option<&[u8]> {
-    let negated = rest.first() == Some(&b'^');
-    if negated {
-        rest = &rest[1..];
-    }
-    let mut found = false;
-    let after = loop {
+fn class(class: &[u8], character: u8) -> Option<&[u8]> {
+    let (negated, mut found) = (class.first() == Some(&b'^'), false);
+    let after = ranges(class, |from, to| {
+        found |= (from.min(to)..=from.max(to)).contains(&character);
+    });
+    (found != negated).then_some(after)
+}
+
+/// Tells the ranges of a class without its opening bracket, and returns what follows it.
+fn ranges(class: &[u8], mut tell: impl FnMut(u8, u8)) -> &[u8] {
+    let mut rest = class.strip_prefix(b"^").unwrap_or(class);
+    loop {
         rest = match rest {
-            [] => break rest,
-            [b']', after @ ..] => break after,
+            [] => return rest,
+            [b']', after @ ..] => return after,
             [b'\\', literal, after @ ..] => {
-                found |= *literal == character;
+                tell(*literal, *literal);
                 after
             }
             [from, b'-', to, after @ ..] => {
-                found |= (*from.min(to)..=*from.max(to)).contains(&character);
+                tell(*from, *to);
                 after
             }
             [literal, after @ ..] => {
-                found |= *literal == character;
+                tell(*literal, *literal);
                 after
             }
         };
-    };
-    (found != negated).then_some(after)
+    }
 }
 
 #[cfg(test)]

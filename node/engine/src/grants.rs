@@ -2,11 +2,11 @@
 //!
 //! A user of Redis clients may have thousands of patterns, and each command is judged. So patterns
 //! are sorted by kind: all, literals, prefixes (`user:*`), and others. Literals and prefixes are
-//! found by one binary search each, however many there are. Other patterns are compared one by one,
-//! after the literal bytes with which they begin.
+//! found by one binary search each, however many there are. Other patterns are compared one by one
+//! ([`Pattern`]).
 
 use crate::command::Rights;
-use crate::glob;
+use crate::pattern::Pattern;
 use std::ops::Range;
 
 /// Patterns of keys or channels.
@@ -16,8 +16,7 @@ pub struct Patterns {
     literals: Sorted,
     /// No element begins with another one.
     prefixes: Sorted,
-    /// The pattern, and how many literal bytes it begins with.
-    others: Vec<(Box<[u8]>, usize)>,
+    others: Vec<Pattern>,
 }
 
 impl Patterns {
@@ -34,7 +33,7 @@ impl Patterns {
                 Some(at) if pattern[at..].iter().all(|byte| *byte == b'*') => {
                     prefixes.push(&pattern[..at]);
                 }
-                Some(at) => others.push((pattern.into(), at)),
+                Some(_) => others.push(Pattern::new(pattern)),
             }
         }
         if all {
@@ -79,9 +78,7 @@ impl Patterns {
                 .literals
                 .before(text)
                 .is_some_and(|rest| self.literals.rest_of(text) == rest)
-            || self.others.iter().any(|(pattern, literal)| {
-                text.starts_with(&pattern[..*literal]) && glob::matches(pattern, text)
-            })
+            || self.others.iter().any(|pattern| pattern.matches(text))
     }
 }
 
@@ -201,6 +198,30 @@ struct Selector {
     commands: Vec<Box<[u8]>>,
     keys: KeyGrants,
     channels: Patterns,
+}
+
+/// A command of a script that its caller may not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The caller's name.
+    pub user: Box<[u8]>,
+    /// What the caller lacks.
+    pub lacks: Lacks,
+    /// The command, key or channel that was refused: at most [`OBJECT_BYTES_MAX`] bytes of it.
+    pub object: Box<[u8]>,
+}
+
+/// Bytes that are kept of what was refused.
+pub const OBJECT_BYTES_MAX: usize = 1 << 10;
+
+impl Refusal {
+    pub(crate) fn new(user: &[u8], lacks: Lacks, object: &[u8]) -> Self {
+        Self {
+            user: user.into(),
+            lacks,
+            object: object[..object.len().min(OBJECT_BYTES_MAX)].into(),
+        }
+    }
 }
 
 /// What a caller lacks for a command.
@@ -324,6 +345,7 @@ impl Selector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::glob;
     use proptest::prelude::*;
 
     fn patterns(words: &str) -> Patterns {

@@ -69,6 +69,7 @@ pub mod mutant;
 mod outbox;
 mod pace;
 mod partition;
+pub mod pattern;
 mod peers;
 mod procedure;
 mod published;

@@ -3,11 +3,35 @@
 //! changes, and never the script.
 
 use super::action::Context;
+use super::grants::Refusal;
 use super::op::{Failure, ScriptCall};
 use super::publishing::Publication;
 use super::rows::{Ran, Rows};
+use super::shard::Shard;
 use doyen_placement::MapId;
+use std::collections::VecDeque;
 use std::time::Duration;
+
+/// Refusals that wait for the shell. Later ones are dropped.
+const REFUSALS_MAX: usize = 128;
+
+/// Commands of scripts that were refused to the scripts' callers, until the shell takes them.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(VecDeque<Refusal>);
+
+impl Refusals {
+    pub(super) fn add(&mut self, refused: Vec<Refusal>) {
+        let room = REFUSALS_MAX.saturating_sub(self.0.len());
+        self.0.extend(refused.into_iter().take(room));
+    }
+}
+
+impl Shard {
+    /// The next command of a script that the script's caller was not allowed to run.
+    pub fn poll_refusal(&mut self) -> Option<Refusal> {
+        self.cx.refusals.0.pop_front()
+    }
+}
 
 /// The interpreter of a shard. A build without the feature `scripts` has none.
 #[derive(Debug)]
@@ -34,6 +58,9 @@ pub(super) struct Spent {
     /// The messages that they publish, once they have run.
     #[cfg(feature = "scripts")]
     said: Vec<Publication>,
+    /// What was refused to their caller.
+    #[cfg(feature = "scripts")]
+    refused: Vec<Refusal>,
 }
 
 #[cfg(feature = "scripts")]
@@ -50,6 +77,11 @@ impl Spent {
     pub(super) fn take_said(&mut self) -> Vec<Publication> {
         std::mem::take(&mut self.said)
     }
+
+    /// What was refused to their caller.
+    pub(super) fn take_refused(&mut self) -> Vec<Refusal> {
+        std::mem::take(&mut self.refused)
+    }
 }
 
 #[cfg(not(feature = "scripts"))]
@@ -61,6 +93,11 @@ impl Spent {
 
     /// There are no scripts that could publish anything.
     pub(super) const fn take_said(&mut self) -> Vec<Publication> {
+        Vec::new()
+    }
+
+    /// There are no scripts to which anything could be refused.
+    pub(super) const fn take_refused(&mut self) -> Vec<Refusal> {
         Vec::new()
     }
 }
@@ -100,6 +137,7 @@ mod running {
         Commands, Failure as Failed, Interpreter, Limits, Protocol, Reply, Script, Used, errors,
     };
     use std::collections::BTreeMap;
+    use std::ops::Range;
     use std::rc::Rc;
 
     /// Instructions of all scripts of one operation: about five milliseconds, while others wait.
@@ -114,9 +152,20 @@ mod running {
     const TOGETHER: &str = "ERR the scripts of the transaction ran too long together: this one \
         changed nothing; send fewer in one transaction";
 
+    /// Refusals of one operation that are told.
+    const REFUSED_MAX: usize = 16;
     /// Callers whose grants are kept, and the most bytes of one that is kept.
     const KNOWN_MAX: usize = 64;
     const KNOWN_BYTES_MAX: usize = 64 << 10;
+
+    /// Commands that touch no key, with how many words they take, and which of these are channels.
+    const KEYLESS: &[(&str, Range<usize>, Range<usize>)] = &[
+        ("time", 1..2, 0..0),
+        ("ping", 1..3, 0..0),
+        ("echo", 2..3, 0..0),
+        ("publish", 3..4, 1..2),
+        ("spublish", 3..4, 1..2),
+    ];
 
     /// What recent callers may do, by its text.
     pub(super) type Known = BTreeMap<Bytes, Rc<Grants>>;
@@ -236,6 +285,7 @@ mod running {
                 read_only: call.read_only || flags.no_writes,
                 belongs,
                 grants: grants.as_deref(),
+                refused: &mut spent.refused,
             };
             let limits = Limits {
                 instructions: INSTRUCTIONS_MAX.saturating_sub(spent.instructions),
@@ -280,12 +330,42 @@ mod running {
         belongs: &'a dyn Fn(MapId, &[u8]) -> bool,
         /// What the script's caller may do; `None`: everything.
         grants: Option<&'a Grants>,
+        refused: &'a mut Vec<Refusal>,
     }
 
     impl Commands for Caller<'_, '_> {
         fn call(&mut self, args: Vec<Bytes>, protocol: Protocol) -> Reply {
             self.answer(&args, protocol)
                 .unwrap_or_else(|text| Reply::Error(text.into()))
+        }
+
+        fn may_call(&mut self, args: &[Bytes]) -> Option<bool> {
+            let words: &dyn Arguments = &args;
+            let may = |command: &str, channels| {
+                let judged = self.grants.map(|grants| {
+                    let keys = std::iter::empty();
+                    judge(grants, command, args, keys, channels)
+                });
+                judged.is_none_or(|judged| judged.is_ok())
+            };
+            if let Some((command, _, channels)) = keyless(words.get(0)) {
+                let given = channels.end.min(words.len());
+                return Some(may(command, channels.start.min(given)..given));
+            }
+            if let Some((command, _)) = not_called(words.get(0)) {
+                return Some(may(command, 0..0));
+            }
+            let named = COMMANDS.named(words.get(0))?;
+            match COMMANDS.find(words) {
+                Ok(spec) => Some(self.grants.is_none_or(|grants| {
+                    let accesses: Vec<_> = spec.accesses(words).collect();
+                    let keys = keys_of(&accesses, words);
+                    judge(grants, spec.name, args, keys, 0..0).is_ok()
+                })),
+                // Which keys it would have cannot be said, so it is judged without.
+                Err(_) if !named.takes(words.len()) => Some(may(named.name, 0..0)),
+                Err(_) => None,
+            }
         }
     }
 
@@ -308,11 +388,9 @@ mod running {
             }
             if let Some(grants) = self.grants {
                 let accesses: Vec<_> = spec.accesses(words).collect();
-                let keys = accesses
-                    .iter()
-                    .map(|(at, rights)| (*at, *rights, words.get(*at)));
-                if let Some(refused) = refused(grants, spec.name, args, keys, 0..0) {
-                    return Ok(refused);
+                let keys = keys_of(&accesses, words);
+                if let Err(lacks) = judge(grants, spec.name, args, keys, 0..0) {
+                    return Ok(self.refuse(grants, spec.name, args, lacks));
                 }
             }
             if self.read_only && spec.has_flag("write") {
@@ -356,7 +434,7 @@ mod running {
         /// have subscribers, of any channel.
         fn publish(
             &mut self,
-            name: &[u8],
+            sharded: bool,
             channel: &Bytes,
             message: &Bytes,
         ) -> Result<Reply, &'static str> {
@@ -368,7 +446,7 @@ mod running {
             let publication = Publication {
                 channel: channel.clone(),
                 message: message.clone(),
-                sharded: name == b"SPUBLISH",
+                sharded,
             };
             if channel.len() > CHANNEL_BYTES_MAX {
                 return Err(LONG_CHANNEL);
@@ -382,72 +460,104 @@ mod running {
 
         /// Commands that scripts call although they touch no key.
         fn of_no_key(&mut self, args: &[Bytes]) -> Option<Result<Reply, &'static str>> {
-            let name = args.first()?.to_ascii_uppercase();
-            if let Some(grants) = self.grants
-                && let Some((command, channels)) = match (&*name, args.len()) {
-                    (b"TIME", 1) => Some(("time", 0..0)),
-                    (b"PING", 1 | 2) => Some(("ping", 0..0)),
-                    (b"ECHO", 2) => Some(("echo", 0..0)),
-                    (b"PUBLISH", 3) => Some(("publish", 1..2)),
-                    (b"SPUBLISH", 3) => Some(("spublish", 1..2)),
-                    _ => None,
+            let name = args.first()?;
+            let Some((command, words, channels)) = keyless(name) else {
+                let (_, arity) = not_called(name)?;
+                return Some(Err(if takes(*arity, args.len()) {
+                    errors::NOT_ALLOWED
+                } else {
+                    errors::WRONG_ARITY
+                }));
+            };
+            if !words.contains(&args.len()) {
+                return Some(Err(errors::WRONG_ARITY));
+            }
+            if let Some(grants) = self.grants {
+                let (keys, channels) = (std::iter::empty(), channels.clone());
+                if let Err(lacks) = judge(grants, command, args, keys, channels) {
+                    return Some(Ok(self.refuse(grants, command, args, lacks)));
                 }
-                && let Some(refused) = refused(grants, command, args, std::iter::empty(), channels)
-            {
-                return Some(Ok(refused));
             }
             let number = |n: u64| Reply::bulk(n.to_string());
-            Some(match (&*name, args.len()) {
-                (b"TIME", 1) => {
+            Some(match *command {
+                "time" => {
                     let ms = self.cx.unix_ms;
                     Ok(Reply::Array(vec![
                         number(ms / 1000),
                         number(ms % 1000 * 1000),
                     ]))
                 }
-                (b"PING", 1) => Ok(Reply::Status("PONG".to_owned())),
-                (b"PING" | b"ECHO", 2) => Ok(Reply::Bulk(args[1].clone())),
-                (b"PUBLISH" | b"SPUBLISH", 3) => self.publish(&name, &args[1], &args[2]),
-                (b"TIME" | b"PING" | b"ECHO" | b"PUBLISH" | b"SPUBLISH", _) => {
-                    Err(errors::WRONG_ARITY)
-                }
-                _ => return not_called(&name, args.len()).map(Err),
+                "ping" if args.len() == 1 => Ok(Reply::Status("PONG".to_owned())),
+                "ping" | "echo" => Ok(Reply::Bulk(args[1].clone())),
+                sharded => self.publish(sharded == "spublish", &args[1], &args[2]),
             })
+        }
+
+        /// The error reply for a command that the script's caller may not run.
+        #[cold]
+        fn refuse(
+            &mut self,
+            grants: &Grants,
+            command: &str,
+            args: &[Bytes],
+            lacks: Lacks,
+        ) -> Reply {
+            let (text, object) = match lacks {
+                Lacks::Command => (
+                    format!(
+                        "User {} has no permissions to run the '{command}' command",
+                        String::from_utf8_lossy(grants.name())
+                    ),
+                    command.as_bytes(),
+                ),
+                Lacks::Key(at) => ("No permissions to access a key".to_owned(), &*args[at]),
+                Lacks::Channel(at) => ("No permissions to access a channel".to_owned(), &*args[at]),
+            };
+            if self.refused.len() < REFUSED_MAX {
+                self.refused
+                    .push(Refusal::new(grants.name(), lacks, object));
+            }
+            Reply::Error(format!("ERR ACL failure in script: {text}"))
         }
     }
 
-    /// The error reply, if the script's caller may not run this command with these keys and
-    /// channels.
-    fn refused<'a>(
+    /// Whether the script's caller may run this command with these keys and channels.
+    fn judge<'a>(
         grants: &Grants,
         command: &str,
         args: &'a [Bytes],
         keys: impl Iterator<Item = (usize, Rights, &'a [u8])> + Clone,
-        channels: std::ops::Range<usize>,
-    ) -> Option<Reply> {
+        channels: Range<usize>,
+    ) -> Result<(), Lacks> {
         let first = args.get(1).map(|first| &**first);
         let channel = |at: usize| args.get(at).map_or(&b""[..], |name| &**name);
-        let why = grants.judge((command, first), keys, (channels, channel));
-        let text = match why.err()? {
-            Lacks::Command => format!(
-                "User {} has no permissions to run the '{command}' command",
-                String::from_utf8_lossy(grants.name())
-            ),
-            Lacks::Key(_) => "No permissions to access a key".to_owned(),
-            Lacks::Channel(_) => "No permissions to access a channel".to_owned(),
-        };
-        Some(Reply::Error(format!("ERR ACL failure in script: {text}")))
+        grants.judge((command, first), keys, (channels, channel))
     }
 
-    /// What is wrong with a command that exists, but not for scripts. Its name is in capitals.
-    fn not_called(name: &[u8], args: usize) -> Option<&'static str> {
-        let called = |(known, _): &&(&str, i64)| known.as_bytes().eq_ignore_ascii_case(name);
-        let (_, arity) = NOT_CALLED.iter().find(called)?;
+    /// The keys at these places.
+    fn keys_of<'a>(
+        accesses: &'a [(usize, Rights)],
+        words: &'a dyn Arguments,
+    ) -> impl Iterator<Item = (usize, Rights, &'a [u8])> + Clone {
+        accesses
+            .iter()
+            .map(|(at, rights)| (*at, *rights, words.get(*at)))
+    }
+
+    fn keyless(name: &[u8]) -> Option<&'static (&'static str, Range<usize>, Range<usize>)> {
+        let mut all = KEYLESS.iter();
+        all.find(|(known, ..)| known.as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// A command that exists, but not for scripts, and its arity.
+    fn not_called(name: &[u8]) -> Option<&'static (&'static str, i64)> {
+        let mut all = NOT_CALLED.iter();
+        all.find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    fn takes(arity: i64, words: usize) -> bool {
         let least = usize::try_from(arity.unsigned_abs()).unwrap_or(usize::MAX);
-        if args < least || (*arity > 0 && args > least) {
-            return Some(errors::WRONG_ARITY);
-        }
-        Some(errors::NOT_ALLOWED)
+        words == least || arity < 0 && words > least
     }
 
     fn converted(answer: Answer, protocol: Protocol) -> Reply {

@@ -14,6 +14,10 @@ impl Commands for Instantly {
     fn call(&mut self, args: Vec<Bytes>, _: Protocol) -> Reply {
         Reply::Bulk(args.into_iter().next_back().unwrap_or_default())
     }
+
+    fn may_call(&mut self, _: &[Bytes]) -> Option<bool> {
+        Some(true)
+    }
 }
 
 const SCRIPTS: [(&str, &str); 8] = [

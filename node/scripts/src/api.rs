@@ -1,4 +1,4 @@
-//! The functions of the table `redis`, but for `call` and `pcall`: those are made for each run,
+//! The functions of the table `redis`. `call`, `pcall` and `acl_check_cmd` are made for each run,
 //! because they hold what runs the commands.
 
 use std::cell::RefCell;
@@ -23,7 +23,9 @@ const CALL_COST: u64 = 50;
 /// Bytes of a message that are logged.
 const LOG_BYTES: usize = 1_024;
 
-/// The table `redis`, without `call` and `pcall`.
+const NOT_A_COMMAND: &str = "ERR Invalid command passed to redis.acl_check_cmd()";
+
+/// The table `redis`, without the functions that are made for each run.
 pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
     let table = lua.create_table()?;
     let constants = [
@@ -104,12 +106,6 @@ pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
         "log",
         lua.create_function(move |lua, args| log(lua, &shared, args))?,
     )?;
-    let shared = Rc::clone(budget);
-    // There are no rights by command or by key: what exists is allowed.
-    let acl_check_cmd = move |lua: &Lua, args: MultiValue| {
-        arguments(lua, &shared, args)?.map(|_| true).map_err(error)
-    };
-    table.raw_set("acl_check_cmd", lua.create_function(acl_check_cmd)?)?;
     Ok(table)
 }
 
@@ -133,6 +129,19 @@ pub(crate) fn call(
         Reply::Error(text) if raises => Err(error(error_text(&text))),
         reply => lua.pack(ToLua(&reply, protocol)),
     }
+}
+
+/// `redis.acl_check_cmd`: whether the script's caller may run a command.
+pub(crate) fn check(
+    lua: &Lua,
+    budget: &Budget,
+    commands: &RefCell<&mut dyn Commands>,
+    args: MultiValue,
+) -> Result<bool> {
+    budget.charge(lua, CALL_COST)?;
+    let args = arguments(lua, budget, args)?.map_err(error)?;
+    let allowed = commands.borrow_mut().may_call(&args);
+    allowed.ok_or_else(|| error(NOT_A_COMMAND))
 }
 
 /// The arguments of a command, or the text of an error.

@@ -366,9 +366,13 @@ impl Machine {
             let pcall = scope.create_function(|lua, args: MultiValue| {
                 api::call(lua, budget, &commands, args, false)
             })?;
+            let check = scope.create_function(|lua, args: MultiValue| {
+                api::check(lua, budget, &commands, args)
+            })?;
             // Not earlier: without a limit, mlua needs no protected calls for what is above.
             self.limit_memory(limits.memory_bytes);
-            self.sandbox.run.call((function, keys, args, call, pcall))
+            let run = &self.sandbox.run;
+            run.call((function, keys, args, call, pcall, check))
         })
     }
 

@@ -13,6 +13,10 @@
 //!     fn call(&mut self, args: Vec<Bytes>, _: Protocol) -> Reply {
 //!         Reply::Bulk(args[0].clone())
 //!     }
+//!
+//!     fn may_call(&mut self, _: &[Bytes]) -> Option<bool> {
+//!         Some(true)
+//!     }
 //! }
 //!
 //! let mut interpreter = Interpreter::new();

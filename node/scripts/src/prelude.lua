@@ -229,9 +229,9 @@ end
 
 -- Runs a script.
 local globals, api, handler = rust.globals, rust.api, rust.handler
-function out.run(script, keys, args, call, protected_call)
+function out.run(script, keys, args, call, protected_call, check)
   globals.KEYS, globals.ARGV = keys, args
-  api.call, api.pcall = call, protected_call
+  api.call, api.pcall, api.acl_check_cmd = call, protected_call, check
   return xpcall(script, handler)
 end
 

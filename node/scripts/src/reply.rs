@@ -74,4 +74,10 @@ pub trait Commands {
     ///
     /// [`errors`]: crate::errors
     fn call(&mut self, args: Vec<Bytes>, protocol: Protocol) -> Reply;
+
+    /// Whether the script's caller may run this command (`redis.acl_check_cmd`), which is not run.
+    /// `None`: there is no such command.
+    ///
+    /// `args` has the name of the command and its arguments, at least one.
+    fn may_call(&mut self, args: &[Bytes]) -> Option<bool>;
 }

@@ -237,6 +237,10 @@ fn a_command_gets_the_version_of_resp_that_the_script_asked_for() {
                 Protocol::Resp3 => Reply::Set(vec![Reply::Double(1.5), Reply::Bool(true)]),
             }
         }
+
+        fn may_call(&mut self, _: &[bytes::Bytes]) -> Option<bool> {
+            None
+        }
     }
     let body = "local a = redis.call('x') redis.setresp(3) return {a, redis.call('x')}";
     let script = Script::parse(body).unwrap();

@@ -9,7 +9,7 @@ use super::error::{AdminError, Refusal};
 use crate::control::ClusterStatus;
 use crate::report::status::ClusterReport;
 use doyen_gossip::agreement::AdminRequest;
-use doyen_placement::planner::{self, NotCancelled, NotDrained, NotReshaped, Refused};
+use doyen_placement::planner::{self, NotCancelled, NotDrained, NotGranted, NotReshaped, Refused};
 use doyen_placement::{MapWish, MemberState, Table, WantedMap};
 use std::time::Duration;
 
@@ -56,10 +56,13 @@ pub(super) fn classify(table: &Table, request: &AdminRequest, why: String) -> Re
             Ok(member) if member.state != MemberState::Silent => Refusal::Unsafe { why },
             Ok(_) => Refusal::Conflict { why },
         },
-        AdminRequest::ApplyPlan { .. }
-        | AdminRequest::Schedule(_)
-        | AdminRequest::Balance(_)
-        | AdminRequest::ChangeAccess(_) => Refusal::Conflict { why },
+        AdminRequest::ChangeAccess(change) => match planner::change_access(table, change) {
+            Err(NotGranted::NoOperator) => Refusal::Unsafe { why },
+            Err(_) | Ok(_) => Refusal::Conflict { why },
+        },
+        AdminRequest::ApplyPlan { .. } | AdminRequest::Schedule(_) | AdminRequest::Balance(_) => {
+            Refusal::Conflict { why }
+        }
     }
 }
 

@@ -5,10 +5,16 @@ use super::error::{AdminError, InvalidField, Refusal, ReportError};
 use crate::clock;
 use crate::report::tokens::TokenReport;
 use doyen_gossip::agreement::AdminRequest;
+use doyen_placement::Table;
 use doyen_placement::access::{AccessChange, Grant, TokenChange, TokenRole, may_be_token};
 use doyen_placement::level::ACCESS;
 use doyen_placement::planner::NotGranted;
+use std::sync::Arc;
 use std::time::Instant;
+
+/// What is wrong with a name that no token may have.
+pub(crate) const TOKEN_NAMES: &str = "the name of a token must have 1 to 64 letters, digits, dots, \
+    hyphens and underscores, and must not be . or ..";
 
 impl Admin {
     /// The named tokens of the cluster, in order of name.
@@ -38,7 +44,7 @@ impl Admin {
     ///
     /// # Errors
     /// - [`Refusal::Invalid`]: the name has not 1 to 64 letters, digits, dots, hyphens and
-    ///   underscores.
+    ///   underscores, or is `.` or `..`.
     /// - [`Refusal::Conflict`]: another token has this name, the same token has another name, or
     ///   there are too many (256).
     /// - [`Refusal::NotYet`]: the cluster has members of a version that knows no tokens.
@@ -51,10 +57,18 @@ impl Admin {
         role: TokenRole,
         sha256: [u8; 32],
     ) -> Result<(), AdminError> {
+        self.add_token(name, (role, sha256), false).await
+    }
+
+    /// The same. With `keep_operate`, some token must have the role operate afterwards.
+    pub(crate) async fn add_token(
+        &self,
+        name: &str,
+        (role, sha256): (TokenRole, [u8; 32]),
+        keep_operate: bool,
+    ) -> Result<(), AdminError> {
         if !may_be_token(name) {
-            let why = "the name of a token must have 1 to 64 letters, digits, dots, hyphens and \
-                       underscores";
-            return Err(InvalidField::new("name", why).into());
+            return Err(InvalidField::new("name", TOKEN_NAMES).into());
         }
         let until = self.deadline();
         let grant = Grant {
@@ -74,7 +88,8 @@ impl Admin {
             }
             None => {}
         }
-        self.change_token(until, name, None, Some(grant)).await?;
+        let change = (None, Some(grant));
+        self.change_token(until, name, change, keep_operate).await?;
         self.await_table(until, |table| table.access.grant(name).is_some_and(same))
             .await
     }
@@ -89,18 +104,33 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn revoke_token(&self, name: &str) -> Result<(), AdminError> {
+        self.remove_token(name, false).await
+    }
+
+    /// The same. With `keep_operate`, one of the tokens that are left must have the role operate.
+    pub(crate) async fn remove_token(
+        &self,
+        name: &str,
+        keep_operate: bool,
+    ) -> Result<(), AdminError> {
         let until = self.deadline();
         let Some(grant) = self.grant(until, name).await? else {
             let why = format!("there is no token {name}: `doyen token list` names them");
             return Err(Refusal::NotFound { why }.into());
         };
-        self.change_token(until, name, Some(grant), None).await?;
+        let change = (Some(grant), None);
+        self.change_token(until, name, change, keep_operate).await?;
         self.await_table(until, |table| table.access.grant(name) != Some(grant))
             .await
     }
 
     /// What the token of this name opens, by the newest table.
     async fn grant(&self, until: Instant, name: &str) -> Result<Option<Grant>, AdminError> {
+        Ok(self.table_for_access(until).await?.access.grant(name))
+    }
+
+    /// The newest table, if it can have users and tokens.
+    pub(super) async fn table_for_access(&self, until: Instant) -> Result<Arc<Table>, AdminError> {
         self.await_coordinator(until).await?;
         let _ = tokio::time::timeout_at(until.into(), self.control.catch_up()).await;
         let table = self.table_or_not_member()?;
@@ -108,15 +138,15 @@ impl Admin {
             let why = NotGranted::Level(table.level).to_string();
             return Err(Refusal::NotYet { why }.into());
         }
-        Ok(table.access.grant(name))
+        Ok(table)
     }
 
     async fn change_token(
         &self,
         until: Instant,
         name: &str,
-        before: Option<Grant>,
-        after: Option<Grant>,
+        (before, after): (Option<Grant>, Option<Grant>),
+        keep_operate: bool,
     ) -> Result<(), AdminError> {
         let change = AccessChange {
             tokens: vec![TokenChange {
@@ -124,6 +154,7 @@ impl Admin {
                 before,
                 after,
             }],
+            keep_operate,
             ..AccessChange::default()
         };
         self.ask(until, AdminRequest::ChangeAccess(change))

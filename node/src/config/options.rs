@@ -212,8 +212,8 @@ options! {
     /// or in an organizational unit [default: doyen:]
     #[arg(long, env = "DOYEN_TLS_ROLE_PREFIX", value_name = "TEXT")]
     tls_role_prefix: String,
-    /// File with the token that HTTP requires for every change, and for showing keys if RESP has a
-    /// password [default: derived from the secret]
+    /// File with tokens of operators for HTTP, one a line: this node takes each of them, besides the
+    /// token of the secret and the named tokens of the cluster (`doyen token`)
     #[arg(long, env = "DOYEN_HTTP_TOKEN_FILE", value_name = "FILE")]
     http_token_file: PathBuf,
     /// File with the password of RESP clients

@@ -13,6 +13,7 @@ use crate::clock;
 use crate::control::Errand;
 use crate::net::links::LinkHandler;
 use bytes::BytesMut;
+use doyen_engine::grants::Refusal;
 use doyen_engine::op::{Failure, Operation, Outcome, Work};
 use doyen_engine::{
     Filter, Lane, Limits, Malformed, Patience, Publication, Shard, SubscriptionId, Told,
@@ -223,6 +224,11 @@ impl<D: Door> Context<D> {
     /// The next message of a publisher.
     pub(crate) fn poll_published(&mut self) -> Option<Publication> {
         self.shard.poll_published()
+    }
+
+    /// The next command of a script that the script's caller was not allowed to run.
+    pub(crate) fn poll_refusal(&mut self) -> Option<Refusal> {
+        self.shard.poll_refusal()
     }
 
     /// Follows changes. The subscription ends with this life of the thread ([`Self::incarnation`]).

@@ -212,6 +212,7 @@ fn tables(version: u16) -> Vec<(String, Table)> {
             before: None,
             after: Some(900),
         }],
+        keep_operate: false,
     };
     full = planner::change_access(&full, &access)
         .expect("its name is free")
@@ -655,6 +656,7 @@ fn requests(table: &Table, base: TableName) -> Vec<AdminRequest> {
                 before: Some(900),
                 after: Some(1600),
             }],
+            keep_operate: true,
         }),
     ]
 }

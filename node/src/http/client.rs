@@ -81,8 +81,11 @@ pub enum HttpError {
         /// The address that was asked.
         address: String,
     },
-    /// The node speaks TLS, and was asked in the clear.
-    #[error("{address} speaks TLS: ask it with the scheme https://")]
+    /// The node speaks TLS, was asked in the clear, and nothing says which certificate to trust.
+    #[error(
+        "{address} speaks TLS, and nothing says which certificate to trust: give --secret-file \
+         FILE, or --http-ca FILE if the certificate is not of the cluster's authority"
+    )]
     Encrypted {
         /// The address that was asked.
         address: String,
@@ -295,14 +298,28 @@ async fn exchange(
     };
     let request = Zeroizing::new(format!("{head}Host: {host}\r\nConnection: close\r\n{rest}"));
     let asked = (address, &**request, begins_within);
-    if !encrypted {
-        return ask(stream, asked).await;
-    }
-    let address = || address.to_owned();
     let Some(trusted) = trusted else {
         let address = bare.to_owned();
-        return Err(Broken::Known(HttpError::NoTrust { address }));
+        return match encrypted {
+            true => Err(Broken::Known(HttpError::NoTrust { address })),
+            false => ask(stream, asked).await,
+        };
     };
+    let stream = if encrypted {
+        stream
+    } else {
+        match ask(stream, asked).await {
+            // It did not understand the request, so it can be sent again, in TLS. The other way
+            // round there is no second attempt: what speaks for a node beyond this machine without
+            // TLS may be anything.
+            Err(Broken::Known(HttpError::Encrypted { .. })) => {
+                let again = tokio::time::timeout(CONNECT_MAX, TcpStream::connect(host));
+                again.await.map_err(late)??
+            }
+            answered => return answered,
+        }
+    };
+    let address = || address.to_owned();
     // Names are in certificates of files. Of an address, the certificate must name that.
     let name = bare.rsplit_once(':').map_or(bare, |(name, _)| name);
     let name = ServerName::try_from(name.to_owned()).unwrap_or_else(|_| host.ip().into());

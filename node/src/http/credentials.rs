@@ -214,6 +214,8 @@ impl TokenFile {
         })
     }
 
+    /// Looks at the file's date each time, which takes some microseconds of a request. In exchange,
+    /// a token that was taken out of the file opens nothing from then on.
     fn hashes(&self) -> Vec<Hash> {
         self.read_again(false)
     }

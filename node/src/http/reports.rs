@@ -57,6 +57,7 @@ pub(super) async fn trust(Shared(state): Shared<Arc<State>>) -> Answer<Json<Trus
         certificate_ends: certificate.ends,
         reloads: certificate.reloads,
         reloads_failed: certificate.reloads_failed,
+        ports_behind: identity.ports_behind(),
     }))
 }
 

@@ -4,6 +4,8 @@
 use super::State;
 use super::failure::Failure;
 use super::guard::Needs;
+#[cfg(feature = "resp")]
+use super::users;
 use super::{changes, events, guard, probes, reports, tokens, weights};
 use crate::report::rebalance::PLAN_BYTES_MAX;
 use axum::Router;
@@ -88,7 +90,16 @@ fn changes_and_credentials() -> Router<Arc<State>> {
     let create_keyspace =
         post(changes::create_keyspace).layer(DefaultBodyLimit::max(KEYSPACE_BYTES_MAX));
     let apply_plan = post(changes::apply_plan).layer(DefaultBodyLimit::max(PLAN_BYTES_MAX));
-    Router::new()
+    #[cfg(feature = "resp")]
+    let router = Router::new().route("/users", get(users::list)).route(
+        "/users/{name}",
+        put(users::set)
+            .layer(DefaultBodyLimit::max(users::USER_BYTES_MAX))
+            .delete(users::remove),
+    );
+    #[cfg(not(feature = "resp"))]
+    let router = Router::new();
+    router
         .route("/trust", get(reports::trust))
         .route("/tokens", get(tokens::list))
         .route("/tokens/{name}", put(tokens::create).delete(tokens::revoke))

@@ -1,9 +1,11 @@
 //! Tokens that programs send to HTTP, as the command that makes them has them.
 
+use crate::admin::tokens::TOKEN_NAMES;
 use crate::hex::hex;
 use crate::net::identity::hash_of;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use doyen_placement::access::may_be_token;
 use zeroize::Zeroizing;
 
 /// How tokens begin that [`new_token`] makes, so that people and scanners recognize them.
@@ -23,10 +25,39 @@ pub fn token_hash(token: &str) -> String {
     hex(&hash_of(token.as_bytes()))
 }
 
+/// Whether a token may have this name: the nodes judge in the same way.
+///
+/// ```
+/// use doyen::http::check_token_name;
+///
+/// assert!(check_token_name("prometheus").is_ok());
+/// println!("{}", check_token_name("..").unwrap_err()); // what names may have
+/// ```
+///
+/// # Errors
+/// It may not; the text says what names may have.
+pub fn check_token_name(name: &str) -> Result<(), &'static str> {
+    if may_be_token(name) {
+        Ok(())
+    } else {
+        Err(TOKEN_NAMES)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::hex::unhex;
+
+    #[test]
+    fn names_of_tokens_are_no_steps_of_paths() {
+        for name in ["", ".", "..", "a/b", "a b", "\u{e9}", &"a".repeat(65)] {
+            assert!(check_token_name(name).is_err(), "{name:?}");
+        }
+        for name in ["a", "...", ".a", "ci-2.x_y", &"a".repeat(64)] {
+            assert_eq!(check_token_name(name), Ok(()), "{name:?}");
+        }
+    }
 
     #[test]
     fn tokens_are_random_and_kept_as_hashes() {

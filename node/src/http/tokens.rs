@@ -4,7 +4,6 @@ use super::State;
 use super::changes::{Body, Done, Sent, done};
 use super::failure::{Answer, Failure};
 use super::routes::PathName;
-use crate::admin::{AdminError, Refusal};
 use crate::hex::{hex, unhex};
 use crate::report::tokens::{TokenReport, role};
 use axum::Json;
@@ -47,33 +46,15 @@ pub(super) async fn create(
             NewToken::EXAMPLE
         ))
     })?;
-    if new.role < TokenRole::Operate && state.credentials.needs_names() {
-        let tokens = state.admin.tokens().await?;
-        if !tokens.iter().any(|t| t.role == TokenRole::Operate) {
-            return Err(locked_out(
-                "with this token, every request to this node would need one, and none could make \
-                 changes: first make a token with the role operate (`doyen token new NAME --role \
-                 operate`)",
-            ));
-        }
-    }
-    state.admin.create_token(&name, new.role, sha256).await?;
+    let keeps = state.credentials.needs_names();
+    let grant = (new.role, sha256);
+    state.admin.add_token(&name, grant, keeps).await?;
     done("created", name)
 }
 
 pub(super) async fn revoke(Shared(state): Shared<Arc<State>>, PathName(name): PathName) -> Done {
-    if state.credentials.needs_names() {
-        let tokens = state.admin.tokens().await?;
-        let (this, others): (Vec<_>, Vec<_>) = tokens.iter().partition(|t| t.name == name);
-        let may_operate = |t: &&TokenReport| t.role == TokenRole::Operate;
-        if this.iter().any(may_operate) && !others.is_empty() && !others.iter().any(may_operate) {
-            return Err(locked_out(
-                "without this token, none could make changes at this node: first make another one \
-                 with the role operate, or revoke all others",
-            ));
-        }
-    }
-    state.admin.revoke_token(&name).await?;
+    let keeps = state.credentials.needs_names();
+    state.admin.remove_token(&name, keeps).await?;
     done("revoked", name)
 }
 
@@ -86,8 +67,4 @@ pub(super) fn read(bytes: &[u8]) {
             assert!(hex(&hash).eq_ignore_ascii_case(&new.sha256));
         }
     }
-}
-
-fn locked_out(why: &str) -> Failure {
-    AdminError::from(Refusal::Unsafe { why: why.into() }).into()
 }

@@ -144,9 +144,9 @@ pub fn other_role(file: Role, wanted: Role) -> String {
         Role::Operator => "administration needs the operator's file (or the member's)",
     };
     format!(
-        "this is the secret of {} {file}, whose holder may only {may}: {needed} that `doyen secret \
-         new` made",
-        if file == Role::Operator { "an" } else { "a" }
+        "this is the secret of {}, whose holder may only {may}: {needed} that `doyen secret new` \
+         made",
+        file.with_article()
     )
 }
 
@@ -379,6 +379,16 @@ impl Identity {
     fn kept_ports(&self) -> Vec<Arc<Ports>> {
         let kept = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
         kept.clone()
+    }
+
+    /// Why ports do not show a certificate of the first secret, though it should sign theirs.
+    #[cfg(feature = "http")]
+    pub(crate) fn ports_behind(&self) -> Vec<String> {
+        let ports = self.kept_ports();
+        ports
+            .iter()
+            .filter_map(|ports| ports.behind(self))
+            .collect()
     }
 
     /// A node's identity from the text of a secret.

@@ -27,4 +27,7 @@ pub struct TrustReport {
     pub reloads: u64,
     /// How often changed files could not be used.
     pub reloads_failed: u64,
+    /// The ports for clients whose certificate the first secret should sign and has not: why.
+    #[serde(default)]
+    pub ports_behind: Vec<String>,
 }

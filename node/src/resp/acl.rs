@@ -15,6 +15,7 @@
 pub(crate) mod compiled;
 pub(crate) mod file;
 pub(crate) mod log;
+pub(crate) mod operator;
 pub(crate) mod password;
 pub mod rules;
 pub(crate) mod users;

@@ -3,6 +3,7 @@
 //! `server` has the sockets, which are the other half of the door (see [`crate::data::door`]).
 
 use super::Context;
+use super::acl::log::Reason;
 use super::acl::users::Users;
 use super::budget::Budget;
 use super::cluster;
@@ -220,6 +221,20 @@ pub(super) struct Counters {
     pub(super) denied: [u64; 3],
 }
 
+impl Counters {
+    /// A user may not do something.
+    pub(super) fn count_denied(&mut self, reason: Reason) {
+        let [command, key, channel] = &mut self.denied;
+        match reason {
+            Reason::Command | Reason::Keyspace => *command += 1,
+            Reason::Key => *key += 1,
+            Reason::Channel => *channel += 1,
+            // The wrong passwords of each address are counted elsewhere.
+            Reason::Auth => {}
+        }
+    }
+}
+
 impl Door for Resp {
     type Waiter = ReplyWaiter;
 
@@ -247,6 +262,7 @@ impl Door for Resp {
     }
 
     fn step(context: &mut Context, work: &mut usize) -> usize {
+        context.log_refusals_of_scripts();
         let steps = context.door.sweeping.len();
         for _ in 0..steps {
             if *work > 0

@@ -371,7 +371,11 @@ impl Sockets for Clients {
                 continue;
             };
             bytes += client.run_commands(context);
-            let waits = matches!(client.connection.session.borrow().judging, Judging::At(_));
+            let waits = {
+                let session = client.connection.session.borrow();
+                // A session that was ended may be here again: its socket may be full.
+                matches!(session.judging, Judging::At(_)) && !session.closing
+            };
             if waits && !std::mem::replace(&mut client.judged_later, true) {
                 let from = client.connection.session.borrow().peer().ip();
                 if !self.waiting.begin(from) {

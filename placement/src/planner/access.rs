@@ -1,8 +1,8 @@
 //! Changes of who may do what.
 
 use crate::access::{
-    Access, AccessChange, AccessToken, AccessUser, AccessWeight, TokenChange, UserChange,
-    WeightChange,
+    Access, AccessChange, AccessToken, AccessUser, AccessWeight, Grant, TokenChange, TokenRole,
+    UserChange, WeightChange,
 };
 use crate::level::ACCESS;
 use crate::table::{Invalid, Table};
@@ -26,6 +26,12 @@ pub enum NotGranted {
         /// Its name.
         name: String,
     },
+    /// No token with the role operate would be left.
+    #[error(
+        "with this, requests would need a token and none could make changes: first make a token \
+         with the role operate (`doyen token new NAME --role operate`), or revoke all others"
+    )]
+    NoOperator,
     /// The resulting table would be invalid.
     #[error(transparent)]
     Invalid(#[from] Invalid),
@@ -82,6 +88,10 @@ pub fn change_access(table: &Table, change: &AccessChange) -> Result<Option<Tabl
             what: "weight that is allowed for",
             name: weight.name.clone(),
         })?;
+    }
+    let operates = |grant: &Grant| grant.role == TokenRole::Operate;
+    if change.keep_operate && !tokens.is_empty() && !tokens.values().any(operates) {
+        return Err(NotGranted::NoOperator);
     }
     let users = users.into_iter();
     let tokens = tokens.into_iter();

@@ -178,7 +178,7 @@ pub enum Invalid {
     /// The name of a token is empty, too long, or has other characters.
     #[error(
         "the name of a token must have 1 to {TOKEN_NAME_BYTES_MAX} letters, digits, dots, hyphens \
-         and underscores"
+         and underscores, and is not . or .."
     )]
     TokenName,
     /// Tokens are not in order of name.

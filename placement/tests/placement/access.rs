@@ -251,6 +251,43 @@ fn a_token_changes_only_if_it_is_as_it_is_said_to_be() {
     assert_eq!(lower, Err(NotGranted::Level(14)));
 }
 
+/// Two operators who revoked the last two tokens with the role operate at two nodes were both told
+/// that another one is left.
+#[test]
+fn the_last_token_with_the_role_operate_is_kept_if_the_request_says_so() {
+    let judge = |table: &Table, changes: &[TokenChange], keep_operate| {
+        let change = AccessChange {
+            tokens: changes.to_vec(),
+            keep_operate,
+            ..AccessChange::default()
+        };
+        change_access(table, &change)
+    };
+    let (read, operate) = (grant(TokenRole::Read, 1), grant(TokenRole::Operate, 2));
+    let other = grant(TokenRole::Operate, 3);
+    let first = [token("ci", None, Some(read))];
+    assert_eq!(judge(&table(), &first, true), Err(NotGranted::NoOperator));
+    assert!(judge(&table(), &first, false).is_ok());
+    let all = [
+        token("ci", None, Some(read)),
+        token("ada", None, Some(operate)),
+        token("bob", None, Some(other)),
+    ];
+    let made = judge(&table(), &all, true).expect("one operates");
+    let revoke = |name: &str, grant| [token(name, Some(grant), None)];
+    let made = made.expect("it is new");
+    let one = judge(&made, &revoke("ada", operate), true).expect("bob is left");
+    let one = one.expect("it is new");
+    let last = revoke("bob", other);
+    assert_eq!(judge(&one, &last, true), Err(NotGranted::NoOperator));
+    assert!(judge(&one, &last, false).is_ok());
+    let both = [
+        token("bob", Some(other), None),
+        token("ci", Some(read), None),
+    ];
+    assert!(judge(&one, &both, true).is_ok(), "none is left to need one");
+}
+
 #[test]
 fn tokens_are_bounded_named_and_different() {
     let table = table();

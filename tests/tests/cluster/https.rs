@@ -1,6 +1,7 @@
 //! HTTP in TLS: who sends tokens to whom; on real processes.
 
-use doyen_tests::cluster::Cluster;
+use super::places::Authority;
+use doyen_tests::cluster::{Cluster, write_secret};
 use std::process::Output;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
@@ -65,10 +66,77 @@ fn commands_send_their_token_only_to_nodes_of_their_cluster() {
         &["--http-token-file", &token],
         "which certificate to trust",
     );
-    refused(&cluster, &http, &by_operator, "speaks TLS");
+    refused(
+        &cluster,
+        &http,
+        &["--http-token-file", &token],
+        "speaks TLS, and nothing says which certificate to trust",
+    );
+    // No scheme needs to be typed: what speaks TLS is asked in TLS, with the same trust.
+    for address in [at.to_string(), http] {
+        let asked = status(&cluster, &address, &by_operator);
+        assert!(asked.status.success(), "{address}: {asked:?}");
+        refused(&cluster, &address, &["--secret-file", &foreign], untrusted);
+    }
 
     // A node in the clear gets nothing of a command that asks for TLS.
     cluster.join_with("n1", &["--secret-file", &member]);
     let clear = format!("https://{}", cluster.node("n1").ready.http);
     refused(&cluster, &clear, &by_operator, "does not speak TLS");
+
+    // A rotation reaches each member as it talks.
+    let rotate = ["secret", "rotate", "--new", "--secret-file", &member];
+    let clear = cluster.node("n1").ready.http.to_string();
+    cluster.eventually("there are two members", |cluster| {
+        let status = cluster.status("n1").unwrap_or_default();
+        status["members"]
+            .as_array()
+            .is_some_and(|all| all.len() == 2)
+    });
+    let rotated = cluster.command(&[&rotate[..], &["--http", &clear]].concat());
+    let said = String::from_utf8_lossy(&rotated.stdout);
+    assert!(
+        rotated.status.success() && said.contains("before the next step, copy"),
+        "{rotated:?}"
+    );
+}
+
+#[test]
+fn a_node_with_certificates_takes_tokens_once_there_is_one() {
+    let mut cluster = Cluster::new(BINARY);
+    let authority = Authority::new(&cluster, "ca");
+    let ca = authority.file.display().to_string();
+    let tokens = cluster.file("tokens");
+    write_secret(&tokens, "0123456789abcdef0123456789abcdef\n");
+    let tokens = tokens.display().to_string();
+    for (name, more) in [
+        ("n0", &["--http-tls"][..]),
+        ("n1", &["--http-tls", "--http-token-file", &tokens]),
+    ] {
+        let flags = authority.flags(&cluster, name);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        cluster.join_with(name, &[&flags[..], more].concat());
+    }
+    // The certificate of the node is that of its HTTP, and names localhost.
+    let at = |name: &str| format!("https://localhost:{}", cluster.node(name).ready.http.port());
+    let by_file = ["--http-token-file", &tokens, "--http-ca", &ca];
+    let refused = status(&cluster, &at("n0"), &by_file);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("has no token yet"),
+        "{said}"
+    );
+    cluster.eventually("the other one serves", |cluster| {
+        status(cluster, &at("n1"), &by_file).status.success()
+    });
+    let named = cluster.file("named").display().to_string();
+    let made = ["token", "new", "ops", "--role", "operate", "--out", &named];
+    let made = cluster.command(&[&made[..], &["--http", &at("n1")], &by_file].concat());
+    assert!(made.status.success(), "{made:?}");
+    let by_name = ["--http-token-file", &named, "--http-ca", &ca];
+    cluster.eventually("both take the named token", |cluster| {
+        ["n0", "n1"]
+            .iter()
+            .all(|name| status(cluster, &at(name), &by_name).status.success())
+    });
 }

@@ -124,13 +124,13 @@ fn with_a_witness_either_of_two_members_may_die() {
 }
 
 /// A certificate authority, with what it signs, in the cluster's directory.
-struct Authority {
+pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    file: PathBuf,
+    pub(super) file: PathBuf,
 }
 
 impl Authority {
-    fn new(cluster: &Cluster, name: &str) -> Self {
+    pub(super) fn new(cluster: &Cluster, name: &str) -> Self {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -146,10 +146,11 @@ impl Authority {
         }
     }
 
-    /// Flags of a node with a certificate for this name.
-    fn flags(&self, cluster: &Cluster, names: &str) -> Vec<String> {
+    /// Flags of a node with a certificate for this name, and for localhost.
+    pub(super) fn flags(&self, cluster: &Cluster, names: &str) -> Vec<String> {
         let key = KeyPair::generate().expect("a key");
-        let mut params = CertificateParams::new(vec![names.to_owned()]).expect("a name");
+        let both = vec![names.to_owned(), "localhost".to_owned()];
+        let mut params = CertificateParams::new(both).expect("names");
         let role = "doyen:member".try_into().expect("a URI");
         params.subject_alt_names.push(SanType::URI(role));
         params.extended_key_usages = vec![

@@ -222,7 +222,7 @@ fn a_secret_is_replaced_under_load_and_no_operation_fails() {
     ];
     let said = refused(
         &cluster,
-        &[&rotate[..], &["--confirmed", "nobody"]].concat(),
+        &[&rotate[..], &["--new", "--confirmed", "nobody"]].concat(),
     );
     assert!(said.contains("no member is called nobody"), "{said}");
     assert_eq!(
@@ -230,14 +230,33 @@ fn a_secret_is_replaced_under_load_and_no_operation_fails() {
         content
     );
 
-    // All nodes read this file, so one command makes all steps.
+    // Nothing is under way, so a call without --new begins nothing.
+    let said = refused(&cluster, &rotate);
+    assert!(said.contains("begin a rotation with --new"), "{said}");
+    assert_eq!(
+        std::fs::read(cluster.secret_file()).expect("a file"),
+        content
+    );
+
+    // The first step waits for the members, and stops: programs may need the new authorities.
+    let said = succeeds(&cluster, &[&rotate[..], &["--new", "--wait"]].concat());
+    for part in ["added", "every member has it", "ca.pem before"] {
+        assert!(said.contains(part), "{said}");
+    }
+    let said = refused(&cluster, &[&rotate[..], &["--new"]].concat());
+    assert!(said.contains("a rotation is under way"), "{said}");
+    progress(&cluster);
+
+    // All nodes and clients read these files, so one command makes the other steps.
     let said = succeeds(
         &cluster,
-        &[&rotate[..], &["--wait", "--timeout", "120"]].concat(),
+        &[&rotate[..], &["--all", "--timeout", "120"]].concat(),
     );
-    for step in ["added", "used", "removed", "done"] {
+    for step in ["used", "removed", "done"] {
         assert!(said.contains(step), "{said}");
     }
+    let said = refused(&cluster, &rotate);
+    assert!(said.contains("no rotation is under way"), "{said}");
     progress(&cluster);
 
     let (redis, native) = (redis.finish(), native.finish());

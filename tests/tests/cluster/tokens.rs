@@ -93,6 +93,7 @@ fn a_token_opens_what_its_role_may_do_at_every_member_until_it_is_revoked() {
         "/rebalance",
         "/trust",
         "/tokens",
+        "/users",
     ];
     for node in nodes {
         let at = at(&cluster, node);
@@ -305,4 +306,72 @@ fn changes_and_refused_attempts_are_audited_and_a_flood_has_one_event() {
         );
         assert!(!text.contains(&operate) && !text.contains(OTHER), "{text}");
     }
+}
+
+/// Once no user may run `ACL SETUSER`, there was no way back.
+#[test]
+fn operators_change_users_of_redis_clients_also_if_no_user_may() {
+    let cluster = Cluster::of(BINARY, 2);
+    let password = cluster.file("password");
+    doyen_tests::cluster::write_secret(&password, "a-secret-password\n");
+    let password = password.display().to_string();
+    let rules = ["acl", "set", "app", "on ~* +@all -@admin"];
+    cluster.change(
+        "n0",
+        &[&rules[..], &["--password-file", &password]].concat(),
+    );
+    cluster.change("n1", &["acl", "set", "default", "off"]);
+    let refused = |name: &str| {
+        let reply = cluster.command_at(name, &["PING"]);
+        matches!(reply, Reply::Error(why) if why.starts_with("NOAUTH"))
+    };
+    cluster.eventually("default is off everywhere", |_| {
+        refused("n0") && refused("n1")
+    });
+    let log = cluster.node("n1").log();
+    assert!(
+        log.contains("no user of Redis clients may run ACL SETUSER"),
+        "{log}"
+    );
+    let login = ["AUTH", "app", "a-secret-password"];
+    assert_eq!(cluster.command_at("n0", &login), Reply::Simple("OK".into()));
+
+    let listed = cluster.change("n0", &["acl", "list"]);
+    let app = listed
+        .lines()
+        .find(|line| line.starts_with("app"))
+        .expect("app");
+    assert!(
+        app.contains("  1  on ") && app.contains("+@all -@admin"),
+        "{listed}"
+    );
+    assert!(
+        !listed.contains('#') && !listed.contains("secret"),
+        "{listed}"
+    );
+    for (words, why) in [
+        (&["set", "app", "nonsense"][..], "Syntax error"),
+        (&["set", "a b", "on"], "spaces"),
+        (&["set", "app"], "give rules"),
+        (&["remove", "default"], "cannot be removed"),
+        (&["remove", "nobody"], "there is no user nobody"),
+    ] {
+        let (done, said) = cluster.asks("n0", &[&["acl"], words].concat());
+        assert!(!done && said.contains(why), "{words:?}: {said}");
+    }
+    // The way back.
+    cluster.change("n0", &["acl", "set", "default", "on"]);
+    cluster.eventually("default is on again", |_| !refused("n0") && !refused("n1"));
+    cluster.change("n0", &["acl", "remove", "app"]);
+    let listed = cluster.change("n0", &["acl", "list"]);
+    assert!(!listed.contains("app"), "{listed}");
+
+    let told = audits(&cluster, "n0");
+    let of = |what: &str| {
+        let is = |audit: &&Value| audit["what"].as_str().is_some_and(|w| w.starts_with(what));
+        told.iter().find(is).cloned().unwrap_or_default()
+    };
+    assert_eq!(of("PUT /users/app 2 rules")["outcome"], "done", "{told:?}");
+    assert_eq!(of("DELETE /users/app")["who"], "an operator's secret");
+    assert!(!format!("{told:?}").contains("a-secret-password"));
 }

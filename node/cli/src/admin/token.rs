@@ -4,7 +4,7 @@ use super::{Endpoint, failed, json, write};
 use crate::Failed;
 use doyen::TokenRole;
 use doyen::http::client::HttpError;
-use doyen::http::{new_token, token_hash};
+use doyen::http::{check_token_name, new_token, token_hash};
 use doyen::report::tokens::TokenReport;
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -35,6 +35,7 @@ enum Action {
 #[derive(Debug, clap::Args)]
 struct New {
     /// Its name: 1 to 64 letters, digits, dots, hyphens and underscores
+    #[arg(value_parser = token_name)]
     name: String,
     /// read: see the state of the cluster, without keys. operate: see everything, and change the
     /// cluster
@@ -60,9 +61,15 @@ struct List {
 #[derive(Debug, clap::Args)]
 struct Revoke {
     /// Its name
+    #[arg(value_parser = token_name)]
     name: String,
     #[command(flatten)]
     endpoint: Endpoint,
+}
+
+/// The name of a token.
+fn token_name(text: &str) -> Result<String, &'static str> {
+    check_token_name(text).map(|()| text.to_owned())
 }
 
 impl TokenCommand {

@@ -8,8 +8,12 @@
 //! nodes after it accept each other, but not nodes that are two steps apart: a step is made only
 //! once every member has the one before. A comment in the file says which step was made, because
 //! after *add* and after *use* a file has two lines alike.
+//!
+//! Programs that are no members cannot be asked what they have. Those that check the certificates
+//! of the nodes' ports need the new `ca.pem` before *use*, and native clients need their new file
+//! before *remove*. So a call makes one step and says what to copy, also with `--wait`.
 
-use super::files::{Set, replace};
+use super::files::{AUTHORITY, CLIENT, OPERATOR, Set, replace};
 use super::secrets_of;
 use crate::admin::Target;
 use crate::{Failed, say};
@@ -30,7 +34,7 @@ use zeroize::Zeroizing;
 const LOOK: Duration = Duration::from_millis(500);
 /// Time between two lines that say what the command waits for.
 const TELL: Duration = Duration::from_secs(5);
-/// With --wait: how long a step lasts at least. Clients look at their file every 2 s, and cannot be
+/// With --all: how long a step lasts at least. Clients look at their file every 2 s, and cannot be
 /// asked.
 const CLIENTS_FOLLOW: Duration = Duration::from_secs(5);
 /// The comment that says which step was made.
@@ -39,10 +43,11 @@ const MARK: &str = "# doyen secret rotate: ";
 /// Replaces the secret of a running cluster without downtime, in three steps: add a new secret
 /// (trusted), use it (it signs), remove the old one.
 ///
-/// Each call looks at all members by HTTP, and makes the next step in FILE if every member has the
-/// step before. The files `client`, `operator` and `ca.pem` beside FILE are changed alike. Copy the
-/// files to where they are used, and call the command again. Nodes and clients read their files
-/// again by themselves.
+/// `--new` begins with the first step, and each further call makes the next one. A call looks at all
+/// members by HTTP, and makes its step in FILE if every member has the step before. The files
+/// `client`, `operator` and `ca.pem` beside FILE are changed alike. Copy the files to where they are
+/// used, and call the command again, until it says that all is done. Nodes and clients read their
+/// files again by themselves.
 #[derive(Debug, clap::Args)]
 pub(super) struct Rotate {
     #[command(flatten)]
@@ -53,19 +58,25 @@ pub(super) struct Rotate {
     /// PEM file: the authority of the nodes' HTTP certificates, if it is not that of their secret
     #[arg(long, env = "DOYEN_HTTP_CA", value_name = "FILE")]
     http_ca: Option<PathBuf>,
-    /// Make all steps that remain, and wait after each until every member has it
+    /// Begin a rotation: add a new secret
+    #[arg(long)]
+    new: bool,
+    /// After the step, wait until every member has it
     #[arg(long)]
     wait: bool,
+    /// Make all steps that remain, and wait after each. Only if all nodes and all clients read these
+    /// same files, and programs that check certificates read this `ca.pem` again by themselves
+    #[arg(long)]
+    all: bool,
     /// Names of members whose HTTP cannot be reached from here, and which have the file as it is
     /// now: `doyen secret show` on their machine shows the same fingerprints
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     confirmed: Vec<String>,
-    /// How long to wait for a step
+    /// With --wait or --all: how long to wait for a step
     #[arg(
         long,
         value_name = "SECONDS",
         default_value_t = 600,
-        requires = "wait",
         value_parser = clap::value_parser!(u64).range(1..)
     )]
     timeout: u64,
@@ -105,8 +116,10 @@ struct File {
 /// What a member has.
 #[derive(Debug, PartialEq, Eq)]
 enum Has {
-    /// These lines, the one that signs first.
+    /// These lines, the one that signs first, and all that they sign.
     Lines(Vec<String>),
+    /// Ports that do not show a certificate of the first line, and why.
+    OldPorts(Vec<String>),
     /// It was not asked, because the operator has looked.
     Confirmed,
     /// It does not answer.
@@ -118,9 +131,9 @@ impl File {
         let secrets = secrets_of(path, "--secret-file")?;
         if secrets.role() != Role::Member {
             return Err(Failed::usage(format!(
-                "--secret-file: this is the file of a {}, and a rotation begins with that of the \
+                "--secret-file: this is the file of {}, and a rotation begins with that of the \
                  members",
-                secrets.role()
+                secrets.role().with_article()
             )));
         }
         let text = std::fs::read_to_string(path).map(Zeroizing::new);
@@ -189,67 +202,111 @@ impl File {
 impl Rotate {
     pub(super) async fn main(self) -> Result<ExitCode, Failed> {
         let mut file = File::read(&self.secret_file)?;
+        self.admits(file.step)?;
         loop {
-            self.until_everywhere(&file).await?;
-            file = file.next(|| Line::new_member().map_err(|e| Failed::new(e.to_string())))?;
-            let beside = match file.step {
-                // Only the comment goes.
-                Step::None => Vec::new(),
-                _ => Set::derive(&file.secrets)?.replace_beside(&self.secret_file)?,
-            };
-            replace(&self.secret_file, &file.text())?;
-            self.tell(&file, &beside);
-            if file.step == Step::None || !self.wait {
-                return Ok(ExitCode::SUCCESS);
+            let waits = (self.wait || self.all) && file.step != Step::None;
+            self.until_everywhere(&file, waits).await?;
+            let new = || Line::new_member().map_err(|e| Failed::new(e.to_string()));
+            let next = file.next(new)?;
+            if next.step == Step::None {
+                return self.finish(&next);
             }
-            tokio::time::sleep(CLIENTS_FOLLOW).await;
+            let beside = Set::derive(&next.secrets)?.replace_beside(&self.secret_file)?;
+            replace(&self.secret_file, &next.text())?;
+            file = next;
+            say(format_args!("{}", done(&file)));
+            if self.all {
+                tokio::time::sleep(CLIENTS_FOLLOW).await;
+                continue;
+            }
+            if self.wait {
+                self.until_everywhere(&file, true).await?;
+                if file.step == Step::Removed {
+                    return self.finish(&file.next(new)?);
+                }
+                say(format_args!("  every member has it\n"));
+            }
+            say(format_args!("{}", self.what_now(&file, &beside)));
+            return Ok(ExitCode::SUCCESS);
         }
     }
 
-    /// Says what was done, and what to do now.
-    fn tell(&self, file: &File, beside: &[PathBuf]) {
-        let path = self.secret_file.display();
-        let fingerprints = file.fingerprints();
-        let new = match file.step {
-            Step::Added => &fingerprints[1],
-            Step::None | Step::Used | Step::Removed => &fingerprints[0],
-        };
-        let done = match file.step {
-            Step::None => {
-                return say(format_args!(
-                    "done: every member has only {new}, and the rotation is over\n"
-                ));
-            }
-            Step::Added => format!("added {new}: it will be trusted"),
-            Step::Used => format!("used {new}: it will sign"),
-            Step::Removed => format!("removed the other secret: only {new} will be trusted"),
-        };
-        let mut text = format!("{done}\n");
+    /// Whether the command was called as the step that was made asks for: one call too many must
+    /// not begin another rotation.
+    fn admits(&self, step: Step) -> Result<(), Failed> {
+        match (step, self.new) {
+            (Step::None, false) => Err(Failed::usage(
+                "nothing was changed: no rotation is under way, so the last one, if there was one, \
+                 is done. To replace the secret once more, begin a rotation with --new",
+            )),
+            (Step::Added | Step::Used | Step::Removed, true) => Err(Failed::usage(format!(
+                "--new: nothing was changed, because a rotation is under way (the last step is \
+                 \"{step}\"): go on with it without --new",
+            ))),
+            (Step::None, true) | (Step::Added | Step::Used | Step::Removed, false) => Ok(()),
+        }
+    }
+
+    /// Every member has only the new secret: the comment goes.
+    fn finish(&self, file: &File) -> Result<ExitCode, Failed> {
+        replace(&self.secret_file, &file.text())?;
+        let new = &file.fingerprints()[0];
+        say(format_args!(
+            "done: every member has only {new}, and the rotation is over\n"
+        ));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// What to copy, and how to go on.
+    fn what_now(&self, file: &File, beside: &[PathBuf]) -> String {
+        let mut text = String::new();
         if !self.wait {
+            let path = self.secret_file.display();
             text += &format!("  copy {path} to every node\n");
         }
-        let clients = beside.iter().map(|path| path.display().to_string());
-        let clients: Vec<String> = clients.collect();
-        if !clients.is_empty() {
+        let is = |path: &Path, name: &str| path.file_name().is_some_and(|known| known == name);
+        for path in beside {
+            let shown = path.display();
+            text += &match file.step {
+                Step::Added if is(path, AUTHORITY) => format!(
+                    "  before the next step, copy {shown} to the programs that check certificates \
+                     of nodes (Redis clients with TLS, Prometheus, curl), and let them read it: \
+                     they trust no node any more otherwise\n"
+                ),
+                Step::Used if is(path, CLIENT) => format!(
+                    "  before the next step, copy {shown} to all native clients: they are \
+                     disconnected otherwise\n"
+                ),
+                Step::Used if is(path, OPERATOR) => format!(
+                    "  before the next step, copy {shown} to the operators: their former file \
+                     opens nothing afterwards\n"
+                ),
+                _ => format!("  copy {shown} to where it is used\n"),
+            };
+        }
+        if file.step == Step::Added && !beside.iter().any(|path| is(path, AUTHORITY)) {
             text += &format!(
-                "  copy {} to where they are used{}\n",
-                clients.join(", "),
-                match file.step {
-                    Step::Removed => {
-                        ", before the nodes have this step: clients without it are disconnected"
-                    }
-                    _ => "",
-                }
+                "  if programs check certificates of nodes, they need the new {AUTHORITY} before \
+                 the next step: `doyen secret new --from {} --dir DIR` makes it\n",
+                self.secret_file.display()
             );
         }
-        if !self.wait {
-            text += "  then run this command again\n";
-        }
-        say(format_args!("{text}"));
+        let wait = if self.wait { " --wait" } else { "" };
+        let next = match file.step {
+            Step::None | Step::Added => "use the new secret",
+            Step::Used => "remove the old secret",
+            Step::Removed => "check that every member has only the new secret",
+        };
+        text += &format!(
+            "  then {next}: doyen secret rotate{wait} --secret-file {}\n",
+            self.secret_file.display()
+        );
+        text
     }
 
-    /// Waits until every member has this file, or fails and says which members have not.
-    async fn until_everywhere(&self, file: &File) -> Result<(), Failed> {
+    /// Waits until every member has this file, if it may wait, or fails and says which members have
+    /// not.
+    async fn until_everywhere(&self, file: &File, waits: bool) -> Result<(), Failed> {
         let wanted = file.fingerprints();
         let until = Instant::now() + Duration::from_secs(self.timeout);
         let mut told = Instant::now();
@@ -265,9 +322,16 @@ impl Rotate {
                 members.len(),
                 behind.join("; ")
             );
-            if !self.wait || Instant::now() >= until {
+            if !waits {
                 return Err(Failed::new(format!(
                     "nothing was changed: {why}. Copy {} there, and run this command again",
+                    self.secret_file.display()
+                )));
+            }
+            if Instant::now() >= until {
+                return Err(Failed::new(format!(
+                    "the step is made in {}, but {why}. Copy the file there, and run this command \
+                     again, without --new",
                     self.secret_file.display()
                 )));
             }
@@ -282,10 +346,11 @@ impl Rotate {
     /// What each member has.
     async fn look(&self, file: &File) -> Result<Vec<(String, Has)>, Failed> {
         let first = self.target.address();
-        // As the first member talks, so do the others.
+        // Without a scheme, each member is asked as it talks, but never in the clear beyond
+        // loopback. That must have been typed.
         let scheme = match first.split_once("://") {
-            Some((scheme, _)) => format!("{scheme}://"),
-            None => String::new(),
+            Some(("http", _)) => "http://",
+            _ => "",
         };
         let trusted = match &self.http_ca {
             Some(path) => Trusted::by_file("--http-ca", path).map(Some),
@@ -330,12 +395,27 @@ impl Rotate {
     }
 }
 
+/// What was done.
+fn done(file: &File) -> String {
+    let fingerprints = file.fingerprints();
+    match file.step {
+        Step::None => String::new(),
+        Step::Added => format!("added {}: it will be trusted\n", fingerprints[1]),
+        Step::Used => format!("used {}: it will sign\n", fingerprints[0]),
+        Step::Removed => format!(
+            "removed the other secret: only {} will be trusted\n",
+            fingerprints[0]
+        ),
+    }
+}
+
 /// Asks a member what it has.
 async fn ask(address: &str, name: &str, askers: &[Client]) -> Has {
     match ask_with::<TrustReport>(address, "/trust", askers).await {
         Ok(report) if report.name != name => Has::Nothing(format!(
             "another node answers at {address}, which is not reached from here"
         )),
+        Ok(report) if !report.ports_behind.is_empty() => Has::OldPorts(report.ports_behind),
         Ok(report) => Has::Lines(report.secrets),
         Err(why) => Has::Nothing(why),
     }
@@ -368,6 +448,10 @@ fn behind(members: &[(String, Has)], wanted: &[String]) -> Vec<String> {
                 behind.push(format!("{name} has no secret, but certificates"));
             }
             Has::Lines(lines) => behind.push(format!("{name} has {}", lines.join(", "))),
+            Has::OldPorts(why) => behind.push(format!(
+                "{name} has no new certificate for a port ({}): mend that there",
+                why.join("; ")
+            )),
             Has::Nothing(why) => behind.push(format!(
                 "{name} does not say ({why}; if it has the file, give --confirmed {name})"
             )),
@@ -421,6 +505,57 @@ mod tests {
         }
     }
 
+    fn rotate(words: &[&str]) -> Rotate {
+        #[derive(clap::Parser)]
+        struct Called {
+            #[command(flatten)]
+            rotate: Rotate,
+        }
+        let words = ["rotate", "--secret-file", "dir/member"]
+            .iter()
+            .chain(words);
+        <Called as clap::Parser>::parse_from(words).rotate
+    }
+
+    #[test]
+    fn a_rotation_begins_only_with_new_and_goes_on_only_without() {
+        for step in [Step::None, Step::Added, Step::Used, Step::Removed] {
+            let begins = step == Step::None;
+            assert_eq!(rotate(&["--new"]).admits(step).is_ok(), begins, "{step}");
+            assert_eq!(rotate(&[]).admits(step).is_ok(), !begins, "{step}");
+        }
+        let Err(why) = rotate(&["--wait"]).admits(Step::None) else {
+            panic!("it began a rotation");
+        };
+        assert!(why.message.contains("with --new"), "{}", why.message);
+    }
+
+    #[test]
+    fn it_says_what_to_copy_before_which_step() {
+        let files = ["dir/client", "dir/operator", "dir/ca.pem"].map(PathBuf::from);
+        let told =
+            |step, lines: &[u8], words: &[&str]| rotate(words).what_now(&file(step, lines), &files);
+        let added = told(Step::Added, &[1, 2], &["--wait"]);
+        assert!(
+            added.contains("before the next step, copy dir/ca.pem"),
+            "{added}"
+        );
+        assert!(!added.contains("copy dir/member"), "{added}");
+        let goes_on = "doyen secret rotate --wait --secret-file dir/member";
+        assert!(added.contains(goes_on), "{added}");
+        let used = told(Step::Used, &[2, 1], &[]);
+        assert!(used.contains("copy dir/member to every node"), "{used}");
+        assert!(
+            used.contains("before the next step, copy dir/client"),
+            "{used}"
+        );
+        let without = rotate(&[]).what_now(&file(Step::Added, &[1, 2]), &files[..1]);
+        assert!(
+            without.contains("doyen secret new --from dir/member"),
+            "{without}"
+        );
+    }
+
     #[test]
     fn members_that_lack_a_step_are_named() {
         let lines = |lines: &[&str]| Has::Lines(lines.iter().map(|l| (*l).to_owned()).collect());
@@ -430,9 +565,11 @@ mod tests {
             ("cy".to_owned(), lines(&["b", "a"])),
             ("dan".to_owned(), Has::Nothing("its HTTP is off".into())),
             ("eve".to_owned(), Has::Confirmed),
+            ("fay".to_owned(), Has::OldPorts(vec!["no file".to_owned()])),
         ];
         let behind = behind(&members, &["a".to_owned(), "b".to_owned()]);
-        assert_eq!(behind.len(), 3);
+        assert_eq!(behind.len(), 4);
+        assert!(behind[3].starts_with("fay ") && behind[3].contains("no file"));
         assert_eq!(behind[0], "bob has a");
         assert_eq!(behind[1], "cy has b, a");
         assert!(behind[2].contains("--confirmed dan"), "{}", behind[2]);

@@ -115,6 +115,36 @@ fn wrong_arguments_are_answered_in_one_line() {
     wrong(&["run", "--log", "nonsense=="], &[], &["--log", "info"]);
     refused(&["demo", "--nodes", "1"], &[], &["--nodes"]);
     refused(&["recover"], &[], &["--assert-dead"]);
+    for name in ["", ".", "..", "a/b"] {
+        for command in [&["token", "new", name][..], &["token", "revoke", name]] {
+            refused(command, &[], &["1 to 64 letters", "must not be . or .."]);
+        }
+    }
+}
+
+/// `ca.pem` lies beside the files with secrets, and was taken for a phrase.
+#[test]
+fn the_certificate_of_the_authority_is_no_secret() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let secrets = dir.path().join("secret");
+    let made = doyen(
+        &["secret", "new", "--dir", secrets.to_str().expect("plain")],
+        &[],
+    );
+    assert_eq!(made.0, 0, "{}", made.1);
+    let ca = secrets.join("ca.pem");
+    let ca = ca.to_str().expect("plain");
+    for command in [
+        &["secret", "show", ca][..],
+        &run_with(&["--secret-file", ca]),
+        &["status", "--secret-file", ca],
+    ] {
+        wrong(
+            command,
+            &[],
+            &["ca.pem", "--http-ca", "member, client or operator"],
+        );
+    }
 }
 
 #[test]

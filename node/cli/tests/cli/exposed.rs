@@ -161,6 +161,7 @@ fn a_node_with_a_secret_answers_only_probes_without_a_token() {
         "/trust",
         "/tokens",
         "/weights",
+        "/users",
     ] {
         let said = http(&node, &format!("GET {path}"), &[]);
         assert!(
@@ -179,6 +180,7 @@ fn a_node_with_a_secret_answers_only_probes_without_a_token() {
         &["restart-plan", "--print"],
         &["token", "list"],
         &["weight", "list"],
+        &["acl", "list"],
         &["moves"],
         &["keyspace", "show", "default"],
         &["rebalance", "--plan"],
@@ -249,7 +251,7 @@ fn an_open_node_closes_with_its_first_token_and_opens_again_with_its_last() {
     let (code, _, said) = with(&["new", "another", "--out", out]);
     assert!(code == 2 && said.contains("not overwritten"), "{said}");
     let (code, _, said) = with(&["new", "no name"]);
-    assert!(code == 1 && said.contains("letters, digits"), "{said}");
+    assert!(code == 2 && said.contains("letters, digits"), "{said}");
     let read = fs::read_to_string(out).expect("a token");
     assert_eq!(status(&node, "GET /metrics", &[&says(read.trim())]), 200);
     assert_eq!(status(&node, "GET /table", &[&says(read.trim())]), 403);

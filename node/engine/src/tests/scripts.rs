@@ -1,6 +1,7 @@
 //! Scripts: what they change is one record of the log.
 
 use super::*;
+use crate::grants::Lacks;
 use crate::op::{ScriptCall, Step};
 
 /// Node 1 leads, node 2 has the copies; node 3 only asks.
@@ -490,4 +491,69 @@ fn a_script_does_no_more_than_its_caller_may() {
     );
     assert!(run(&mut w, "return redis.call('TIME')", bob).contains("'time'"));
     assert!(run(&mut w, set, "nonsense").starts_with("-ERR ACL failure"));
+    // The node that ran the script knows what was refused to whom.
+    let mut refused = Vec::new();
+    for node in w.nodes.values_mut() {
+        refused.extend(std::iter::from_fn(|| node.shard.poll_refusal()));
+    }
+    let refused = refused.iter().map(|refusal| {
+        let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+        (shown(&refusal.user), refusal.lacks, shown(&refusal.object))
+    });
+    let expected = [
+        ("bob", Lacks::Command, "set"),
+        ("bob", Lacks::Key(2), "{a}b"),
+        ("bob", Lacks::Channel(1), "other"),
+        ("bob", Lacks::Command, "time"),
+        ("nonsense", Lacks::Command, "set"),
+    ];
+    let expected = expected.map(|(user, lacks, object)| (user.into(), lacks, object.into()));
+    assert_eq!(refused.collect::<Vec<_>>(), expected);
+}
+
+/// `redis.acl_check_cmd` judges as the execution of a command does. The answers were compared with
+/// redis-server 7.0.15.
+#[test]
+fn a_script_can_ask_what_its_caller_may_do() {
+    let mut w = world(10);
+    let run = |w: &mut World, command: &str, grants: &'static str| {
+        let body = format!("return tostring(redis.acl_check_cmd({command}))");
+        let call = ScriptCall {
+            grants: Bytes::from_static(grants.as_bytes()),
+            ..script(&body, &["a"], &[])
+        };
+        w.run(2, call)
+    };
+    let bob = "bob\n-@all +get +set +publish ~a %R~r* &news";
+    for (command, allowed) in [
+        ("'GET', 'a'", true),
+        ("'set', 'a', 1", true),
+        ("'set', 'r', 1", false),
+        ("'get', 'r'", true),
+        ("'get', 'b'", false),
+        ("'del', 'a'", false),
+        ("'publish', 'news', 'x'", true),
+        ("'publish', 'other', 'x'", false),
+        ("'time'", false),
+        ("'config', 'get', 'x'", false),
+        // Redis 7.0 ends at a wrong number of arguments.
+        ("'get'", true),
+        ("'publish'", true),
+        ("'del'", false),
+    ] {
+        let reply = run(&mut w, command, bob);
+        assert!(
+            reply.contains(&format!("\r\n{allowed}\r\n")),
+            "{command}: {reply}"
+        );
+        let free = run(&mut w, command, "");
+        assert!(free.contains("\r\ntrue\r\n"), "{command}: {free}");
+    }
+    for grants in [bob, ""] {
+        let reply = run(&mut w, "'nosuch', 'a'", grants);
+        let text = "-ERR Invalid command passed to redis.acl_check_cmd() script: ";
+        assert!(reply.starts_with(text), "{reply}");
+    }
+    let asked = w.nodes.get_mut(&2).unwrap().shard.poll_refusal();
+    assert_eq!(asked, None, "nothing was refused");
 }

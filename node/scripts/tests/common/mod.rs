@@ -183,6 +183,11 @@ impl Commands for Store {
         self.calls += 1;
         self.run(&args, protocol).unwrap_or_else(|error| error)
     }
+
+    /// The caller may do everything.
+    fn may_call(&mut self, args: &[Bytes]) -> Option<bool> {
+        matches!(&*args[0].to_ascii_lowercase(), b"set" | b"get").then_some(true)
+    }
 }
 
 /// Lets the process end at a panic of the crate or of mlua, as a node does. mlua would give it to

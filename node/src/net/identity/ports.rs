@@ -52,6 +52,8 @@ struct Loaded {
     read: Vec<Option<Stamp>>,
     /// When the member authority issued the certificate, and the fingerprint of that authority.
     issued: Option<(Validity, String)>,
+    /// Why the last attempt to renew it failed.
+    failed: Option<String>,
 }
 
 impl Ports {
@@ -96,19 +98,33 @@ impl Ports {
         match load(identity, &self.source, self.client_ca.as_ref()) {
             Ok(loaded) => self.current.store(Arc::new(loaded)),
             Err(why) => {
-                tracing::warn!(
-                    "the certificate of the ports for clients cannot be renewed; the former one \
-                     stays in force: {why}"
-                );
+                let (former, why) = (self.current.load(), why.to_string());
+                // It is tried again and again if it is due, and told once.
+                if former.failed.as_ref() != Some(&why) || former.read != read {
+                    tracing::warn!(
+                        "the certificate of the ports for clients cannot be renewed; the former \
+                         one stays in force: {why}"
+                    );
+                }
                 // They are read again once they change.
-                let former = self.current.load();
                 self.current.store(Arc::new(Loaded {
                     config: former.config.clone(),
                     read,
                     issued: former.issued.clone(),
+                    failed: Some(why),
                 }));
             }
         }
+    }
+
+    /// Why the first secret has not signed the certificate that it should sign. `None`: it has, or
+    /// the certificate comes from files.
+    pub(super) fn behind(&self, identity: &Identity) -> Option<String> {
+        let current = self.current.load();
+        let (_, by) = current.issued.as_ref()?;
+        let is_old = identity.fingerprints().first() != Some(by);
+        let not_yet = || "it was not renewed yet".to_owned();
+        current.failed.clone().or_else(|| is_old.then(not_yet))
     }
 
     fn stamps(&self) -> Vec<Option<Stamp>> {
@@ -171,6 +187,7 @@ fn load(
         config: Arc::new(config),
         read,
         issued,
+        failed: None,
     })
 }
 

@@ -84,6 +84,16 @@ impl Role {
             Self::Operator => "operator",
         }
     }
+
+    /// The name with its article, for sentences.
+    #[must_use]
+    pub const fn with_article(self) -> &'static str {
+        match self {
+            Self::Member => "a member",
+            Self::Client => "a client",
+            Self::Operator => "an operator",
+        }
+    }
 }
 
 impl fmt::Display for Role {
@@ -457,6 +467,10 @@ impl Secrets {
     /// the line and never its content.
     pub fn parse(bytes: &[u8]) -> Result<Self, SecretError> {
         let text = std::str::from_utf8(bytes).map_err(|_| SecretError::NoText)?;
+        // Its first line is long enough to be a phrase, and everyone knows it.
+        if text.trim_start().starts_with("-----BEGIN ") {
+            return Err(SecretError::Certificate);
+        }
         let mut lines = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.trim();
@@ -551,6 +565,14 @@ pub enum SecretError {
     /// There are too many lines.
     #[error("it has more than {LINES_MAX} secrets: remove those that no node uses any more")]
     TooMany,
+    /// It is a file of certificates or of a key, such as `ca.pem`.
+    #[error(
+        "it has a certificate or a key in PEM and no secret: ca.pem, with the certificate of the \
+         cluster's authority, is for programs that check the certificates of nodes (--http-ca, \
+         curl --cacert). Give the file member, client or operator, which `doyen secret new` made \
+         beside it"
+    )]
+    Certificate,
     /// The bytes are not text.
     #[error("it is not text: make a secret with `doyen secret new --dir DIR`")]
     NoText,

@@ -544,6 +544,44 @@ fn a_file_is_read_again_and_what_is_wrong_is_not_used() {
     assert!(!member(&[1], "b").reload(), "there is none");
 }
 
+/// A rotation of the secret went on although a port still had a certificate of the old one.
+#[test]
+fn ports_without_a_certificate_of_the_first_secret_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, ca) = (dir.path().join("secret"), dir.path().join("clients.pem"));
+    let write = |bytes: &[u8]| std::fs::write(&path, &*secrets(bytes).expose()).unwrap();
+    let good = authority_certificates(&secrets(&[9])).unwrap();
+    std::fs::write(&ca, &good).unwrap();
+    write(&[1]);
+    let node = Identity::of_secrets(secrets(&[1]), Some(path.clone()), Role::Member, "a").unwrap();
+    let source = ports::Source::Authority(vec!["localhost".into()]);
+    let client_ca = Some(("--resp-tls-client-ca", ca.clone()));
+    let ports = Arc::new(Ports::new(&node, source, client_ca).unwrap());
+    node.keep_ports(&ports);
+    write(&[1, 2]);
+    node.refresh();
+    assert_eq!(
+        node.ports_behind(),
+        Vec::<String>::new(),
+        "the first one signs"
+    );
+
+    std::fs::write(&ca, "nothing").unwrap();
+    write(&[2, 1]);
+    for _ in 0..2 {
+        node.refresh();
+        assert_eq!(node.fingerprints()[0], line(2).fingerprint());
+        let behind = node.ports_behind();
+        assert!(
+            behind.len() == 1 && behind[0].contains("--resp-tls-client-ca"),
+            "{behind:?}"
+        );
+    }
+    std::fs::write(&ca, &good).unwrap();
+    node.refresh();
+    assert_eq!(node.ports_behind(), Vec::<String>::new());
+}
+
 #[test]
 #[ignore = "measures"]
 fn handshakes_cost() {

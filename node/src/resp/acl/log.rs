@@ -6,6 +6,7 @@
 use super::compiled::Denied;
 use crate::resp::encode::Encoder;
 use bytes::Bytes;
+use doyen_engine::grants::{Lacks, OBJECT_BYTES_MAX};
 use std::collections::VecDeque;
 
 /// Entries that are kept at first. `CONFIG SET acllog-max-len` changes it.
@@ -14,8 +15,6 @@ pub(crate) const ENTRIES_MAX: usize = 128;
 const ALIKE_MS: u64 = 60_000;
 /// Entries that a refusal is compared with.
 const ALIKE_LOOKED_AT: usize = 10;
-/// Longest name of a key, channel or user that is kept.
-const OBJECT_BYTES_MAX: usize = 1 << 10;
 /// Entries that are told if no number is given.
 pub(crate) const TOLD: usize = 10;
 
@@ -49,17 +48,38 @@ impl From<Denied> for Reason {
     }
 }
 
+impl From<Lacks> for Reason {
+    fn from(lacks: Lacks) -> Self {
+        match lacks {
+            Lacks::Command => Self::Command,
+            Lacks::Key(_) => Self::Key,
+            Lacks::Channel(_) => Self::Channel,
+        }
+    }
+}
+
+/// Where a command was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Within {
+    /// A client sent it by itself.
+    Nothing,
+    /// It was to be queued by a transaction.
+    Transaction,
+    /// A script called it. The log does not know the script's client: it may be connected with
+    /// another member.
+    Script,
+}
+
 /// A refusal.
 #[derive(Debug)]
 pub(crate) struct Refusal<'a> {
     pub(crate) reason: Reason,
-    /// Whether the command was to be queued by a transaction.
-    pub(crate) multi: bool,
+    pub(crate) within: Within,
     /// The command, key or channel that was refused.
     pub(crate) object: &'a [u8],
     /// The user, or the name that came with the password.
     pub(crate) user: &'a [u8],
-    /// The client's line of `CLIENT LIST`.
+    /// The client's line of `CLIENT LIST`; empty for a script.
     pub(crate) client: String,
 }
 
@@ -68,7 +88,7 @@ struct Entry {
     id: u64,
     count: u64,
     reason: Reason,
-    multi: bool,
+    within: Within,
     object: Bytes,
     user: Bytes,
     client: String,
@@ -83,7 +103,7 @@ impl AclLog {
         let (object, user) = (kept(refusal.object), kept(refusal.user));
         let is_alike = |entry: &Entry| {
             entry.reason == refusal.reason
-                && entry.multi == refusal.multi
+                && entry.within == refusal.within
                 && unix_ms.abs_diff(entry.updated_ms) <= ALIKE_MS
                 && entry.object == object
                 && entry.user == user
@@ -102,7 +122,7 @@ impl AclLog {
                     id: self.next - 1,
                     count: 1,
                     reason: refusal.reason,
-                    multi: refusal.multi,
+                    within: refusal.within,
                     object,
                     user,
                     client: refusal.client,
@@ -136,7 +156,11 @@ impl AclLog {
                 Reason::Channel => b"channel",
                 Reason::Auth => b"auth",
             };
-            let context: &[u8] = if entry.multi { b"multi" } else { b"toplevel" };
+            let context: &[u8] = match entry.within {
+                Within::Nothing => b"toplevel",
+                Within::Transaction => b"multi",
+                Within::Script => b"lua",
+            };
             for (name, value) in [
                 (&b"reason"[..], reason),
                 (b"context", context),

@@ -7,11 +7,15 @@ use crate::resp::command::table::COMMANDS;
 use crate::resp::databases;
 use doyen_engine::command::{CATEGORIES, Rights};
 use doyen_engine::integer;
+use doyen_engine::pattern::Pattern;
 use doyen_placement::access::USER_RULES_BYTES_MAX;
 use std::fmt;
 
-/// Longest pattern. Comparing costs its length times that of the key.
+/// Longest pattern.
 const PATTERN_BYTES_MAX: usize = 1 << 10;
+/// What the patterns of a user may cost together, for each byte of a key ([`Pattern::cost`]). With
+/// a megabyte of keys in one command, that is a tenth of a second at worst.
+const PATTERNS_COST_MAX: usize = 128;
 /// Most rules of a user, and most passwords. Each rule is compared with those before it.
 const RULES_MAX: usize = 4096;
 const PASSWORDS_MAX: usize = 64;
@@ -418,6 +422,9 @@ impl User {
         if printed.len() > USER_RULES_BYTES_MAX || rules > RULES_MAX {
             return Err(Wrong::TooLong);
         }
+        if next.patterns_cost() > PATTERNS_COST_MAX {
+            return Err(Wrong::SlowPatterns);
+        }
         *self = next;
         Ok(())
     }
@@ -474,6 +481,16 @@ impl User {
             _ => self.root.apply(rule)?,
         }
         Ok(())
+    }
+
+    /// What it costs to compare all patterns, for each byte of a key or a channel.
+    fn patterns_cost(&self) -> usize {
+        let of = |selector: &Selector| {
+            let keys = selector.keys.iter().map(|(_, pattern)| pattern);
+            let patterns = keys.chain(&selector.channels);
+            patterns.map(|p| Pattern::new(p).cost()).sum::<usize>()
+        };
+        self.all_selectors().map(of).sum()
     }
 
     fn add_password(&mut self, password: Password) -> Result<(), Why> {
@@ -550,6 +567,8 @@ pub enum Wrong {
     Unmatched(String),
     /// All of them together.
     TooLong,
+    /// The patterns together.
+    SlowPatterns,
 }
 
 impl Wrong {
@@ -584,6 +603,13 @@ impl fmt::Display for Wrong {
                 f,
                 "the rules of a user are too long: at most {RULES_MAX} rules and \
                  {USER_RULES_BYTES_MAX} bytes; use patterns and categories in place of long lists"
+            ),
+            Self::SlowPatterns => write!(
+                f,
+                "the patterns of this user take too long to compare: it may have \
+                 {PATTERNS_COST_MAX} patterns with text between two `*`, and one with `?`, `[...]` \
+                 or `\\` there counts as four for each byte of that; use patterns whose only `*` is \
+                 at the end, as in ~app:*"
             ),
         }
     }

@@ -1,9 +1,9 @@
 use super::compiled::{Compiled, Denied, Home};
-use super::log::{AclLog, Reason, Refusal};
+use super::log::{AclLog, Reason, Refusal, Within};
 use super::password::Hashing;
 use super::rules::User;
 use super::users::Users;
-use super::{file, rules};
+use super::{file, operator, rules};
 use crate::resp::command::table::COMMANDS;
 use crate::resp::encode::{Encoder, Protocol};
 use bytes::{Bytes, BytesMut};
@@ -407,7 +407,8 @@ fn the_password_of_a_node_is_one_more_password_of_its_default_user() {
     assert!(users.replace(&access(&[("default", &rules)])));
     assert!(!users.is_open() && users.default().user().admits(b"node"));
     assert!(!users.default().may_all());
-    let stored = users.stored(b"default").expect("known").expect("there");
+    let stored = operator::stored(users.access(), b"default");
+    let stored = stored.expect("known").expect("there");
     assert!(
         stored.nopass && stored.passwords.is_empty(),
         "it stays with the node"
@@ -437,7 +438,7 @@ fn rules_of_a_newer_version_count_as_far_as_they_are_known() {
     let mut users = Users::new(access(&[("a", rules), ("b", "on nonsense")]), None);
     let a = users.find(b"a").expect("a");
     assert_eq!(judge(&a, "get x"), Ok(()));
-    assert!(users.stored(b"a").is_err());
+    assert!(operator::stored(users.access(), b"a").is_err());
     let b = users.find(b"b").expect("b");
     assert!(!b.user().admits(b""), "damaged rules let nobody in");
 }
@@ -461,12 +462,78 @@ fn files_of_users_are_read_whole_or_not_at_all() {
 }
 
 #[test]
+fn it_is_known_whether_a_user_is_left_who_may_change_users() {
+    let has = |users: &[(&str, &str)]| operator::has_administrator(&access(users));
+    assert!(
+        has(&[]) && has(&[("app", "on nopass ~* +get")]),
+        "default may"
+    );
+    let off = ("default", "off nopass ~* &* +@all");
+    assert!(!has(&[off]) && !has(&[("app", "on nopass ~* &* +@all -@admin"), off]));
+    for rules in [
+        "on nopass +@all",
+        "on nopass +@all -@dangerous +acl",
+        "on nopass -@all +acl|setuser",
+        "on nopass resetchannels -@all (-@all +@admin)",
+    ] {
+        assert!(has(&[("admin", rules), off]), "{rules}");
+    }
+    for rules in [
+        "off nopass +@all",
+        "on +@all",
+        "on nopass +@all -acl",
+        "on nopass -@all +acl|whoami",
+    ] {
+        assert!(!has(&[("admin", rules), off]), "{rules}");
+    }
+}
+
+#[cfg(feature = "http")]
+#[test]
+fn lists_for_operators_have_no_passwords() {
+    let rules = String::from_utf8(user("on >secret ~a +get").print()).expect("text");
+    let listed = operator::list(&access(&[("app", &rules)]));
+    assert_eq!((&*listed[0].0, listed[0].1), (&b"app"[..], 1));
+    let shown = String::from_utf8_lossy(&listed[0].2);
+    assert_eq!(shown, "on sanitize-payload ~a resetchannels -@all +get");
+    assert_eq!((&*listed[1].0, listed.len()), (&b"default"[..], 2));
+}
+
+/// 150 patterns of 200 stars and a key of a megabyte stopped a node for seconds.
+#[test]
+fn patterns_that_take_too_long_to_compare_are_refused_together() {
+    let rules = |patterns: &[String]| {
+        let mut user = User::default();
+        let words = patterns.iter().map(|pattern| pattern.as_bytes());
+        user.apply_all(words, Hashing::Redis).map(|()| user)
+    };
+    let many = |count: usize, of: &dyn Fn(usize) -> String| -> Vec<String> {
+        (0..count).map(of).collect()
+    };
+    let anchored = many(2_000, &|n| format!("~app:{n}:*:config"));
+    assert!(rules(&anchored).is_ok());
+    let between = many(128, &|n| format!("~*:{n}:*"));
+    assert!(rules(&between).is_ok());
+    let one_more = many(129, &|n| format!("~*:{n}:*"));
+    let attack = many(150, &|n| format!("~{}{n}?*", "*a".repeat(200)));
+    let spread = many(129, &|n| format!("(~*:{n}:* +get)"));
+    let channels = many(129, &|n| format!("&*:{n}:*"));
+    for wrong in [one_more, attack, spread, channels] {
+        let Err(why) = rules(&wrong) else {
+            panic!("{} are taken", wrong[0]);
+        };
+        let why = why.to_string();
+        assert!(why.contains("128") && why.contains("~app:*"), "{why}");
+    }
+}
+
+#[test]
 fn refusals_that_are_alike_are_one_entry() {
     let mut log = AclLog::default();
     let mut add = |ms, object: &str| {
         let refusal = Refusal {
             reason: Reason::Key,
-            multi: false,
+            within: Within::Nothing,
             object: object.as_bytes(),
             user: b"bob",
             client: format!("id={ms}\n"),

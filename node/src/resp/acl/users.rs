@@ -89,25 +89,6 @@ impl Users {
         Some(user)
     }
 
-    /// The user as its rules say, to be changed: without the password that this node was given.
-    ///
-    /// # Errors
-    /// This version does not know some of the rules.
-    pub(crate) fn stored(&self, name: &[u8]) -> Result<Option<User>, String> {
-        let newer = |_| {
-            format!(
-                "the rules of user {} are from a newer version of Doyen: change them at a member \
-                 that runs it",
-                String::from_utf8_lossy(name)
-            )
-        };
-        match self.access.rules(name) {
-            Some(rules) => User::parse(rules).map(Some).map_err(newer),
-            None if name == DEFAULT => Ok(Some(User::of_default())),
-            None => Ok(None),
-        }
-    }
-
     /// The names of all users, in order.
     pub(crate) fn names(&self) -> Vec<&[u8]> {
         let mut names: Vec<&[u8]> = self.access.users.iter().map(|user| &*user.name).collect();

@@ -17,10 +17,10 @@ use super::*;
 use crate::audit::{Audit, Outcome};
 use crate::control::Errand;
 use crate::hex::hex;
-use crate::resp::acl::DEFAULT;
 use crate::resp::acl::compiled::{Compiled, Denied, Home};
 use crate::resp::acl::file;
-use crate::resp::acl::log::{Reason, Refusal};
+use crate::resp::acl::log::{Reason, Refusal, Within};
+use crate::resp::acl::operator;
 use crate::resp::acl::password::Hashing;
 use crate::resp::acl::rules::{Selector, User};
 use crate::resp::acl::users::Users;
@@ -28,9 +28,10 @@ use crate::resp::command::Acl;
 use crate::resp::pubsub::Kind;
 use doyen_engine::command::{Arguments, CATEGORIES, wrong_arity};
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
-use doyen_placement::access::{Access, AccessChange, AccessUser, UserChange, may_be_user};
+use doyen_placement::access::{Access, AccessChange, AccessUser, UserChange};
 use doyen_placement::level::ACCESS;
 use doyen_placement::planner::NotGranted;
+use std::collections::BTreeSet;
 
 /// How often a change is tried again because others changed the same user at the same time.
 const ATTEMPTS_MAX: u8 = 16;
@@ -39,8 +40,6 @@ const ATTEMPTS_MAX: u8 = 16;
 const SET_USER: &str = "acl|setuser";
 const DELETE_USER: &str = "acl|deluser";
 
-const BAD_NAME: &str = "ERR Usernames can't contain spaces or null characters";
-const LONG_NAME: &str = "ERR the name of a user must have 1 to 256 bytes";
 const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL file. The table of \
     the cluster has the users, and ACL SETUSER keeps them there; to use a file, start the node \
     with --resp-acl-file FILE";
@@ -145,19 +144,18 @@ impl Session {
         command: &[u8],
     ) -> bool {
         let found = context.door.users.borrow_mut().find(user);
-        if let Some(found) = found.filter(|found| found.user().admits(password)) {
+        if let Some(found) = found.as_ref()
+            && found.user().admits(password)
+        {
             self.authenticated = true;
-            self.set_user(found);
+            self.set_user(found.clone());
             return true;
         }
         let now = context.now();
         let from = self.peer.ip();
         if let Some(others) = context.door.guesses.borrow_mut().failed(now, from) {
-            tracing::warn!(
-                "a RESP client at {from} gave a wrong password: clients must send a user's name and \
-                 password (ACL LIST names the users), or the password in \
-                 --resp-password-file{others}"
-            );
+            let why = not_admitted(found.as_deref());
+            tracing::warn!("a RESP client at {from} was not logged in: {why}{others}");
         }
         self.log_refusal(context, Reason::Auth, command, user);
         false
@@ -176,7 +174,11 @@ impl Session {
     fn log_refusal(&self, context: &mut Context, reason: Reason, object: &[u8], user: &[u8]) {
         let refusal = Refusal {
             reason,
-            multi: self.is_queueing(),
+            within: if self.is_queueing() {
+                Within::Transaction
+            } else {
+                Within::Nothing
+            },
             object,
             user,
             client: self.line(context.now(), context.now()),
@@ -222,12 +224,7 @@ impl Session {
                 refused,
             );
         }
-        let [command, key, channel] = &mut context.door.counters.denied;
-        match why {
-            Denied::Command | Denied::Keyspace => *command += 1,
-            Denied::Key(_) => *key += 1,
-            Denied::Channel(_) => *channel += 1,
-        }
+        context.door.counters.count_denied(why.into());
         format!("NOPERM {}", refusal(&self.user, spec, why, None)).into()
     }
 
@@ -483,6 +480,8 @@ impl Session {
 
     fn changed(&mut self, context: &mut Context, what: &str, reply: Reply, ends: bool) {
         self.audit(context, what, Outcome::Done);
+        let of_file = context.door.common.users_file().is_some();
+        operator::warn_without_administrator(context.door.users.borrow().access(), of_file);
         self.answer(|e| match reply {
             Reply::Ok => e.simple("OK"),
             Reply::Removed(count) => e.integer(count),
@@ -578,30 +577,15 @@ impl Session {
         name: &[u8],
         rules: &[Bytes],
     ) -> Result<(Vec<UserChange>, Reply), String> {
-        if !may_be_user(name) {
-            let length = name.is_empty() || name.len() > 256;
-            return Err(if length { LONG_NAME } else { BAD_NAME }.to_owned());
-        }
         let users = context.door.users.borrow();
-        let stored = users.stored(name).map_err(|why| format!("ERR {why}"))?;
-        let mut user = stored.unwrap_or_default();
         let hashing = match context.door.common.users_file() {
             Some(_) => Hashing::Redis,
             None => Hashing::Salted,
         };
-        user.apply_all(rules.iter().map(|rule| &**rule), hashing)
-            .map_err(|why| format!("ERR {why}"))?;
-        let change = UserChange {
-            name: name.into(),
-            before: users.access().rules(name).map(Into::into),
-            after: Some(user.print().into()),
-        };
-        let changes = if change.before == change.after {
-            Vec::new()
-        } else {
-            vec![change]
-        };
-        Ok((changes, Reply::Ok))
+        let rules = rules.iter().map(|rule| &**rule);
+        let change = operator::set(users.access(), name, rules, hashing);
+        let change = change.map_err(|why| format!("ERR {why}"))?;
+        Ok((change.into_iter().collect(), Reply::Ok))
     }
 
     /// What `ACL DELUSER` changes.
@@ -610,24 +594,52 @@ impl Session {
         context: &Context,
         names: &[Bytes],
     ) -> Result<(Vec<UserChange>, Reply), String> {
-        if names.iter().any(|name| &**name == DEFAULT) {
-            return Err("ERR The 'default' user cannot be removed".to_owned());
-        }
         let users = context.door.users.borrow();
-        let mut changes: Vec<UserChange> = Vec::new();
-        for name in names {
-            if let Some(rules) = users.access().rules(name)
-                && changes.iter().all(|change| *change.name != **name)
-            {
-                changes.push(UserChange {
-                    name: (**name).into(),
-                    before: Some(rules.into()),
-                    after: None,
-                });
-            }
-        }
+        let names: BTreeSet<&Bytes> = names.iter().collect();
+        let changes = names
+            .into_iter()
+            .map(|name| operator::remove(users.access(), name));
+        let changes: Result<Vec<_>, String> = changes.collect();
+        let changes = changes.map_err(|why| format!("ERR {why}"))?;
+        let changes: Vec<UserChange> = changes.into_iter().flatten().collect();
         let count = i64::try_from(changes.len()).unwrap_or(i64::MAX);
         Ok((changes, Reply::Removed(count)))
+    }
+}
+
+impl Context {
+    /// Logs what was refused to the callers of scripts that this thread ran.
+    pub(in crate::resp) fn log_refusals_of_scripts(&mut self) {
+        while let Some(refused) = self.poll_refusal() {
+            let reason = refused.lacks.into();
+            let refusal = Refusal {
+                reason,
+                within: Within::Script,
+                object: &refused.object,
+                user: &refused.user,
+                client: String::new(),
+            };
+            let common = &self.door.common;
+            let most = common.settings.acl_entries();
+            common.acl_log().add(self.unix_ms(), refusal, most);
+            self.door.counters.count_denied(reason);
+        }
+    }
+}
+
+/// Why a client is not logged in, for the log. The client is not told which it is.
+fn not_admitted(user: Option<&Compiled>) -> String {
+    match user {
+        None => "there is no user of the name that it gave (ACL LIST names the users)".to_owned(),
+        Some(user) if !user.user().on => {
+            let name = String::from_utf8_lossy(user.name());
+            format!("the user {name} is off (`ACL SETUSER {name} on` lets it log in)")
+        }
+        Some(_) => {
+            "it gave a wrong password: clients must send a user's name and password, or the \
+             password in --resp-password-file"
+                .to_owned()
+        }
     }
 }
 

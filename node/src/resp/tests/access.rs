@@ -82,6 +82,9 @@ async fn users_of_the_table_are_judged_by_their_rules() {
                 text(&reply).contains("No permissions to access a key"),
                 "{reply:?}"
             );
+            let script = "return tostring(redis.acl_check_cmd('DEL','r'))";
+            let reply = alice.command(&["EVAL", script, "1", "a"]).await.unwrap();
+            assert_eq!(reply, bulk("false"));
             assert_eq!(ask(&mut alice, "MULTI").await, ok());
             assert_eq!(ask(&mut alice, "SET b 1").await, key);
             let aborted = "EXECABORT Transaction discarded because of previous errors.";
@@ -102,6 +105,7 @@ async fn users_of_the_table_are_judged_by_their_rules() {
             "reason auth context toplevel object AUTH username alice",
             "reason key context multi object b",
             "reason channel context toplevel object other",
+            "count 2 reason key context lua object r username alice",
             "object flushall username alice",
         ] {
             assert!(log.contains(part), "{part}: {log}");

@@ -160,6 +160,8 @@ fn unusable_files_are_refused_without_their_content() {
         );
     }
     assert_eq!(Secrets::parse(&[0xff; 40]), Err(SecretError::NoText));
+    let pem = b"\n-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
+    assert_eq!(Secrets::parse(pem), Err(SecretError::Certificate));
     // A text that only looks like a prefix is a phrase.
     for phrase in ["doyen-member-one of our passwords", "doyen-is-our-database"] {
         assert!(parse(phrase).unwrap().first().is_phrase());

@@ -1,0 +1,160 @@
+//! `doyen acl`: the users of Redis clients, changed by operators. It needs no user.
+
+use super::{Endpoint, failed, json, write};
+use crate::Failed;
+use doyen::config::read_line;
+use doyen::report::users::UserReport;
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// List, change and remove the users of Redis clients in the table of the cluster.
+///
+/// An operator may do that also if no user may run ACL SETUSER. Nodes with --resp-acl-file do not
+/// use the users of the table.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AclCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// List the users and their rules, without passwords
+    List(List),
+    /// Change a user, or make one, as ACL SETUSER does
+    Set(Set),
+    /// Remove a user, and end its sessions, as ACL DELUSER does
+    Remove(Remove),
+}
+
+#[derive(Debug, clap::Args)]
+struct List {
+    #[command(flatten)]
+    endpoint: Endpoint,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Set {
+    /// The user's name
+    name: String,
+    /// Rules of ACL SETUSER, in quotes: 'on ~app:* +@all -@dangerous'. They follow those that the
+    /// user has
+    rules: Vec<String>,
+    /// File with a password that the user gets: other users of this machine can see RULES
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    #[command(flatten)]
+    endpoint: Endpoint,
+}
+
+#[derive(Debug, clap::Args)]
+struct Remove {
+    /// The user's name
+    name: String,
+    #[command(flatten)]
+    endpoint: Endpoint,
+}
+
+impl AclCommand {
+    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+        match self.action {
+            Action::List(list) => list.main().await,
+            Action::Set(set) => set.main().await,
+            Action::Remove(remove) => remove.main().await,
+        }?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl List {
+    async fn main(self) -> Result<(), Failed> {
+        let node = self.endpoint.client()?;
+        let users: Vec<UserReport> = node.get("/users").await.map_err(failed)?;
+        write(&if self.json {
+            json(&users, true)?
+        } else {
+            listed(&users)
+        })?;
+        Ok(())
+    }
+}
+
+fn listed(users: &[UserReport]) -> String {
+    let widths = users.iter().map(|user| user.name.chars().count());
+    let width = widths.max().unwrap_or(0).max(4);
+    let mut text = format!("{:width$}  passwords  rules\n", "name");
+    for user in users {
+        let UserReport {
+            name,
+            passwords,
+            rules,
+        } = user;
+        // Writing to a text does not fail.
+        let _ = writeln!(text, "{name:width$}  {passwords:9}  {rules}");
+    }
+    text
+}
+
+impl Set {
+    async fn main(self) -> Result<(), Failed> {
+        let mut rules = self.rules;
+        if let Some(path) = &self.password_file {
+            let password = read_line(path, "--password-file")?;
+            if password.contains(char::is_whitespace) {
+                return Err(Failed::usage(
+                    "--password-file: the password has spaces, and rules are separated by them: \
+                     choose another one",
+                ));
+            }
+            rules.push(format!(">{password}"));
+        }
+        if rules.is_empty() {
+            return Err(Failed::usage(
+                "give rules, in quotes: doyen acl set NAME 'on ~app:* +@all -@dangerous' \
+                 --password-file FILE",
+            ));
+        }
+        let node = self.endpoint.client()?;
+        let body = serde_json::json!({ "rules": rules }).to_string();
+        let path = format!("/users/{}", super::escaped(&self.name));
+        let _: Value = node.change("PUT", &path, &body).await.map_err(failed)?;
+        write(&format!("user {} is changed\n", self.name))?;
+        Ok(())
+    }
+}
+
+impl Remove {
+    async fn main(self) -> Result<(), Failed> {
+        let node = self.endpoint.client()?;
+        let path = format!("/users/{}", super::escaped(&self.name));
+        let _: Value = node.change("DELETE", &path, "").await.map_err(failed)?;
+        write(&format!("user {} is removed\n", self.name))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_listed_in_columns() {
+        let user = |name: &str, passwords, rules: &str| UserReport {
+            name: name.into(),
+            passwords,
+            rules: rules.into(),
+        };
+        let text = listed(&[user("app", 2, "on ~app:*"), user("default", 0, "off")]);
+        assert_eq!(
+            text,
+            "name     passwords  rules\n\
+             app              2  on ~app:*\n\
+             default          0  off\n"
+        );
+    }
+}
