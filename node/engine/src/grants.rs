@@ -214,6 +214,7 @@ pub struct Refusal {
 /// Bytes that are kept of what was refused.
 pub const OBJECT_BYTES_MAX: usize = 1 << 10;
 
+#[cfg(feature = "scripts")]
 impl Refusal {
     pub(crate) fn new(user: &[u8], lacks: Lacks, object: &[u8]) -> Self {
         Self {

@@ -356,7 +356,7 @@ impl Line {
     }
 
     /// The line of a client or an operator of this member; `None` if this is no member's line. For
-    /// [`Role::Member`], the line itself with its prefix. Slow for a phrase.
+    /// `Role::Member`, the line itself with its prefix. Slow for a phrase.
     #[must_use]
     pub fn for_role(&self, role: Role) -> Option<Self> {
         let secret = self.member_secret()?;
@@ -454,7 +454,7 @@ impl Line {
     }
 }
 
-/// The lines of a secret file, all for the same role: 1 to [`LINES_MAX`]. The first line signs, and
+/// The lines of a secret file, all for the same role: one to eight. The first line signs, and
 /// all are trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Secrets(Vec<Line>);
