@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Keys that a writer goes round.
 const KEYS: u64 = 40;
@@ -39,6 +39,8 @@ pub struct Tally {
     pub unknown: u64,
     /// Connections that ended between two operations and were opened again.
     pub reconnected: u64,
+    /// The longest time that a writer had to wait for an operation, with all attempts.
+    pub longest: Duration,
     /// Texts of errors, and how often each came.
     pub errors: BTreeMap<String, u64>,
     /// Reads that gave something else than the last acknowledged value.
@@ -115,6 +117,7 @@ impl Load {
             total.refused += tally.refused;
             total.unknown += tally.unknown;
             total.reconnected += tally.reconnected;
+            total.longest = total.longest.max(tally.longest);
             total.stale.extend(tally.stale);
             total.keys.extend(tally.keys);
             for (text, count) in tally.errors {
@@ -175,13 +178,22 @@ impl Worker {
             let index = usize::try_from(slot).unwrap_or(0);
             let key = format!("w{}-{slot}-{}", self.id, generation[index]);
             let value = format!("{serial}");
-            if self.write(&key, &value) {
+            let began = Instant::now();
+            let retired = self.write(&key, &value);
+            self.waited_since(began);
+            if retired {
                 generation[index] += 1;
             } else if serial.is_multiple_of(4) {
+                let began = Instant::now();
                 self.read(&key);
+                self.waited_since(began);
             }
         }
         self.tally
+    }
+
+    fn waited_since(&mut self, began: Instant) {
+        self.tally.longest = self.tally.longest.max(began.elapsed());
     }
 
     /// Writes; says whether the key must be retired.

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Keys that are used at a time.
 const KEYS: usize = 24;
@@ -31,6 +32,8 @@ pub struct Tally {
     pub refused: BTreeMap<String, u64>,
     /// Operations that need a higher level than the cluster has: nothing happened.
     pub premature: u64,
+    /// The longest time that an operation took.
+    pub longest: Duration,
     /// What was asked and answered, by key.
     histories: BTreeMap<String, Vec<Entry>>,
 }
@@ -232,10 +235,11 @@ async fn read(
     key: String,
     shared: &Shared,
 ) -> Option<Option<String>> {
-    let called = shared.moment();
+    let (called, began) = (shared.moment(), Instant::now());
     let found = map.get(&key).await;
     let answered = shared.moment();
     let mut tally = shared.tally();
+    tally.longest = tally.longest.max(began.elapsed());
     match found {
         Ok(found) => {
             let answer = found
@@ -267,10 +271,11 @@ async fn write(
     shared: &Shared,
     asked: impl Future<Output = Result<Answer, Error>>,
 ) {
-    let called = shared.moment();
+    let (called, began) = (shared.moment(), Instant::now());
     let outcome = asked.await;
     let answered = shared.moment();
     let mut tally = shared.tally();
+    tally.longest = tally.longest.max(began.elapsed());
     let (waited, answered) = match outcome {
         Ok(answer) => {
             tally.answered += 1;

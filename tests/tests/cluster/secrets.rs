@@ -267,8 +267,9 @@ fn a_secret_is_replaced_under_load_and_no_operation_fails() {
     assert_eq!(native.unknown, 0);
     assert_eq!(native.violations(), Vec::<String>::new());
     println!(
-        "{} writes and {} reads of Redis clients, {} operations of native clients: 0 failed",
-        redis.acknowledged, redis.reads, native.answered
+        "{} writes and {} reads of Redis clients, {} operations of native clients: 0 failed; the \
+         longest took {:?} and {:?}",
+        redis.acknowledged, redis.reads, native.answered, redis.longest, native.longest
     );
 
     // The new secret opens everything, and the former one nothing.
