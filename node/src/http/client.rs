@@ -54,8 +54,8 @@ pub enum HttpError {
     /// The node speaks TLS, and nothing says which certificates to trust.
     #[error(
         "{address} is asked in TLS, and nothing says which certificate to trust: give \
-         --secret-file FILE, or --http-ca FILE if the certificate is not of the cluster's \
-         authority. If the node runs with --http-insecure, ask http://{address}"
+         --secret-file FILE, or --http-ca FILE with the cluster's ca.pem, or with the authority \
+         that signed the node's certificate. If the node runs with --http-insecure, ask http://{address}"
     )]
     NoTrust {
         /// The address that was asked.
@@ -64,7 +64,8 @@ pub enum HttpError {
     /// The node's certificate is not trusted. Nothing was sent.
     #[error(
         "the certificate at {address} is not one of this cluster, so nothing was sent to it \
-         ({why}): give the cluster's own --secret-file, or --http-ca FILE"
+         ({why}): give the cluster's own --secret-file, as it is since the last `doyen secret \
+         rotate`, or --http-ca ca.pem"
     )]
     Untrusted {
         /// The address that was asked.
@@ -84,7 +85,8 @@ pub enum HttpError {
     /// The node speaks TLS, was asked in the clear, and nothing says which certificate to trust.
     #[error(
         "{address} speaks TLS, and nothing says which certificate to trust: give --secret-file \
-         FILE, or --http-ca FILE if the certificate is not of the cluster's authority"
+         FILE, or --http-ca FILE with the cluster's ca.pem, or with the authority that signed the \
+         node's certificate"
     )]
     Encrypted {
         /// The address that was asked.

@@ -45,7 +45,8 @@ struct Set {
     /// Rules of ACL SETUSER, in quotes: 'on ~app:* +@all -@dangerous'. They follow those that the
     /// user has
     rules: Vec<String>,
-    /// File with a password that the user gets: other users of this machine can see RULES
+    /// File with a password that is added to those of the user, as other users of this machine can
+    /// see RULES. With the rule resetpass, it is the only one
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
     #[command(flatten)]
@@ -123,7 +124,10 @@ impl Set {
         let body = serde_json::json!({ "rules": rules }).to_string();
         let path = format!("/users/{}", super::escaped(&self.name));
         let _: Value = node.change("PUT", &path, &body).await.map_err(failed)?;
-        write(&format!("user {} is changed\n", self.name))?;
+        write(&format!(
+            "user {} has these rules now; see `doyen acl list`\n",
+            self.name
+        ))?;
         Ok(())
     }
 }

@@ -9,9 +9,11 @@
 //! once every member has the one before. A comment in the file says which step was made, because
 //! after *add* and after *use* a file has two lines alike.
 //!
-//! Programs that are no members cannot be asked what they have. Those that check the certificates
-//! of the nodes' ports need the new `ca.pem` before *use*, and native clients need their new file
-//! before *remove*. So a call makes one step and says what to copy, also with `--wait`.
+//! Programs that are no members cannot be asked what they have. From *use* on, nodes sign with the
+//! new secret alone, so what checks them needs the files of *add* before: native clients, operators
+//! and what has a copy of `ca.pem`. From *remove* on, nodes trust the new secret alone, so clients
+//! and operators need the files of *use* before. So a call makes one step and says what to copy,
+//! also with `--wait`.
 
 use super::files::{AUTHORITY, CLIENT, OPERATOR, Set, replace};
 use super::secrets_of;
@@ -219,6 +221,8 @@ impl Rotate {
                 tokio::time::sleep(CLIENTS_FOLLOW).await;
                 continue;
             }
+            // The members wait for a copy, so this is said before the command waits for them.
+            say(format_args!("{}", self.to_copy(&file, &beside)));
             if self.wait {
                 self.until_everywhere(&file, true).await?;
                 if file.step == Step::Removed {
@@ -226,7 +230,7 @@ impl Rotate {
                 }
                 say(format_args!("  every member has it\n"));
             }
-            say(format_args!("{}", self.what_now(&file, &beside)));
+            say(format_args!("{}", self.what_next(&file)));
             return Ok(ExitCode::SUCCESS);
         }
     }
@@ -257,13 +261,14 @@ impl Rotate {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// What to copy, and how to go on.
-    fn what_now(&self, file: &File, beside: &[PathBuf]) -> String {
-        let mut text = String::new();
-        if !self.wait {
-            let path = self.secret_file.display();
-            text += &format!("  copy {path} to every node\n");
-        }
+    /// What to copy where.
+    fn to_copy(&self, file: &File, beside: &[PathBuf]) -> String {
+        let mut text = format!("  copy {} to every node", self.secret_file.display());
+        text += if self.wait {
+            "; this command waits for that\n"
+        } else {
+            "\n"
+        };
         let is = |path: &Path, name: &str| path.file_name().is_some_and(|known| known == name);
         for path in beside {
             let shown = path.display();
@@ -272,6 +277,14 @@ impl Rotate {
                     "  before the next step, copy {shown} to the programs that check certificates \
                      of nodes (Redis clients with TLS, Prometheus, curl), and let them read it: \
                      they trust no node any more otherwise\n"
+                ),
+                Step::Added if is(path, CLIENT) => format!(
+                    "  before the next step, copy {shown} to all native clients: they trust no \
+                     node any more otherwise\n"
+                ),
+                Step::Added if is(path, OPERATOR) => format!(
+                    "  before the next step, copy {shown} to the operators: with their former \
+                     file, `doyen` trusts no HTTP with TLS any more\n"
                 ),
                 Step::Used if is(path, CLIENT) => format!(
                     "  before the next step, copy {shown} to all native clients: they are \
@@ -291,17 +304,21 @@ impl Rotate {
                 self.secret_file.display()
             );
         }
+        text
+    }
+
+    /// How to go on.
+    fn what_next(&self, file: &File) -> String {
         let wait = if self.wait { " --wait" } else { "" };
         let next = match file.step {
             Step::None | Step::Added => "use the new secret",
             Step::Used => "remove the old secret",
             Step::Removed => "check that every member has only the new secret",
         };
-        text += &format!(
+        format!(
             "  then {next}: doyen secret rotate{wait} --secret-file {}\n",
             self.secret_file.display()
-        );
-        text
+        )
     }
 
     /// Waits until every member has this file, if it may wait, or fails and says which members have
@@ -317,7 +334,7 @@ impl Rotate {
                 return Ok(());
             }
             let why = format!(
-                "{} of {} members do not have this file yet: {}",
+                "{} of {} members do not have this file: {}",
                 behind.len(),
                 members.len(),
                 behind.join("; ")
