@@ -36,8 +36,8 @@ fn a_newcomer_that_is_far_too_heavy_joins_once_its_weight_is_allowed() {
     assert_eq!(members(&cluster, "n0"), 3);
 
     for (wrong, said) in [
-        (&["allow", "heavy", "0"][..], "1 to 100000"),
-        (&["allow", "heavy", "100001"], "1 to 100000"),
+        (&["allow", "heavy", "0"][..], "1..=100000"),
+        (&["allow", "heavy", "100001"], "1..=100000"),
         (&["allow", "heavy", "much"], "much"),
         (&["allow", &"x".repeat(65), "900"], "1 to 64 bytes"),
         (&["forget", "heavy"], "no weight is allowed for heavy"),

@@ -131,6 +131,15 @@ impl MemberCore {
             }
             return;
         }
+        // What people must do about its weight does not depend on whether it is heard.
+        if let Some(heavy) = heavy {
+            let Role::Leader(leader) = &mut self.role else {
+                return;
+            };
+            leader.tasks.unheard.remove(&id);
+            let why = leader.tasks.hold_back(cx, heavy);
+            return self::refuse(cx, from, cluster, id, why, true);
+        }
         // A newcomer asks only members that it has heard. So a request that it sends here itself
         // proves a round trip. A request that another member passed on proves none.
         if from != member.id {
@@ -152,10 +161,6 @@ impl MemberCore {
         let Role::Leader(leader) = &mut self.role else {
             return;
         };
-        if let Some(heavy) = heavy {
-            let why = leader.tasks.hold_back(cx, heavy);
-            return self::refuse(cx, from, cluster, id, why, true);
-        }
         if leader.tasks.joiners.len() < JOINERS_MAX {
             leader.tasks.heavy.remove(&member.name);
             leader.tasks.unheard.remove(&member.id);

@@ -86,10 +86,11 @@ impl List {
 }
 
 fn listed(users: &[UserReport]) -> String {
+    let users: Vec<UserReport> = users.iter().map(printable).collect();
     let widths = users.iter().map(|user| user.name.chars().count());
     let width = widths.max().unwrap_or(0).max(4);
     let mut text = format!("{:width$}  passwords  rules\n", "name");
-    for user in users {
+    for user in &users {
         let UserReport {
             name,
             passwords,
@@ -101,8 +102,37 @@ fn listed(users: &[UserReport]) -> String {
     text
 }
 
+/// The same for a terminal: names and patterns may have bytes that would command it.
+fn printable(user: &UserReport) -> UserReport {
+    let escaped = |text: &str| {
+        let mut shown = String::with_capacity(text.len());
+        for c in text.chars() {
+            if c.is_control() {
+                shown.extend(c.escape_default());
+            } else {
+                shown.push(c);
+            }
+        }
+        shown
+    };
+    UserReport {
+        name: escaped(&user.name),
+        rules: escaped(&user.rules),
+        passwords: user.passwords,
+    }
+}
+
+/// A user has a name, without which a request would be for all users.
+fn named(name: &str) -> Result<(), Failed> {
+    if name.is_empty() {
+        return Err(Failed::usage("give the name of a user: it is empty"));
+    }
+    Ok(())
+}
+
 impl Set {
     async fn main(self) -> Result<(), Failed> {
+        named(&self.name)?;
         let mut rules = self.rules;
         if let Some(path) = &self.password_file {
             let password = read_line(path, "--password-file")?;
@@ -134,6 +164,7 @@ impl Set {
 
 impl Remove {
     async fn main(self) -> Result<(), Failed> {
+        named(&self.name)?;
         let node = self.endpoint.client()?;
         let path = format!("/users/{}", super::escaped(&self.name));
         let _: Value = node.change("DELETE", &path, "").await.map_err(failed)?;

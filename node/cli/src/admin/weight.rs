@@ -39,8 +39,10 @@ struct List {
 #[derive(Debug, clap::Args)]
 struct Allow {
     /// The node's name (--name)
+    #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
     name: String,
     /// The highest weight that it may have: 1 to 100000
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     weight: u32,
     #[command(flatten)]
     endpoint: Endpoint,
@@ -49,6 +51,7 @@ struct Allow {
 #[derive(Debug, clap::Args)]
 struct Forget {
     /// The node's name
+    #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
     name: String,
     #[command(flatten)]
     endpoint: Endpoint,

@@ -205,8 +205,21 @@ impl Rotate {
     pub(super) async fn main(self) -> Result<ExitCode, Failed> {
         let mut file = File::read(&self.secret_file)?;
         self.admits(file.step)?;
+        if self.wait && file.step != Step::None && !self.is_everywhere(&file).await? {
+            // An earlier call waited in vain. This one waits on, and makes no other step: clients
+            // and operators may need files first.
+            self.until_everywhere(&file, true).await?;
+            say(format_args!(
+                "every member has the step \"{}\"\n",
+                file.step
+            ));
+            if file.step != Step::Removed {
+                say(format_args!("{}", self.what_next(&file)));
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
         loop {
-            let waits = (self.wait || self.all) && file.step != Step::None;
+            let waits = self.all && file.step != Step::None;
             self.until_everywhere(&file, waits).await?;
             let new = || Line::new_member().map_err(|e| Failed::new(e.to_string()));
             let next = file.next(new)?;
@@ -321,6 +334,11 @@ impl Rotate {
         )
     }
 
+    async fn is_everywhere(&self, file: &File) -> Result<bool, Failed> {
+        let members = self.look(file).await?;
+        Ok(behind(&members, &file.fingerprints()).is_empty())
+    }
+
     /// Waits until every member has this file, if it may wait, or fails and says which members have
     /// not.
     async fn until_everywhere(&self, file: &File, waits: bool) -> Result<(), Failed> {
@@ -341,14 +359,15 @@ impl Rotate {
             );
             if !waits {
                 return Err(Failed::new(format!(
-                    "nothing was changed: {why}. Copy {} there, and run this command again",
+                    "nothing was changed: {why}. Copy {} to those that lack it, and run this \
+                     command again",
                     self.secret_file.display()
                 )));
             }
             if Instant::now() >= until {
                 return Err(Failed::new(format!(
-                    "the step is made in {}, but {why}. Copy the file there, and run this command \
-                     again, without --new",
+                    "the step is made in {}, but {why}. Copy the file to those that lack it, and \
+                     run this command again, without --new: with --wait, it then goes on to wait",
                     self.secret_file.display()
                 )));
             }
