@@ -569,23 +569,31 @@ mod tests {
     #[test]
     fn it_says_what_to_copy_before_which_step() {
         let files = ["dir/client", "dir/operator", "dir/ca.pem"].map(PathBuf::from);
-        let told =
-            |step, lines: &[u8], words: &[&str]| rotate(words).what_now(&file(step, lines), &files);
-        let added = told(Step::Added, &[1, 2], &["--wait"]);
+        let told = |step, lines: &[u8], words: &[&str]| {
+            let (rotate, file) = (rotate(words), file(step, lines));
+            (rotate.to_copy(&file, &files), rotate.what_next(&file))
+        };
+        // From *use* on, whoever checks nodes needs to know the new secret.
+        let (added, next) = told(Step::Added, &[1, 2], &["--wait"]);
+        for name in ["client", "operator", "ca.pem"] {
+            let copy = format!("before the next step, copy dir/{name}");
+            assert!(added.contains(&copy), "{added}");
+        }
         assert!(
-            added.contains("before the next step, copy dir/ca.pem"),
+            added.contains("copy dir/member to every node; this command waits for that"),
             "{added}"
         );
-        assert!(!added.contains("copy dir/member"), "{added}");
         let goes_on = "doyen secret rotate --wait --secret-file dir/member";
-        assert!(added.contains(goes_on), "{added}");
-        let used = told(Step::Used, &[2, 1], &[]);
-        assert!(used.contains("copy dir/member to every node"), "{used}");
-        assert!(
-            used.contains("before the next step, copy dir/client"),
-            "{used}"
-        );
-        let without = rotate(&[]).what_now(&file(Step::Added, &[1, 2]), &files[..1]);
+        assert!(next.contains(goes_on), "{next}");
+        // From *remove* on, nodes know the new secret alone.
+        let (used, next) = told(Step::Used, &[2, 1], &[]);
+        assert!(used.contains("copy dir/member to every node\n"), "{used}");
+        for name in ["client", "operator"] {
+            let copy = format!("before the next step, copy dir/{name}");
+            assert!(used.contains(&copy), "{used}");
+        }
+        assert!(next.contains("remove the old secret"), "{next}");
+        let without = rotate(&[]).to_copy(&file(Step::Added, &[1, 2]), &files[..1]);
         assert!(
             without.contains("doyen secret new --from dir/member"),
             "{without}"
