@@ -45,11 +45,11 @@ const MARK: &str = "# doyen secret rotate: ";
 /// Replaces the secret of a running cluster without downtime, in three steps: add a new secret
 /// (trusted), use it (it signs), remove the old one.
 ///
-/// `--new` begins with the first step, and each further call makes the next one. A call looks at all
-/// members by HTTP, and makes its step in FILE if every member has the step before. The files
-/// `client`, `operator` and `ca.pem` beside FILE are changed alike. Copy the files to where they are
-/// used, and call the command again, until it says that all is done. Nodes and clients read their
-/// files again by themselves.
+/// `--new` begins with the first step, and each further call makes the next one. A call looks at
+/// all members by HTTP, and makes its step in FILE if every member has the step before. The files
+/// `client`, `operator` and `ca.pem` beside FILE are changed alike. Copy the files to where they
+/// are used, and call the command again, until it says that all is done. Nodes and clients read
+/// their files again by themselves.
 #[derive(Debug, clap::Args)]
 pub(super) struct Rotate {
     #[command(flatten)]
@@ -66,8 +66,9 @@ pub(super) struct Rotate {
     /// After the step, wait until every member has it
     #[arg(long)]
     wait: bool,
-    /// Make all steps that remain, and wait after each. Only if all nodes and all clients read these
-    /// same files, and programs that check certificates read this `ca.pem` again by themselves
+    /// Make all steps that remain, and wait after each. Only if all nodes and all clients read
+    /// these same files, and programs that check certificates read this `ca.pem` again by
+    /// themselves
     #[arg(long)]
     all: bool,
     /// Names of members whose HTTP cannot be reached from here, and which have the file as it is
@@ -205,10 +206,11 @@ impl Rotate {
     pub(super) async fn main(self) -> Result<ExitCode, Failed> {
         let mut file = File::read(&self.secret_file)?;
         self.admits(file.step)?;
-        if self.wait && file.step != Step::None && !self.is_everywhere(&file).await? {
+        let waits = (self.wait || self.all) && file.step != Step::None;
+        let waited = self.until_everywhere(&file, waits).await?;
+        if waited && self.wait {
             // An earlier call waited in vain. This one waits on, and makes no other step: clients
             // and operators may need files first.
-            self.until_everywhere(&file, true).await?;
             say(format_args!(
                 "every member has the step \"{}\"\n",
                 file.step
@@ -219,8 +221,6 @@ impl Rotate {
             }
         }
         loop {
-            let waits = self.all && file.step != Step::None;
-            self.until_everywhere(&file, waits).await?;
             let new = || Line::new_member().map_err(|e| Failed::new(e.to_string()));
             let next = file.next(new)?;
             if next.step == Step::None {
@@ -232,6 +232,7 @@ impl Rotate {
             say(format_args!("{}", done(&file)));
             if self.all {
                 tokio::time::sleep(CLIENTS_FOLLOW).await;
+                self.until_everywhere(&file, true).await?;
                 continue;
             }
             // The members wait for a copy, so this is said before the command waits for them.
@@ -334,23 +335,20 @@ impl Rotate {
         )
     }
 
-    async fn is_everywhere(&self, file: &File) -> Result<bool, Failed> {
-        let members = self.look(file).await?;
-        Ok(behind(&members, &file.fingerprints()).is_empty())
-    }
-
     /// Waits until every member has this file, if it may wait, or fails and says which members have
-    /// not.
-    async fn until_everywhere(&self, file: &File, waits: bool) -> Result<(), Failed> {
+    /// not. Returns whether it had to wait.
+    async fn until_everywhere(&self, file: &File, waits: bool) -> Result<bool, Failed> {
         let wanted = file.fingerprints();
         let until = Instant::now() + Duration::from_secs(self.timeout);
         let mut told = Instant::now();
+        let mut waited = false;
         loop {
             let members = self.look(file).await?;
             let behind = behind(&members, &wanted);
             if behind.is_empty() {
-                return Ok(());
+                return Ok(waited);
             }
+            waited = true;
             let why = format!(
                 "{} of {} members do not have this file: {}",
                 behind.len(),
@@ -573,7 +571,7 @@ mod tests {
             let (rotate, file) = (rotate(words), file(step, lines));
             (rotate.to_copy(&file, &files), rotate.what_next(&file))
         };
-        // From *use* on, whoever checks nodes needs to know the new secret.
+        // From *use* on, programs that check nodes need to know the new secret.
         let (added, next) = told(Step::Added, &[1, 2], &["--wait"]);
         for name in ["client", "operator", "ca.pem"] {
             let copy = format!("before the next step, copy dir/{name}");
