@@ -32,6 +32,7 @@ use doyen::net::identity::{LOCAL_TOKEN, other_role};
 use doyen::report::status::{ClusterReport, KeyspaceReport};
 use doyen::report::table::{PartitionReport, TableReport};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{BufRead, IsTerminal, Write};
@@ -499,6 +500,33 @@ fn failed(e: HttpError) -> Failed {
              or --http-token-file",
         ),
         e => Failed::new(e.to_string()),
+    }
+}
+
+// No doc comment: it would be the help of every command that lists something.
+#[derive(Debug, clap::Args)]
+struct List {
+    #[command(flatten)]
+    endpoint: Endpoint,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl List {
+    /// Asks for all that is at this path, and prints it as JSON, or for people.
+    async fn main<T>(self, path: &str, for_people: fn(&[T]) -> String) -> Result<(), Failed>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let node = self.endpoint.client()?;
+        let all: Vec<T> = node.get(path).await.map_err(failed)?;
+        write(&if self.json {
+            json(&all, true)?
+        } else {
+            for_people(&all)
+        })?;
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! `doyen acl`: the users of Redis clients, changed by operators. It needs no user.
 
-use super::{Endpoint, failed, json, write};
+use super::{Endpoint, List, failed, write};
 use crate::Failed;
 use doyen::config::read_line;
 use doyen::report::users::UserReport;
@@ -30,15 +30,6 @@ enum Action {
 }
 
 #[derive(Debug, clap::Args)]
-struct List {
-    #[command(flatten)]
-    endpoint: Endpoint,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, clap::Args)]
 struct Set {
     /// The user's name
     name: String,
@@ -64,24 +55,11 @@ struct Remove {
 impl AclCommand {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         match self.action {
-            Action::List(list) => list.main().await,
+            Action::List(list) => list.main("/users", listed).await,
             Action::Set(set) => set.main().await,
             Action::Remove(remove) => remove.main().await,
         }?;
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-impl List {
-    async fn main(self) -> Result<(), Failed> {
-        let node = self.endpoint.client()?;
-        let users: Vec<UserReport> = node.get("/users").await.map_err(failed)?;
-        write(&if self.json {
-            json(&users, true)?
-        } else {
-            listed(&users)
-        })?;
-        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! `doyen keyspace`: create, list, show, alter, split, merge, drop.
 
-use super::{Endpoint, ask, failed, json, print, write};
+use super::{Endpoint, List, ask, failed, json, print, write};
 use crate::{COPIES, Failed, PARTITIONS, bytes, counted};
 use doyen::admin::keyspace::{KeyspaceOptions, SplitKey, SplitRequest};
 use doyen::http::client::Client;
@@ -77,15 +77,6 @@ struct Create {
 }
 
 #[derive(Debug, clap::Args)]
-struct List {
-    #[command(flatten)]
-    endpoint: Endpoint,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, clap::Args)]
 struct Show {
     /// Its name
     name: String,
@@ -153,7 +144,7 @@ impl KeyspaceCommand {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         match self.action {
             Action::Create(create) => create.main().await,
-            Action::List(list) => list.main().await,
+            Action::List(list) => list.main("/keyspaces", print::keyspaces).await,
             Action::Show(show) => show.main().await,
             Action::Alter(alter) => alter.main().await,
             Action::Split(place) => place.main("split", "is split").await,
@@ -240,18 +231,6 @@ fn sampled(file: &Path, ranges: u16) -> Result<Vec<Vec<u8>>, Failed> {
         )));
     }
     Ok(splits)
-}
-
-impl List {
-    async fn main(self) -> Result<(), Failed> {
-        let keyspaces = keyspaces(&self.endpoint.client()?).await?;
-        write(&if self.json {
-            json(&keyspaces, true)?
-        } else {
-            print::keyspaces(&keyspaces)
-        })?;
-        Ok(())
-    }
 }
 
 impl Show {

@@ -1,6 +1,6 @@
 //! `doyen token`: named tokens with which programs ask nodes by HTTP.
 
-use super::{Endpoint, failed, json, write};
+use super::{Endpoint, List, failed, write};
 use crate::Failed;
 use doyen::TokenRole;
 use doyen::http::client::HttpError;
@@ -50,15 +50,6 @@ struct New {
 }
 
 #[derive(Debug, clap::Args)]
-struct List {
-    #[command(flatten)]
-    endpoint: Endpoint,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, clap::Args)]
 struct Revoke {
     /// Its name
     #[arg(value_parser = token_name)]
@@ -76,7 +67,7 @@ impl TokenCommand {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         match self.action {
             Action::New(new) => new.main().await,
-            Action::List(list) => list.main().await,
+            Action::List(list) => list.main("/tokens", listed).await,
             Action::Revoke(revoke) => revoke.main().await,
         }?;
         Ok(ExitCode::SUCCESS)
@@ -168,19 +159,6 @@ fn save(path: &Path, token: &str) -> Result<(), Failed> {
         )),
         _ => Failed::usage(format!("--out: cannot write {}: {e}", path.display())),
     })
-}
-
-impl List {
-    async fn main(self) -> Result<(), Failed> {
-        let node = self.endpoint.client()?;
-        let tokens: Vec<TokenReport> = node.get("/tokens").await.map_err(failed)?;
-        write(&if self.json {
-            json(&tokens, true)?
-        } else {
-            listed(&tokens)
-        })?;
-        Ok(())
-    }
 }
 
 fn listed(tokens: &[TokenReport]) -> String {

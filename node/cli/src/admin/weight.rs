@@ -1,6 +1,6 @@
 //! `doyen weight`: weights that newcomers may have though they are far above those of the members.
 
-use super::{Endpoint, failed, json, write};
+use super::{Endpoint, List, failed, write};
 use crate::Failed;
 use doyen::report::weights::WeightReport;
 use serde_json::Value;
@@ -28,15 +28,6 @@ enum Action {
 }
 
 #[derive(Debug, clap::Args)]
-struct List {
-    #[command(flatten)]
-    endpoint: Endpoint,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, clap::Args)]
 struct Allow {
     /// The node's name (--name)
     #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
@@ -60,24 +51,11 @@ struct Forget {
 impl WeightCommand {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         match self.action {
-            Action::List(list) => list.main().await,
+            Action::List(list) => list.main("/weights", listed).await,
             Action::Allow(allow) => allow.main().await,
             Action::Forget(forget) => forget.main().await,
         }?;
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-impl List {
-    async fn main(self) -> Result<(), Failed> {
-        let node = self.endpoint.client()?;
-        let weights: Vec<WeightReport> = node.get("/weights").await.map_err(failed)?;
-        write(&if self.json {
-            json(&weights, true)?
-        } else {
-            listed(&weights)
-        })?;
-        Ok(())
     }
 }
 
