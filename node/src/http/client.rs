@@ -55,7 +55,8 @@ pub enum HttpError {
     #[error(
         "{address} is asked in TLS, and nothing says which certificate to trust: give \
          --secret-file FILE, or --http-ca FILE with the cluster's ca.pem, or with the authority \
-         that signed the node's certificate. If the node runs with --http-insecure, ask http://{address}"
+         that signed the node's certificate. If the node runs with --http-insecure, ask \
+         http://{address}"
     )]
     NoTrust {
         /// The address that was asked.

@@ -13,7 +13,7 @@ use doyen_placement::access::USER_RULES_BYTES_MAX;
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// Largest body for a user: its rules, of which each byte may be written as several.
+/// Largest body for a user: its rules. JSON may write each byte of them as several.
 pub(super) const USER_BYTES_MAX: usize = 4 * USER_RULES_BYTES_MAX;
 
 /// Rules for a user, as `ACL SETUSER` takes them.
