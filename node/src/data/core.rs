@@ -259,6 +259,7 @@ impl<D: Door> Core<D> {
 
     /// Sends bytes to peers, and requests to the control thread.
     fn carry_away(&mut self) {
+        self.links.share(self.context.shard.is_repairing());
         while let Some((peer, lane, bytes)) = self.context.shard.poll_transmit() {
             let here = self.siblings.has(peer);
             let congested = if here {

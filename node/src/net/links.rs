@@ -12,7 +12,8 @@
 //! client dials all threads of all members, and is never dialled. If it knows no members, it dials
 //! its seeds and accepts any member. (Ids of clients are above those of all members, so one
 //! comparison of ids decides all of this.) The lanes are long-lived bidirectional streams, each
-//! opened with one byte that names it. Bulk has the lower priority. Nothing here waits: the loop of
+//! opened with one byte that names it. Bulk has the lower priority, unless missing copies are made:
+//! then calls and bulk share each connection (`share`). Nothing here waits: the loop of
 //! the data thread calls `work`, and `transmit` at the end of its pass. The handler is only ever
 //! called from `work`.
 
@@ -33,7 +34,7 @@ use doyen_engine::{Lane, Malformed};
 use doyen_placement::MemberId;
 use doyen_placement::level::LEVELS;
 use lane::LaneIo;
-use opening::{Opened, Opening};
+use opening::{Opened, Opening, PRIORITY_BULK};
 use quinn_proto::{ConnectionHandle, Event, StreamEvent, StreamId};
 use seeds::Seeds;
 use std::collections::{BTreeMap, VecDeque};
@@ -105,6 +106,8 @@ pub struct Links {
     partial: usize,
     partial_max: usize,
     notices: Notices,
+    /// Whether calls and bulk share each connection.
+    shared: bool,
     /// Datagrams passed on for others.
     carried: u64,
     #[cfg(test)]
@@ -168,6 +171,11 @@ struct Link {
     congested: bool,
 }
 
+/// The priority of calls. To raise bulk instead would have no effect while calls go first.
+const fn calls_priority(shared: bool) -> i32 {
+    if shared { PRIORITY_BULK } else { 0 }
+}
+
 impl Link {
     fn lane(&mut self, lane: Lane) -> &mut LaneIo {
         match lane {
@@ -210,6 +218,7 @@ impl Links {
             partial: 0,
             partial_max: PARTIAL_BYTES_MAX,
             notices: Notices::default(),
+            shared: false,
             carried: 0,
             #[cfg(test)]
             failures: Vec::new(),
@@ -385,6 +394,18 @@ impl Links {
         let congested = link.congested;
         self.driver.touch(handle);
         congested
+    }
+
+    /// Whether calls and bulk share each connection, or calls go first. While they share, each gets
+    /// half of it as long as both have bytes.
+    pub fn share(&mut self, shared: bool) {
+        if std::mem::replace(&mut self.shared, shared) != shared {
+            for link in self.up.values() {
+                if let Some(connection) = self.driver.get(link.handle) {
+                    link.calls.prioritize(connection, calls_priority(shared));
+                }
+            }
+        }
     }
 
     /// Whether this peer is connected.
@@ -941,6 +962,11 @@ impl Links {
         tracing::debug!(%peer, "data connection up");
         self.lead(handle, peer);
         let [calls, bulk, carried] = lanes.map(LaneIo::new);
+        if self.shared
+            && let Some(connection) = self.driver.get(handle)
+        {
+            calls.prioritize(connection, calls_priority(true));
+        }
         let link = Link {
             handle,
             evidence,

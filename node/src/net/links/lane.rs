@@ -42,6 +42,13 @@ impl LaneIo {
         }
     }
 
+    /// Of two lanes with bytes, the one of the higher priority goes first. It holds from the next
+    /// packet with bytes of this lane on: so a lane that never has its turn cannot be raised.
+    pub(super) fn prioritize(&self, connection: &mut Connection, priority: i32) {
+        // The end of a stream is reported elsewhere.
+        let _ = connection.send_stream(self.stream).set_priority(priority);
+    }
+
     /// Sends bytes, or keeps them until the peer takes more.
     pub(super) fn push(&mut self, connection: &mut Connection, bytes: Bytes) {
         self.queued += bytes.len();

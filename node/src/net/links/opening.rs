@@ -17,7 +17,8 @@ use std::net::SocketAddr;
 const TAG_CALLS: u8 = 1;
 const TAG_BULK: u8 = 2;
 const TAG_CARRIED: u8 = 3;
-const PRIORITY_BULK: i32 = -1;
+/// The lane of calls has 0, as every stream at first, or shares this one.
+pub(super) const PRIORITY_BULK: i32 = -1;
 
 #[derive(Debug)]
 pub(super) enum Opening {

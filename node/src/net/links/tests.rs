@@ -461,12 +461,63 @@ fn frames_arrive_in_order_both_ways() {
 
 #[test]
 fn calls_pass_bulk() {
-    let mut pair = Pair::up();
+    calls_pass(&mut Pair::up());
+}
+
+fn calls_pass(pair: &mut Pair) {
     let bulk = vec![7; 30 << 20];
     pair.nodes[A].send(id(2), Lane::Bulk, &bulk);
     pair.nodes[A].send(id(2), Lane::Calls, b"small");
     pair.expect(B, calls(1, b"small"));
     pair.expect(B, Seen::Frame(id(1), Lane::Bulk, bulk));
+}
+
+/// Regression: while calls crowded a link, no part of a snapshot came.
+#[test]
+fn bulk_has_half_of_a_crowded_connection_while_the_lanes_share_it() {
+    for before in [true, false] {
+        let mut nodes = [Node::new(1, SECRET), Node::new(2, SECRET)];
+        if before {
+            nodes.iter_mut().for_each(|n| n.links.share(true));
+        }
+        let [a, b] = nodes;
+        let mut pair = Pair::of(a, b);
+        let entries = [pair.nodes[A].entry(), pair.nodes[B].entry()];
+        for node in &mut pair.nodes {
+            node.links.set_peers(&entries);
+        }
+        pair.expect(A, Seen::Connected(id(2)));
+        pair.expect(B, Seen::Connected(id(1)));
+        const FRAMES: usize = 40;
+        let frame = vec![7; 256 << 10];
+        for lane in [Lane::Bulk, Lane::Calls] {
+            (0..FRAMES).for_each(|_| pair.nodes[A].send(id(2), lane, &frame));
+        }
+        // What waits on both lanes is shared from now on.
+        pair.nodes[A].links.share(true);
+        let mut came: [usize; 2] = [0; 2];
+        let mut calls_at_half = None;
+        while came != [FRAMES; 2] {
+            let lane = pair.until("all arrives", |pair| {
+                match pair.nodes[B].seen.0.pop_front() {
+                    Some(Seen::Frame(_, lane, _)) => Some(lane),
+                    _ => None,
+                }
+            });
+            came[usize::from(lane == Lane::Bulk)] += 1;
+            if came[1] == FRAMES / 2 {
+                calls_at_half.get_or_insert(came[0]);
+            }
+        }
+        let calls = calls_at_half.expect("half of it came");
+        assert!(
+            (FRAMES / 4..FRAMES * 3 / 4).contains(&calls),
+            "{calls} of {FRAMES} calls before half of the bulk ({before})"
+        );
+        // Then calls pass bulk again.
+        pair.nodes[A].links.share(false);
+        calls_pass(&mut pair);
+    }
 }
 
 #[test]
