@@ -215,6 +215,10 @@ pub enum ServerCommand {
     SlowlogReset,
     Acl(Acl),
     FunctionStats,
+    /// See the commands of all clients from now on.
+    Monitor,
+    /// How long these commands took; without names, all.
+    LatencyHistogram(Vec<Bytes>),
 }
 
 /// Commands about channels. Names and messages that are arguments are not repeated here.
@@ -290,10 +294,10 @@ pub fn find(args: Args<'_>) -> Result<&'static Spec, ErrorText> {
 ///
 /// # Errors
 /// Redis's texts.
-pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Parsed {
+pub fn parse(spec: &Spec, args: &dyn Arguments, unix_ms: u64) -> Parsed {
     let call = Call {
         name: spec.name,
-        args: &args,
+        args,
         unix_ms,
     };
     match spec.parse {
@@ -413,7 +417,7 @@ mod tests {
         parser.parse(&bytes, true, 1).1.unwrap();
         let args = parser.commands(&bytes).next().unwrap();
         find(args)
-            .and_then(|spec| parse(spec, args, NOW))
+            .and_then(|spec| parse(spec, &args, NOW))
             .map_err(|e| e.0.into_owned())
     }
 

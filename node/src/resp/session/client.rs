@@ -112,6 +112,7 @@ impl Session {
             (true, _) => "c",
             _ if multi >= 0 => "x",
             (_, true) => "b",
+            _ if self.is_monitor() => "O",
             _ if self.kind() == ClientKind::Subscriber => "P",
             _ if !self.touches => "T",
             _ => "N",
