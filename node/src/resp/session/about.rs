@@ -137,7 +137,7 @@ impl Session {
                 }
             },
             C::ClientInfo => {
-                let line = self.line(context.now(), connection.active_at());
+                let line = self.own_line(connection, context.now());
                 self.answer(|e| e.text(&line));
             }
             C::ClientList(chosen) => self.list_clients(connection, context, chosen),

@@ -186,7 +186,7 @@ impl Session {
             },
             object,
             user,
-            client: self.line(context.now(), context.now()),
+            client: self.line(context.now(), context.now(), 0),
         };
         let common = &context.door.common;
         let most = common.settings.acl_entries();
