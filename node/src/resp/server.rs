@@ -619,7 +619,8 @@ impl Clients {
             let settings = &context.door.common.settings;
             (settings.output_normal(), settings.output_pubsub())
         };
-        let limited = !normal.is_none() || context.door.hub.clients() > 0 && !pubsub.is_none();
+        let hears = context.door.hub.clients() > 0 || context.door.monitors.any;
+        let limited = !normal.is_none() || hears && !pubsub.is_none();
         self.looks_for_idle = auth_timeout.is_some() || idle_timeout.is_some() || limited;
         if !self.looks_for_idle || now < self.idle_at {
             return;
