@@ -310,6 +310,9 @@ pub(super) struct Head {
     pub(super) first: u64,
 }
 
+/// A full node stays full until it has this part of the kept memory left on top of that.
+const RELIEF_PART: u64 = 5;
+
 /// How much memory a node has left, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Headroom {
@@ -335,6 +338,11 @@ impl Headroom {
             left: self.left.saturating_add(self.loose),
             ..self
         }
+    }
+
+    /// With so much left, a full node is not full any more: 12 % of its memory.
+    pub(super) const fn enough(self) -> u64 {
+        self.kept.saturating_add(self.kept / RELIEF_PART)
     }
 
     /// The part of `kept` (a tenth of the memory) that no write gets: a 64th of the memory, at most

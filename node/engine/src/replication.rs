@@ -19,7 +19,7 @@ use super::halving::Halving;
 use super::log::{Log, begin_anew};
 use super::partition::{Held, Slot};
 use super::peers::Wait;
-use super::readers::{KEPT_BYTES, Reader};
+use super::readers::Reader;
 use super::role::{Leading, Role};
 use super::rounds::UPKEEP;
 use super::store::Store;
@@ -227,11 +227,7 @@ impl Context {
         let part = Some(stored / TAIL_PART)
             .filter(|part| *part >= TAIL_BYTES_WORTH)
             .unwrap_or_default();
-        let kept = if self.reads(at.keyspace) {
-            KEPT_BYTES
-        } else {
-            0
-        };
+        let kept = self.kept_for_readers(at.keyspace);
         share.min(part.max(self.limits.tail_bytes_least).max(kept))
     }
 
