@@ -270,6 +270,11 @@ pub(super) enum Frame {
     Confirm { round: u64 },
     /// These were, when the question arrived, by a primary that had its lease.
     Confirmed { round: u64, tickets: Vec<u64> },
+    /// The sender's clocks of partitions, in milliseconds: those that it leads in these epochs. Or
+    /// those that it has copies of, for a new primary that is about to open.
+    Clocks {
+        clocks: Vec<(PartitionRef, Epoch, u64)>,
+    },
     /// The next call, which has this number, belongs to this span of its caller.
     Traced {
         at: PartitionRef,
@@ -412,6 +417,7 @@ const CONFIRM: u8 = 41;
 const CONFIRMED: u8 = 42;
 const WANT_MAP: u8 = 43;
 const TRACED: u8 = 44;
+const CLOCKS: u8 = 45;
 
 /// Takes one frame off the front if all of it is there, and returns how many bytes it had.
 pub(super) fn take(
