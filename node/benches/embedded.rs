@@ -9,9 +9,8 @@
 
 mod redis_rs;
 
-use doyen::admin::KeyspaceOptions;
 use doyen::net::identity::{Identity, SERVER_NAME};
-use doyen::{Map, NearMap, Node};
+use doyen::{KeyspaceOptions, Map, NearMap, Node};
 use redis_rs::Redis;
 use std::future::Future;
 use std::time::{Duration, Instant};

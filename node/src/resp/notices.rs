@@ -346,7 +346,9 @@ mod tests {
     #[test]
     fn every_loss_is_counted_also_while_no_line_is_due() {
         let mut notices = Notices::new();
-        [Some(3), None, Some(2)].map(|count| notices.lose(count));
+        for count in [Some(3), None, Some(2)] {
+            notices.lose(count);
+        }
         assert_eq!((notices.lost, notices.losses.rest()), (6, Some(3)));
     }
 
