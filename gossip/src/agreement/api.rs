@@ -263,7 +263,7 @@ impl AdminRequest {
                 name: wanted.name,
                 keyspace: wanted.keyspace,
             },
-            MapWish::Limited(_) | MapWish::Dropped => Self::WantMap(wanted),
+            MapWish::Limited(_) | MapWish::Dropped | MapWish::Replaced(_) => Self::WantMap(wanted),
         }
     }
 }

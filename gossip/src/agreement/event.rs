@@ -6,8 +6,8 @@
 use super::context::NamedTable;
 use doyen_placement::planner;
 use doyen_placement::{
-    Keyspace, KeyspaceId, Lineage, MemberId, MemberState, Mode, OnLoss, Partition, PartitionRef,
-    Paused, Scheduler, Table,
+    Keyspace, KeyspaceId, Lineage, MapLimits, MemberId, MemberState, Mode, OnLoss, Partition,
+    PartitionRef, Paused, Scheduler, Table,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -735,6 +735,27 @@ fn altered(before: &Keyspace, now: &Keyspace) -> Vec<String> {
         .collect()
 }
 
+/// What differs between the limits of a map, in words.
+fn limits(before: &MapLimits, now: &MapLimits) -> Vec<String> {
+    let words = |limits: &MapLimits| {
+        let number = |n: Option<u64>| n.map_or_else(|| "none".to_owned(), |n| n.to_string());
+        let idle = limits.idle_ms.map(Duration::from_millis);
+        [
+            ("max_entries", number(limits.entries)),
+            ("max_bytes", number(limits.bytes)),
+            ("eviction", limits.eviction.name().to_owned()),
+            (
+                "max_idle",
+                idle.map_or_else(|| "none".to_owned(), |idle| format!("{idle:?}")),
+            ),
+        ]
+    };
+    let both = words(before).into_iter().zip(words(now));
+    both.filter(|(before, now)| before != now)
+        .map(|((what, before), (_, now))| format!("{what} {now} instead of {before}"))
+        .collect()
+}
+
 fn receivers(table: &Table) -> usize {
     table
         .members
@@ -778,6 +799,17 @@ fn changes(old: &NamedTable, new: &NamedTable) -> Vec<String> {
             }
             Some(_) => {}
         }
+    }
+    for map in &new.maps {
+        let Some(before) = old.map(map.id).filter(|before| before.limits != map.limits) else {
+            continue;
+        };
+        let changes = limits(&before.limits, &map.limits).join(", ");
+        let by = match new.annex.limited.get(&map.id) {
+            Some(name) => format!(", by a program of {name}, or a client of it"),
+            None => String::new(),
+        };
+        told.push(format!("map {} was limited: {changes}{by}", map.name));
     }
     let dropped = old
         .keyspaces

@@ -680,7 +680,7 @@ impl MemberCore {
                 draft.replies.push((origin, ticket, AdminReply::Done(None)));
                 continue;
             }
-            match administer(table, request) {
+            match administer(table, origin, request) {
                 Ok((next, entry)) => {
                     if let Some(next) = next {
                         *table = Cow::Owned(next);
