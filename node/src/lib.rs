@@ -219,7 +219,7 @@ pub use map::{
     Subscribe, SubscribeDatabase, Transaction, Undecodable, ValueError, Versioned,
 };
 #[cfg(feature = "near")]
-pub use map::{NearMap, NearStats, OpenNear};
+pub use map::{NearCache, NearMap, NearStats, OpenNear, OpenNearCache};
 pub use node::{Builder, Departure, Node, start};
 pub use report::events::{ClusterEvent, Events, LoggedEvent};
 pub use report::moves::{BalanceReport, DrainReport, MoveReport, MovesReport};
