@@ -37,12 +37,12 @@ mod tasks;
 mod tests;
 
 pub use api::{
-    AdminReply, AdminRequest, AgreementConfig, Input, OtherCluster, Output, Oversight, Peer, Seeds,
-    Status, Timing, View,
+    AdminReply, AdminRequest, AgreementConfig, Input, NoVotersGone, OtherCluster, Output,
+    Oversight, Peer, Seeds, Status, Timing, View, VotersGone,
 };
 pub use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
 pub use event::{Event, Severity, Stage, consequence, stages};
-pub use problem::{Explain, Found, Problem};
+pub use problem::{Explain, Found, MissingVoter, Problem};
 
 use crate::hints::Hint;
 use crate::mutant::{self, broken};
@@ -187,7 +187,7 @@ impl Agreement {
     #[must_use]
     pub fn status(&self, now: Time) -> Status {
         let me = self.cx.me();
-        let nothing = |waiting| Status {
+        let nothing = |waiting, why| Status {
             me,
             coordinator: None,
             leading: false,
@@ -196,12 +196,27 @@ impl Agreement {
             planning: false,
             unanswered: Vec::new(),
             filled: Vec::new(),
-            waiting,
+            waiting: Some(waiting),
+            why: Some(why),
+            voters: Vec::new(),
             others: Vec::new(),
         };
+        let text = |problem: &Problem| self.cx.explain(problem);
         match &self.phase {
-            Phase::Forming(forming) => nothing(Some(forming.waiting(&self.cx))),
-            Phase::Joining(joining) => nothing(Some(joining.waiting(&self.cx, now))),
+            Phase::Forming(forming) => {
+                let problem = forming.problem(&self.cx);
+                nothing(text(&problem), problem.to_string())
+            }
+            Phase::Joining(joining) => match joining.refusal() {
+                Some(why) => {
+                    let brief = "the cluster does not admit this node, and its status says why";
+                    nothing(why.to_owned(), brief.to_owned())
+                }
+                None => {
+                    let problem = joining.problem(now);
+                    nothing(text(&problem), problem.to_string())
+                }
+            },
             Phase::Member(core) => Status {
                 me,
                 coordinator: core.leader,
@@ -220,6 +235,8 @@ impl Agreement {
                     .map(|(member, load)| (member, load.told()))
                     .collect(),
                 waiting: core.leader.is_none().then(|| core.why_leaderless(&self.cx)),
+                why: (core.leader.is_none()).then(|| core.leaderless_problem(&self.cx).to_string()),
+                voters: core.distinct_voters().into_iter().collect(),
                 others: self.others.met(now),
             },
         }
@@ -277,8 +294,8 @@ impl Agreement {
             (Input::Admin { ticket, request }, Phase::Member(core)) => {
                 core.admin(cx, ticket, request)
             }
-            (Input::Recover { dead, ticket }, Phase::Member(core)) => {
-                core.recover(cx, &dead, ticket)
+            (Input::Recover { dead, gone, ticket }, Phase::Member(core)) => {
+                core.recover(cx, &dead, gone, ticket)
             }
             (Input::Loads { thread, report }, Phase::Member(core)) => {
                 core.measured(cx, thread, report)

@@ -12,7 +12,7 @@ use super::election::Role;
 use super::event::Event;
 use super::lease::{Answers, Tenures};
 use super::mandate::Mandates;
-use super::problem::Problem;
+use super::problem::{MissingVoter, Problem};
 use super::requests::Requests;
 use crate::detector::{Detector, Hinted, Patience};
 use crate::hints::Hint;
@@ -732,28 +732,32 @@ impl MemberCore {
         cx.explain(&self.leaderless_problem(cx))
     }
 
-    fn leaderless_problem(&self, cx: &Context) -> Problem {
-        let name = |v: &MemberId| {
-            self.accepted
-                .member(*v)
-                .or_else(|| self.committed.member(*v))
-                .map_or_else(|| v.to_string(), |m| m.name.clone())
+    /// The voters of the committed and of the accepted configuration, each once.
+    pub(super) fn distinct_voters(&self) -> BTreeSet<MemberId> {
+        self.voters().collect()
+    }
+
+    /// Why no coordinator is known. While a majority answers, the reason is the election: a voter
+    /// that is missing does not stand in its way.
+    pub(super) fn leaderless_problem(&self, cx: &Context) -> Problem {
+        let me = cx.me();
+        if self.both_majorities(|v| v == me || !self.silent(cx, v)) {
+            return Problem::Election;
+        }
+        let voters = self.distinct_voters();
+        let missing = |v: &MemberId| {
+            let known = self.accepted.member(*v);
+            let known = known.or_else(|| self.committed.member(*v));
+            MissingVoter {
+                name: known.map_or_else(|| v.to_string(), |m| m.name.clone()),
+                http: known.and_then(|m| m.addresses.http),
+            }
         };
-        let voters: BTreeSet<MemberId> = self
-            .committed_voters
-            .iter()
-            .chain(&self.accepted.voters)
-            .copied()
-            .collect();
-        let missing: Vec<String> = voters
-            .iter()
-            .filter(|v| self.silent(cx, **v))
-            .map(name)
-            .collect();
-        if missing.is_empty() {
-            Problem::Election
-        } else {
-            Problem::NoMajority { missing }
+        let silent = voters.iter().filter(|v| **v != me && self.silent(cx, **v));
+        Problem::NoMajority {
+            missing: silent.map(missing).collect(),
+            voters: voters.len(),
+            votes: voters.contains(&me),
         }
     }
 }

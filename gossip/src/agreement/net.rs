@@ -5,7 +5,7 @@
 use super::fixtures::keyspace;
 use super::{
     Agreement, AgreementConfig, Event, InSyncChange, InSyncRequest, Input, Output, Peer, Seeds,
-    Timing, View,
+    Timing, View, VotersGone,
 };
 use crate::hints::Hint;
 use crate::signing::SigningSeed;
@@ -473,6 +473,31 @@ impl Net {
             self.processes[voter].slot,
             gone.map(|m| m.name.clone()).collect(),
         ))
+    }
+
+    /// An operator says at this process which members are dead, and counts the voters among them.
+    pub(super) fn recover(&mut self, slot: Slot, dead: Vec<String>) {
+        let process = self.process(slot);
+        let voters = process.agreement.status(self.local(process)).voters;
+        let view = process.view.as_ref().expect("a member");
+        let is_dead = |v: &&MemberId| {
+            [&view.installed, &view.accepted]
+                .iter()
+                .filter_map(|table| table.member(**v))
+                .any(|m| dead.contains(&m.name))
+        };
+        let gone = VotersGone {
+            gone: voters.iter().filter(is_dead).count(),
+            voters: voters.len(),
+        };
+        self.input(
+            slot,
+            Input::Recover {
+                dead,
+                gone,
+                ticket: 1,
+            },
+        );
     }
 
     /// Other clusters that the process in this slot has met.

@@ -1,7 +1,7 @@
 //! What a member asks of the coordinator, again and again until it is done: to leave, reports,
 //! requests of people, and `recover`.
 
-use super::api::{AdminReply, AdminRequest, Output};
+use super::api::{AdminReply, AdminRequest, Output, VotersGone};
 use super::context::{Context, NamedTable, earlier};
 use super::election::Role;
 use super::event::Event;
@@ -525,8 +525,15 @@ impl MemberCore {
             .collect()
     }
 
-    /// The operator's word in place of votes.
-    pub(super) fn recover(&mut self, cx: &mut Context, names: &[String], ticket: u64) {
+    /// The operator's word in place of votes. The operator also counts the voters: a person who
+    /// counts notices that most of them are said to be dead.
+    pub(super) fn recover(
+        &mut self,
+        cx: &mut Context,
+        names: &[String],
+        gone: VotersGone,
+        ticket: u64,
+    ) {
         let refuse = |cx: &mut Context, why: String| {
             cx.outputs.push_back(Output::AdminReply {
                 ticket,
@@ -559,6 +566,26 @@ impl MemberCore {
                 return refuse(cx, format!("{name} answers: it is not dead"));
             }
             dead.extend(named);
+        }
+        let voters = self.distinct_voters();
+        let counted = VotersGone {
+            gone: voters.iter().filter(|v| dead.contains(v)).count(),
+            voters: voters.len(),
+        };
+        if gone != counted {
+            let names = self.voter_names(|v| dead.contains(&v));
+            let named = if names.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", names.join(", "))
+            };
+            return refuse(
+                cx,
+                format!(
+                    "{gone} was said to be gone, but {counted} of the voters are named as \
+                     dead{named}: count the voters that are off and stay off, and name each"
+                ),
+            );
         }
         let left = |v: MemberId| v == cx.me() || (!dead.contains(&v) && !self.silent(cx, v));
         if !self.voters().any(left) {
@@ -602,7 +629,7 @@ impl MemberCore {
     }
 
     /// Voters of the accepted or the committed table. A voter of both comes twice.
-    fn voters(&self) -> impl Iterator<Item = MemberId> {
+    pub(super) fn voters(&self) -> impl Iterator<Item = MemberId> {
         self.accepted
             .voters
             .iter()

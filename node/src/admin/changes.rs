@@ -6,7 +6,7 @@ use super::keyspace::KeyspaceOptions;
 use super::{Admin, RECOVER_MAX, plan, refusal};
 use crate::node::within_runtime;
 use crate::report::rebalance::RebalancePlan;
-use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange};
+use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange, VotersGone};
 use doyen_placement::{
     Balancing, Keyspace, MapEntry, MapId, MoveRate, Paused, Schedulers, Table, WantedMap, Window,
 };
@@ -224,12 +224,15 @@ impl Admin {
     /// Goes on without a majority of the voters. The caller asserts that these members are dead and
     /// will not come back. If one of them lives all the same, two clusters may go on.
     ///
-    /// Ask a member that has a vote. Name every member that is gone. Takes 11 s at most.
+    /// Ask a member that has a vote. Name every member that is gone, and count the voters among
+    /// them. First make sure that those machines are off: most often it is the member that sees no
+    /// majority that is cut off, and the others go on without it. Takes 11 s at most.
     ///
     /// ```no_run
-    /// # async fn example(node: doyen::Node) -> Result<(), doyen::AdminError> {
+    /// # async fn example(node: doyen::Node) -> Result<(), Box<dyn std::error::Error>> {
     /// // Two of three machines burned down. This node had a vote.
-    /// node.admin().recover(&["orders-1".to_owned(), "orders-2".to_owned()]).await?;
+    /// let dead = ["orders-1".to_owned(), "orders-2".to_owned()];
+    /// node.admin().recover(&dead, "2/3".parse()?).await?;
     /// # Ok(()) }
     /// ```
     ///
@@ -238,19 +241,20 @@ impl Admin {
     /// - [`Refusal::NotFound`]: a name is not that of a member.
     /// - [`Refusal::Unsafe`]: a named member answers, or is this node.
     /// - [`Refusal::Conflict`]: a coordinator works, so there is nothing to recover; or this node
-    ///   cannot lead.
+    ///   cannot lead; or the count is wrong.
     /// - [`AdminError::Unknown`]: the members that are left did not agree in time.
     ///
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
-    pub async fn recover(&self, dead: &[String]) -> Result<(), AdminError> {
+    pub async fn recover(&self, dead: &[String], gone: VotersGone) -> Result<(), AdminError> {
         if dead.is_empty() {
             let why = "name at least one member that is dead and will not come back";
             return Err(InvalidField::new("assert_dead", why).into());
         }
         within_runtime().map_err(|_| AdminError::NoRuntime)?;
         let began = Instant::now();
-        let asked = tokio::time::timeout(RECOVER_MAX, self.control.recover(dead.to_vec())).await;
+        let asked = self.control.recover(dead.to_vec(), gone);
+        let asked = tokio::time::timeout(RECOVER_MAX, asked).await;
         let why = match asked {
             Ok(Ok(AdminReply::Done(_))) => return Ok(()),
             Ok(Ok(AdminReply::Refused(why) | AdminReply::Outdated(why))) => why,

@@ -519,9 +519,9 @@ impl Driver {
                     self.handle(Input::Admin { ticket, request });
                 }
             }
-            Command::Recover(dead, answer) => {
+            Command::Recover(dead, gone, answer) => {
                 if let Some(ticket) = self.admin_ticket(answer) {
-                    self.handle(Input::Recover { dead, ticket });
+                    self.handle(Input::Recover { dead, gone, ticket });
                 }
             }
             Command::CatchUp(answer) => self.catch_up(answer),

@@ -333,6 +333,8 @@ fn others(version: u16) -> Vec<Envelope> {
         unanswered: vec![id(2)],
         filled: vec![(id(0), 40)],
         waiting: Some("why".into()),
+        why: None,
+        voters: Vec::new(),
         others: vec![OtherCluster {
             cluster: ClusterId(8),
             name: "x".into(),

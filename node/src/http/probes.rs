@@ -40,9 +40,11 @@ pub(super) async fn readyz(Shared(state): Shared<Arc<State>>) -> Answer<Json<Val
     let cluster = state.control.status().await;
     let cluster = cluster.map_err(|_| Failure::stopped())?;
     let report = ClusterReport::brief(&cluster);
+    // Without what to type: programs read this, and at a node that is cut off, what a person would
+    // type here does harm.
     let waits_for = |otherwise: &str| {
-        let waiting = report.waiting.as_deref().unwrap_or(otherwise);
-        Err(Failure::unavailable(waiting))
+        let why = cluster.status.why.as_deref().unwrap_or(otherwise);
+        Err(Failure::unavailable(why))
     };
     let me = cluster.status.me.to_string();
     if !report.members.iter().any(|m| m.id == me) {

@@ -72,6 +72,8 @@ pub(crate) fn seen(
         unanswered: Vec::new(),
         filled: Vec::new(),
         waiting: None,
+        why: None,
+        voters: Vec::new(),
         others: Vec::new(),
     };
     ClusterStatus {
