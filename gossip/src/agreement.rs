@@ -32,6 +32,7 @@ mod others;
 mod problem;
 mod publication;
 mod requests;
+mod split;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -41,8 +42,9 @@ pub use api::{
     Oversight, Peer, Seeds, Status, Timing, View, VotersGone,
 };
 pub use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
-pub use event::{Event, Severity, Stage, consequence, stages};
+pub use event::{Event, Half, Severity, Stage, consequence, stages};
 pub use problem::{Explain, Found, MissingVoter, Problem};
+pub use split::Split;
 
 use crate::hints::Hint;
 use crate::mutant::{self, broken};
@@ -171,6 +173,12 @@ impl Agreement {
         }
     }
 
+    /// Whether this node serves nothing, because its half of a split was recovered (rule 13).
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        matches!(&self.phase, Phase::Member(core) if core.is_stopped())
+    }
+
     /// The number of messages of peers that were dropped, because they did not fit.
     #[must_use]
     pub fn ignored(&self) -> u64 {
@@ -200,6 +208,7 @@ impl Agreement {
             why: Some(why),
             voters: Vec::new(),
             others: Vec::new(),
+            split: None,
         };
         let text = |problem: &Problem| self.cx.explain(problem);
         match &self.phase {
@@ -238,6 +247,7 @@ impl Agreement {
                 why: (core.leader.is_none()).then(|| core.leaderless_problem(&self.cx).to_string()),
                 voters: core.distinct_voters().into_iter().collect(),
                 others: self.others.met(now),
+                split: core.split(),
             },
         }
     }
@@ -365,6 +375,7 @@ impl Agreement {
             return;
         };
         core.turn(cx);
+        core.forget_halves(cx);
         self.others.turn(cx);
         if cx.used_asked && core.used {
             cx.used_asked = false;
@@ -403,6 +414,8 @@ impl Agreement {
                 .partition(|m| m.state == MemberState::Silent || core.silent(&self.cx, m.id));
             taken.extend(live.iter().map(|m| m.addresses.control));
             silent.extend(quiet.iter().map(|m| m.addresses.control));
+            // One of those that were asserted dead may live.
+            silent.extend(core.named_addresses());
             let members: BTreeMap<_, _> = core
                 .committed
                 .members
@@ -545,6 +558,11 @@ impl Agreement {
         if ours == theirs {
             let (name, address) = &who;
             self.others.joined(cx, name, *address);
+            core.show_descent(cx, from, &who);
+            if core.is_apart(from) {
+                // Neither half takes the tables of the other one.
+                return;
+            }
             // The sender is of this cluster, and this member does not know it. So one of the two
             // was left behind: the cluster went on without it. A sender unknown to all members is
             // never told, so it must ask. If this member is the one that was left behind, the pull
@@ -576,7 +594,8 @@ impl Agreement {
     fn message(&mut self, from: MemberId, message: Message) {
         match message {
             Message::Probe(status) => {
-                if self.heard_status(from, *status) {
+                let outside = !matches!(status.state, ProcessState::Member { .. });
+                if self.heard_status(from, *status) && !(outside && self.is_stopped()) {
                     let state = self.process_state();
                     let answer = self.cx.process_status(state);
                     self.cx.send(from, Message::ProbeAnswer(answer));
@@ -728,7 +747,10 @@ impl Agreement {
             }
             return;
         }
-        if message.term().is_some_and(|term| !core.plausible(term)) {
+        if let Message::Descent(said) = message {
+            return core.on_descent(cx, from, *said);
+        }
+        if message.term().is_some_and(|term| !core.plausible(term)) || core.is_apart(from) {
             return cx.ignore();
         }
         match message {
@@ -776,6 +798,7 @@ impl Agreement {
             | Message::Promise(_)
             | Message::JoinRefused { .. }
             | Message::OpenedSeen { .. }
+            | Message::Descent(_)
             | Message::Probe(_)
             | Message::ProbeAnswer(_) => cx.ignore(),
         }

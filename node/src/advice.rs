@@ -3,7 +3,7 @@
 //! `doyen-placement` and `doyen-gossip` say what is wrong, in the terms of the protocol. The texts
 //! here begin with that, and continue with what to type.
 
-use doyen_gossip::agreement::{Event, Explain, MissingVoter, Problem, VotersGone};
+use doyen_gossip::agreement::{Event, Explain, Half, MissingVoter, Problem, Split, VotersGone};
 #[cfg(feature = "resp")]
 use doyen_placement::NoRange;
 use doyen_placement::planner::{NotCancelled, NotDrained, Refused};
@@ -185,6 +185,42 @@ fn cut_off(missing: &[MissingVoter], voters: usize, votes: bool, reach: Reach) -
     )
 }
 
+/// What clients of a stopped half are answered.
+#[cfg(feature = "resp")]
+pub(crate) const STOPPED: &str = "CLUSTERDOWN The cluster is split, and this half, which was \
+    recovered, serves nothing: stop its nodes and start them again, and they join the other half; \
+    `doyen status` here says more";
+
+/// A split, and what to do about it.
+pub(crate) fn split_text(split: &Split) -> String {
+    format!("{split}{}", half_advice(split.half))
+}
+
+fn half_advice(half: Half) -> &'static str {
+    match half {
+        Half::Serves => {
+            ". Stop the nodes of the other half, and start them again with --seed and an address of \
+             this half: they join it. Read \"DoyenSplit\" in docs/operations.md"
+        }
+        Half::Doubted => {
+            ". Find out which half shall stay, stop the nodes of the other one, and start them \
+             again with --seed and an address of the half that stays. Read \"DoyenSplit\" in \
+             docs/operations.md"
+        }
+        Half::Stopped { both: false } => {
+            ". Stop the nodes of this half, and start them again with --seed and an address of the \
+             other half: they join it, and what this half acknowledged since the recovery is lost. \
+             Read \"DoyenSplit\" in docs/operations.md"
+        }
+        Half::Stopped { both: true } => {
+            ". At one node of the half that shall stay, run `doyen split keep`. Then stop the nodes \
+             of the other half, and start them again with --seed and an address of the half that \
+             stays: what they acknowledged since the recovery is lost. Read \"DoyenSplit\" in \
+             docs/operations.md"
+        }
+    }
+}
+
 /// An event as a line for people.
 pub(crate) fn event_text(event: &Event) -> String {
     let advice = match event {
@@ -200,6 +236,7 @@ pub(crate) fn event_text(event: &Event) -> String {
              each a secret of its own (--secret-file). Once nothing was heard of the other cluster \
              for 30 s, the nodes that stay are ready again"
         }
+        Event::Split { half, .. } => half_advice(*half),
         _ => "",
     };
     format!("{event}{advice}")

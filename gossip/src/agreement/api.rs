@@ -2,6 +2,7 @@
 
 use super::event::Event;
 use super::problem::Explain;
+use super::split::Split;
 use crate::hints::Hint;
 use crate::mutant::{self, broken};
 use crate::signing::SigningSeed;
@@ -13,8 +14,8 @@ use doyen_placement::planner::{
     BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, PlannedChanges,
 };
 use doyen_placement::{
-    Addresses, ClusterId, Epoch, Loads, Location, MapEntry, MapId, MapWish, MemberId, OrderKey,
-    PartitionRef, Role, Schedulers, Settings, Table, TableName, VoteKey, WantedMap,
+    Addresses, BranchId, ClusterId, Epoch, Loads, Location, MapEntry, MapId, MapWish, MemberId,
+    OrderKey, PartitionRef, Role, Schedulers, Settings, Table, TableName, VoteKey, WantedMap,
 };
 use std::fmt;
 use std::net::SocketAddr;
@@ -226,6 +227,9 @@ pub enum AdminRequest {
     /// Changes users of Redis clients and tokens of HTTP: all of them, or none. Members of the
     /// level before do not know it.
     ChangeAccess(AccessChange),
+    /// Keeps the half of a split that has this branch: the members that were asserted dead are
+    /// forgotten. From level 16 on.
+    KeepHalf(BranchId),
     /// Empties a member.
     Drain {
         /// Its name.
@@ -254,6 +258,7 @@ doyen_placement::tagged!(AdminRequest {
     12 => Fill { name },
     13 => WantMap(wanted),
     14 => ChangeAccess(change),
+    15 => KeepHalf(branch),
 });
 
 impl AdminRequest {
@@ -540,6 +545,9 @@ pub struct Status {
     pub voters: Vec<MemberId>,
     /// Other clusters with data that this node has met lately.
     pub others: Vec<OtherCluster>,
+    /// Another half of this cluster, if one lives. Only the node itself knows it.
+    #[serde(skip)]
+    pub split: Option<Split>,
 }
 
 /// Another cluster of the same secret.

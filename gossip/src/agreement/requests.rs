@@ -13,6 +13,7 @@ use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
 use doyen_placement::mutant::ANYONE_ASKS;
 use doyen_placement::planner::{self, InSyncRequest, Pace};
+use doyen_placement::table::annex::BRANCHES_MAX;
 use doyen_placement::{
     Epoch, MemberId, MemberState, Partition, PartitionRef, Role as MemberRole, Table,
 };
@@ -209,6 +210,7 @@ impl MemberCore {
                 v != cx.me() && !self.asserted_dead.contains(&v) && self.silent(cx, v)
             });
             self.asserted_dead.clear();
+            self.branch = None;
             let silent = if unnamed.is_empty() {
                 String::new()
             } else {
@@ -381,6 +383,10 @@ impl MemberCore {
         {
             // It has been admitted and does not know that, because its table was lost on the way.
             return self.on_pull(cx, member.id, None);
+        }
+        if matches!(message, Message::Join { .. }) && self.is_stopped() {
+            // A process that joins shall find the half that serves.
+            return cx.ignore();
         }
         // A newcomer that waits for an operator must not allow itself what it waits for.
         let tables = [&self.committed, &self.accepted];
@@ -619,6 +625,12 @@ impl MemberCore {
                 ),
             );
         }
+        let branches = &self.accepted.annex.branches;
+        if branches.len() >= BRANCHES_MAX {
+            let why = "this cluster was recovered too often: start a new one, with its nodes";
+            return refuse(cx, why.into());
+        }
+        self.branch = Some(self.new_branch(cx, &dead));
         self.asserted_dead = dead.into_iter().collect();
         self.requests.recover = Some((ticket, cx.now + ADMIN_PATIENCE));
         cx.event(Event::note(format!(
@@ -675,6 +687,7 @@ impl MemberCore {
     pub(super) fn recovers_elsewhere(&mut self, cx: &mut Context, voter: MemberId) {
         if let Some((ticket, _)) = self.requests.recover.take() {
             self.asserted_dead.clear();
+            self.branch = None;
             let known = self
                 .accepted
                 .member(voter)

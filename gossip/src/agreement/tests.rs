@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 mod absence;
 mod leaving;
 mod levels;
+mod splits;
 mod weights;
 
 #[test]

@@ -121,6 +121,23 @@ pub(super) struct Recover {
     yes: bool,
 }
 
+/// Choose between the halves of a cluster that was recovered twice.
+#[derive(Debug, clap::Args)]
+pub(super) struct SplitCommand {
+    #[command(subcommand)]
+    action: SplitAction,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum SplitAction {
+    /// Let the half of the node that is asked serve again. Then start the nodes of the other half
+    /// again: they join this one, and what they acknowledged since the recovery is lost
+    Keep {
+        #[command(flatten)]
+        endpoint: Endpoint,
+    },
+}
+
 /// The proof that a caller may ask.
 #[derive(Debug, clap::Args)]
 pub(super) struct Credentials {
@@ -390,6 +407,22 @@ impl Recover {
             self.assert_dead.join(", ")
         ))?;
         tell_what_became(&node, &before, &dead).await
+    }
+}
+
+impl SplitCommand {
+    pub(super) async fn main(self) -> Result<ExitCode, Failed> {
+        let SplitAction::Keep { endpoint } = self.action;
+        let node = endpoint.client()?;
+        let _: serde_json::Value = node
+            .change("POST", "/split/keep", "")
+            .await
+            .map_err(failed)?;
+        write(
+            "this half serves again: stop the nodes of the other half, and start them again with \
+             --seed and an address of this one\n",
+        )?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 

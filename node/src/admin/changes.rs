@@ -6,9 +6,10 @@ use super::keyspace::KeyspaceOptions;
 use super::{Admin, RECOVER_MAX, plan, refusal};
 use crate::node::within_runtime;
 use crate::report::rebalance::RebalancePlan;
-use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange, VotersGone};
+use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange, Half, Split, VotersGone};
 use doyen_placement::{
-    Balancing, Keyspace, MapEntry, MapId, MoveRate, Paused, Schedulers, Table, WantedMap, Window,
+    Balancing, BranchId, Keyspace, MapEntry, MapId, MoveRate, Paused, Schedulers, Table, WantedMap,
+    Window,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -267,6 +268,48 @@ impl Admin {
         };
         let cluster = self.control.status().await.map_err(|_| self.stopped())?;
         Err(refusal::of_recover(&cluster, dead, why, began.elapsed()))
+    }
+
+    /// Keeps this half of a split whose halves were both recovered: it serves again. Stop the nodes
+    /// of the other half, and start them again: they join this one, and what they acknowledged since
+    /// is lost.
+    ///
+    /// ```no_run
+    /// # async fn example(node: doyen::Node) -> Result<(), doyen::AdminError> {
+    /// node.admin().keep_half().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// - [`Refusal::Unsafe`]: the other half went on by elections alone and was heard within half a
+    ///   minute, so it serves.
+    /// - [`Refusal::Conflict`]: this half is not stopped by a split.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
+    pub async fn keep_half(&self) -> Result<(), AdminError> {
+        within_runtime().map_err(|_| AdminError::NoRuntime)?;
+        let cluster = self.control.status().await.map_err(|_| self.stopped())?;
+        match &cluster.status.split {
+            Some(split) if split.half == (Half::Stopped { both: false }) && split.is_heard => {
+                let why =
+                    format!("{split}: its nodes serve, so they would have to be stopped first");
+                Err(Refusal::Unsafe { why }.into())
+            }
+            Some(Split {
+                half: Half::Stopped { .. },
+                ..
+            }) => {
+                let table = cluster.installed.as_deref();
+                let branch = table.and_then(|table| table.annex.branches.last());
+                let branch = branch.map_or(BranchId(0), |branch| branch.id);
+                self.change(AdminRequest::KeepHalf(branch)).await
+            }
+            _ => {
+                let why = "this node is not stopped by a split, so there is nothing to keep".into();
+                Err(Refusal::Conflict { why }.into())
+            }
+        }
     }
 
     /// Moves what this plan says.

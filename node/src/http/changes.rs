@@ -335,6 +335,11 @@ pub(super) async fn recover(
     done("recovered", true)
 }
 
+pub(super) async fn keep_half(Shared(state): Shared<Arc<State>>) -> Done {
+    state.admin.keep_half().await?;
+    done("kept", true)
+}
+
 /// `{"dropped": "orders"}`.
 pub(super) fn done(what: &str, of: impl Into<Value>) -> Done {
     let mut fields = Map::new();

@@ -8,6 +8,7 @@ use axum::Json;
 use axum::extract::State as Shared;
 use axum::http::header;
 use axum::response::IntoResponse;
+use doyen_gossip::agreement::Half;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -62,6 +63,11 @@ pub(super) async fn readyz(Shared(state): Shared<Arc<State>>) -> Answer<Json<Val
     }
     if let Some(other) = report.others.first() {
         return Err(Failure::unavailable(other.to_string()));
+    }
+    if let Some(split) = cluster.status.split.as_ref()
+        && split.half != Half::Serves
+    {
+        return Err(Failure::unavailable(split.to_string()));
     }
     if cluster.is_cut_off() {
         return Err(Failure::unavailable(

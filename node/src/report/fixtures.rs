@@ -75,6 +75,7 @@ pub(crate) fn seen(
         why: None,
         voters: Vec::new(),
         others: Vec::new(),
+        split: None,
     };
     ClusterStatus {
         status,

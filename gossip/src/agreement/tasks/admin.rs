@@ -29,6 +29,16 @@ pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
             let (next, map) = planner::want_map(table, &wanted)?;
             return Ok((next, Some(map)));
         }
+        AdminRequest::KeepHalf(branch) => {
+            let annex = table.annex.branch(branch).is_some().then_some(&table.annex);
+            let kept = annex
+                .and_then(|annex| annex.without_names())
+                .map(|annex| Table {
+                    annex: annex.into(),
+                    ..table.clone()
+                });
+            return Ok((kept, None));
+        }
         AdminRequest::ChangeAccess(change) => {
             return Ok((planner::change_access(table, &change)?, None));
         }
