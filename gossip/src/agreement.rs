@@ -191,6 +191,15 @@ impl Agreement {
         self.cx.signing.vote_key()
     }
 
+    /// The members that have answered no ping that was sent at this time or later ([`Input::Prove`]).
+    #[must_use]
+    pub fn unproven(&self, since: Time) -> Vec<MemberId> {
+        match &self.phase {
+            Phase::Forming(_) | Phase::Joining(_) => Vec::new(),
+            Phase::Member(core) => core.unproven(self.cx.me(), since),
+        }
+    }
+
     /// What this node knows of the cluster: for `status` and tests.
     #[must_use]
     pub fn status(&self, now: Time) -> Status {
@@ -292,6 +301,8 @@ impl Agreement {
             (Input::Hint(hint), Phase::Member(core)) => core.on_hint(cx, &hint),
             (Input::Seeds(seeds), _) => cx.config.seeds = seeds,
             (Input::Minute(minute), _) => cx.minute = Some(minute),
+            (Input::Prove, Phase::Member(core)) => core.prove(cx),
+            (Input::Prove, Phase::Forming(_) | Phase::Joining(_)) => {}
             (Input::DataThreadAlive, _) => cx.alive_at = cx.now,
             (Input::Used, phase) => {
                 cx.used_asked = true;

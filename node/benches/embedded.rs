@@ -10,7 +10,7 @@
 mod redis_rs;
 
 use doyen::net::identity::{Identity, SERVER_NAME};
-use doyen::{Map, NearMap, Node};
+use doyen::{KeyspaceOptions, Map, NearMap, Node};
 use redis_rs::Redis;
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -285,6 +285,14 @@ async fn main() {
         .capacity(KEYS * 2)
         .await
         .expect("opened");
+    // A map beside near caches, and one in a keyspace of which nothing is followed.
+    let followed: Map<u64, u64> = node.map("followed").await.expect("a map");
+    let follower = followed.near(Duration::from_secs(1)).await.expect("opened");
+    let options = KeyspaceOptions::new();
+    let made = node.admin().create_keyspace("alone", &options).await;
+    made.expect("made");
+    let alone = node.map("alone").keyspace("alone").await;
+    let alone: Map<u64, u64> = alone.expect("a map");
     let moka = moka::sync::Cache::new(KEYS * 2);
     for n in 0..KEYS {
         map.insert(&n, &n).await.expect("written");
@@ -293,6 +301,7 @@ async fn main() {
     }
     let hits = near.stats().hits;
     let mut rounds: [Vec<f64>; 8] = Default::default();
+    let mut beside: [Vec<f64>; 2] = Default::default();
     for _ in 0..ROUNDS {
         rounds[0].push(steps(READS, |n| std::future::ready(moka.get(&n))).await);
         rounds[1].push(
@@ -324,6 +333,10 @@ async fn main() {
             })
             .await,
         );
+        for (of, map) in beside.iter_mut().zip([&alone, &followed]) {
+            let put = |n| async move { map.insert(&n, &n).await.expect("written") };
+            of.push(steps(CALLS, put).await);
+        }
         let (reads, writes) = (map.clone(), written.clone());
         rounds[6].push(
             flight(move |n| {
@@ -360,6 +373,13 @@ async fn main() {
     );
     println!("local get, one in flight   {get:8.0} ns   moka {moka_one:6.0} ns");
     println!("local insert, one in flight{insert:8.0} ns   moka {moka_insert:6.0} ns");
+    let [without, with] = beside.map(median);
+    let read = follower.get(&0).await.expect("read");
+    assert_eq!(read, Some(0), "it follows what was written");
+    println!(
+        "local insert, near cache   {with:8.0} ns   without {without:6.0} ns   {:.2}x",
+        with / without
+    );
     println!("local get, {FLIGHT} in flight    {:8.0} k/s", gets / 1e3);
     println!("local insert, {FLIGHT} in flight {:8.0} k/s", inserts / 1e3);
     remote(&node).await;

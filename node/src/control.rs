@@ -213,6 +213,7 @@ enum Command {
     Recover(Vec<String>, VotersGone, oneshot::Sender<AdminReply>),
     CatchUp(oneshot::Sender<()>),
     Status(oneshot::Sender<ClusterStatus>),
+    Prove(oneshot::Sender<Vec<MemberId>>),
     Loads(oneshot::Sender<Loads>),
     Coordinated(oneshot::Sender<Option<Box<Coordinated>>>),
     HandOver(Pace, oneshot::Sender<()>),
@@ -307,6 +308,14 @@ impl ControlHandle {
     /// The control thread has ended.
     pub async fn status(&self) -> Result<ClusterStatus, ControlClosed> {
         self.ask(Command::Status).await
+    }
+
+    /// Pings every member, and returns those that have not answered within a second.
+    ///
+    /// # Errors
+    /// The control thread has ended.
+    pub async fn unproven(&self) -> Result<Vec<MemberId>, ControlClosed> {
+        self.ask(Command::Prove).await
     }
 
     /// The loads of members and partitions that the coordinator knows; empty if it does not answer

@@ -135,6 +135,10 @@ pub struct DataStats {
     pub subscribers: u64,
     /// Clients with subscriptions that were disconnected because they took messages too slowly.
     pub subscribers_expelled: u64,
+    /// Changes of keys of which subscribers were not told, about.
+    pub key_messages_lost: u64,
+    /// Clients without subscriptions that were closed because too much output waited for them.
+    pub output_limited: u64,
     /// Passes of the loop that worked for more than 20 ms.
     pub long_passes: u64,
     /// Connected native clients.
@@ -162,6 +166,8 @@ impl DataStats {
         self.strangers_ended += other.strangers_ended;
         self.subscribers += other.subscribers;
         self.subscribers_expelled += other.subscribers_expelled;
+        self.output_limited += other.output_limited;
+        self.key_messages_lost += other.key_messages_lost;
         self.long_passes += other.long_passes;
         // Each client is connected with every thread.
         self.clients = self.clients.max(other.clients);

@@ -385,6 +385,11 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
         "RESP connections closed because too many messages of channels waited for them",
     ),
     (
+        "doyen_resp_output_limited_total",
+        Unit::Count,
+        "RESP connections without subscriptions closed because too much output waited for them",
+    ),
+    (
         "doyen_messages_published_total",
         Unit::Count,
         "Messages of channels that data threads with subscribers took",
@@ -393,6 +398,11 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
         "doyen_messages_dropped_total",
         Unit::Count,
         "Messages of channels that a member or a data thread did not get, because it was too slow",
+    ),
+    (
+        "doyen_key_messages_lost_total",
+        Unit::Count,
+        "Changes of keys of which subscribers to messages about keys were not told, about",
     ),
     (
         "doyen_resp_auth_failures_total",
@@ -706,8 +716,10 @@ fn count(seen: &Seen, control: &Counted, commits: &[f64]) {
             "doyen_resp_subscribers_expelled_total",
             data.subscribers_expelled,
         ),
+        ("doyen_resp_output_limited_total", data.output_limited),
         ("doyen_messages_published_total", shard.published),
         ("doyen_messages_dropped_total", shard.published_dropped),
+        ("doyen_key_messages_lost_total", data.key_messages_lost),
         ("doyen_resp_auth_failures_total", data.auth_failures),
         ("doyen_resp_strangers_ended_total", data.strangers_ended),
         ("doyen_http_auth_failures_total", seen.http_auth_failures),

@@ -43,3 +43,6 @@ pub const LEVELS: (u16, u16) = (15, 16);
 
 /// From this level on, tables have an annex ([`Annex`](crate::table::Annex)).
 pub const ANNEX: u16 = 16;
+
+/// Connections of this version carry the clocks of partitions apart from their logs.
+pub const CLOCKS: u16 = 16;

@@ -306,6 +306,14 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
         data::a_deadline_holds_after_a_failover,
     ),
     (
+        &shard::CLOCKS_BEHIND_DATA,
+        data::a_deadline_does_not_slip_behind_large_values,
+    ),
+    (
+        &shard::KEEPS_OWN_CLOCK,
+        data::a_new_primary_takes_the_greatest_clock,
+    ),
+    (
         &shard::WRITES_WHILE_RESHAPED,
         data::a_partition_being_split_takes_no_writes,
     ),

@@ -389,6 +389,10 @@ pub enum Input {
         /// The plan.
         proposal: PlannedChanges,
     },
+    /// Ping every member at once, and again for a second ([`Agreement::unproven`]).
+    ///
+    /// [`Agreement::unproven`]: super::Agreement::unproven
+    Prove,
     /// The minute of the day, in UTC. The shell says each new minute.
     Minute(u16),
     /// Leave the cluster in order (rule 10): hand over everything. `Output::HandedOver` answers it.

@@ -28,6 +28,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How long all members are asked for a proof that they are there.
+const PROVES_FOR: Duration = Duration::from_secs(1);
 /// The number of committed tables that are kept, so that members that lag behind get the difference
 /// alone.
 const HISTORY_MAX: usize = 16;
@@ -83,6 +85,8 @@ pub(super) struct MemberCore {
     pub(super) answers: Answers,
     pub(super) tenures: Tenures,
     pub(super) next_ping: Time,
+    /// Until then, all members are asked.
+    proves_until: Option<Time>,
     /// How late this node has been with its pings lately.
     lateness: Duration,
     /// Numbers the ping intervals.
@@ -146,6 +150,7 @@ impl MemberCore {
             answers: Answers::default(),
             tenures: Tenures::default(),
             next_ping: cx.now,
+            proves_until: None,
             lateness: Duration::ZERO,
             round: 0,
             led_at: None,
@@ -248,7 +253,7 @@ impl MemberCore {
             .copied()
             .collect();
         asked.extend(self.leader);
-        if matches!(self.role, Role::Leader(_)) {
+        if matches!(self.role, Role::Leader(_)) || self.proves_until.is_some() {
             asked.extend(
                 self.committed
                     .members
@@ -285,6 +290,19 @@ impl MemberCore {
         }
     }
 
+    /// Asks all members, now and for a moment.
+    pub(super) fn prove(&mut self, cx: &mut Context) {
+        self.proves_until = Some(cx.now + PROVES_FOR);
+        self.ping_all(cx);
+    }
+
+    /// The members that have answered no ping that was sent since this time.
+    pub(super) fn unproven(&self, me: MemberId, since: Time) -> Vec<MemberId> {
+        let members = self.committed.members.iter().map(|m| m.id);
+        let proven = |m: MemberId| self.detector.answered_at(m).is_some_and(|at| at >= since);
+        members.filter(|m| *m != me && !proven(*m)).collect()
+    }
+
     fn ping(&mut self, cx: &mut Context) {
         if cx.hung() {
             // A node that neither answers nor asks must not lead either (rule 12).
@@ -296,6 +314,7 @@ impl MemberCore {
             let late = cx.now.since(self.next_ping).min(LATENESS_MAX);
             self.lateness = self.lateness.mul_f64(LATENESS_DECAY).max(late);
             self.next_ping = cx.now + cx.config.timing.ping_interval;
+            self.proves_until = self.proves_until.filter(|until| *until > cx.now);
             let asked = self.asked(cx.me());
             self.detector.retain(|m| asked.contains(&m));
             self.heard_committed.retain(|m, _| asked.contains(m));

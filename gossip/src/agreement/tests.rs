@@ -954,6 +954,33 @@ fn wanted(name: &str, mode: Mode, division: Division) -> NewKeyspace {
     }
 }
 
+/// Nine members, of whom two do not vote: no ordinary member asks those two.
+#[test]
+fn a_question_to_all_members_names_those_that_do_not_answer() {
+    let mut net = Net::cluster(12, 9);
+    let unproven = |net: &Net, since| {
+        let process = net.process(0);
+        process.agreement.unproven(since)
+    };
+    for victim in [None, Some(8), Some(1)] {
+        let id = victim.and_then(|slot| net.at(slot));
+        if let Some(slot) = victim {
+            net.kill(slot);
+        }
+        let since = net.local(net.process(0));
+        let members = net.table(0).members.len() - 1;
+        assert_eq!(
+            unproven(&net, since).len(),
+            members,
+            "no member was asked yet"
+        );
+        net.input(0, Input::Prove);
+        net.run_ms(250);
+        assert_eq!(unproven(&net, since), Vec::from_iter(id));
+        net.run_ms(6_000);
+    }
+}
+
 /// The answer to a request at one node.
 fn asked(net: &mut Net, slot: usize, ticket: u64, request: AdminRequest) -> AdminReply {
     net.input(slot, Input::Admin { ticket, request });

@@ -1,5 +1,5 @@
 //! Commands that ask a node by HTTP: `doyen status`, `table`, `keyspace`, `moves`, `rebalance`,
-//! `drain`, `remove`, `token`, `acl`, `weight`, `restart-plan`, `events`, `recover`.
+//! `drain`, `remove`, `token`, `acl`, `weight`, `restart-plan`, `events`, `recover`, `wait`.
 
 mod acl;
 mod drain;
@@ -10,6 +10,7 @@ mod print;
 mod rebalance;
 mod restart;
 mod token;
+mod wait;
 mod weight;
 
 pub(super) use acl::AclCommand;
@@ -21,6 +22,7 @@ pub(super) use moves::Moves;
 pub(super) use rebalance::Rebalance;
 pub(super) use restart::RestartPlan;
 pub(super) use token::TokenCommand;
+pub(super) use wait::Wait;
 pub(super) use weight::WeightCommand;
 
 use super::Failed;
@@ -55,6 +57,10 @@ const WAIT: &str = "wait";
 const NO_CLUSTER_HELP: &str = "Status: 0 the node is a member of a cluster, safe or not; \
     1 it is not a member yet, or does not answer.";
 
+const STATUS_HELP: &str = "Status: 0 the node is a member of a cluster, safe or not; with --check \
+    only if it is safe; 1 it is not, is not a member yet, or does not answer. `doyen wait safe` \
+    waits until it is safe.";
+
 /// The node to ask.
 #[derive(Debug, clap::Args)]
 pub(super) struct Target {
@@ -80,10 +86,13 @@ pub(super) struct Endpoint {
 
 /// Show the cluster.
 #[derive(Debug, clap::Args)]
-#[command(after_help = NO_CLUSTER_HELP)]
+#[command(after_help = STATUS_HELP)]
 pub(super) struct Status {
     #[command(flatten)]
     endpoint: Endpoint,
+    /// End with status 1 if the cluster is not safe
+    #[arg(long, conflicts_with = "watch")]
+    check: bool,
     /// Repeat until Ctrl-C
     #[arg(long)]
     watch: bool,
@@ -342,9 +351,9 @@ impl Status {
         let redraw = self.watch && !self.json && std::io::stdout().is_terminal();
         loop {
             let looked = node.get::<ClusterReport>("/status").await;
-            let member = looked
+            let well = looked
                 .as_ref()
-                .is_ok_and(|report| report.cluster_id.is_some());
+                .is_ok_and(|report| report.cluster_id.is_some() && (report.safe || !self.check));
             let text = match (looked, self.watch) {
                 (Ok(report), _) if self.json => json(&report, !self.watch)?,
                 (Ok(report), _) => print::cluster(&report),
@@ -359,7 +368,7 @@ impl Status {
                 None => text,
             };
             if !write(&text)? || !self.watch {
-                return Ok(answered(member));
+                return Ok(answered(well));
             }
             tokio::time::sleep(WATCH).await;
         }
@@ -522,8 +531,8 @@ fn operator_token(secrets: Option<&Secrets>) -> Result<String, Failed> {
 }
 
 /// The exit status of a node that answered: whether it is a member of a cluster.
-fn answered(member: bool) -> ExitCode {
-    if member {
+fn answered(well: bool) -> ExitCode {
+    if well {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -59,6 +59,8 @@ enum Command {
     Simulate(Box<simulate::Simulate>),
     /// Show members, keyspaces, and whether all data is safe
     Status(admin::Status),
+    /// Wait until all data is safe
+    Wait(admin::Wait),
     /// Show which member holds which partition
     Table(admin::Table),
     /// Create, list, show, alter, split, merge and drop keyspaces
@@ -148,6 +150,7 @@ pub fn main() -> ExitCode {
         Command::Bench(bench) => bench.main(),
         Command::Simulate(simulate) => simulate.main(),
         Command::Status(status) => block_on(status.main()),
+        Command::Wait(wait) => block_on(wait.main()),
         Command::Table(table) => block_on(table.main()),
         Command::Keyspace(keyspace) => block_on(keyspace.main()),
         Command::Moves(moves) => block_on(moves.main()),

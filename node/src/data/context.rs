@@ -517,4 +517,10 @@ impl<D: Door> LinkHandler for Context<D> {
         self.malformed += u64::from(result.is_err());
         result
     }
+
+    fn datagram(&mut self, peer: MemberId, bytes: &[u8]) -> Result<(), Malformed> {
+        let result = self.shard.datagram(self.now, peer, bytes);
+        self.malformed += u64::from(result.is_err());
+        result
+    }
 }

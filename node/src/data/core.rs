@@ -271,6 +271,9 @@ impl<D: Door> Core<D> {
                 self.context.shard.congested(self.context.now, peer, true);
             }
         }
+        while let Some((peer, bytes)) = self.context.shard.poll_datagram() {
+            self.links.send_datagram(peer, bytes);
+        }
         while let Some(request) = self.context.shard.poll_request() {
             match request {
                 Request::Opened(opened) => self.upcall(Upcall::Opened(opened)),

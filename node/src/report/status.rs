@@ -58,8 +58,8 @@ pub struct ClusterReport {
     /// Whether the cluster is healthy, according to the coordinator, which must have the table that
     /// is shown here. In a healthy cluster, every partition serves and has as many copies in sync
     /// as its keyspace wants, or as many as there are live members that may hold data, if these
-    /// are fewer. No move is pending or still to be planned, and every member that should vote
-    /// does.
+    /// are fewer. No move is pending or still to be planned, every member that should vote does,
+    /// and every member has answered a ping that was sent after the question.
     pub safe: bool,
     /// Why it is not healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -474,6 +474,18 @@ impl ClusterReport {
             others: status.others.iter().map(OtherClusterReport::new).collect(),
             split: status.split.as_ref().map(SplitReport::new),
             balancing: BalanceReport::new(table).state,
+        }
+    }
+
+    /// These members have not answered a ping that was sent after the question.
+    pub(crate) fn note_silent<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
+        let names: Vec<&str> = names.collect();
+        if !names.is_empty() {
+            self.safe = false;
+            self.unsafe_for = Some(format!(
+                "no answer within a second from {}",
+                names.join(", ")
+            ));
         }
     }
 }

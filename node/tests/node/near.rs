@@ -63,6 +63,33 @@ async fn copies_serve_reads_until_their_keys_change() {
     }
 }
 
+/// Regression: the logs that were kept for the near cache took all memory of a small node, which then
+/// refused every insert.
+#[tokio::test]
+async fn a_near_cache_leaves_the_memory_of_a_small_node_to_data() {
+    const KEYS: u64 = 5_120;
+    let small = |builder: doyen::Builder| builder.partitions(1_024).memory_max(64 << 20);
+    let node = node_with("one", &[], small).await;
+    safe(&node, 1).await;
+    let map: Map<u64, Vec<u8>> = node.map("prices").await.expect("a map");
+    let near = map.near(Duration::from_secs(1)).await.expect("opened");
+    let value = vec![7; 200];
+    let insert = async |keys: std::ops::Range<u64>| {
+        let keys: Vec<u64> = keys.collect();
+        let inserts = keys.iter().map(|n| map.insert(n, &value));
+        let inserted = futures_util::future::join_all(inserts).await;
+        inserted.into_iter().collect::<Result<Vec<()>, Error>>()
+    };
+    for _ in 0..30 {
+        insert(0..KEYS).await.expect("written");
+    }
+    for round in 1..=10 {
+        let inserted = insert(KEYS * round..KEYS * (round + 1)).await;
+        inserted.expect("there is room for it");
+    }
+    assert_eq!(near.get(&(10 * KEYS)).await, Ok(Some(value.clone())));
+}
+
 /// Values only grow. A read returns at least what was acknowledged before the bound.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_read_is_older_than_the_bound_while_nodes_die() {
