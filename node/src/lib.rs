@@ -175,7 +175,7 @@ pub use doyen_engine::op::{Kind, Value};
 #[doc(inline)]
 pub use doyen_engine::{Bookmark, By, Cause, Change, Former, NoBookmark, Position, What};
 #[doc(inline)]
-pub use doyen_gossip::agreement::{Event, Severity, Stage};
+pub use doyen_gossip::agreement::{Event, Half, NoVotersGone, Severity, Stage, VotersGone};
 /// A test with a cluster in its own process.
 ///
 /// ```test_harness

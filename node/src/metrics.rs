@@ -205,6 +205,11 @@ const GAUGES: &[(&str, Unit, &str)] = &[
         "Other clusters of the same secret that this node has met within half a minute, if both \
          hold data: this node is not ready",
     ),
+    (
+        "doyen_split",
+        Unit::Count,
+        "1 if another half of this cluster lives, which a recovery split, as far as this node knows",
+    ),
     ("doyen_term", Unit::Count, "Term of the installed table"),
     (
         "doyen_table_version",
@@ -818,6 +823,7 @@ fn gauge_cluster(cluster: &ClusterStatus) {
     metrics::gauge!("doyen_coordinator_known").set(yes(report.coordinator.is_some()));
     metrics::gauge!("doyen_members").set(report.members.len() as f64);
     metrics::gauge!("doyen_other_clusters").set(report.others.len() as f64);
+    metrics::gauge!("doyen_split").set(yes(report.split.is_some()));
     metrics::gauge!("doyen_term").set(report.term as f64);
     metrics::gauge!("doyen_table_version").set(report.version as f64);
     metrics::gauge!("doyen_level").set(f64::from(report.level));

@@ -11,7 +11,7 @@ mod name;
 mod packed;
 pub mod validate;
 
-pub use annex::Annex;
+pub use annex::{Annex, Branch, BranchId, NamedDead};
 pub use delta::{DeltaError, TableDelta};
 pub use name::NoTableName;
 pub use validate::Invalid;
@@ -824,8 +824,8 @@ impl Table {
     }
 
     /// Whether this may be the next table after `committed`, or any later one: level, ages and
-    /// epochs only rise, what is assigned stays assigned, a keyspace keeps its tags and a member its
-    /// key. Every step of the planner satisfies this, so a table that does not was made from another
+    /// epochs only rise, what is assigned stays assigned, a keyspace keeps its tags, a member its key
+    /// and the table its branches. Every step of the planner satisfies this, so a table that does not was made from another
     /// one than `committed`.
     #[must_use]
     pub fn may_follow(&self, committed: &Self) -> bool {
@@ -867,6 +867,7 @@ impl Table {
                 .map_or(m.id >= committed.next_map, |before| before.is(m))
         };
         self.cluster == committed.cluster
+            && self.annex.descends_from(&committed.annex)
             && self.level >= committed.level
             && self.next_age >= committed.next_age
             && self.next_keyspace >= committed.next_keyspace

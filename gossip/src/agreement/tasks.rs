@@ -812,6 +812,7 @@ impl MemberCore {
             && self.asserted_dead.iter().all(|m| !now.voters.contains(m))
         {
             self.asserted_dead.clear();
+            self.branch = None;
             self.recovered(cx);
         }
     }

@@ -88,6 +88,8 @@ enum Command {
     Events(admin::Events),
     /// Continue without members that are gone for good, when no majority of the voters is left
     Recover(admin::Recover),
+    /// Choose between the halves of a cluster that was recovered on both sides of a cut
+    Split(admin::SplitCommand),
     /// Show the version
     Version,
 }
@@ -162,6 +164,7 @@ pub fn main() -> ExitCode {
         Command::RestartPlan(plan) => block_on(plan.main()),
         Command::Events(events) => block_on(events.main()),
         Command::Recover(recover) => block_on(recover.main()),
+        Command::Split(split) => block_on(split.main()),
         Command::Version => {
             say(format_args!("doyen {}\n", env!("CARGO_PKG_VERSION")));
             Ok(ExitCode::SUCCESS)

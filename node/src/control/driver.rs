@@ -526,9 +526,9 @@ impl Driver {
                     self.handle(Input::Admin { ticket, request });
                 }
             }
-            Command::Recover(dead, answer) => {
+            Command::Recover(dead, gone, answer) => {
                 if let Some(ticket) = self.admin_ticket(answer) {
-                    self.handle(Input::Recover { dead, ticket });
+                    self.handle(Input::Recover { dead, gone, ticket });
                 }
             }
             Command::CatchUp(answer) => self.catch_up(answer),
@@ -696,7 +696,9 @@ impl Driver {
         // Conflicts that this node itself has seen count, whether the coordinator has seen them or
         // not.
         let known: Vec<ClusterId> = status.others.iter().map(|other| other.cluster).collect();
-        let met = self.agreement.status(clock::now()).others;
+        let own = self.agreement.status(clock::now());
+        let met = own.others;
+        status.split = own.split;
         status.others.extend(
             met.into_iter()
                 .filter(|other| !known.contains(&other.cluster)),
@@ -721,6 +723,7 @@ impl Driver {
 
     /// Carries out the machine's outputs in order: data threads see a view before the ack leaves.
     pub(super) fn carry_out(&mut self) {
+        self.shared.stop(self.agreement.is_stopped());
         while let Some(output) = self.agreement.poll_output() {
             if self.leaving.gone {
                 continue;

@@ -1,11 +1,12 @@
 //! The status of a cluster, for people and programs: `doyen status`, `GET /status` and the demo
 //! print it.
 
+use crate::advice;
 use crate::config::value::{EvictionPolicy, Lifetime, LossPolicy};
 use crate::control::ClusterStatus;
 use crate::report::moves::BalanceReport;
 use crate::report::table::name;
-use doyen_gossip::agreement::{OtherCluster, Status};
+use doyen_gossip::agreement::{Half, OtherCluster, Split, Status};
 use doyen_placement::planner::{self, Unmet};
 use doyen_placement::quorum;
 use doyen_placement::{
@@ -76,9 +77,42 @@ pub struct ClusterReport {
     /// with this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherClusterReport>,
+    /// Another half of this cluster, if a recovery split it and both halves live.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<SplitReport>,
     /// Whether copies move for balance: `on`, or why not.
     #[serde(default)]
     pub balancing: String,
+}
+
+/// Another half of the same cluster ([operations](https://github.com/doyen-grid/doyen/blob/main/docs/operations.md#doyensplit)).
+///
+/// Example: [`ClusterReport`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplitReport {
+    /// A process of the other half.
+    pub member: String,
+    /// Its control port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<SocketAddr>,
+    /// Whether this half serves nothing.
+    pub stopped: bool,
+    /// Whether this node is ready all the same: this half went on by elections alone.
+    pub ready: bool,
+    /// What is wrong, and what to do.
+    pub text: String,
+}
+
+impl SplitReport {
+    fn new(split: &Split) -> Self {
+        Self {
+            member: split.name.clone(),
+            address: split.address,
+            stopped: matches!(split.half, Half::Stopped { .. }),
+            ready: split.half == Half::Serves,
+            text: advice::split_text(split),
+        }
+    }
 }
 
 /// Another cluster of the same secret.
@@ -355,6 +389,7 @@ impl ClusterReport {
                 moves: Vec::new(),
                 waiting: status.waiting.clone(),
                 others: Vec::new(),
+                split: None,
                 balancing: String::new(),
             };
         };
@@ -385,7 +420,10 @@ impl ClusterReport {
         let settled = planner::elders(table) == table.voters;
         let unserved = counted(&keyspaces, |k| k.unavailable);
         let lacking = counted(&keyspaces, |k| k.under_replicated);
+        let serves =
+            (status.split.as_ref()).is_none_or(|split| !matches!(split.half, Half::Stopped { .. }));
         let safe = [
+            (serves, "this half of a split cluster serves nothing", ""),
             (
                 cluster.from_coordinator,
                 "the coordinator does not answer",
@@ -434,6 +472,7 @@ impl ClusterReport {
             moves,
             waiting: status.waiting.clone(),
             others: status.others.iter().map(OtherClusterReport::new).collect(),
+            split: status.split.as_ref().map(SplitReport::new),
             balancing: BalanceReport::new(table).state,
         }
     }

@@ -1195,6 +1195,7 @@ impl Session {
                     .user
                     .may_plainly(table::SET, Rights::WRITE, args.get(1))
             || self.is_hurried(context)
+            || context.is_stopped()
             || self.cluster_port && !context.is_led()
         {
             return false;
@@ -1506,6 +1507,9 @@ impl Session {
         let max = context.limits().key_bytes_max;
         if keys.clone().any(|key| key.len() > max) {
             return Err(format!("ERR the key is too long: at most {max} bytes").into());
+        }
+        if context.is_stopped() && keys.clone().next().is_some() {
+            return Err(advice::STOPPED.into());
         }
         if self.cluster_port {
             if keys.clone().map(<[u8]>::len).sum::<usize>() > HASHED_BYTES_MAX {

@@ -60,6 +60,9 @@ pub enum Invalid {
         /// The limit.
         max: usize,
     },
+    /// The branches are too many, name too many members, or two have one id.
+    #[error("the branches of the table are not valid")]
+    Branches,
     /// A term, a version or an age is absurdly high.
     #[error("a term, a version or an age is out of range")]
     Count,
@@ -223,6 +226,7 @@ impl Table {
         self.validate_voters()?;
         self.validate_keyspaces()?;
         self.validate_maps()?;
+        self.annex.validate()?;
         self.access.validate()
     }
 
