@@ -106,8 +106,8 @@ mod tests {
     fn only_a_silent_member_is_given_up() {
         let table = planned(8);
         let give_up = |name: &str| {
-            administer(&table, AdminRequest::GiveUp { name: name.into() })
-                .expect_err("no member is silent")
+            let request = AdminRequest::GiveUp { name: name.into() };
+            administer(&table, table.members[0].id, request).expect_err("no member is silent")
         };
         let names: Vec<&str> = table.members.iter().map(|m| m.name.as_str()).collect();
         assert_eq!(
