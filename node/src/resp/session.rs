@@ -1134,7 +1134,8 @@ impl Session {
             && self.authenticated
             && (self.free || self.user.may_plainly(table::GET, Rights::READ, args.get(1)));
         // Such a command may have to be repeated, and then waits as long as any other.
-        if !here || self.silent || !self.touches || self.is_hurried(context) {
+        if !here || self.silent || !self.touches || self.is_hurried(context) || context.is_stopped()
+        {
             return false;
         }
         let key = args.get(1);
