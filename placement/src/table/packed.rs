@@ -20,6 +20,8 @@ use std::sync::Arc;
 struct Packed {
     term: Term,
     version: Version,
+    /// In JSON it is null ([`OrderKey`]).
+    #[serde(rename = "order")]
     order_key: OrderKey,
     settings: Settings,
     members: Vec<Arc<Member>>,
@@ -131,10 +133,16 @@ impl From<Table> for Packed {
 impl Serialize for Table {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let packed = Packed::from(self.clone());
+        // JSON is for reports, which show neither hashes of passwords nor those of tokens.
+        let none = Access::default();
+        let access = match serializer.is_human_readable() {
+            true => &none,
+            false => &*self.access,
+        };
         let additions = Additions {
             tags: packed.keyspaces.iter().map(|k| k.tags).collect(),
             limits: leveled::limits_of(&packed.maps),
-            access: &*self.access,
+            access,
             keys: leveled::keys_of(&packed.members),
             annex: &*self.annex,
         };
