@@ -77,6 +77,8 @@ struct Seen {
     certificate: CertificateReport,
     /// Handshakes at the ports of nodes: port, outcome, how many.
     handshakes: Vec<(&'static str, &'static str, u64)>,
+    /// Datagrams that were not sent: port, error, how many.
+    send_errors: Vec<(&'static str, &'static str, u64)>,
     http_auth_failures: u64,
     /// Times from proposals to commits, in seconds, that were not seen before.
     commits: Vec<f64>,
@@ -436,6 +438,12 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
         "Times that changed certificate files came into force (done) or could not be used (failed)",
     ),
     (
+        "doyen_udp_send_errors_total",
+        Unit::Count,
+        "Datagrams between nodes that the system did not send, by port (control, data) and error. \
+         Those without a buffer (ENOBUFS) are tried again at once, up to 4 times",
+    ),
+    (
         "doyen_handshakes_total",
         Unit::Count,
         "Connections that others began at the ports of nodes, by port and outcome: begun, \
@@ -531,6 +539,7 @@ impl Metrics {
             coordinated: coordinated.ok().flatten(),
             certificate: self.identity.certificate(),
             handshakes: self.identity.handshakes().all().collect(),
+            send_errors: self.identity.send_errors().all().collect(),
             http_auth_failures: self.http_auth_failures.load(Ordering::Relaxed),
             commits: self.control.counted().take_commits(),
         }
@@ -742,6 +751,10 @@ fn count(seen: &Seen, control: &Counted, commits: &[f64]) {
     for (outcome, times) in [("done", reloads), ("failed", reloads_failed)] {
         metrics::counter!("doyen_certificate_reloads_total", "outcome" => outcome).absolute(times);
     }
+    for (port, errno, times) in &seen.send_errors {
+        metrics::counter!("doyen_udp_send_errors_total", "port" => *port, "errno" => *errno)
+            .absolute(*times);
+    }
     for (port, outcome, times) in &seen.handshakes {
         metrics::counter!("doyen_handshakes_total", "port" => *port, "outcome" => *outcome)
             .absolute(*times);
@@ -901,6 +914,7 @@ mod tests {
                 reloads_failed: 0,
             },
             handshakes: vec![("control", "begun", 1)],
+            send_errors: vec![("data", "ENOBUFS", 1)],
             http_auth_failures: 0,
             commits: vec![0.003],
         }

@@ -29,4 +29,5 @@ pub(crate) mod detour;
 mod driver;
 pub(crate) mod grow;
 pub(crate) mod notice;
+pub mod sending;
 mod socket;

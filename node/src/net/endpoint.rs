@@ -286,6 +286,7 @@ impl Endpoint {
             socket,
             Arc::new(ControlRuntime {
                 hooks: hooks.clone(),
+                errors: identity.send_errors().clone(),
             }),
         )?;
         Ok(Self {
@@ -321,7 +322,10 @@ impl Endpoint {
             EndpointConfig::default(),
             None,
             socket,
-            Arc::new(ControlRuntime::default()),
+            Arc::new(ControlRuntime {
+                hooks: Hooks::default(),
+                errors: identity.send_errors().clone(),
+            }),
         )?;
         Ok(Self {
             quinn,

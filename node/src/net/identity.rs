@@ -46,6 +46,7 @@ pub(crate) use tls::hash_of;
 
 use super::endpoint::Failure;
 use super::places::Counts;
+use super::sending::SendErrors;
 use authority::{Authority, dns_name, former_role, shifted};
 use base64::Engine;
 use doyen_gossip::{Presence, SigningSeed};
@@ -168,6 +169,8 @@ pub struct Identity {
     current: Mutex<Current>,
     /// Handshakes at the ports of nodes.
     handshakes: Counts,
+    /// Datagrams of this process that the system did not send.
+    send_errors: Arc<SendErrors>,
     /// TLS of the ports for clients that are no nodes: of each kind that speaks it.
     #[cfg(any(feature = "http", feature = "resp"))]
     ports: Mutex<Vec<Arc<Ports>>>,
@@ -358,6 +361,7 @@ impl Identity {
                 reloads_failed: 0,
             }),
             handshakes: Counts::default(),
+            send_errors: Arc::default(),
             #[cfg(any(feature = "http", feature = "resp"))]
             ports: Mutex::default(),
         }
@@ -366,6 +370,11 @@ impl Identity {
     /// Counts of the handshakes that others began.
     pub fn handshakes(&self) -> &Counts {
         &self.handshakes
+    }
+
+    /// Counts of datagrams that the system did not send.
+    pub fn send_errors(&self) -> &Arc<SendErrors> {
+        &self.send_errors
     }
 
     /// Renews TLS of these ports, together with what is its own.
