@@ -279,7 +279,8 @@ async fn judge(
             Failure(StatusCode::UNAUTHORIZED, MISSING.into()),
         ));
     };
-    if let Some(wait) = state.guesses.wait(from) {
+    // Meanwhile another token of this address may have been judged, and wrong.
+    while let Some(wait) = state.guesses.wait(from) {
         tokio::time::sleep(wait).await;
     }
     let Some(holder) = credentials.find(sent) else {

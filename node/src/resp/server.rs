@@ -16,7 +16,6 @@ use super::ready::Ready;
 use super::session::{Connection, Judging, OUTPUT_BYTES_SOFT, Session};
 use super::stream::Stream;
 use crate::data::door::{self, Sockets};
-use crate::guesses::Waiting;
 use crate::net::address::canonical;
 use crate::net::grow;
 use crate::seldom::{A_MINUTE, Seldom};
@@ -76,11 +75,11 @@ const SPILL_AFTER: Duration = Duration::from_millis(100);
 const SPILL_STILL: Duration = Duration::from_secs(1);
 /// Answers of one client that are put aside in one pass, as outputs of `OUTPUT_BYTES_SOFT`.
 const PASS_SPILLS_MAX: usize = 4;
-/// How often the thread looks for clients whose password is to be judged, and for clients that have
-/// sent nothing for too long; and how many of the latter it checks in one pass.
 /// What a client is told whose password does not even wait.
 const TOO_MANY_WAIT: &str = "ERR there were wrong passwords from this address, and too many other \
     passwords from it wait to be judged: connect again in some seconds";
+/// How often the thread looks for clients whose password is to be judged, and for clients that have
+/// sent nothing for too long; and how many of the latter it checks in one pass.
 const JUDGE_INTERVAL: Duration = Duration::from_millis(50);
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 const PASS_IDLE_MAX: usize = 1024;
@@ -119,7 +118,6 @@ pub(crate) struct Clients {
     ended: Seldom,
     /// Clients whose passwords are judged later, with their addresses, and when to look at them.
     judged_later: Vec<(usize, u64, IpAddr)>,
-    waiting: Waiting,
     judge_at: Instant,
     /// The next client that may have been idle for too long, and when to look at it.
     idle_next: usize,
@@ -237,7 +235,6 @@ impl Clients {
             spilling_at: Instant::now(),
             ended: Seldom::new(A_MINUTE),
             judged_later: Vec::new(),
-            waiting: Waiting::default(),
             judge_at: Instant::now(),
             idle_next: 0,
             idle_at: Instant::now(),
@@ -374,11 +371,11 @@ impl Sockets for Clients {
             let waits = {
                 let session = client.connection.session.borrow();
                 // A session that was ended may be here again: its socket may be full.
-                matches!(session.judging, Judging::At(_)) && !session.closing
+                session.judging == Judging::Later && !session.closing
             };
             if waits && !std::mem::replace(&mut client.judged_later, true) {
                 let from = client.connection.session.borrow().peer().ip();
-                if !self.waiting.begin(from) {
+                if !context.door.common.guesses().begin_waiting(from) {
                     let mut session = client.connection.session.borrow_mut();
                     session.end(Some(TOO_MANY_WAIT.into()));
                     client.judged_later = false;
@@ -529,19 +526,22 @@ impl Clients {
             return;
         }
         self.judge_at = now + JUDGE_INTERVAL;
-        let (all, waiting) = (&mut self.all, &mut self.waiting);
+        let all = &mut self.all;
+        let mut guesses = context.door.common.guesses();
+        // In their order: they are judged one after the other, and those behind a wrong one wait
+        // again.
         self.judged_later.retain(|&(at, id, from)| {
             let Some(client) = all.get_mut(at).filter(|c| c.id == id && !c.lingers) else {
-                waiting.end(from);
+                guesses.end_waiting(from);
                 return false;
             };
             let mut session = client.connection.session.borrow_mut();
             match session.judging {
-                Judging::At(until) if context.now() < until => return true,
-                Judging::At(_) => session.judging = Judging::Now,
+                Judging::Later if guesses.take_turn(context.now(), from).is_err() => return true,
+                Judging::Later => session.judging = Judging::Now,
                 Judging::AtOnce | Judging::Now => {}
             }
-            waiting.end(from);
+            guesses.end_waiting(from);
             client.judged_later = false;
             client.connection.wake();
             false
