@@ -925,7 +925,11 @@ impl Client {
                 false
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => false,
-            Err(_) => {
+            Err(e) => {
+                if handshaking && let Some(tls) = &context.door.tls {
+                    let from = self.connection.session.borrow().peer().ip();
+                    tls.handshake_failed(from, &e);
+                }
                 self.connection.expelled.set(true);
                 false
             }
