@@ -213,6 +213,11 @@ const GAUGES: &[(&str, Unit, &str)] = &[
         "1 if this node is a member and knows the coordinator",
     ),
     (
+        "doyen_members_gone",
+        Unit::Count,
+        "Members that went without leaving in order, and whose names no member has since then",
+    ),
+    (
         "doyen_other_clusters",
         Unit::Count,
         "Other clusters of the same secret that this node has met within half a minute, if both \
@@ -850,6 +855,8 @@ fn gauge_cluster(cluster: &ClusterStatus) {
     let report = ClusterReport::brief(cluster);
     metrics::gauge!("doyen_coordinator_known").set(yes(report.coordinator.is_some()));
     metrics::gauge!("doyen_members").set(report.members.len() as f64);
+    let missed = report.gone.iter().filter(|gone| gone.is_missed()).count();
+    metrics::gauge!("doyen_members_gone").set(missed as f64);
     metrics::gauge!("doyen_other_clusters").set(report.others.len() as f64);
     metrics::gauge!("doyen_term").set(report.term as f64);
     metrics::gauge!("doyen_table_version").set(report.version as f64);

@@ -234,6 +234,11 @@ pub enum AdminRequest {
         /// Its name.
         name: String,
     },
+    /// Forgets a member that went. Members of the level before do not know it, and remember none.
+    Forget {
+        /// Its name.
+        name: String,
+    },
 }
 
 doyen_placement::tagged!(AdminRequest {
@@ -252,6 +257,7 @@ doyen_placement::tagged!(AdminRequest {
     12 => Fill { name },
     13 => WantMap(wanted),
     14 => ChangeAccess(change),
+    15 => Forget { name },
 });
 
 impl AdminRequest {

@@ -72,6 +72,8 @@ enum Command {
     Drain(admin::Drain),
     /// Remove a member whose machine will not return; data that only it had is lost
     Remove(admin::Remove),
+    /// Forget a member that is gone: no status and no alert misses it any more
+    Forget(admin::Forget),
     /// Make the secret of a cluster, show what a file may do, or replace the secret
     Secret(secret::SecretCommand),
     /// Make, list and revoke tokens with which programs ask nodes by HTTP
@@ -152,6 +154,7 @@ pub fn main() -> ExitCode {
         Command::Rebalance(rebalance) => block_on(rebalance.main()),
         Command::Drain(drain) => block_on(drain.main()),
         Command::Remove(remove) => block_on(remove.main()),
+        Command::Forget(forget) => block_on(forget.main()),
         Command::Secret(secret) => block_on(secret.main()),
         Command::Token(token) => block_on(token.main()),
         Command::Weight(weight) => block_on(weight.main()),
@@ -160,7 +163,9 @@ pub fn main() -> ExitCode {
         Command::Events(events) => block_on(events.main()),
         Command::Recover(recover) => block_on(recover.main()),
         Command::Version => {
-            say(format_args!("doyen {}\n", env!("CARGO_PKG_VERSION")));
+            let (least, most) = doyen_placement::level::LEVELS;
+            let version = env!("CARGO_PKG_VERSION");
+            say(format_args!("doyen {version} (levels {least} to {most})\n"));
             Ok(ExitCode::SUCCESS)
         }
     };

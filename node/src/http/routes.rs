@@ -108,6 +108,7 @@ fn changes_and_credentials() -> Router<Arc<State>> {
         .route("/moves/cancel", post(changes::cancel_moves))
         .route("/balance", patch(changes::set_balance))
         .route("/members/{name}", delete(changes::remove_lost))
+        .route("/gone/{name}", delete(changes::forget))
         .route(
             "/members/{name}/drain",
             post(changes::drain).delete(changes::fill),
@@ -187,7 +188,7 @@ async fn in_time(Shared(state): Shared<Arc<State>>, request: Request, next: Next
 const CHANGES: &str = "POST for /recover, /keyspaces, /keyspaces/NAME/split, \
     /keyspaces/NAME/merge, /rebalance, /moves/cancel and /members/NAME/drain, PATCH and DELETE \
     for /keyspaces/NAME, PATCH for /rebalance and /balance, PUT and DELETE for \
-    /tokens/NAME, /users/NAME and /weights/NAME, DELETE for /members/NAME and /members/NAME/drain";
+    /tokens/NAME, /users/NAME and /weights/NAME, DELETE for /members/NAME, /members/NAME/drain and /gone/NAME";
 
 async fn unknown() -> Failure {
     let reports = "/status, /table, /loads, /placement, /keyspaces, /moves, /balance, \

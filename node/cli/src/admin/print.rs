@@ -56,7 +56,10 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
             "safe, with one copy: there is no other member".to_owned()
         }
         (true, true, _) => "safe, with one copy: no other member may hold data".to_owned(),
-        (true, false, _) => "safe".to_owned(),
+        (true, false, _) => match full(report) {
+            none if none.is_empty() => "safe".to_owned(),
+            names => format!("safe, but full: writes are refused at {}", names.join(" ")),
+        },
         (false, _, Some(why)) => format!("not safe: {why}"),
         (false, _, None) => "not safe".to_owned(),
     };
@@ -69,7 +72,8 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
     if report.level < report.level_max {
         let _ = writeln!(
             text,
-            "level: {}; this node speaks {}, and at least one member does not",
+            "level: {}; this node speaks {}, and at least one member does not (it is older, or was \
+             started with --level-max)",
             report.level, report.level_max
         );
     }
@@ -141,6 +145,13 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         }
     }
     let _ = write!(text, "\n{}", columns(&rows));
+    for gone in report.gone.iter().filter(|gone| gone.is_missed()) {
+        let _ = writeln!(
+            text,
+            "\n  {gone}. Start it again, or `doyen forget {}` if it is not to come back",
+            gone.name
+        );
+    }
     text += &here_only(&report.members);
     let full = report
         .members
@@ -215,6 +226,14 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         text.push('\n');
     }
     text
+}
+
+/// The members that refuse writes because their memory is full.
+fn full(report: &ClusterReport) -> Vec<&str> {
+    let refuses = report.keyspaces.iter().any(|k| k.eviction == "none");
+    let is_full = |m: &&MemberReport| m.memory_percent.is_some_and(|percent| percent >= FULL);
+    let members = report.members.iter().filter(|_| refuses);
+    members.filter(is_full).map(|m| &*m.name).collect()
 }
 
 /// A line for each kind of port that programs on other machines do not reach, with the members.
@@ -414,7 +433,7 @@ fn shares(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
             shares.entry(m).or_default()[2] += 1;
         }
     }
-    let mut rows = vec![row(["member", "leads", "copies", "being copied"])];
+    let mut rows = vec![row(["member", "leads", "backs up", "receives"])];
     rows.extend(shares.iter().map(|(name, n)| {
         vec![
             (*name).to_owned(),
