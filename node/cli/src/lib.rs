@@ -88,6 +88,8 @@ enum Command {
     Events(admin::Events),
     /// Continue without members that are gone for good, when no majority of the voters is left
     Recover(admin::Recover),
+    /// Print the alert rules for Prometheus, which docs/operations.md explains
+    Alerts,
     /// Show the version
     Version,
 }
@@ -162,6 +164,10 @@ pub fn main() -> ExitCode {
         Command::RestartPlan(plan) => block_on(plan.main()),
         Command::Events(events) => block_on(events.main()),
         Command::Recover(recover) => block_on(recover.main()),
+        Command::Alerts => {
+            say(format_args!("{}", include_str!("../../alerts.yml")));
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Version => {
             let (least, most) = doyen_placement::level::LEVELS;
             let version = env!("CARGO_PKG_VERSION");

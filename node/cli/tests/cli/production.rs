@@ -86,6 +86,15 @@ fn the_page_shows_the_configuration_that_is_tested() {
     assert!(page.contains("(../examples/doyen.service)"));
 }
 
+#[test]
+fn the_binary_has_the_alert_rules() {
+    let printed = doyen().arg("alerts").output().expect("the binary runs");
+    assert_eq!(
+        String::from_utf8_lossy(&printed.stdout),
+        read("node/alerts.yml")
+    );
+}
+
 /// If systemd is not installed, only what it would not notice is looked at.
 #[test]
 fn systemd_takes_the_unit() {
