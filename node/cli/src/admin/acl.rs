@@ -78,6 +78,9 @@ fn listed(users: &[UserReport]) -> String {
         // Writing to a text does not fail.
         let _ = writeln!(text, "{name:width$}  {passwords:9}  {rules}");
     }
+    if users.iter().any(|user| user.name == "default") {
+        text += "at nodes with --resp-password-file, default needs that password, too\n";
+    }
     text
 }
 
