@@ -63,6 +63,8 @@ pub const HTTP_PORT: u16 = 7480;
 /// How long a RESP client may take to authenticate, by default. A person at a prompt needs some
 /// seconds.
 const AUTH_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
+/// How long a RESP client may be silent before the system asks for a sign of life.
+const KEEPALIVE_DEFAULT: Duration = Duration::from_secs(crate::net::keepalive::KEEPALIVE_S as u64);
 /// The largest file that is read as a configuration, secret, password or token.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The lowest `--range-max`.
@@ -209,6 +211,8 @@ pub struct Config {
     pub resp_auth_timeout: Option<Duration>,
     /// How long RESP clients may be idle; `None`: for ever.
     pub resp_idle_timeout: Option<Duration>,
+    /// How long RESP clients may be silent before the system asks for a sign of life; 0: for ever.
+    pub resp_tcp_keepalive: Duration,
     /// Which messages about keys RESP clients may subscribe to.
     pub key_events: KeyEvents,
     /// Whether transactions of RESP clients with keys in several partitions are refused.
@@ -575,6 +579,7 @@ impl Options {
             resp_auth_timeout: Some(self.resp_auth_timeout.map_or(AUTH_TIMEOUT_DEFAULT, |s| s.0))
                 .filter(|t| !t.is_zero()),
             resp_idle_timeout: self.resp_idle_timeout.map(|s| s.0).filter(|t| !t.is_zero()),
+            resp_tcp_keepalive: self.resp_tcp_keepalive.map_or(KEEPALIVE_DEFAULT, |s| s.0),
             key_events: self.notify_keyspace_events.unwrap_or_default(),
             strict_transactions: self.strict_transactions.unwrap_or(false),
             memory_bytes_max,

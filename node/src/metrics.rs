@@ -223,6 +223,11 @@ const GAUGES: &[(&str, Unit, &str)] = &[
         "Other clusters of the same secret that this node has met within half a minute, if both \
          hold data: this node is not ready",
     ),
+    (
+        "doyen_split",
+        Unit::Count,
+        "1 if another half of this cluster lives, which a recovery split, as far as this node knows",
+    ),
     ("doyen_term", Unit::Count, "Term of the installed table"),
     (
         "doyen_table_version",
@@ -398,6 +403,11 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
         "RESP connections closed because too many messages of channels waited for them",
     ),
     (
+        "doyen_resp_output_limited_total",
+        Unit::Count,
+        "RESP connections without subscriptions closed because too much output waited for them",
+    ),
+    (
         "doyen_messages_published_total",
         Unit::Count,
         "Messages of channels that data threads with subscribers took",
@@ -406,6 +416,11 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
         "doyen_messages_dropped_total",
         Unit::Count,
         "Messages of channels that a member or a data thread did not get, because it was too slow",
+    ),
+    (
+        "doyen_key_messages_lost_total",
+        Unit::Count,
+        "Changes of keys of which subscribers to messages about keys were not told, about",
     ),
     (
         "doyen_resp_auth_failures_total",
@@ -728,8 +743,10 @@ fn count(seen: &Seen, control: &Counted, commits: &[f64]) {
             "doyen_resp_subscribers_expelled_total",
             data.subscribers_expelled,
         ),
+        ("doyen_resp_output_limited_total", data.output_limited),
         ("doyen_messages_published_total", shard.published),
         ("doyen_messages_dropped_total", shard.published_dropped),
+        ("doyen_key_messages_lost_total", data.key_messages_lost),
         ("doyen_resp_auth_failures_total", data.auth_failures),
         ("doyen_resp_strangers_ended_total", data.strangers_ended),
         ("doyen_http_auth_failures_total", seen.http_auth_failures),
@@ -858,6 +875,7 @@ fn gauge_cluster(cluster: &ClusterStatus) {
     let missed = report.gone.iter().filter(|gone| gone.is_missed()).count();
     metrics::gauge!("doyen_members_gone").set(missed as f64);
     metrics::gauge!("doyen_other_clusters").set(report.others.len() as f64);
+    metrics::gauge!("doyen_split").set(yes(report.split.is_some()));
     metrics::gauge!("doyen_term").set(report.term as f64);
     metrics::gauge!("doyen_table_version").set(report.version as f64);
     metrics::gauge!("doyen_level").set(f64::from(report.level));

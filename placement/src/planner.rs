@@ -66,7 +66,7 @@ pub use hand_over::{Pace, hand_over};
 pub use health::{Health, health, holds_anything};
 pub use keyspaces::{
     DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, create_keyspace,
-    drop_keyspace, merge_at, neighbours_at, split_at, want_map,
+    drop_keyspace, merge_at, neighbours_at, note_limits, split_at, want_map,
 };
 pub use operators::{Operator, OperatorAction, Reason, operators};
 pub use plan::{plan, plan_for};

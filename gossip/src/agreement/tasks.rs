@@ -683,7 +683,7 @@ impl MemberCore {
                 draft.replies.push((origin, ticket, AdminReply::Done(None)));
                 continue;
             }
-            match administer(table, request) {
+            match administer(table, origin, request) {
                 Ok((next, entry)) => {
                     if let Some(next) = next {
                         *table = Cow::Owned(next);
@@ -815,6 +815,7 @@ impl MemberCore {
             && self.asserted_dead.iter().all(|m| !now.voters.contains(m))
         {
             self.asserted_dead.clear();
+            self.branch = None;
             self.recovered(cx);
         }
     }

@@ -59,6 +59,8 @@ enum Command {
     Simulate(Box<simulate::Simulate>),
     /// Show members, keyspaces, and whether all data is safe
     Status(admin::Status),
+    /// Wait until all data is safe
+    Wait(admin::Wait),
     /// Show which member holds which partition
     Table(admin::Table),
     /// Create, list, show, alter, split, merge and drop keyspaces
@@ -88,6 +90,8 @@ enum Command {
     Events(admin::Events),
     /// Continue without members that are gone for good, when no majority of the voters is left
     Recover(admin::Recover),
+    /// Choose between the halves of a cluster that was recovered on both sides of a cut
+    Split(admin::SplitCommand),
     /// Print the alert rules for Prometheus, which docs/operations.md explains
     Alerts,
     /// Show the version
@@ -150,6 +154,7 @@ pub fn main() -> ExitCode {
         Command::Bench(bench) => bench.main(),
         Command::Simulate(simulate) => simulate.main(),
         Command::Status(status) => block_on(status.main()),
+        Command::Wait(wait) => block_on(wait.main()),
         Command::Table(table) => block_on(table.main()),
         Command::Keyspace(keyspace) => block_on(keyspace.main()),
         Command::Moves(moves) => block_on(moves.main()),
@@ -164,6 +169,7 @@ pub fn main() -> ExitCode {
         Command::RestartPlan(plan) => block_on(plan.main()),
         Command::Events(events) => block_on(events.main()),
         Command::Recover(recover) => block_on(recover.main()),
+        Command::Split(split) => block_on(split.main()),
         Command::Alerts => {
             say(format_args!("{}", include_str!("../../alerts.yml")));
             Ok(ExitCode::SUCCESS)

@@ -92,8 +92,8 @@ impl Server {
             (0..count).map(|_| server.read()).collect()
         };
         match kind {
-            "+" => Reply::Status(rest.to_owned()),
-            "-" => Reply::Error(rest.to_owned()),
+            "+" => Reply::Status(rest.to_owned().into()),
+            "-" => Reply::Error(rest.to_owned().into()),
             ":" => Reply::Int(rest.parse().unwrap()),
             "_" => Reply::Nil,
             "#" => Reply::Bool(rest == "t"),

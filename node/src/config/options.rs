@@ -257,6 +257,11 @@ options! {
     /// [default: 0s]
     #[arg(long, env = "DOYEN_RESP_IDLE_TIMEOUT", value_name = "DURATION")]
     resp_idle_timeout: Span,
+    /// How long a RESP client may be silent before the system asks for a sign of life, for example
+    /// 60s; 0s: it never asks. A client that gives none is gone after twice that time, and so is one
+    /// that acknowledges no output [default: 300s]
+    #[arg(long, env = "DOYEN_RESP_TCP_KEEPALIVE", value_name = "DURATION")]
+    resp_tcp_keepalive: Span,
     /// Messages about keys that RESP clients may subscribe to, as Redis writes them, for example KEA
     /// for all or Ex for expired keys; a client may change it for this node (CONFIG SET) [default:
     /// none]

@@ -42,6 +42,8 @@ const FORMER_MAX: usize = 8;
 const TICKETS_MAX: usize = 1024;
 /// How long the coordinator may take to answer a request for the status.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(300);
+/// How long every member has to answer a ping.
+const PROOF_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a peer is probed after the last ping to it.
 const PROBED_FOR: Duration = Duration::from_secs(1);
 /// For this long, refusals of a node that was never a member are not logged one by one.
@@ -234,6 +236,8 @@ struct Tickets {
     admin: BTreeMap<u64, oneshot::Sender<AdminReply>>,
     status: BTreeMap<u64, (Time, MemberId, oneshot::Sender<ClusterStatus>)>,
     loads: BTreeMap<u64, (Time, MemberId, oneshot::Sender<Loads>)>,
+    /// Who asks whether all members answer: since when, and until when.
+    proofs: Vec<(Time, Time, oneshot::Sender<Vec<MemberId>>)>,
     /// Data threads that wait until their cluster of one is marked as used.
     used: Vec<oneshot::Sender<()>>,
 }
@@ -310,6 +314,7 @@ impl Driver {
             }
             self.carry_out();
             self.expire_status(now);
+            self.settle_proofs(now);
             self.go_on_catching_up(now);
         }
     }
@@ -337,8 +342,10 @@ impl Driver {
             .loads
             .values()
             .map(|(deadline, _, _)| *deadline);
+        let proofs = self.tickets.proofs.iter().map(|(_, until, _)| *until);
         let asked = status
             .chain(loads)
+            .chain(proofs)
             .map(|deadline| deadline.since(now))
             .min();
         due.into_iter()
@@ -522,13 +529,23 @@ impl Driver {
                     self.handle(Input::Admin { ticket, request });
                 }
             }
-            Command::Recover(dead, answer) => {
+            Command::Recover(dead, gone, answer) => {
                 if let Some(ticket) = self.admin_ticket(answer) {
-                    self.handle(Input::Recover { dead, ticket });
+                    self.handle(Input::Recover { dead, gone, ticket });
                 }
             }
             Command::CatchUp(answer) => self.catch_up(answer),
             Command::Status(answer) => self.on_status(answer),
+            Command::Prove(answer) => {
+                let now = clock::now();
+                self.tickets
+                    .proofs
+                    .retain(|(.., answer)| !answer.is_closed());
+                if self.tickets.proofs.len() < TICKETS_MAX {
+                    self.tickets.proofs.push((now, now + PROOF_TIMEOUT, answer));
+                    self.handle(Input::Prove);
+                }
+            }
             Command::Loads(answer) => self.on_loads(answer),
             Command::Coordinated(answer) => {
                 let known = (
@@ -657,6 +674,17 @@ impl Driver {
         }
     }
 
+    /// Answers who asked whether all members answer.
+    fn settle_proofs(&mut self, now: Time) {
+        let agreement = &self.agreement;
+        let settled = |(since, until, _): &mut (Time, Time, _)| {
+            *until <= now || agreement.unproven(*since).is_empty()
+        };
+        for (since, _, answer) in self.tickets.proofs.extract_if(.., settled) {
+            waking::answer(answer, agreement.unproven(since));
+        }
+    }
+
     fn cluster(&self, status: Status, from_coordinator: bool) -> ClusterStatus {
         let mut threads = self.unheard.values();
         let first = threads.next().cloned().unwrap_or_default();
@@ -671,7 +699,9 @@ impl Driver {
         // Conflicts that this node itself has seen count, whether the coordinator has seen them or
         // not.
         let known: Vec<ClusterId> = status.others.iter().map(|other| other.cluster).collect();
-        let met = self.agreement.status(clock::now()).others;
+        let own = self.agreement.status(clock::now());
+        let met = own.others;
+        status.split = own.split;
         status.others.extend(
             met.into_iter()
                 .filter(|other| !known.contains(&other.cluster)),
@@ -705,6 +735,7 @@ impl Driver {
 
     /// Carries out the machine's outputs in order: data threads see a view before the ack leaves.
     pub(super) fn carry_out(&mut self) {
+        self.shared.stop(self.agreement.is_stopped());
         while let Some(output) = self.agreement.poll_output() {
             if self.leaving.gone {
                 continue;

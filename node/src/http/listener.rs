@@ -5,6 +5,7 @@
 use super::guard::Peer;
 use super::wait;
 use crate::net::identity::ports::Ports;
+use crate::net::keepalive;
 use crate::seldom::{A_MINUTE, Seldom};
 use axum::Router;
 use hyper::Request;
@@ -214,6 +215,9 @@ impl Bounded {
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
+                    if let Err(why) = keepalive::set(&stream, keepalive::KEEPALIVE_S) {
+                        tracing::debug!("keepalive of an HTTP connection: {why}");
+                    }
                     let place = self.place().await;
                     return (self.seat(stream, place), Peer(peer.ip().to_canonical()));
                 }
@@ -344,5 +348,31 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_system_asks_silent_callers_for_a_sign_of_life() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut bounded = Bounded::new(listener, None).unwrap();
+        let caller = std::net::TcpStream::connect(address).unwrap();
+        let (connection, _) = bounded.accept().await;
+        let socket = socket2::SockRef::from(&connection.stream);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(
+            socket.tcp_keepalive_time().unwrap(),
+            Duration::from_secs(300)
+        );
+        assert_eq!(
+            socket.tcp_user_timeout().unwrap(),
+            Some(Duration::from_secs(600))
+        );
+        drop(caller);
     }
 }

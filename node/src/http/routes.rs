@@ -105,6 +105,7 @@ fn changes_and_credentials() -> Router<Arc<State>> {
             put(weights::allow).delete(weights::forget),
         )
         .route("/recover", post(changes::recover))
+        .route("/split/keep", post(changes::keep_half))
         .route("/moves/cancel", post(changes::cancel_moves))
         .route("/balance", patch(changes::set_balance))
         .route("/members/{name}", delete(changes::remove_lost))
@@ -185,7 +186,7 @@ async fn in_time(Shared(state): Shared<Arc<State>>, request: Request, next: Next
 }
 
 /// The methods and paths of changes.
-const CHANGES: &str = "POST for /recover, /keyspaces, /keyspaces/NAME/split, \
+const CHANGES: &str = "POST for /recover, /split/keep, /keyspaces, /keyspaces/NAME/split, \
     /keyspaces/NAME/merge, /rebalance, /moves/cancel and /members/NAME/drain, PATCH and DELETE \
     for /keyspaces/NAME, PATCH for /rebalance and /balance, PUT and DELETE for \
     /tokens/NAME, /users/NAME and /weights/NAME, DELETE for /members/NAME, /members/NAME/drain and /gone/NAME";

@@ -867,6 +867,7 @@ fn doors(
         users: users.transpose()?,
         auth_timeout: config.resp_auth_timeout,
         idle_timeout: config.resp_idle_timeout,
+        tcp_keepalive: config.resp_tcp_keepalive,
         key_events: config.key_events,
         strict_transactions: config.strict_transactions,
         connections_max: config.connections_max,

@@ -72,7 +72,10 @@ pub(crate) fn seen(
         unanswered: Vec::new(),
         filled: Vec::new(),
         waiting: None,
+        why: None,
+        voters: Vec::new(),
         others: Vec::new(),
+        split: None,
     };
     ClusterStatus {
         status,

@@ -1,11 +1,12 @@
 //! The status of a cluster, for people and programs: `doyen status`, `GET /status` and the demo
 //! print it.
 
+use crate::advice;
 use crate::config::value::{EvictionPolicy, Lifetime, LossPolicy};
 use crate::control::ClusterStatus;
 use crate::report::moves::BalanceReport;
 use crate::report::table::name;
-use doyen_gossip::agreement::{OtherCluster, Status};
+use doyen_gossip::agreement::{Half, OtherCluster, Split, Status};
 use doyen_placement::planner::{self, Unmet};
 use doyen_placement::quorum;
 use doyen_placement::table::annex::{Departure, Gone};
@@ -58,8 +59,8 @@ pub struct ClusterReport {
     /// Whether the cluster is healthy, according to the coordinator, which must have the table that
     /// is shown here. In a healthy cluster, every partition serves and has as many copies in sync
     /// as its keyspace wants, or as many as there are live members that may hold data, if these
-    /// are fewer. No move is pending or still to be planned, and every member that should vote
-    /// does.
+    /// are fewer. No move is pending or still to be planned, every member that should vote does,
+    /// and every member has answered a ping that was sent after the question.
     pub safe: bool,
     /// Why it is not healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,9 +81,42 @@ pub struct ClusterReport {
     /// with this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherClusterReport>,
+    /// Another half of this cluster, if a recovery split it and both halves live.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<SplitReport>,
     /// Whether copies move for balance: `on`, or why not.
     #[serde(default)]
     pub balancing: String,
+}
+
+/// Another half of the same cluster ([operations](https://github.com/doyen-grid/doyen/blob/main/docs/operations.md#doyensplit)).
+///
+/// Example: [`ClusterReport`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplitReport {
+    /// A process of the other half.
+    pub member: String,
+    /// Its control port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<SocketAddr>,
+    /// Whether this half serves nothing.
+    pub stopped: bool,
+    /// Whether this node is ready all the same: this half went on by elections alone.
+    pub ready: bool,
+    /// What is wrong, and what to do.
+    pub text: String,
+}
+
+impl SplitReport {
+    fn new(split: &Split) -> Self {
+        Self {
+            member: split.name.clone(),
+            address: split.address,
+            stopped: matches!(split.half, Half::Stopped { .. }),
+            ready: split.half == Half::Serves,
+            text: advice::split_text(split),
+        }
+    }
 }
 
 /// Another cluster of the same secret.
@@ -412,6 +446,7 @@ impl ClusterReport {
                 moves: Vec::new(),
                 waiting: status.waiting.clone(),
                 others: Vec::new(),
+                split: None,
                 balancing: String::new(),
             };
         };
@@ -442,7 +477,10 @@ impl ClusterReport {
         let settled = planner::elders(table) == table.voters;
         let unserved = counted(&keyspaces, |k| k.unavailable);
         let lacking = counted(&keyspaces, |k| k.under_replicated);
+        let serves =
+            (status.split.as_ref()).is_none_or(|split| !matches!(split.half, Half::Stopped { .. }));
         let safe = [
+            (serves, "this half of a split cluster serves nothing", ""),
             (
                 cluster.from_coordinator,
                 "the coordinator does not answer",
@@ -497,7 +535,20 @@ impl ClusterReport {
             moves,
             waiting: status.waiting.clone(),
             others: status.others.iter().map(OtherClusterReport::new).collect(),
+            split: status.split.as_ref().map(SplitReport::new),
             balancing: BalanceReport::new(table).state,
+        }
+    }
+
+    /// These members have not answered a ping that was sent after the question.
+    pub(crate) fn note_silent<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
+        let names: Vec<&str> = names.collect();
+        if !names.is_empty() {
+            self.safe = false;
+            self.unsafe_for = Some(format!(
+                "no answer within a second from {}",
+                names.join(", ")
+            ));
         }
     }
 }

@@ -10,6 +10,7 @@ use super::cluster;
 use super::common::Common;
 use super::counts::{Counts, Rates, Stopwatch};
 use super::info::Totals;
+use super::monitor::Monitors;
 use super::notices::Notices;
 use super::pubsub::hub::Hub;
 use super::ready::Ready;
@@ -58,6 +59,8 @@ pub(crate) struct Options {
     pub(crate) auth_timeout: Option<Duration>,
     /// How long clients may send nothing; `None`: for ever.
     pub(crate) idle_timeout: Option<Duration>,
+    /// How long clients may be silent before the system asks for a sign of life; 0: for ever.
+    pub(crate) tcp_keepalive: Duration,
     /// Which messages about keys clients may subscribe to, until one of them changes that.
     pub(crate) key_events: KeyEvents,
     /// Whether transactions with keys in several partitions are refused.
@@ -74,7 +77,7 @@ pub(crate) fn doors(options: Options) -> Vec<RespOpener> {
         options.cluster.len(),
         options.memory_bytes_max,
         options.connections_max,
-        options.idle_timeout,
+        (options.idle_timeout, options.tcp_keepalive),
         options.key_events,
         options.users,
     ));
@@ -130,6 +133,7 @@ impl Opener for RespOpener {
             paused: Paused::default(),
             hub: Hub::new(place.limits.memory_bytes_max),
             notices: Notices::new(),
+            monitors: Monitors::default(),
             draining: false,
             budget: Rc::new(budget),
             stalled_at: Time::ZERO,
@@ -166,6 +170,8 @@ pub(crate) struct Resp {
     pub(super) hub: Hub,
     /// What this thread follows for messages about keys.
     pub(super) notices: Notices,
+    /// The clients that see the commands of all clients.
+    pub(super) monitors: Monitors,
     /// No more clients are accepted, and those that are connected leave once they are answered.
     pub(super) draining: bool,
     /// The limits on what connections hold together.
@@ -214,6 +220,8 @@ pub(super) struct Counters {
     pub(super) strangers_ended: u64,
     /// Wrong passwords.
     pub(super) auth_failures: u64,
+    /// Clients without subscriptions that were closed because too much output waited for them.
+    pub(super) output_limited: u64,
     /// Commands that were refused because of the command, a key, and a channel.
     pub(super) denied: [u64; 3],
 }
@@ -260,6 +268,7 @@ impl Door for Resp {
 
     fn step(context: &mut Context, work: &mut usize) -> usize {
         context.log_refusals_of_scripts();
+        context.show_commands();
         let steps = context.door.sweeping.len();
         for _ in 0..steps {
             if *work > 0
@@ -354,6 +363,8 @@ impl Door for Resp {
         stats.strangers_ended += counters.strangers_ended;
         stats.subscribers += self.hub.clients() as u64;
         stats.subscribers_expelled += self.hub.expelled;
+        stats.output_limited += counters.output_limited;
+        stats.key_messages_lost += self.notices.lost;
     }
 }
 

@@ -688,6 +688,9 @@ impl Connection {
         if session.looking == Looking::No && !session.is_held() {
             context.door.counters.commands += 1;
             session.silent = session.take_mute();
+            if context.door.monitors.any {
+                session.show_to_monitors(context, args);
+            }
         }
         if session.is_queueing() && session.queue_command(context, args) {
             return true;
@@ -942,14 +945,16 @@ impl Session {
         };
         self.command = spec.number;
         if let Err(why) = self.admits(context, spec, args) {
+            self.give_up();
             self.refuse(&why);
             return false;
         }
         if let Some(why) = self.refuses_for_subscriber(spec) {
+            self.give_up();
             self.refuse(&why);
             return false;
         }
-        match command::parse(spec, args, context.unix_ms()) {
+        match command::parse(spec, &args, context.unix_ms()) {
             Ok(request) => self.run(connection, context, args, request),
             Err(error) => self.answer(|e| e.error(&error.0)),
         }
@@ -967,7 +972,11 @@ impl Session {
             .get(usize::from(self.command))
             .map(|spec| spec.name);
         let (id, most) = (context.door.common.next_slow(), settings.slow_entries());
-        let (args, peer, name) = (slowlog::kept(command, args), self.peer, self.name.clone());
+        let (args, peer, name) = (
+            slowlog::kept(command, args, slowlog::SLOW),
+            self.peer,
+            self.name.clone(),
+        );
         context.door.slow.push(
             slowlog::Slow {
                 id,
@@ -1184,6 +1193,7 @@ impl Session {
                     .user
                     .may_plainly(table::SET, Rights::WRITE, args.get(1))
             || self.is_hurried(context)
+            || context.is_stopped()
             || self.cluster_port && !context.is_led()
         {
             return false;
@@ -1496,6 +1506,9 @@ impl Session {
         if keys.clone().any(|key| key.len() > max) {
             return Err(format!("ERR the key is too long: at most {max} bytes").into());
         }
+        if context.is_stopped() && keys.clone().next().is_some() {
+            return Err(advice::STOPPED.into());
+        }
         if self.cluster_port {
             if keys.clone().map(<[u8]>::len).sum::<usize>() > HASHED_BYTES_MAX {
                 return Err(format!(
@@ -1570,6 +1583,7 @@ impl Session {
             Request::Connection(ConnectionCommand::Watch) => self.watch(connection, context, args),
             Request::Connection(asked) => self.about_connection(connection, context, asked),
             Request::Cluster(asked) => self.about_cluster(context, asked),
+            Request::Server(ServerCommand::Monitor) => self.monitor(connection, context),
             Request::Server(asked) => self.about_server(context, asked),
             Request::PubSub(asked) => self.about_subscriptions(connection, context, args, asked),
             Request::Constant(answer) => self.answer_constant(answer),

@@ -61,6 +61,9 @@ pub enum Invalid {
         /// The limit.
         max: usize,
     },
+    /// The branches are too many, name too many members, or two have one id.
+    #[error("the branches of the table are not valid")]
+    Branches,
     /// A term, a version or an age is absurdly high.
     #[error("a term, a version or an age is out of range")]
     Count,
@@ -228,6 +231,7 @@ impl Table {
         for gone in &self.annex.gone {
             name("member", &gone.name)?;
         }
+        self.annex.validate()?;
         self.access.validate()
     }
 

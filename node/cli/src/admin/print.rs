@@ -77,6 +77,10 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
             report.level, report.level_max
         );
     }
+    if let Some(split) = &report.split {
+        let verdict = if split.ready { "SPLIT" } else { "NOT READY" };
+        let _ = writeln!(text, "{verdict}: {}", split.text);
+    }
     for other in &report.others {
         let _ = writeln!(text, "NOT READY: {other}");
     }
