@@ -119,6 +119,7 @@ fn problem_text(problem: &Problem, reach: Reach) -> String {
         | Problem::Election
         | Problem::Keyspace(_)
         | Problem::Drain(_)
+        | Problem::Forget(_)
         | Problem::Cancel(_)
         | Problem::Access(_)
         | Problem::Plan(_)

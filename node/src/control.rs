@@ -33,6 +33,7 @@ use doyen_gossip::agreement::{
 use doyen_placement::loads::Report;
 use doyen_placement::planner::{Pace, may_receive};
 use doyen_placement::{Epoch, Loads, MemberId, PartitionRef, Table, TableName, WantedMap};
+use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -162,6 +163,17 @@ pub struct ClusterStatus {
     pub unheard: Vec<MemberId>,
     /// The highest level that this node speaks.
     pub level_max: u16,
+    /// Since when this node has known each member that went.
+    pub gone: BTreeMap<MemberId, GoneFor>,
+}
+
+/// For how long a member has been gone, as one node has counted it: no clocks are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GoneFor {
+    /// How long this node has known it.
+    pub known: Duration,
+    /// Whether it went before this node had a table, so that it is gone for longer.
+    pub longer: bool,
 }
 
 impl ClusterStatus {

@@ -107,6 +107,8 @@ pub struct DataStats {
     pub shard: doyen_engine::Stats,
     /// Clients that are connected to the front door.
     pub connections: u64,
+    /// The limit on RESP connections of the node.
+    pub connections_max: u64,
     /// Clients that the front door accepted since the start.
     pub connections_accepted: u64,
     /// Clients that the front door refused because too many were connected.
@@ -156,6 +158,7 @@ impl DataStats {
     fn add(&mut self, other: &Self) {
         self.shard.add(&other.shard);
         self.connections += other.connections;
+        self.connections_max = self.connections_max.max(other.connections_max);
         self.connections_accepted += other.connections_accepted;
         self.connections_rejected += other.connections_rejected;
         self.commands += other.commands;

@@ -648,6 +648,14 @@ impl Addresses {
         u8::try_from(self.further.len() + 1).unwrap_or(THREADS_MAX)
     }
 
+    /// Whether only programs on the member's machine reach this port of it: it is on loopback, while
+    /// other members reach the control port from elsewhere.
+    #[must_use]
+    pub fn on_its_machine_only(&self, port: SocketAddr) -> bool {
+        let is_loopback = |at: SocketAddr| at.ip().to_canonical().is_loopback();
+        is_loopback(port) && !is_loopback(self.control)
+    }
+
     /// The address of the data thread of this number for peers and native clients.
     #[must_use]
     pub fn data_of(&self, thread: u8) -> Option<SocketAddr> {

@@ -240,6 +240,11 @@ pub enum AdminRequest {
         /// Its name.
         name: String,
     },
+    /// Forgets a member that went. Members of the level before do not know it, and remember none.
+    Forget {
+        /// Its name.
+        name: String,
+    },
 }
 
 doyen_placement::tagged!(AdminRequest {
@@ -259,6 +264,7 @@ doyen_placement::tagged!(AdminRequest {
     13 => WantMap(wanted),
     14 => ChangeAccess(change),
     15 => KeepHalf(branch),
+    16 => Forget { name },
 });
 
 impl AdminRequest {

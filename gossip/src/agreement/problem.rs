@@ -7,7 +7,7 @@
 
 use doyen_placement::ClusterId;
 use doyen_placement::planner::{
-    NotApplied, NotCancelled, NotDrained, NotGranted, Refused, TooHeavy,
+    NotApplied, NotCancelled, NotDrained, NotForgotten, NotGranted, Refused, TooHeavy,
 };
 use doyen_placement::table::Invalid;
 use std::fmt;
@@ -208,6 +208,9 @@ pub enum Problem {
     /// A member cannot be emptied or filled again.
     #[error(transparent)]
     Drain(#[from] NotDrained),
+    /// A member that went is not forgotten.
+    #[error(transparent)]
+    Forget(#[from] NotForgotten),
     /// A move cannot be cancelled.
     #[error(transparent)]
     Cancel(#[from] NotCancelled),

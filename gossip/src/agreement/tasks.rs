@@ -513,6 +513,9 @@ impl MemberCore {
         }
         self.draft_voters(&base, &mut table, joined);
         self.draft_level(cx, &base, &mut table);
+        if let Some(noted) = planner::note_gone(&base.table, &table) {
+            table = Cow::Owned(noted);
+        }
         draft_keys(cx, &mut table);
         let changed = *table != *base.table;
         let outdone = std::mem::take(&mut tasks.outdone);

@@ -15,7 +15,7 @@ mod weight;
 
 pub(super) use acl::AclCommand;
 use drain::escaped;
-pub(super) use drain::{Drain, Remove};
+pub(super) use drain::{Drain, Forget, Remove};
 pub(super) use events::Events;
 pub(super) use keyspace::KeyspaceCommand;
 pub(super) use moves::Moves;

@@ -222,6 +222,35 @@ impl Admin {
         .await
     }
 
+    /// Forgets a member that went, and that is missed no more: no alert and no status mentions it.
+    /// A member that is there again, or left in order, need not be forgotten.
+    ///
+    /// ```no_run
+    /// # async fn example(node: doyen::Node) -> Result<(), doyen::AdminError> {
+    /// // Its machine was given back, and will not be replaced.
+    /// node.admin().forget("orders-3").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`]: no member of this name went.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
+    pub async fn forget(&self, member: &str) -> Result<(), AdminError> {
+        // A cluster of the level before remembers none, and does not know the request.
+        let table = self.table_or_not_member()?;
+        if table.level < doyen_placement::level::ANNEX {
+            let unknown = doyen_placement::planner::forget(&table, member);
+            let why = unknown.err().map_or_else(String::new, |e| e.to_string());
+            return Err(Refusal::NotFound { why }.into());
+        }
+        self.change(AdminRequest::Forget {
+            name: member.into(),
+        })
+        .await
+    }
+
     /// Goes on without a majority of the voters. The caller asserts that these members are dead and
     /// will not come back. If one of them lives all the same, two clusters may go on.
     ///

@@ -635,6 +635,7 @@ fn requests(table: &Table, base: TableName) -> Vec<AdminRequest> {
             key: b"m"[..].into(),
         },
         AdminRequest::GiveUp { name: "n2".into() },
+        AdminRequest::Forget { name: "n2".into() },
         AdminRequest::ApplyPlan {
             base,
             goals: planner::plan(table, &Loads::default()),

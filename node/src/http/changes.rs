@@ -33,7 +33,7 @@ pub(super) trait Body: DeserializeOwned {
     /// What the audit log shows of it: nothing that is a key or a secret. It is the body itself, as
     /// it was sent.
     fn summary(&self, sent: &[u8]) -> String {
-        String::from_utf8_lossy(sent).into_owned()
+        String::from_utf8_lossy(sent.trim_ascii()).into_owned()
     }
 }
 
@@ -323,6 +323,11 @@ pub(super) async fn remove_lost(
 ) -> Done {
     state.admin.remove_lost(&name).await?;
     done("removed", name)
+}
+
+pub(super) async fn forget(Shared(state): Shared<Arc<State>>, PathName(name): PathName) -> Done {
+    state.admin.forget(&name).await?;
+    done("forgotten", name)
 }
 
 pub(super) async fn recover(

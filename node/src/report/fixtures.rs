@@ -84,5 +84,6 @@ pub(crate) fn seen(
         installed: Some(Arc::new(table)),
         former: Vec::new(),
         unheard: Vec::new(),
+        gone: Default::default(),
     }
 }

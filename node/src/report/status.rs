@@ -9,6 +9,7 @@ use crate::report::table::name;
 use doyen_gossip::agreement::{Half, OtherCluster, Split, Status};
 use doyen_placement::planner::{self, Unmet};
 use doyen_placement::quorum;
+use doyen_placement::table::annex::{Departure, Gone};
 use doyen_placement::{
     Keyspace, MemberId, MemberState, Mode, Partition, PartitionRef, ReplicaState, Role, Table, Tags,
 };
@@ -66,6 +67,9 @@ pub struct ClusterReport {
     pub unsafe_for: Option<String>,
     /// The members, oldest first.
     pub members: Vec<MemberReport>,
+    /// The last members that went and did not come back, in the order in which they went.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<GoneReport>,
     /// The keyspaces.
     pub keyspaces: Vec<KeyspaceReport>,
     /// Moves under way.
@@ -174,6 +178,58 @@ pub struct MemberReport {
     /// Its data threads, including the first one.
     #[serde(default)]
     pub threads: Vec<ThreadReport>,
+}
+
+/// A member that went.
+///
+/// ```
+/// use doyen::report::status::GoneReport;
+///
+/// let answered = r#"{"name": "n3", "why": "silent", "seconds": 240}"#;
+/// let gone: GoneReport = serde_json::from_str(answered)?;
+/// assert_eq!(gone.to_string(), "n3: gone 4 min ago: it does not answer");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GoneReport {
+    /// Its name.
+    pub name: String,
+    /// `silent`: it did not answer any more. `left`: it left in order.
+    pub why: String,
+    /// For how long the reporting node has known that it is gone.
+    pub seconds: u64,
+    /// Whether it went before the reporting node was a member, so that it is gone for longer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub longer: bool,
+}
+
+impl GoneReport {
+    /// Whether it is missed: it did not leave in order.
+    #[must_use]
+    pub fn is_missed(&self) -> bool {
+        self.why != "left"
+    }
+}
+
+impl std::fmt::Display for GoneReport {
+    /// For people.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (number, unit) = match self.seconds {
+            seconds @ 0..120 => (seconds, "s"),
+            seconds @ 120..7200 => (seconds / 60, "min"),
+            seconds @ 7200..172_800 => (seconds / 3600, "h"),
+            seconds => (seconds / 86_400, "days"),
+        };
+        let longer = if self.longer { "more than " } else { "" };
+        let name = &self.name;
+        match self.is_missed() {
+            true => write!(
+                f,
+                "{name}: gone {longer}{number} {unit} ago: it does not answer"
+            ),
+            false => write!(f, "{name}: left in order {longer}{number} {unit} ago"),
+        }
+    }
 }
 
 /// A data thread of a member.
@@ -385,6 +441,7 @@ impl ClusterReport {
                 safe: false,
                 unsafe_for: None,
                 members: Vec::new(),
+                gone: Vec::new(),
                 keyspaces: Vec::new(),
                 moves: Vec::new(),
                 waiting: status.waiting.clone(),
@@ -468,6 +525,12 @@ impl ClusterReport {
                 .iter()
                 .map(|m| member(table, m, status))
                 .collect(),
+            gone: table
+                .annex
+                .gone
+                .iter()
+                .map(|one| gone(one, cluster))
+                .collect(),
             keyspaces,
             moves,
             waiting: status.waiting.clone(),
@@ -487,6 +550,20 @@ impl ClusterReport {
                 names.join(", ")
             ));
         }
+    }
+}
+
+fn gone(gone: &Gone, cluster: &ClusterStatus) -> GoneReport {
+    let counted = cluster.gone.get(&gone.id);
+    GoneReport {
+        name: gone.name.clone(),
+        why: match gone.why {
+            Departure::Left => "left",
+            Departure::Silent => "silent",
+        }
+        .into(),
+        seconds: counted.map_or(0, |counted| counted.known.as_secs()),
+        longer: counted.is_none_or(|counted| counted.longer),
     }
 }
 

@@ -200,8 +200,8 @@ pub(crate) struct Session {
 pub(crate) enum Judging {
     /// At once, unless its address gave wrong passwords lately.
     AtOnce,
-    /// At this time. Until then no command is taken.
-    At(Time),
+    /// When its turn comes among those of its address. Until then no command is taken.
+    Later,
     /// At once, because it has waited.
     Now,
 }
@@ -1028,14 +1028,12 @@ impl Session {
             return false;
         }
         if std::mem::replace(&mut self.judging, Judging::AtOnce) == Judging::AtOnce {
-            let until = context
-                .door
-                .guesses
-                .borrow()
-                .waits_until(context.now(), self.peer.ip());
-            self.judging = until.map_or(Judging::AtOnce, Judging::At);
+            let mut guesses = context.door.common.guesses();
+            if guesses.take_turn(context.now(), self.peer.ip()).is_err() {
+                self.judging = Judging::Later;
+            }
         }
-        matches!(self.judging, Judging::At(_))
+        self.judging == Judging::Later
     }
 
     /// From this much unwritten output on, no further command is taken.
@@ -1067,7 +1065,7 @@ impl Session {
         self.closing
             || self.paused
             || self.is_held_back()
-            || matches!(self.judging, Judging::At(_))
+            || self.judging == Judging::Later
             || self.charged >= FREE_ANSWER_BYTES && self.budget.is_short()
             || self.sweeping
             // The answers of all threads may be long and count only once they are here, as do the

@@ -15,6 +15,9 @@ pub const BRANCHES_MAX: usize = 64;
 /// The number of members that those words may name, together.
 pub const NAMED_MAX: usize = 4096;
 
+/// Limit of members that are remembered after they went.
+pub const GONE_MAX: usize = 64;
+
 /// Fields that tables have from level 16 on. Below that level, each has its default value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Annex {
@@ -23,6 +26,8 @@ pub struct Annex {
     /// Where an operator's word replaced a majority (`recover`), the first time first. None is ever
     /// removed, so they tell the tables of the two halves of a split apart.
     pub branches: Vec<Branch>,
+    /// The last members that went, in the order in which they went; no member has their names.
+    pub gone: Vec<Gone>,
 }
 
 /// An operator asserted that members are dead, and the others went on without a majority.
@@ -112,3 +117,28 @@ impl Annex {
         }
     }
 }
+
+/// A member that went.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Gone {
+    /// Its identity.
+    pub id: MemberId,
+    /// Its name.
+    pub name: String,
+    /// Why it went.
+    pub why: Departure,
+}
+
+/// Why a member went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Departure {
+    /// It left in order.
+    Left,
+    /// It did not answer.
+    Silent,
+}
+
+crate::tagged!(Departure {
+    0 => Left {},
+    1 => Silent {},
+});

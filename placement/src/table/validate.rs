@@ -1,5 +1,6 @@
 //! Validity of tables. Tables of peers are checked before any code acts on them.
 
+use super::annex::GONE_MAX;
 use super::{
     Addresses, Eviction, Keyspace, Member, MemberState, Mode, Partition, ReplicaState, Reshape,
     Role, Table,
@@ -226,6 +227,10 @@ impl Table {
         self.validate_voters()?;
         self.validate_keyspaces()?;
         self.validate_maps()?;
+        at_most("members that went", GONE_MAX, self.annex.gone.len())?;
+        for gone in &self.annex.gone {
+            name("member", &gone.name)?;
+        }
         self.annex.validate()?;
         self.access.validate()
     }

@@ -75,6 +75,7 @@ pub(super) fn administer(table: &Table, by: MemberId, request: AdminRequest) -> 
             return changed(table, planner::cancel(table, partition));
         }
         AdminRequest::Drain { name } => return changed(table, planner::drain(table, &name)),
+        AdminRequest::Forget { name } => return changed(table, planner::forget(table, &name)),
         AdminRequest::Fill { name } => return changed(table, planner::fill(table, &name)),
         AdminRequest::GiveUp { name } => {
             let member = planner::named(table, &name)?;
