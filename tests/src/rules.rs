@@ -359,6 +359,10 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
         data::a_write_waits_while_its_link_is_full,
     ),
     (
+        &shard::OUTRUNS_LEARNERS,
+        data::a_large_write_waits_for_the_learner_of_a_missing_copy,
+    ),
+    (
         &gossip::SURRENDERS_USED,
         membership::a_used_cluster_does_not_give_way,
     ),
