@@ -10,7 +10,7 @@
 mod redis_rs;
 
 use doyen::net::identity::{Identity, SERVER_NAME};
-use doyen::{Map, NearMap, Node};
+use doyen::{KeyspaceOptions, Map, NearMap, Node};
 use redis_rs::Redis;
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -23,6 +23,8 @@ const ROUNDS: usize = 9;
 const READS: u64 = 200_000;
 /// Operations of one round with one in flight.
 const CALLS: u64 = 5_000;
+/// Keys of one call that reads many.
+const BATCH: u64 = 1_000;
 /// Operations in flight.
 const FLIGHT: u64 = 512;
 /// Operations of one round with many in flight.
@@ -150,6 +152,8 @@ struct Remote {
     put: f64,
     gets: f64,
     puts: f64,
+    /// A call that reads many keys.
+    batch: f64,
 }
 
 impl Remote {
@@ -160,6 +164,7 @@ impl Remote {
             put: of(|round| round.put),
             gets: of(|round| round.gets),
             puts: of(|round| round.puts),
+            batch: of(|round| round.batch),
         }
     }
 
@@ -172,6 +177,12 @@ impl Remote {
                 ours / theirs
             );
         }
+        println!(
+            "  MGET of {BATCH}             {:8.0} ns   get_many {:6.0} ns   {:.2}x",
+            theirs.batch,
+            self.batch,
+            self.batch / theirs.batch
+        );
         for (what, ours, theirs) in [
             ("get", self.gets, theirs.gets),
             ("set", self.puts, theirs.puts),
@@ -195,8 +206,15 @@ async fn ours_once(map: &Map<u64, u64>) -> Remote {
         let map = map.clone();
         async move { map.insert(&n, &n).await.expect("written") }
     };
-    let (reads, writes) = (map.clone(), map.clone());
+    let (reads, writes, many) = (map.clone(), map.clone(), map.clone());
+    let keys: Vec<u64> = (0..BATCH).collect();
+    let batch = steps(CALLS / 50, |_| async {
+        let found = many.get_many(&keys).await.expect("read");
+        assert_eq!(found.iter().flatten().count(), keys.len());
+    });
+    let batch = batch.await;
     Remote {
+        batch,
         get: steps(CALLS, get).await,
         put: steps(CALLS, put).await,
         gets: flight(move |n| {
@@ -216,7 +234,13 @@ async fn theirs_once(redis: &Redis) -> Remote {
     let (get, put) = (redis.connection(), redis.connection());
     let get = move |n| redis_rs::get(get.clone(), n);
     let put = move |n| redis_rs::set(put.clone(), n);
+    let keys: Vec<u64> = (0..BATCH).collect();
+    let batch = steps(CALLS / 50, |_| {
+        redis_rs::get_many(redis.connection(), &keys)
+    });
+    let batch = batch.await;
     Remote {
+        batch,
         get: steps(CALLS, get.clone()).await,
         put: steps(CALLS, put.clone()).await,
         gets: flight(get).await,
@@ -285,6 +309,14 @@ async fn main() {
         .capacity(KEYS * 2)
         .await
         .expect("opened");
+    // A map beside near caches, and one in a keyspace of which nothing is followed.
+    let followed: Map<u64, u64> = node.map("followed").await.expect("a map");
+    let follower = followed.near(Duration::from_secs(1)).await.expect("opened");
+    let options = KeyspaceOptions::new();
+    let made = node.admin().create_keyspace("alone", &options).await;
+    made.expect("made");
+    let alone = node.map("alone").keyspace("alone").await;
+    let alone: Map<u64, u64> = alone.expect("a map");
     let moka = moka::sync::Cache::new(KEYS * 2);
     for n in 0..KEYS {
         map.insert(&n, &n).await.expect("written");
@@ -293,6 +325,7 @@ async fn main() {
     }
     let hits = near.stats().hits;
     let mut rounds: [Vec<f64>; 8] = Default::default();
+    let mut beside: [Vec<f64>; 2] = Default::default();
     for _ in 0..ROUNDS {
         rounds[0].push(steps(READS, |n| std::future::ready(moka.get(&n))).await);
         rounds[1].push(
@@ -324,6 +357,10 @@ async fn main() {
             })
             .await,
         );
+        for (of, map) in beside.iter_mut().zip([&alone, &followed]) {
+            let put = |n| async move { map.insert(&n, &n).await.expect("written") };
+            of.push(steps(CALLS, put).await);
+        }
         let (reads, writes) = (map.clone(), written.clone());
         rounds[6].push(
             flight(move |n| {
@@ -360,6 +397,13 @@ async fn main() {
     );
     println!("local get, one in flight   {get:8.0} ns   moka {moka_one:6.0} ns");
     println!("local insert, one in flight{insert:8.0} ns   moka {moka_insert:6.0} ns");
+    let [without, with] = beside.map(median);
+    let read = follower.get(&0).await.expect("read");
+    assert_eq!(read, Some(0), "it follows what was written");
+    println!(
+        "local insert, near cache   {with:8.0} ns   without {without:6.0} ns   {:.2}x",
+        with / without
+    );
     println!("local get, {FLIGHT} in flight    {:8.0} k/s", gets / 1e3);
     println!("local insert, {FLIGHT} in flight {:8.0} k/s", inserts / 1e3);
     remote(&node).await;

@@ -38,8 +38,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, fs};
-pub use value::KeyEvents;
 use value::{Address, Size, Toggle};
+pub use value::{KeyEvents, TlsMin};
 
 /// Below this range, a busy machine looks dead. Above it, failover takes too long.
 const SILENCE: RangeInclusive<Duration> = Duration::from_millis(300)..=Duration::from_secs(6);
@@ -63,6 +63,8 @@ pub const HTTP_PORT: u16 = 7480;
 /// How long a RESP client may take to authenticate, by default. A person at a prompt needs some
 /// seconds.
 const AUTH_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
+/// How long a RESP client may be silent before the system asks for a sign of life.
+const KEEPALIVE_DEFAULT: Duration = Duration::from_secs(crate::net::keepalive::KEEPALIVE_S as u64);
 /// The largest file that is read as a configuration, secret, password or token.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The lowest `--range-max`.
@@ -138,6 +140,8 @@ pub struct PortTls {
     pub pair: Option<(PathBuf, PathBuf)>,
     /// The file of the authority of clients' certificates.
     pub client_ca: Option<PathBuf>,
+    /// The least version of TLS that clients may speak.
+    pub min: TlsMin,
 }
 
 /// A configuration that was checked.
@@ -207,6 +211,8 @@ pub struct Config {
     pub resp_auth_timeout: Option<Duration>,
     /// How long RESP clients may be idle; `None`: for ever.
     pub resp_idle_timeout: Option<Duration>,
+    /// How long RESP clients may be silent before the system asks for a sign of life; 0: for ever.
+    pub resp_tcp_keepalive: Duration,
     /// Which messages about keys RESP clients may subscribe to.
     pub key_events: KeyEvents,
     /// Whether transactions of RESP clients with keys in several partitions are refused.
@@ -573,6 +579,7 @@ impl Options {
             resp_auth_timeout: Some(self.resp_auth_timeout.map_or(AUTH_TIMEOUT_DEFAULT, |s| s.0))
                 .filter(|t| !t.is_zero()),
             resp_idle_timeout: self.resp_idle_timeout.map(|s| s.0).filter(|t| !t.is_zero()),
+            resp_tcp_keepalive: self.resp_tcp_keepalive.map_or(KEEPALIVE_DEFAULT, |s| s.0),
             key_events: self.notify_keyspace_events.unwrap_or_default(),
             strict_transactions: self.strict_transactions.unwrap_or(false),
             memory_bytes_max,
@@ -768,6 +775,9 @@ impl Options {
             ("--resp-tls-client-ca", &self.resp_tls_client_ca),
         ];
         if !self.resp_tls.unwrap_or(false) {
+            if self.resp_tls_min.is_some() {
+                return fail("--resp-tls-min needs --resp-tls: give that as well".into());
+            }
             return match files.into_iter().find(|(_, path)| path.is_some()) {
                 Some((flag, _)) => fail(format!("{flag} needs --resp-tls: give that as well")),
                 None => Ok(None),
@@ -779,6 +789,7 @@ impl Options {
         Ok(Some(PortTls {
             pair: pair_of([files[0], files[1]], trust, "--resp-tls")?,
             client_ca: self.resp_tls_client_ca.clone(),
+            min: self.resp_tls_min.unwrap_or_default(),
         }))
     }
 
@@ -808,6 +819,7 @@ impl Options {
             return Ok(Some(PortTls {
                 pair: pair_of(files, trust, "HTTP with TLS")?,
                 client_ca: None,
+                min: TlsMin::V13,
             }));
         }
         if let Some((flag, _)) = files.into_iter().find(|(_, path)| path.is_some()) {

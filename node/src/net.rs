@@ -28,5 +28,7 @@ mod backoff;
 pub(crate) mod detour;
 mod driver;
 pub(crate) mod grow;
+pub(crate) mod keepalive;
 pub(crate) mod notice;
+pub mod sending;
 mod socket;

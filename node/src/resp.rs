@@ -23,6 +23,7 @@ pub mod encode;
 pub mod frame;
 mod gather;
 pub mod info;
+mod monitor;
 mod notices;
 mod output;
 mod pubsub;

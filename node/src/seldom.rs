@@ -38,6 +38,45 @@ impl Seldom {
     }
 }
 
+/// Adds up what is lost, for one line per interval that says the sum. What is lost while no line is
+/// due is said by a later line.
+#[derive(Debug)]
+pub(crate) struct Losses {
+    every: Duration,
+    due: Option<Instant>,
+    untold: u64,
+}
+
+impl Losses {
+    /// One line per interval `every`.
+    pub(crate) const fn new(every: Duration) -> Self {
+        Self {
+            every,
+            due: None,
+            untold: 0,
+        }
+    }
+
+    /// So much more is lost.
+    pub(crate) const fn add(&mut self, count: u64) {
+        self.untold = self.untold.saturating_add(count);
+    }
+
+    /// The sum since the last line, if there is a loss and a line is due.
+    pub(crate) fn told(&mut self, now: Instant) -> Option<u64> {
+        if self.untold == 0 || self.due.is_some_and(|due| now < due) {
+            return None;
+        }
+        self.due = Some(now + self.every);
+        self.rest()
+    }
+
+    /// The sum since the last line, if there is a loss: no other line follows.
+    pub(crate) fn rest(&mut self) -> Option<u64> {
+        Some(std::mem::take(&mut self.untold)).filter(|count| *count > 0)
+    }
+}
+
 /// How many lines were left out, as the end of the line that is logged: nothing if there are none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeftOut(u64);
@@ -69,6 +108,24 @@ pub(crate) fn network(ip: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_loss_is_in_the_sum_of_one_line() {
+        let (mut losses, begin) = (Losses::new(A_MINUTE), Instant::now());
+        assert_eq!(losses.told(begin), None, "nothing is lost");
+        losses.add(3);
+        assert_eq!(losses.told(begin), Some(3));
+        losses.add(4);
+        losses.add(5);
+        assert_eq!(losses.told(begin + Duration::from_secs(59)), None);
+        assert_eq!(losses.told(begin + A_MINUTE), Some(9));
+        assert_eq!(
+            (losses.told(begin + 3 * A_MINUTE), losses.rest()),
+            (None, None)
+        );
+        losses.add(2);
+        assert_eq!((losses.rest(), losses.rest()), (Some(2), None));
+    }
 
     #[test]
     fn the_first_line_is_logged_and_then_one_per_interval_with_the_number_of_the_others() {

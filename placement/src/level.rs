@@ -43,3 +43,16 @@ pub const LEVELS: (u16, u16) = (15, 16);
 
 /// From this level on, tables have an annex ([`Annex`](crate::table::Annex)).
 pub const ANNEX: u16 = 16;
+
+/// From this level on, to open a map only raises its limits, and a wish replaces them on purpose.
+/// Callers of a semaphore have to give the same number of permits.
+pub const LIMITS_RAISED: u16 = 16;
+
+/// From this level on, the rule of a rate limiter is part of the keys under which it counts.
+pub const LIMITER_RULES: u16 = 16;
+
+/// From this level on, the schema of a cache is part of where its entries lie.
+pub const CACHE_SCHEMAS: u16 = 16;
+
+/// Connections of this version carry the clocks of partitions apart from their logs.
+pub const CLOCKS: u16 = 16;

@@ -11,6 +11,7 @@ mod membership;
 mod moves;
 mod orders;
 mod shards;
+mod splits;
 mod tenures;
 
 use crate::mutants;
@@ -305,6 +306,14 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
         data::a_deadline_holds_after_a_failover,
     ),
     (
+        &shard::CLOCKS_BEHIND_DATA,
+        data::a_deadline_does_not_slip_behind_large_values,
+    ),
+    (
+        &shard::KEEPS_OWN_CLOCK,
+        data::a_new_primary_takes_the_greatest_clock,
+    ),
+    (
         &shard::WRITES_WHILE_RESHAPED,
         data::a_partition_being_split_takes_no_writes,
     ),
@@ -335,6 +344,14 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
     (
         &gossip::RECOVERS_WITH_MOST,
         elections::an_operators_word_needs_all_other_members,
+    ),
+    (
+        &gossip::BELIEVES_UNPROVED_SPLITS,
+        splits::a_recovered_half_is_stopped_by_named_members_alone,
+    ),
+    (
+        &gossip::SERVES_THOUGH_SPLIT,
+        splits::a_recovered_half_serves_nothing_once_a_named_member_lives,
     ),
     (&shard::SLOW_IS_SILENT, data::a_slow_link_costs_no_copy),
     (

@@ -1,5 +1,5 @@
 //! Commands that ask a node by HTTP: `doyen status`, `table`, `keyspace`, `moves`, `rebalance`,
-//! `drain`, `remove`, `token`, `acl`, `weight`, `restart-plan`, `events`, `recover`.
+//! `drain`, `remove`, `token`, `acl`, `weight`, `restart-plan`, `events`, `recover`, `wait`.
 
 mod acl;
 mod drain;
@@ -10,20 +10,23 @@ mod print;
 mod rebalance;
 mod restart;
 mod token;
+mod wait;
 mod weight;
 
 pub(super) use acl::AclCommand;
 use drain::escaped;
-pub(super) use drain::{Drain, Remove};
+pub(super) use drain::{Drain, Forget, Remove};
 pub(super) use events::Events;
 pub(super) use keyspace::KeyspaceCommand;
 pub(super) use moves::Moves;
 pub(super) use rebalance::Rebalance;
 pub(super) use restart::RestartPlan;
 pub(super) use token::TokenCommand;
+pub(super) use wait::Wait;
 pub(super) use weight::WeightCommand;
 
 use super::Failed;
+use doyen::VotersGone;
 use doyen::config::value::Address;
 use doyen::config::{self, HTTP_PORT};
 use doyen::http::client::{Client, HttpError, Trusted};
@@ -54,6 +57,10 @@ const WAIT: &str = "wait";
 const NO_CLUSTER_HELP: &str = "Status: 0 the node is a member of a cluster, safe or not; \
     1 it is not a member yet, or does not answer.";
 
+const STATUS_HELP: &str = "Status: 0 the node is a member of a cluster, safe or not; with --check \
+    only if it is safe; 1 it is not, is not a member yet, or does not answer. `doyen wait safe` \
+    waits until it is safe.";
+
 /// The node to ask.
 #[derive(Debug, clap::Args)]
 pub(super) struct Target {
@@ -79,10 +86,13 @@ pub(super) struct Endpoint {
 
 /// Show the cluster.
 #[derive(Debug, clap::Args)]
-#[command(after_help = NO_CLUSTER_HELP)]
+#[command(after_help = STATUS_HELP)]
 pub(super) struct Status {
     #[command(flatten)]
     endpoint: Endpoint,
+    /// End with status 1 if the cluster is not safe
+    #[arg(long, conflicts_with = "watch")]
+    check: bool,
     /// Repeat until Ctrl-C
     #[arg(long)]
     watch: bool,
@@ -111,9 +121,30 @@ pub(super) struct Recover {
     /// may be two clusters
     #[arg(long, value_name = "NAME", required = true, num_args = 1.., value_delimiter = ',')]
     assert_dead: Vec<String>,
+    /// How many of how many voters these are. Count them: most often it is the node that sees no
+    /// majority that is cut off, and the others go on without it. --yes does not replace this
+    #[arg(long, value_name = "N/VOTERS")]
+    gone: VotersGone,
     /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
+}
+
+/// Choose between the halves of a cluster that was recovered twice.
+#[derive(Debug, clap::Args)]
+pub(super) struct SplitCommand {
+    #[command(subcommand)]
+    action: SplitAction,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum SplitAction {
+    /// Let the half of the node that is asked serve again. Then start the nodes of the other half
+    /// again: they join this one, and what they acknowledged since the recovery is lost
+    Keep {
+        #[command(flatten)]
+        endpoint: Endpoint,
+    },
 }
 
 /// The proof that a caller may ask.
@@ -219,7 +250,8 @@ impl fmt::Display for Cost {
 /// Asks the person at the terminal. Without a terminal, only `--yes` is an answer.
 fn confirm(dead: &str, cost: &Cost) -> Result<(), Failed> {
     let what = format!(
-        "continuing without {dead}: {cost}. If one of them still runs, there may be two clusters"
+        "continuing without {dead}: {cost}. If one of them still runs, the cluster splits in two, \
+         and what one half acknowledges is lost"
     );
     let refusal = || {
         format!(
@@ -319,9 +351,9 @@ impl Status {
         let redraw = self.watch && !self.json && std::io::stdout().is_terminal();
         loop {
             let looked = node.get::<ClusterReport>("/status").await;
-            let member = looked
+            let well = looked
                 .as_ref()
-                .is_ok_and(|report| report.cluster_id.is_some());
+                .is_ok_and(|report| report.cluster_id.is_some() && (report.safe || !self.check));
             let text = match (looked, self.watch) {
                 (Ok(report), _) if self.json => json(&report, !self.watch)?,
                 (Ok(report), _) => print::cluster(&report),
@@ -336,7 +368,7 @@ impl Status {
                 None => text,
             };
             if !write(&text)? || !self.watch {
-                return Ok(answered(member));
+                return Ok(answered(well));
             }
             tokio::time::sleep(WATCH).await;
         }
@@ -359,7 +391,8 @@ impl Table {
 
 impl Recover {
     pub(super) async fn main(self) -> Result<ExitCode, Failed> {
-        let body = serde_json::json!({ "assert_dead": self.assert_dead }).to_string();
+        let gone = self.gone.to_string();
+        let body = serde_json::json!({ "assert_dead": self.assert_dead, "gone": gone }).to_string();
         let node = self.endpoint.client()?;
         let before: TableReport = node.get("/table").await.map_err(failed)?;
         let ClusterReport {
@@ -371,7 +404,8 @@ impl Recover {
         let dead: Vec<String> = dead.map(|m| m.name).collect();
         // If no member has that name, the node refuses and lists the members.
         if !self.yes && !dead.is_empty() {
-            confirm(&dead.join(", "), &Cost::new(&before, &keyspaces, &dead))?;
+            let whom = format!("{} ({gone} of the voters)", dead.join(", "));
+            confirm(&whom, &Cost::new(&before, &keyspaces, &dead))?;
         }
         let _: serde_json::Value = node
             .change("POST", "/recover", &body)
@@ -382,6 +416,22 @@ impl Recover {
             self.assert_dead.join(", ")
         ))?;
         tell_what_became(&node, &before, &dead).await
+    }
+}
+
+impl SplitCommand {
+    pub(super) async fn main(self) -> Result<ExitCode, Failed> {
+        let SplitAction::Keep { endpoint } = self.action;
+        let node = endpoint.client()?;
+        let _: serde_json::Value = node
+            .change("POST", "/split/keep", "")
+            .await
+            .map_err(failed)?;
+        write(
+            "this half serves again: stop the nodes of the other half, and start them again with \
+             --seed and an address of this one\n",
+        )?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -481,8 +531,8 @@ fn operator_token(secrets: Option<&Secrets>) -> Result<String, Failed> {
 }
 
 /// The exit status of a node that answered: whether it is a member of a cluster.
-fn answered(member: bool) -> ExitCode {
-    if member {
+fn answered(well: bool) -> ExitCode {
+    if well {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -74,6 +74,9 @@ pub enum Request {
 /// Buffers of one kind take this part of the memory at most, and no more than this of a large one.
 const SHARE_PART: usize = 8;
 const SHARE_BYTES_MAX: usize = 256 << 20;
+/// This part of the memory is kept for subscribers of changes at most, and so much at a client.
+const READERS_PART: usize = 16;
+const READERS_BYTES_OF_CLIENT: usize = 64 << 20;
 /// Frames that are not whole may always take the first, and need never take more than the second
 /// because values are large.
 const FRAMES_BYTES_LEAST: usize = 4 << 20;
@@ -227,6 +230,17 @@ impl Limits {
             (self.memory_bytes_max / 2).min(SHARE_BYTES_MAX)
         };
         most.max(self.value_bytes_max.saturating_mul(2))
+    }
+
+    /// The most bytes that are kept for subscribers of changes: in the logs of all partitions, and
+    /// of what was told here and not taken. A client of the cluster has no logs.
+    #[must_use]
+    pub const fn readers_bytes_max(&self) -> usize {
+        if self.memory_bytes_max == 0 {
+            READERS_BYTES_OF_CLIENT
+        } else {
+            self.memory_bytes_max / READERS_PART
+        }
     }
 
     /// The share of buffers of one kind, besides what is stored. A client of the cluster stores

@@ -50,9 +50,6 @@ use std::time::Duration;
 
 /// This part of the kept memory is lent to writes that make no room of their own.
 const LENT_PART: u64 = 4;
-/// A full member stays full until it has this part of the kept memory left on top of that: 12 % of
-/// its memory.
-const RELIEF_PART: u64 = 5;
 /// Time between two checks of how much is too much.
 const LOOK: Duration = UPKEEP.saturating_mul(2);
 /// Most keys that one step evicts from all partitions, and the pause after it: 40,000 keys a
@@ -109,7 +106,7 @@ impl Pressure {
     pub(super) fn look(&mut self, room: Headroom, shares: u64, pressed: bool) {
         // Memory that is given back anyway need not be evicted.
         let room = room.settled();
-        let enough = room.kept.saturating_add(room.kept / RELIEF_PART);
+        let enough = room.enough();
         self.full = room.left < room.kept || ((self.full || pressed) && room.left < enough);
         let common = if self.full {
             enough.saturating_sub(room.left).div_ceil(shares.max(1))
@@ -279,6 +276,7 @@ impl Shard {
             }
         }
         let room = cx.headroom();
+        cx.look_at_readers(room);
         cx.memory.evicting.own.look(room, 1, pressed);
         cx.peers.look_at_memory(members, pressed);
         if !cx.has_excess() {
@@ -471,6 +469,9 @@ impl Context {
         room: Room,
     ) -> Made {
         let at = held.at;
+        if self.squeeze_readers() {
+            return self.soon(at);
+        }
         // If memory is given back in a moment, a pause is better.
         let soon = self.settled_room(held, bytes) > room;
         if policy == Eviction::None {

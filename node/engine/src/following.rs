@@ -11,6 +11,7 @@ use super::role::{Bond, Following};
 use super::store::{Effect, Undo};
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
+use doyen_placement::level::CLOCKS;
 use doyen_placement::{Epoch, MemberId};
 
 /// Whose log a copy continues: a tenure, and the session in which the copy began (0: aligned).
@@ -135,6 +136,7 @@ impl Following<'_> {
             if !broken(&mutant::KEEPS_TAIL) {
                 self.cut(last + 1);
             }
+            self.say_clock(cx, from, head.epoch);
             let session = head.session;
             self.bind_to(Follow { since, session }, resumes);
             if resumes {
@@ -143,7 +145,7 @@ impl Following<'_> {
                 *self.was_in_sync |= counts;
             }
             if !broken(&mutant::DEAF_TO_THE_CLOCK) {
-                self.clock.hear(head.clock, cx.now);
+                self.clock.hear(head.clock, since, cx.now);
             }
             self.commit(cx, head.committed);
             self.acknowledge(cx, from, head.epoch);
@@ -188,7 +190,7 @@ impl Following<'_> {
             seq += 1;
         }
         if !broken(&mutant::DEAF_TO_THE_CLOCK) {
-            self.clock.hear(head.clock, cx.now);
+            self.clock.hear(head.clock, since, cx.now);
         }
         if broken(&mutant::COPIES_EXPIRE) {
             self.expire_alone(cx.data_now());
@@ -203,6 +205,26 @@ impl Following<'_> {
             cx.timers.wake(head.at, cx.now);
         }
         self.prepare_sink(cx);
+    }
+
+    /// Tells a new primary what the clock shows here, before the ack with which it may open.
+    fn say_clock(&mut self, cx: &mut Context, to: MemberId, epoch: Epoch) {
+        if cx.peers.version(to) >= CLOCKS && !broken(&mutant::KEEPS_OWN_CLOCK) {
+            let clocks = vec![(self.at, epoch, self.clock.report(cx.now))];
+            cx.peers.send(to, Lane::Calls, &Frame::Clocks { clocks });
+        }
+    }
+
+    /// The primary tells its clock, apart from its log.
+    pub(super) fn hear_clock(&mut self, cx: &Context, from: MemberId, (epoch, ms): (Epoch, u64)) {
+        let since = self.follows(from, epoch);
+        let aligned = self.follower.follow().map(|follow| follow.since);
+        // Before that, the new primary asks what the clock of the former one showed.
+        if let Some(since) = since.filter(|since| aligned == Some(*since))
+            && !broken(&mutant::DEAF_TO_THE_CLOCK)
+        {
+            self.clock.hear(ms, since, cx.now);
+        }
     }
 
     /// Whether `from` leads the partition in this epoch, as far as this node knows. Returns the

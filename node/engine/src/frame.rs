@@ -270,6 +270,11 @@ pub(super) enum Frame {
     Confirm { round: u64 },
     /// These were, when the question arrived, by a primary that had its lease.
     Confirmed { round: u64, tickets: Vec<u64> },
+    /// The sender's clocks of partitions, in milliseconds: those that it leads in these epochs. Or
+    /// those that it has copies of, for a new primary that is about to open.
+    Clocks {
+        clocks: Vec<(PartitionRef, Epoch, u64)>,
+    },
     /// The next call, which has this number, belongs to this span of its caller.
     Traced {
         at: PartitionRef,
@@ -310,6 +315,9 @@ pub(super) struct Head {
     pub(super) first: u64,
 }
 
+/// A full node stays full until it has this part of the kept memory left on top of that.
+const RELIEF_PART: u64 = 5;
+
 /// How much memory a node has left, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Headroom {
@@ -335,6 +343,11 @@ impl Headroom {
             left: self.left.saturating_add(self.loose),
             ..self
         }
+    }
+
+    /// With so much left, a full node is not full any more: 12 % of its memory.
+    pub(super) const fn enough(self) -> u64 {
+        self.kept.saturating_add(self.kept / RELIEF_PART)
     }
 
     /// The part of `kept` (a tenth of the memory) that no write gets: a 64th of the memory, at most
@@ -404,6 +417,7 @@ const CONFIRM: u8 = 41;
 const CONFIRMED: u8 = 42;
 const WANT_MAP: u8 = 43;
 const TRACED: u8 = 44;
+const CLOCKS: u8 = 45;
 
 /// Takes one frame off the front if all of it is there, and returns how many bytes it had.
 pub(super) fn take(

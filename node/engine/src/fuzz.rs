@@ -387,6 +387,9 @@ pub(crate) fn every() -> Vec<Frame> {
         Frame::Reads {
             keyspaces: vec![(KeyspaceId(0), false), (KeyspaceId(1), true)],
         },
+        Frame::Clocks {
+            clocks: vec![(at(1), Epoch(3), 1_000), (at(2), Epoch(4), u64::MAX >> 8)],
+        },
         Frame::Traced {
             at: at(1),
             n: 5,

@@ -13,6 +13,8 @@ pub(super) struct Memory {
     pub(super) bytes: usize,
     /// Number of held partitions, which share the tail.
     pub(super) holding: usize,
+    /// Memory is short, so no logs are kept for readers.
+    pub(super) squeezed: bool,
     pub(super) garbage: Garbage,
     pub(super) evicting: Evicting,
     pub(super) compacting: Compacting,
@@ -23,6 +25,7 @@ impl Memory {
         Self {
             bytes: 0,
             holding: 0,
+            squeezed: false,
             garbage: Garbage::default(),
             evicting: Evicting::new(now),
             compacting: Compacting::default(),

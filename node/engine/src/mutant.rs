@@ -93,6 +93,10 @@ doyen_placement::mutants! {
     DELETES_BY_PROPOSAL = ("deletes-by-proposal", "deletion of old copies"),
     /// Copies expire by themselves.
     COPIES_EXPIRE = ("copies-expire", "expiry on replicas"),
+    /// The clocks of partitions travel only behind the data.
+    CLOCKS_BEHIND_DATA = ("clocks-behind-data", "expiry on replicas"),
+    /// A new primary does not ask what the clock shows on the other copies.
+    KEEPS_OWN_CLOCK = ("keeps-own-clock", "expiry on replicas"),
     /// Copies do not follow the clock of their primary.
     DEAF_TO_THE_CLOCK = ("deaf-to-the-clock", "expiry on replicas"),
     /// A partition takes writes while it is split or merged.

@@ -16,6 +16,7 @@ use super::publishing::{HELD_BYTES_MAX, Publication};
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_gossip::Time;
+use doyen_placement::level::CLOCKS;
 use doyen_placement::{Epoch, MemberId, PartitionRef};
 use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -52,6 +53,11 @@ const TOLD_PART: u64 = 32;
 /// At each check, a peer reports arrived bytes if they exceed this part (64 KiB). Less may never be
 /// reported.
 const UNTOLD_PART: u64 = 128;
+
+/// The longest datagram, which fits into any packet.
+pub(super) const DATAGRAM_BYTES_MAX: usize = 1_000;
+/// Clocks of one datagram: each takes 30 bytes at most.
+const CLOCKS_MAX: usize = 32;
 
 /// Bytes of each lane.
 pub(super) type Lanes = [u64; 2];
@@ -287,6 +293,8 @@ pub(super) struct Peer {
     owed: usize,
     /// Answers that may be sent once there is room.
     answers: VecDeque<(PartitionRef, (u64, u32), Outcome)>,
+    /// Clocks of partitions that it is told in the next datagrams.
+    clocks: Vec<(PartitionRef, Epoch, u64)>,
     /// It has subscribers.
     wants: bool,
     /// Messages of publishers that are sent once there is room, and their bytes.
@@ -404,6 +412,8 @@ pub(super) struct Peers {
     silent: BTreeSet<MemberId>,
     /// Peers for which data was held back, and which have taken bytes since.
     relieved: Vec<MemberId>,
+    /// Peers that are told clocks.
+    clocked: Vec<MemberId>,
     /// Whether missing copies are made from here or here.
     repairing: bool,
 }
@@ -800,6 +810,39 @@ impl Peers {
             if let Some(out) = self.out(id, Lane::Calls) {
                 frame::publish(out, &next);
             }
+        }
+    }
+
+    /// Tells a peer the clock of a partition, apart from all other data. False: it must be told in
+    /// another way.
+    pub(super) fn tell_clock(&mut self, id: MemberId, clock: (PartitionRef, Epoch, u64)) -> bool {
+        let Some(peer) = self.all.get_mut(&id) else {
+            return false;
+        };
+        let tells = peer.version >= CLOCKS && !broken(&mutant::CLOCKS_BEHIND_DATA);
+        if tells {
+            if peer.clocks.is_empty() {
+                self.clocked.push(id);
+            }
+            peer.clocks.push(clock);
+        }
+        tells
+    }
+
+    /// The next datagram of clocks.
+    pub(super) fn next_datagram(&mut self) -> Option<(MemberId, Bytes)> {
+        loop {
+            let id = *self.clocked.last()?;
+            let clocks = self.all.get_mut(&id).map(|peer| &mut peer.clocks);
+            let Some(clocks) = clocks.filter(|clocks| !clocks.is_empty()) else {
+                self.clocked.pop();
+                continue;
+            };
+            let first = clocks.len().saturating_sub(CLOCKS_MAX);
+            let clocks = clocks.split_off(first);
+            let mut out = Out::default();
+            Frame::Clocks { clocks }.put(&mut out);
+            return Some((id, out.take().flatten().collect()));
         }
     }
 

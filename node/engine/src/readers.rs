@@ -3,9 +3,10 @@
 use super::api::Lane;
 use super::changes::{Change, FORMERS_MAX, Filter, Missing, Position, changes};
 use super::context::Context;
-use super::frame::Frame;
+use super::frame::{Frame, Headroom};
 use super::role::Leading;
 use super::shard::Shard;
+use super::timers::Duty;
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MemberId};
@@ -28,8 +29,8 @@ const READ_MAX: usize = 1_024;
 /// twice in this time or more often. So a subscriber that begins again within 40 s goes on where it
 /// was, unless more was written.
 pub(super) const KEPT: Duration = Duration::from_secs(60);
-/// Bytes of the log of a partition that are kept for its readers.
-pub(super) const KEPT_BYTES: usize = 64 << 10;
+/// The most bytes of the log of a partition that are kept for its readers.
+const KEPT_BYTES: usize = 64 << 10;
 
 /// A subscriber of changes of one partition.
 #[derive(Debug)]
@@ -60,6 +61,39 @@ impl Context {
     pub(super) fn reads(&self, keyspace: KeyspaceId) -> bool {
         let read = |read: &ReadUntil| read.logs >= self.now;
         !self.read.is_empty() && self.read.get(&keyspace).is_some_and(read)
+    }
+
+    /// Bytes of the log of a partition that are kept for readers: its share of what all partitions
+    /// of this thread may keep. Readers that are connected are told of an entry before it goes.
+    pub(super) fn kept_for_readers(&self, keyspace: KeyspaceId) -> usize {
+        if self.memory.squeezed || !self.reads(keyspace) {
+            return 0;
+        }
+        let share = self.limits.readers_bytes_max() / self.memory.holding.max(1);
+        KEPT_BYTES.min(share)
+    }
+
+    /// Memory is short: what logs keep for readers goes before any key does, and before any write
+    /// is refused. Returns whether that gives room in a moment.
+    pub(super) fn squeeze_readers(&mut self) -> bool {
+        if self.memory.squeezed || self.read.is_empty() {
+            return false;
+        }
+        self.memory.squeezed = true;
+        // A round trims all logs, in slices.
+        self.timers.set(Duty::Round, self.now);
+        true
+    }
+
+    /// Checks whether logs may be kept for readers. Kept logs alone never make memory short again.
+    pub(super) fn look_at_readers(&mut self, room: Headroom) {
+        let most = self.limits.readers_bytes_max() as u64;
+        let left = room.left.saturating_sub(room.enough());
+        if left < most {
+            self.squeeze_readers();
+        } else if left >= 2 * most {
+            self.memory.squeezed = false;
+        }
     }
 
     /// Whether the values that its log entries replace are kept, too.

@@ -13,7 +13,7 @@ use super::shard::Shard;
 use super::threads;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
-use doyen_placement::{KeyspaceId, MapId, MemberId, PartitionRef};
+use doyen_placement::{Epoch, KeyspaceId, MapId, MemberId, PartitionRef};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -351,6 +351,10 @@ impl Shard {
                 self.cx.announced(peer, *at, *n, *context);
                 return Ok(());
             }
+            Frame::Clocks { clocks } => {
+                self.hear_clocks(peer, clocks);
+                return Ok(());
+            }
             Frame::Heard { .. }
             | Frame::Pull { .. }
             | Frame::MakeMap { .. }
@@ -540,6 +544,7 @@ impl Shard {
             | Frame::Confirm { .. }
             | Frame::Confirmed { .. }
             | Frame::Traced { .. }
+            | Frame::Clocks { .. }
             | Frame::Reads { .. } => {}
         }
         Ok(())
@@ -625,6 +630,44 @@ impl Shard {
                 self.cx.notice(slot);
             }
         }
+    }
+
+    /// Takes a datagram of a peer ([`Shard::poll_datagram`]). Datagrams may be lost, and overtake
+    /// what is on the lanes.
+    ///
+    /// # Errors
+    /// `Malformed`: close the connection.
+    pub fn datagram(&mut self, now: Time, peer: MemberId, bytes: &[u8]) -> Result<(), Malformed> {
+        self.cx.now = self.cx.now.max(now);
+        let mut bytes = BytesMut::from(bytes);
+        let result = match frame::take(&mut bytes, peers::DATAGRAM_BYTES_MAX) {
+            Ok(Some((frame @ Frame::Clocks { .. }, _))) if bytes.is_empty() => {
+                self.handle(peer, frame)
+            }
+            Ok(_) => Err(Malformed("a datagram that no peer sends")),
+            Err(malformed) => Err(malformed),
+        };
+        self.cx.stats.malformed += u64::from(result.is_err());
+        result
+    }
+
+    /// A primary tells its clocks, or a copy what its clocks show.
+    fn hear_clocks(&mut self, peer: MemberId, clocks: &[(PartitionRef, Epoch, u64)]) {
+        for (at, epoch, ms) in clocks {
+            let Some(slot) = self.slots.get_mut(*at) else {
+                continue;
+            };
+            if let Some(mut leading) = slot.leading() {
+                leading.hear_clock(&self.cx, peer, (*epoch, *ms));
+            } else if let Some(mut following) = slot.following() {
+                following.hear_clock(&self.cx, peer, (*epoch, *ms));
+            }
+        }
+    }
+
+    /// The next datagram for a peer, if any. It has at most a thousand bytes.
+    pub fn poll_datagram(&mut self) -> Option<(MemberId, Bytes)> {
+        self.cx.peers.next_datagram()
     }
 
     /// The next bytes for a peer: everything that is ready for one lane, in one buffer. Large

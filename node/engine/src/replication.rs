@@ -19,7 +19,7 @@ use super::halving::Halving;
 use super::log::{Log, begin_anew};
 use super::partition::{Held, Slot};
 use super::peers::Wait;
-use super::readers::{KEPT_BYTES, Reader};
+use super::readers::Reader;
 use super::role::{Leading, Role};
 use super::rounds::UPKEEP;
 use super::store::Store;
@@ -227,11 +227,7 @@ impl Context {
         let part = Some(stored / TAIL_PART)
             .filter(|part| *part >= TAIL_BYTES_WORTH)
             .unwrap_or_default();
-        let kept = if self.reads(at.keyspace) {
-            KEPT_BYTES
-        } else {
-            0
-        };
+        let kept = self.kept_for_readers(at.keyspace);
         share.min(part.max(self.limits.tail_bytes_least).max(kept))
     }
 
@@ -427,7 +423,11 @@ impl Leading<'_> {
     /// Regular work: commit notices, silent copies and learners.
     fn upkeep(&mut self, cx: &mut Context) {
         let now = cx.now;
-        let tell_time = now.since(self.lead.said_clock) >= CLOCK_INTERVAL && self.store.expires();
+        // Until all copies follow this tenure, each look tells it.
+        let mut copies = self.lead.links.values().filter(|link| link.required);
+        let settled = self.lead.open && copies.all(|link| link.aligned);
+        let due = now.since(self.lead.said_clock) >= CLOCK_INTERVAL || !settled;
+        let tell_time = due && self.store.expires();
         if tell_time {
             self.lead.said_clock = now;
         }
@@ -436,21 +436,23 @@ impl Leading<'_> {
         let mut silent = Vec::new();
         let mut doubt = None;
         for (id, link) in self.lead.links.iter_mut() {
+            let clock = (self.at, self.epoch, self.clock.advance(now));
             // If it has just acknowledged something, the next entry will probably come soon and say
             // as much.
-            let resting = now.since(link.resent) >= UPKEEP;
+            let resting = tell_time || now.since(link.resent) >= UPKEEP;
+            let tell_time = tell_time && !cx.peers.tell_clock(*id, clock);
             if link.streams()
                 && link.next == self.log.last() + 1
                 && ((link.said_committed < self.log.committed() && resting) || tell_time)
                 && let Some(out) = cx.peers.out(*id, Lane::Calls)
             {
-                let (committed, clock) = (self.log.committed(), self.clock.advance(now));
+                let committed = self.log.committed();
                 let head = Head {
                     at: self.at,
                     epoch: self.epoch,
                     session: link.session,
                     committed,
-                    clock,
+                    clock: clock.2,
                     first: link.next,
                 };
                 frame::append(out, &head, std::iter::empty());
@@ -649,6 +651,8 @@ impl Leading<'_> {
             }
             link.aligned = true;
             link.acked = ack.seq;
+            // Its clock is that of the alignment, which may have been on its way for long.
+            self.lead.said_clock = Time::ZERO;
         } else {
             link.acked = link.acked.max(ack.seq);
         }
@@ -670,6 +674,16 @@ impl Leading<'_> {
         }
         self.advance(cx);
         self.admit(cx, from);
+    }
+
+    /// A copy tells what the clock shows there. Until the tenure opens, the greatest value counts: no
+    /// deadline was given by a lower one yet. Each copy tells it before its first ack.
+    pub(super) fn hear_clock(&mut self, cx: &Context, from: MemberId, (epoch, ms): (Epoch, u64)) {
+        let copy = self.lead.links.get(&from);
+        let asked = copy.is_some_and(|link| link.required && !link.aligned);
+        if asked && epoch == self.epoch && !self.lead.open {
+            self.clock.raise(ms, cx.now);
+        }
     }
 
     /// A copy is missing something.

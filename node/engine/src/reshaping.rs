@@ -241,7 +241,7 @@ impl Shard {
         let Some(clock) = former
             .iter()
             .min_by_key(|(_, behind)| *behind)
-            .map(|(held, _)| held.clock)
+            .map(|(held, _)| held.clock.inherited())
         else {
             return;
         };

@@ -241,7 +241,7 @@ mod running {
             belongs: &dyn Fn(MapId, &[u8]) -> bool,
         ) -> Result<Ran, Failure> {
             let reply = match Script::parse(call.body.clone()) {
-                Err(text) => Reply::Error(text),
+                Err(text) => Reply::Error(text.into()),
                 Ok(script) => self.reply(call, &script, (rows, spent), cx, belongs),
             };
             if rows.is_too_large() {
@@ -269,10 +269,10 @@ mod running {
         ) -> Reply {
             let flags = script.flags();
             if flags.no_cluster {
-                return Reply::Error(errors::NO_CLUSTER.to_owned());
+                return Reply::Error(errors::NO_CLUSTER.into());
             }
             if call.read_only && flags.declared && !flags.no_writes {
-                return Reply::Error(errors::NOT_READ_ONLY.to_owned());
+                return Reply::Error(errors::NOT_READ_ONLY.into());
             }
             rows.set_mark();
             let before = spent.said.len();
@@ -306,7 +306,7 @@ mod running {
                 Err(Failed::Stopped(_)) if others && exhausted => {
                     rows.take_back_to_mark();
                     spent.said.truncate(before);
-                    Reply::Error(TOGETHER.to_owned())
+                    Reply::Error(TOGETHER.into())
                 }
                 Err(failed @ Failed::Stopped(_)) => {
                     rows.take_back_to_mark();
@@ -381,7 +381,7 @@ mod running {
             let spec = match COMMANDS.find(words) {
                 Ok(spec) => spec,
                 Err(_) if !named.takes(words.len()) => return Err(errors::WRONG_ARITY),
-                Err(why) => return Ok(Reply::Error(why.0.into_owned())),
+                Err(why) => return Ok(Reply::Error(why.0.into_owned().into())),
             };
             if spec.has_flag("noscript") {
                 return Err(errors::NOT_ALLOWED);
@@ -398,7 +398,7 @@ mod running {
             }
             let request = match spec.request(words, self.cx.unix_ms) {
                 Ok(request) => request,
-                Err(why) => return Ok(Reply::Error(why.0.into_owned())),
+                Err(why) => return Ok(Reply::Error(why.0.into_owned().into())),
             };
             let answer = match request {
                 Request::One { key, action, shape } => {
@@ -487,7 +487,7 @@ mod running {
                         number(ms % 1000 * 1000),
                     ]))
                 }
-                "ping" if args.len() == 1 => Ok(Reply::Status("PONG".to_owned())),
+                "ping" if args.len() == 1 => Ok(Reply::Status("PONG".into())),
                 "ping" | "echo" => Ok(Reply::Bulk(args[1].clone())),
                 sharded => self.publish(sharded == "spublish", &args[1], &args[2]),
             })
@@ -517,7 +517,7 @@ mod running {
                 self.refused
                     .push(Refusal::new(grants.name(), lacks, object));
             }
-            Reply::Error(format!("ERR ACL failure in script: {text}"))
+            Reply::Error(format!("ERR ACL failure in script: {text}").into())
         }
     }
 
@@ -566,8 +566,8 @@ mod running {
             replies.collect::<Vec<_>>()
         };
         match answer {
-            Answer::Status(text) => Reply::Status(text.to_owned()),
-            Answer::Error(text) => Reply::Error(text.0.into_owned()),
+            Answer::Status(text) => Reply::Status(text.into()),
+            Answer::Error(text) => Reply::Error(text.0.into_owned().into()),
             Answer::Int(number) => Reply::Int(number),
             Answer::Bulk(value) | Answer::Encoded(value) => Reply::bulk(&*value),
             Answer::Nil => Reply::Nil,

@@ -62,6 +62,8 @@ struct Subscription {
     filter: Filter,
     places: BTreeMap<PartitionId, Cursor>,
     queue: VecDeque<(Option<u64>, Told)>,
+    /// Bytes of the queue.
+    bytes: usize,
     /// Whether it is in `Subscriptions::told`.
     queued: bool,
     /// How often it wants to know that it was told all.
@@ -128,16 +130,25 @@ impl Subscriptions {
                 let before = last.bytes();
                 let told = last.join(told);
                 self.bytes = self.bytes - before + last.bytes();
+                subscription.bytes = subscription.bytes - before + last.bytes();
                 told
             }
             None => Some(told),
         };
         let Some(told) = told else { return };
         self.bytes += told.bytes();
+        subscription.bytes += told.bytes();
         subscription.queue.push_back((ticket, told));
         if !std::mem::replace(&mut subscription.queued, true) {
             self.told.push_back(id);
         }
+    }
+
+    /// Whether a subscription has taken so little that no more changes are kept for it: all
+    /// together have more than `most` bytes, and it has more than its share of them.
+    fn is_full(&self, id: SubscriptionId, most: usize) -> bool {
+        let share = most / self.all.len().max(1);
+        self.bytes > most && self.all.get(&id).is_some_and(|s| s.bytes > share)
     }
 
     /// Notes if the last partition has answered.
@@ -179,6 +190,7 @@ impl Context {
         if let Frame::Confirmed { round, tickets } = frame {
             return self.confirmed(peer, round, &tickets);
         }
+        let most = self.limits.readers_bytes_max();
         let subscriptions = &mut self.subscriptions;
         let ticket = match &frame {
             Frame::Subscribed { ticket, .. } | Frame::Changes { ticket, .. } => *ticket,
@@ -226,7 +238,10 @@ impl Context {
                 if !cursor.answered {
                     return;
                 }
-                cursor.had = place(last);
+                let had = std::mem::replace(&mut cursor.had, place(last));
+                if subscriptions.is_full(id, most) {
+                    return self.drop_changes((id, ticket, partition), had, &changes);
+                }
                 for mut change in changes {
                     change.position.lineage = lineage;
                     subscriptions.push(id, Some(ticket), Told::Change(change));
@@ -238,6 +253,31 @@ impl Context {
 }
 
 impl Context {
+    /// A subscription that takes nothing is told that these changes are missing, and what it had
+    /// before. For the primary they are taken, once the subscription has heard of that.
+    fn drop_changes(
+        &mut self,
+        (id, ticket, partition): (SubscriptionId, u64, PartitionId),
+        had: Vec<Position>,
+        changes: &[Change],
+    ) {
+        if changes.is_empty() {
+            return;
+        }
+        let subscriptions = &mut self.subscriptions;
+        let subscription = subscriptions.all.get_mut(&id);
+        if let Some(cursor) = subscription.and_then(|s| s.places.get_mut(&partition))
+            && cursor.ticket() == Some(ticket)
+        {
+            cursor.taken += changes.iter().map(|c| c.bytes() as u64).sum::<u64>();
+        }
+        let entries: BTreeSet<u64> = changes.iter().map(|c| c.position.seq).collect();
+        let missing = Missing::entries(entries.len() as u64);
+        self.stats.changes_missed += 1;
+        let gap = Gap::of(missing, partition, had);
+        subscriptions.push(id, None, Told::Lagged(gap));
+    }
+
     /// A primary has told these tickets all that was committed when it was asked.
     fn confirmed(&mut self, peer: MemberId, round: u64, tickets: &[u64]) {
         let subscriptions = &mut self.subscriptions;
@@ -347,6 +387,7 @@ impl Shard {
             confirms: None,
             places: places.iter().map(place).collect(),
             queue: VecDeque::new(),
+            bytes: 0,
             queued: false,
             ready: false,
             resumes: after.is_some(),
@@ -365,9 +406,7 @@ impl Shard {
         let Some(gone) = self.cx.subscriptions.all.remove(&id) else {
             return;
         };
-        for (_, told) in &gone.queue {
-            self.cx.subscriptions.bytes -= told.bytes();
-        }
+        self.cx.subscriptions.bytes -= gone.bytes;
         for (partition, cursor) in gone.places {
             self.leave(gone.filter.keyspace, partition, &cursor);
         }
@@ -390,24 +429,38 @@ impl Shard {
         };
         let bytes = told.bytes();
         subscriptions.bytes -= bytes;
-        let keyspace = subscription.filter.keyspace;
+        subscription.bytes -= bytes;
         if let Some(ticket) = ticket
             && let Some((_, partition)) = subscriptions.tickets.get(&ticket).copied()
             && let Some(cursor) = subscription.places.get_mut(&partition)
-            && let Some((primary, _, asked)) = cursor.asked
-            && asked == ticket
+            && cursor.ticket() == Some(ticket)
         {
             cursor.taken += bytes as u64;
-            if cursor.taken >= WINDOW / 2 {
-                let bytes = std::mem::take(&mut cursor.taken);
-                let at = PartitionRef {
-                    keyspace,
-                    partition,
-                };
-                self.ask_primary(primary, Frame::Taken { at, ticket, bytes });
-            }
+            self.say_taken(id, partition);
+        }
+        if let Told::Lagged(gap) = &told {
+            gap.had.keys().for_each(|p| self.say_taken(id, *p));
         }
         Some(told)
+    }
+
+    /// Tells the primary of a partition what was taken, if that is much.
+    fn say_taken(&mut self, id: SubscriptionId, partition: PartitionId) {
+        let Some(subscription) = self.cx.subscriptions.all.get_mut(&id) else {
+            return;
+        };
+        let keyspace = subscription.filter.keyspace;
+        if let Some(cursor) = subscription.places.get_mut(&partition)
+            && let Some((primary, _, ticket)) = cursor.asked
+            && cursor.taken >= WINDOW / 2
+        {
+            let bytes = std::mem::take(&mut cursor.taken);
+            let at = PartitionRef {
+                keyspace,
+                partition,
+            };
+            self.ask_primary(primary, Frame::Taken { at, ticket, bytes });
+        }
     }
 
     /// Where a subscriber is that has handled all that was taken, except this, which it has not

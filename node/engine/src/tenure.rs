@@ -53,6 +53,8 @@ impl Context {
         if slot.held.is_none() && (in_sync || learner) {
             // In sync without data: the lineage began with this node, and its primary still has
             // every entry, because none was committed without this copy.
+            // Until the next round counts.
+            self.memory.holding += 1;
             slot.held = Some(Box::new(Held::empty(
                 slot.at,
                 installed.lineage,

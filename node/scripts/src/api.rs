@@ -195,8 +195,8 @@ fn to_argument(number: f64) -> String {
     to_text(number, 17)
 }
 
-fn error(text: impl AsRef<str>) -> Error {
-    Raise::Reply(text.as_ref().as_bytes().to_vec()).into()
+fn error(text: impl AsRef<[u8]>) -> Error {
+    Raise::Reply(text.as_ref().to_vec()).into()
 }
 
 fn table(lua: &Lua, name: &str, text: &[u8]) -> Result<Value> {

@@ -42,9 +42,9 @@ impl IntoLua for ToLua<'_> {
                 Protocol::Resp2 => Value::Boolean(false),
                 Protocol::Resp3 => Value::Nil,
             }),
-            Reply::Status(text) => field("ok", string(text.as_bytes())?),
+            Reply::Status(text) => field("ok", string(text)?),
             Reply::Error(text) => {
-                let table = field("err", string(error_text(text).as_bytes())?)?;
+                let table = field("err", string(&error_text(text))?)?;
                 if let Value::Table(table) = &table {
                     table.raw_set("ignore_error_stats_update", true)?;
                 }
@@ -90,22 +90,29 @@ fn set(table: &Table, key: ToLua<'_>, value: impl IntoLua) -> Result<()> {
 }
 
 /// An error's text with its code. A text of one word gets the code `ERR`.
-pub(crate) fn error_text(text: &str) -> String {
-    let text = text.trim_matches(['\r', '\n']);
-    if text.contains(' ') {
-        text.to_owned()
+pub(crate) fn error_text(text: &[u8]) -> Vec<u8> {
+    let is_break = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    let from = text.iter().position(|byte| !is_break(byte));
+    let to = text.iter().rposition(|byte| !is_break(byte));
+    let text = from.zip(to).map_or(&[][..], |(from, to)| &text[from..=to]);
+    if text.contains(&b' ') {
+        text.to_vec()
     } else {
-        format!("ERR {text}")
+        [b"ERR ", text].concat()
     }
 }
 
 /// A text on one line, up to the first zero byte: what the simple strings of RESP can carry.
-pub(crate) fn line(text: &[u8]) -> String {
+pub(crate) fn line(text: &[u8]) -> Vec<u8> {
     let end = text
         .iter()
         .position(|byte| *byte == 0)
         .unwrap_or(text.len());
-    String::from_utf8_lossy(&text[..end]).replace(['\r', '\n'], " ")
+    let blank = |byte: &u8| match byte {
+        b'\r' | b'\n' => b' ',
+        other => *other,
+    };
+    text[..end].iter().map(blank).collect()
 }
 
 /// Names of fields, made once for a Lua state.
@@ -204,10 +211,10 @@ impl FromLua<'_> {
     fn table(&mut self, table: &Table, depth: usize) -> std::result::Result<Reply, Unfit> {
         let names = self.names;
         if let Value::String(text) = table.raw_get(&names.err)? {
-            return Ok(Reply::Error(line(&self.bytes(&text)?)));
+            return Ok(Reply::Error(line(&self.bytes(&text)?).into()));
         }
         if let Value::String(text) = table.raw_get(&names.ok)? {
-            return Ok(Reply::Status(line(&self.bytes(&text)?)));
+            return Ok(Reply::Status(line(&self.bytes(&text)?).into()));
         }
         if let Some(number) = number_of(&table.raw_get(&names.double)?) {
             self.take(0)?;
@@ -223,7 +230,7 @@ impl FromLua<'_> {
             && let Value::String(format) = inner.raw_get(&names.format)?
             && let Value::String(text) = inner.raw_get(&names.string)?
         {
-            let format = line(&self.bytes(&format)?);
+            let format = String::from_utf8_lossy(&line(&self.bytes(&format)?)).into_owned();
             return Ok(Reply::Verbatim {
                 format,
                 text: self.bytes(&text)?,

@@ -1,5 +1,6 @@
 //! The cache of compiled scripts, and one run from its keys to its reply.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
@@ -71,24 +72,25 @@ pub struct Used {
 pub enum Failure {
     /// The script does not compile.
     Compile(String),
-    /// The script raised an error, or a command that it called did.
-    Raised(String),
+    /// The script raised an error, or a command that it called did. A script's texts are bytes.
+    Raised(Bytes),
     /// The run met one of its [`Limits`]. The text says that nothing was changed.
     Stopped(String),
 }
 
 impl Failure {
-    /// The error for the client, with its code.
-    pub fn text(&self) -> &str {
+    /// The error for the client, with its code, as a text for people.
+    pub fn text(&self) -> Cow<'_, str> {
         match self {
-            Failure::Compile(text) | Failure::Raised(text) | Failure::Stopped(text) => text,
+            Failure::Compile(text) | Failure::Stopped(text) => Cow::Borrowed(text),
+            Failure::Raised(text) => String::from_utf8_lossy(text),
         }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text())
+        f.write_str(&self.text())
     }
 }
 
@@ -96,7 +98,10 @@ impl std::error::Error for Failure {}
 
 impl From<Failure> for Reply {
     fn from(failure: Failure) -> Reply {
-        Reply::Error(failure.text().to_owned())
+        Reply::Error(match failure {
+            Failure::Compile(text) | Failure::Stopped(text) => text.into(),
+            Failure::Raised(text) => text,
+        })
     }
 }
 
@@ -303,7 +308,7 @@ impl Machine {
             };
             Failure::Compile(format!(
                 "ERR Error compiling script (new function): {}",
-                line(text.as_bytes())
+                String::from_utf8_lossy(&line(text.as_bytes()))
             ))
         })
     }
@@ -504,7 +509,7 @@ fn placed(script: &Script, text: &[u8], place: Option<Place>) -> Failure {
     let mut text = line(text);
     if let Some(Place { source, line }) = place {
         let sha1 = script.sha1();
-        text = format!("{text} script: {sha1}, on {source}:{line}.");
+        text.extend_from_slice(format!(" script: {sha1}, on {source}:{line}.").as_bytes());
     }
-    Failure::Raised(text)
+    Failure::Raised(text.into())
 }

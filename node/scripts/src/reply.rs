@@ -8,11 +8,11 @@ use bytes::Bytes;
 /// The shapes of RESP3 travel only if a script asked for them with `redis.setresp(3)`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// A simple string, such as `OK`. It has no line break.
-    Status(String),
-    /// An error with its code first, such as `WRONGTYPE Operation against a key...`. It has no line
-    /// break.
-    Error(String),
+    /// A simple string, such as `OK`: bytes without a line break.
+    Status(Bytes),
+    /// An error with its code first, such as `WRONGTYPE Operation against a key...`: bytes without a
+    /// line break.
+    Error(Bytes),
     /// An integer.
     Int(i64),
     /// A string of bytes.
@@ -43,7 +43,7 @@ pub enum Reply {
 impl Reply {
     /// The status `OK`.
     pub fn ok() -> Reply {
-        Reply::Status("OK".to_owned())
+        Reply::Status(Bytes::from_static(b"OK"))
     }
 
     /// A string of bytes.

@@ -26,8 +26,8 @@ impl Reply {
             out.extend_from_slice(b"\r\n");
         };
         match self {
-            Reply::Status(text) => line(out, b'+', text.as_bytes()),
-            Reply::Error(text) => line(out, b'-', text.as_bytes()),
+            Reply::Status(text) => line(out, b'+', text),
+            Reply::Error(text) => line(out, b'-', text),
             Reply::Int(number) => line(out, b':', number.to_string().as_bytes()),
             Reply::Bulk(bytes) => bulk(out, bytes),
             Reply::Nil if resp3 => out.extend_from_slice(b"_\r\n"),
@@ -88,7 +88,7 @@ mod tests {
     fn a_reply_is_written_in_both_versions() {
         for (reply, resp2, resp3) in [
             (Reply::ok(), "+OK\r\n", "+OK\r\n"),
-            (Reply::Error("ERR x".to_owned()), "-ERR x\r\n", "-ERR x\r\n"),
+            (Reply::Error("ERR x".into()), "-ERR x\r\n", "-ERR x\r\n"),
             (Reply::Int(-7), ":-7\r\n", ":-7\r\n"),
             (Reply::bulk("ab"), "$2\r\nab\r\n", "$2\r\nab\r\n"),
             (Reply::Nil, "$-1\r\n", "_\r\n"),

@@ -295,3 +295,31 @@ fn more_scripts_than_are_kept_still_run() {
         interpreter.memory_bytes()
     );
 }
+
+/// Regression: bytes that are no UTF-8 became U+FFFD.
+#[test]
+fn texts_of_replies_and_errors_are_bytes() {
+    let bytes = |reply: Reply| match reply {
+        Reply::Status(text) | Reply::Error(text) | Reply::Bulk(text) => text.to_vec(),
+        other => panic!("{other:?}"),
+    };
+    for (body, expected) in [
+        ("return {ok='\\255\\128 a\\nb\\0c'}", &b"\xff\x80 a b"[..]),
+        ("return {err='MY \\255'}", b"MY \xff"),
+        ("return redis.status_reply('\\255')", b"\xff"),
+        ("return redis.error_reply('\\255')", b"ERR \xff"),
+        ("local ok, why = pcall(error, '\\255') return why", b"\xff"),
+        ("return redis.pcall('GET').err and '\\255'", b"\xff"),
+    ] {
+        assert_eq!(bytes(run(body)), expected, "{body}");
+    }
+    for body in ["error('\\255\\128')", "error({err='MY \\255\\128'})"] {
+        let text = bytes(run(body));
+        assert!(
+            text.windows(2).any(|two| two == b"\xff\x80"),
+            "{body}: {text:?}"
+        );
+    }
+    let encoded = run("return {ok='\\255'}").to_resp(Protocol::Resp2);
+    assert_eq!(encoded, b"+\xff\r\n");
+}

@@ -51,6 +51,10 @@ pub(super) fn classify(table: &Table, request: &AdminRequest, why: String) -> Re
         },
         AdminRequest::Drain { name } => of_member(planner::drain(table, name), why),
         AdminRequest::Fill { name } => of_member(planner::fill(table, name), why),
+        AdminRequest::Forget { name } => match planner::forget(table, name) {
+            Err(_) => Refusal::NotFound { why },
+            Ok(_) => Refusal::Conflict { why },
+        },
         AdminRequest::GiveUp { name } => match planner::named(table, name) {
             Err(_) => Refusal::NotFound { why },
             Ok(member) if member.state != MemberState::Silent => Refusal::Unsafe { why },
@@ -60,9 +64,10 @@ pub(super) fn classify(table: &Table, request: &AdminRequest, why: String) -> Re
             Err(NotGranted::NoOperator) => Refusal::Unsafe { why },
             Err(_) | Ok(_) => Refusal::Conflict { why },
         },
-        AdminRequest::ApplyPlan { .. } | AdminRequest::Schedule(_) | AdminRequest::Balance(_) => {
-            Refusal::Conflict { why }
-        }
+        AdminRequest::ApplyPlan { .. }
+        | AdminRequest::Schedule(_)
+        | AdminRequest::Balance(_)
+        | AdminRequest::KeepHalf(_) => Refusal::Conflict { why },
     }
 }
 

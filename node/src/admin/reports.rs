@@ -19,13 +19,25 @@ impl Admin {
     /// The cluster as the coordinator knows it. If the coordinator does not answer within 300 ms,
     /// the cluster as this node knows it.
     ///
+    /// It is called safe only after every member has answered a ping that was sent after the call.
+    /// If one does not answer within a second, the report names it in `unsafe_for`.
+    ///
     /// # Errors
     /// [`ReportError::Stopped`] alone.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
     pub async fn status(&self) -> Result<ClusterReport, ReportError> {
-        self.known().await.map(|known| ClusterReport::new(&known))
+        let known = self.known().await?;
+        let mut report = ClusterReport::new(&known);
+        if report.safe {
+            // Until a death is noticed, everything looks safe.
+            let silent = self.control.unproven().await.map_err(stopped)?;
+            let members = known.installed.iter().flat_map(|table| &table.members);
+            let names = members.filter(|m| silent.contains(&m.id));
+            report.note_silent(names.map(|m| m.name.as_str()));
+        }
+        Ok(report)
     }
 
     /// The members that hold each partition.

@@ -2,7 +2,9 @@
 
 use super::ConfigError;
 use super::environment::Variable;
-use super::value::{AssignmentName, EvictionPolicy, KeyEvents, LossPolicy, Size, Span, Toggle};
+use super::value::{
+    AssignmentName, EvictionPolicy, KeyEvents, LossPolicy, Size, Span, TlsMin, Toggle,
+};
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -243,6 +245,10 @@ options! {
     /// PEM file: the authority of certificates that RESP clients may show
     #[arg(long, env = "DOYEN_RESP_TLS_CLIENT_CA", value_name = "FILE")]
     resp_tls_client_ca: PathBuf,
+    /// The least version of TLS that RESP clients may speak, 1.3 or 1.2. Give 1.2 for clients that
+    /// know no other [default: 1.3]
+    #[arg(long, env = "DOYEN_RESP_TLS_MIN", value_name = "VERSION")]
+    resp_tls_min: TlsMin,
     /// How long a RESP client may take to authenticate, for example 10s; 0s: no limit [default:
     /// 60s]
     #[arg(long, env = "DOYEN_RESP_AUTH_TIMEOUT", value_name = "DURATION")]
@@ -251,6 +257,11 @@ options! {
     /// [default: 0s]
     #[arg(long, env = "DOYEN_RESP_IDLE_TIMEOUT", value_name = "DURATION")]
     resp_idle_timeout: Span,
+    /// How long a RESP client may be silent before the system asks for a sign of life, for example
+    /// 60s; 0s: it never asks. A client that gives none is gone after twice that time, and so is one
+    /// that acknowledges no output [default: 300s]
+    #[arg(long, env = "DOYEN_RESP_TCP_KEEPALIVE", value_name = "DURATION")]
+    resp_tcp_keepalive: Span,
     /// Messages about keys that RESP clients may subscribe to, as Redis writes them, for example KEA
     /// for all or Ex for expired keys; a client may change it for this node (CONFIG SET) [default:
     /// none]

@@ -4,7 +4,7 @@ use super::alive::Alive;
 use super::catching_up::CatchingUp;
 use super::counted::Counted;
 use super::seeds::{self, Company, Resolved};
-use super::{ClusterStatus, Command, ControlOptions, Coordinated, Errand, Upcall};
+use super::{ClusterStatus, Command, ControlOptions, Coordinated, Errand, GoneFor, Upcall};
 use crate::advice;
 use crate::clock;
 use crate::control::shared::{Local, Shared};
@@ -42,6 +42,8 @@ const FORMER_MAX: usize = 8;
 const TICKETS_MAX: usize = 1024;
 /// How long the coordinator may take to answer a request for the status.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(300);
+/// How long every member has to answer a ping.
+const PROOF_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a peer is probed after the last ping to it.
 const PROBED_FOR: Duration = Duration::from_secs(1);
 /// For this long, refusals of a node that was never a member are not logged one by one.
@@ -130,6 +132,7 @@ pub(super) async fn run(
         notices: Notices::default(),
         view: None,
         before: VecDeque::new(),
+        gone: BTreeMap::new(),
         was_member: false,
         started: clock::now(),
         former: Vec::new(),
@@ -190,6 +193,8 @@ pub(super) struct Driver {
     view: Option<View>,
     /// Tables that were in force before, to tell what is new since then.
     before: VecDeque<Arc<Table>>,
+    /// Since when this node has known each member that went, and whether it went before that.
+    gone: BTreeMap<MemberId, (Time, bool)>,
     was_member: bool,
     started: Time,
     /// The addresses of the other members when the cluster continued without this process. They are
@@ -231,6 +236,8 @@ struct Tickets {
     admin: BTreeMap<u64, oneshot::Sender<AdminReply>>,
     status: BTreeMap<u64, (Time, MemberId, oneshot::Sender<ClusterStatus>)>,
     loads: BTreeMap<u64, (Time, MemberId, oneshot::Sender<Loads>)>,
+    /// Who asks whether all members answer: since when, and until when.
+    proofs: Vec<(Time, Time, oneshot::Sender<Vec<MemberId>>)>,
     /// Data threads that wait until their cluster of one is marked as used.
     used: Vec<oneshot::Sender<()>>,
 }
@@ -307,6 +314,7 @@ impl Driver {
             }
             self.carry_out();
             self.expire_status(now);
+            self.settle_proofs(now);
             self.go_on_catching_up(now);
         }
     }
@@ -334,8 +342,10 @@ impl Driver {
             .loads
             .values()
             .map(|(deadline, _, _)| *deadline);
+        let proofs = self.tickets.proofs.iter().map(|(_, until, _)| *until);
         let asked = status
             .chain(loads)
+            .chain(proofs)
             .map(|deadline| deadline.since(now))
             .min();
         due.into_iter()
@@ -519,13 +529,23 @@ impl Driver {
                     self.handle(Input::Admin { ticket, request });
                 }
             }
-            Command::Recover(dead, answer) => {
+            Command::Recover(dead, gone, answer) => {
                 if let Some(ticket) = self.admin_ticket(answer) {
-                    self.handle(Input::Recover { dead, ticket });
+                    self.handle(Input::Recover { dead, gone, ticket });
                 }
             }
             Command::CatchUp(answer) => self.catch_up(answer),
             Command::Status(answer) => self.on_status(answer),
+            Command::Prove(answer) => {
+                let now = clock::now();
+                self.tickets
+                    .proofs
+                    .retain(|(.., answer)| !answer.is_closed());
+                if self.tickets.proofs.len() < TICKETS_MAX {
+                    self.tickets.proofs.push((now, now + PROOF_TIMEOUT, answer));
+                    self.handle(Input::Prove);
+                }
+            }
             Command::Loads(answer) => self.on_loads(answer),
             Command::Coordinated(answer) => {
                 let known = (
@@ -654,6 +674,17 @@ impl Driver {
         }
     }
 
+    /// Answers who asked whether all members answer.
+    fn settle_proofs(&mut self, now: Time) {
+        let agreement = &self.agreement;
+        let settled = |(since, until, _): &mut (Time, Time, _)| {
+            *until <= now || agreement.unproven(*since).is_empty()
+        };
+        for (since, _, answer) in self.tickets.proofs.extract_if(.., settled) {
+            waking::answer(answer, agreement.unproven(since));
+        }
+    }
+
     fn cluster(&self, status: Status, from_coordinator: bool) -> ClusterStatus {
         let mut threads = self.unheard.values();
         let first = threads.next().cloned().unwrap_or_default();
@@ -668,7 +699,9 @@ impl Driver {
         // Conflicts that this node itself has seen count, whether the coordinator has seen them or
         // not.
         let known: Vec<ClusterId> = status.others.iter().map(|other| other.cluster).collect();
-        let met = self.agreement.status(clock::now()).others;
+        let own = self.agreement.status(clock::now());
+        let met = own.others;
+        status.split = own.split;
         status.others.extend(
             met.into_iter()
                 .filter(|other| !known.contains(&other.cluster)),
@@ -680,6 +713,15 @@ impl Driver {
             former: self.before(),
             unheard,
             level_max: self.config.level_max,
+            gone: self
+                .gone
+                .iter()
+                .map(|(id, (since, longer))| {
+                    let known = clock::now().since(*since);
+                    let longer = *longer;
+                    (*id, GoneFor { known, longer })
+                })
+                .collect(),
         }
     }
 
@@ -693,6 +735,7 @@ impl Driver {
 
     /// Carries out the machine's outputs in order: data threads see a view before the ack leaves.
     pub(super) fn carry_out(&mut self) {
+        self.shared.stop(self.agreement.is_stopped());
         while let Some(output) = self.agreement.poll_output() {
             if self.leaving.gone {
                 continue;
@@ -768,8 +811,16 @@ impl Driver {
         };
         self.company
             .send_if_modified(|before| std::mem::replace(before, company) != company);
+        if self.view.is_none() {
+            tracing::info!(
+                "member of cluster {} with {} members",
+                view.installed.cluster,
+                view.installed.members.len()
+            );
+        }
         self.was_member = true;
         self.refusals.clear();
+        self.follow_gone(&view.installed);
         let before = self.view.replace(view).map(|view| view.installed);
         if let Some(before) = before.filter(|before| {
             self.installed()
@@ -779,6 +830,18 @@ impl Driver {
             if self.before.len() > FORMER_MAX {
                 self.before.pop_front();
             }
+        }
+    }
+
+    /// Counts for how long members have been gone.
+    fn follow_gone(&mut self, table: &Table) {
+        // Nothing is known of what went before this node was a member.
+        let (now, longer) = (clock::now(), self.view.is_none());
+        let gone = &table.annex.gone;
+        self.gone
+            .retain(|id, _| gone.iter().any(|gone| gone.id == *id));
+        for gone in gone {
+            self.gone.entry(gone.id).or_insert((now, longer));
         }
     }
 
@@ -980,7 +1043,9 @@ impl Driver {
         let text = advice::event_text(&event);
         match (event.severity(), &event) {
             (_, Event::NoCoordinator { why }) if self.view.is_none() => {
-                tracing::warn!("no cluster yet: {why}")
+                if self.notices.due(why) {
+                    tracing::warn!("no cluster yet: {why}");
+                }
             }
             // Moves cause thousands of events. The list of events has them.
             (Severity::Info, Event::Moved { .. }) => tracing::debug!("{text}"),

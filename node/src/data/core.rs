@@ -158,6 +158,7 @@ impl<D: Door> Core<D> {
         context.now = clock::now();
         context.look_at_wall(self.hooks.ahead());
         context.lease = self.shared.lease();
+        context.stopped = self.shared.is_stopped();
         // Load the generation first: then the view is at least as new.
         let generation = self.shared.generation();
         if context.generation == Some(generation) {
@@ -270,6 +271,9 @@ impl<D: Door> Core<D> {
             if congested {
                 self.context.shard.congested(self.context.now, peer, true);
             }
+        }
+        while let Some((peer, bytes)) = self.context.shard.poll_datagram() {
+            self.links.send_datagram(peer, bytes);
         }
         while let Some(request) = self.context.shard.poll_request() {
             match request {

@@ -5,6 +5,9 @@
 //!     ^                                          │ falls below a half
 //!     └──────── goes on <── Message::Room <──────┘
 //! ```
+//! The queue of a near cache wakes nobody for a change alone: the cache looks into it before it
+//! serves a copy. So a write beside a near cache costs no wake-up.
+//!
 //! A queue has a limit. While it is full, nothing more is taken from the shard, so the primaries
 //! send nothing more, and at last the subscriber is told that changes are missing.
 
@@ -15,6 +18,7 @@ use doyen_engine::{Bookmark, Filter, Shard, SubscriptionId, Told};
 use doyen_gossip::Time;
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -30,6 +34,8 @@ const READY_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 struct Queue {
     state: Mutex<State>,
+    /// Something may be in it.
+    news: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -43,11 +49,16 @@ struct State {
     closed: bool,
     /// Nothing follows.
     ended: bool,
+    /// The caller looks into the queue by itself, and is woken only for other things than changes,
+    /// or if there are many.
+    patient: bool,
 }
 
 impl State {
-    fn push(&mut self, told: Told) {
+    /// Whether the caller is to be woken.
+    fn push(&mut self, told: Told) -> bool {
         self.ended |= told == Told::Ended;
+        let change = matches!(told, Told::Change(_));
         let told = match self.told.back_mut() {
             Some(last) => {
                 let before = last.bytes();
@@ -61,6 +72,8 @@ impl State {
             self.bytes += told.bytes();
             self.told.push_back(told);
         }
+        let many = self.told.len() >= QUEUE_MAX / 4 || self.bytes >= QUEUE_BYTES_MAX / 4;
+        !self.patient || !change || many
     }
 
     fn room(&self) -> bool {
@@ -74,7 +87,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the caller after a change.
+    /// Wakes the caller.
     fn changed(mut state: MutexGuard<'_, State>) {
         let waker = state.waker.take();
         drop(state);
@@ -86,6 +99,7 @@ impl Queue {
     fn end(&self) {
         let mut state = self.state();
         state.ended = true;
+        self.news.store(true, Ordering::Release);
         Self::changed(state);
     }
 }
@@ -98,14 +112,36 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
+    /// Whether it may have been told something that was not taken.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        self.queue.news.load(Ordering::Acquire)
+    }
+
+    /// The next thing that the subscription was told.
+    pub(crate) fn try_next(&self) -> Option<Told> {
+        match self.next(None) {
+            Poll::Ready(next) => next,
+            Poll::Pending => None,
+        }
+    }
+
     /// The next thing that the subscription was told. `None`: nothing follows.
-    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Told>> {
+    pub(crate) fn poll_next(&self, cx: &Context<'_>) -> Poll<Option<Told>> {
+        self.next(Some(cx))
+    }
+
+    /// The same. Without a context, this does not change which task is woken.
+    fn next(&self, cx: Option<&Context<'_>>) -> Poll<Option<Told>> {
         let mut state = self.queue.state();
         let Some(told) = state.told.pop_front() else {
             if state.ended {
                 return Poll::Ready(None);
             }
-            state.waker = Some(cx.waker().clone());
+            self.queue.news.store(false, Ordering::Release);
+            if let Some(cx) = cx {
+                state.waker = Some(cx.waker().clone());
+            }
             return Poll::Pending;
         };
         state.bytes -= told.bytes();
@@ -165,13 +201,15 @@ pub(super) struct Asked {
 /// # Errors
 /// See [`Shard::subscribe`]. Some partition may have no primary for 5 s, or the thread has ended.
 ///
-/// With an interval, it is told about this often that it was told all ([`Told::Confirmed`]).
+/// With an interval, it is told about this often that it was told all ([`Told::Confirmed`]), and is
+/// not woken for a change alone.
 pub(super) async fn subscribe(
     inbox: Arc<Inbox>,
     (filter, after): (Filter, Option<Bookmark>),
     confirms: Option<Duration>,
 ) -> Result<Stream, Failure> {
     let queue = Arc::<Queue>::default();
+    queue.state().patient = confirms.is_some();
     let (answer, answered) = oneshot::channel();
     // If the caller gives up before the answer, this ends the subscription.
     let stream = Stream {
@@ -323,7 +361,7 @@ impl Streams {
         for followed in self.all.iter_mut().filter(|f| f.told) {
             let Some(id) = followed.id else { continue };
             let mut state = followed.queue.state();
-            let (mut any, mut ready) = (false, None);
+            let (mut any, mut wakes, mut ready) = (false, false, None);
             loop {
                 if !state.room() {
                     state.full = true;
@@ -342,10 +380,13 @@ impl Streams {
                     Told::Ready => continue,
                     told => told,
                 };
-                state.push(told);
+                wakes |= state.push(told);
                 any = true;
             }
             if any {
+                followed.queue.news.store(true, Ordering::Release);
+            }
+            if wakes {
                 Queue::changed(state);
             } else {
                 drop(state);
@@ -386,12 +427,12 @@ impl Drop for Streams {
 }
 
 /// Whatever is next of a stream.
-pub(crate) struct Next<'a>(pub(crate) &'a mut Stream);
+pub(crate) struct Next<'a>(pub(crate) &'a Stream);
 
 impl Future for Next<'_> {
     type Output = Option<Told>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Told>> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Told>> {
         self.0.poll_next(cx)
     }
 }

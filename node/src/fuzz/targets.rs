@@ -519,7 +519,7 @@ fn request(bytes: &[u8]) {
                     if args.too_large().is_none()
                         && let Ok(spec) = command::find(args)
                     {
-                        let _ = command::parse(spec, args, 1_700_000_000_000);
+                        let _ = command::parse(spec, &args, 1_700_000_000_000);
                     }
                 }
                 parser.clear();

@@ -5,6 +5,7 @@
 use super::guard::Peer;
 use super::wait;
 use crate::net::identity::ports::Ports;
+use crate::net::keepalive;
 use crate::seldom::{A_MINUTE, Seldom};
 use axum::Router;
 use hyper::Request;
@@ -134,17 +135,23 @@ impl Bounded {
                 request.extensions_mut().insert(peer);
                 service.call(request)
             });
-            let (http, tls) = (http.clone(), self.tls.as_ref().map(|tls| tls.config()));
+            let (http, tls) = (http.clone(), self.tls.clone());
             let mut stopped = stopped.clone();
             open.spawn(async move {
                 let connection = match tls {
                     None => Talk::Clear(connection),
                     Some(tls) => {
-                        let handshake = TlsAcceptor::from(tls).accept(connection);
-                        // A client that does not trust the certificate says so itself.
+                        let handshake = TlsAcceptor::from(tls.config()).accept(connection);
                         match tokio::time::timeout(HEAD_MAX, handshake).await {
                             Ok(Ok(connection)) => Talk::Tls(Box::new(connection)),
-                            Ok(Err(_)) | Err(_) => return,
+                            Ok(Err(why)) => {
+                                // Of a client that only went away, nothing is wrong.
+                                if why.kind() == io::ErrorKind::InvalidData {
+                                    tls.handshake_failed(peer.0, &why);
+                                }
+                                return;
+                            }
+                            Err(_) => return,
                         }
                     }
                 };
@@ -208,6 +215,9 @@ impl Bounded {
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
+                    if let Err(why) = keepalive::set(&stream, keepalive::KEEPALIVE_S) {
+                        tracing::debug!("keepalive of an HTTP connection: {why}");
+                    }
                     let place = self.place().await;
                     return (self.seat(stream, place), Peer(peer.ip().to_canonical()));
                 }
@@ -338,5 +348,31 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_system_asks_silent_callers_for_a_sign_of_life() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut bounded = Bounded::new(listener, None).unwrap();
+        let caller = std::net::TcpStream::connect(address).unwrap();
+        let (connection, _) = bounded.accept().await;
+        let socket = socket2::SockRef::from(&connection.stream);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(
+            socket.tcp_keepalive_time().unwrap(),
+            Duration::from_secs(300)
+        );
+        assert_eq!(
+            socket.tcp_user_timeout().unwrap(),
+            Some(Duration::from_secs(600))
+        );
+        drop(caller);
     }
 }

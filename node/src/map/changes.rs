@@ -242,7 +242,7 @@ where
 impl<K: DeserializeOwned, V: DeserializeOwned> futures_util::Stream for Changes<K, V> {
     type Item = Result<MapChange<K, V>, Error>;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let told = self.stream.poll_next(cx);
         told.map(|told| told.and_then(|told| change(told, &self.form)))
     }
@@ -258,7 +258,7 @@ impl<K: DeserializeOwned, V: DeserializeOwned> Changes<K, V> {
     /// # Cancel safety
     /// Dropping the future loses no change, so this may stand in a `select!`.
     pub async fn next(&mut self) -> Option<Result<MapChange<K, V>, Error>> {
-        let told = Next(&mut self.stream).await?;
+        let told = Next(&self.stream).await?;
         change(told, &self.form)
     }
 
@@ -422,7 +422,7 @@ impl DatabaseChanges {
     /// # Cancel safety
     /// Dropping the future loses no change, so this may stand in a `select!`.
     pub async fn next(&mut self) -> Option<DatabaseChange> {
-        Next(&mut self.stream).await.and_then(database_change)
+        Next(&self.stream).await.and_then(database_change)
     }
 
     /// Where this subscriber is, as [`Changes::bookmark`].
@@ -448,7 +448,7 @@ fn database_change(told: Told) -> Option<DatabaseChange> {
 impl futures_util::Stream for DatabaseChanges {
     type Item = DatabaseChange;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let told = self.stream.poll_next(cx);
         told.map(|told| told.and_then(database_change))
     }

@@ -37,6 +37,8 @@ const DATA_MTU_MAX: u16 = 6_500;
 /// work.
 pub const DATA_SOCKET_BYTES: usize = 4 << 20;
 const CONTROL_SOCKET_BYTES: usize = 1 << 20;
+/// Bytes of datagrams of a data connection that wait on either side: the last ones count.
+const DATAGRAM_BYTES: usize = 64 << 10;
 /// What a peer is told whose secret or certificate is no longer trusted.
 pub(super) const UNTRUSTED: &str = "this node no longer trusts the peer's secret or certificate";
 /// Characters of a peer's reason that are quoted, at most.
@@ -286,6 +288,7 @@ impl Endpoint {
             socket,
             Arc::new(ControlRuntime {
                 hooks: hooks.clone(),
+                errors: identity.send_errors().clone(),
             }),
         )?;
         Ok(Self {
@@ -321,7 +324,10 @@ impl Endpoint {
             EndpointConfig::default(),
             None,
             socket,
-            Arc::new(ControlRuntime::default()),
+            Arc::new(ControlRuntime {
+                hooks: Hooks::default(),
+                errors: identity.send_errors().clone(),
+            }),
         )?;
         Ok(Self {
             quinn,
@@ -487,7 +493,9 @@ pub(super) fn transport(purpose: Purpose) -> TransportConfig {
             // More than the peer grants one stream: otherwise a full bulk lane would block the lane
             // of calls.
             t.send_window(48 << 20);
-            t.datagram_receive_buffer_size(None);
+            // Datagrams leave before what waits in the lanes.
+            t.datagram_receive_buffer_size(Some(DATAGRAM_BYTES));
+            t.datagram_send_buffer_size(DATAGRAM_BYTES);
             let mut mtu = MtuDiscoveryConfig::default();
             mtu.upper_bound(DATA_MTU_MAX);
             t.mtu_discovery_config(Some(mtu));

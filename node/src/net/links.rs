@@ -13,7 +13,8 @@
 //! its seeds and accepts any member. (Ids of clients are above those of all members, so one
 //! comparison of ids decides all of this.) The lanes are long-lived bidirectional streams, each
 //! opened with one byte that names it. Bulk has the lower priority, unless missing copies are made:
-//! then calls and bulk share each connection (`share`). Nothing here waits: the loop of
+//! then calls and bulk share each connection (`share`). Datagrams leave before anything that waits in
+//! a lane, and may be lost. Nothing here waits: the loop of
 //! the data thread calls `work`, and `transmit` at the end of its pass. The handler is only ever
 //! called from `work`.
 
@@ -78,6 +79,13 @@ pub trait LinkHandler {
     ) -> Result<bool, Malformed>;
     /// A congested peer (`Links::send`) is not congested any more.
     fn drained(&mut self, peer: MemberId);
+    /// A datagram of a peer (`Links::send_datagram`).
+    ///
+    /// # Errors
+    /// It is malformed: the connection is closed.
+    fn datagram(&mut self, _peer: MemberId, _bytes: &[u8]) -> Result<(), Malformed> {
+        Ok(())
+    }
 }
 
 /// The data network of one data thread.
@@ -129,6 +137,7 @@ enum News {
     Connected(MemberId, u16),
     Disconnected(MemberId),
     Drained(MemberId),
+    Datagram(MemberId, Bytes),
 }
 
 #[derive(Debug)]
@@ -408,6 +417,18 @@ impl Links {
         }
     }
 
+    /// Sends bytes that may be lost, and that wait for nothing that is on the lanes. A peer of
+    /// another version may not take them.
+    pub fn send_datagram(&mut self, peer: MemberId, bytes: Bytes) {
+        if let Some(handle) = self.up.get(&peer).map(|link| link.handle)
+            && let Some(connection) = self.driver.get(handle)
+        {
+            // What is not sent is like what is lost.
+            let _ = connection.datagrams().send(bytes, true);
+            self.driver.touch(handle);
+        }
+    }
+
     /// Whether this peer is connected.
     #[must_use]
     pub fn is_connected(&self, peer: MemberId) -> bool {
@@ -435,14 +456,14 @@ impl Links {
             self.begin(handle, opening, now + ADMISSION_TIMEOUT);
         }
         self.events(now);
-        self.tell(handler);
+        self.tell(now, handler);
         if self.up.values().any(|link| link.carried.readable) {
             more |= self.read_carried(now);
             self.events(now);
-            self.tell(handler);
+            self.tell(now, handler);
         }
         more |= self.read(now, handler);
-        self.tell(handler);
+        self.tell(now, handler);
         Ok(more)
     }
 
@@ -638,12 +659,20 @@ impl Links {
         self.carried
     }
 
-    fn tell(&mut self, handler: &mut impl LinkHandler) {
+    fn tell(&mut self, now: Instant, handler: &mut impl LinkHandler) {
         while let Some(news) = self.news.pop_front() {
             match news {
                 News::Connected(peer, version) => handler.connected(peer, version),
                 News::Disconnected(peer) => handler.disconnected(peer),
                 News::Drained(peer) => handler.drained(peer),
+                News::Datagram(peer, bytes) => {
+                    if let Err(malformed) = handler.datagram(peer, &bytes)
+                        && let Some(handle) = self.up.get(&peer).map(|link| link.handle)
+                    {
+                        tracing::warn!(%peer, "{malformed}: its connection is closed");
+                        self.close(now, handle, Close::Malformed, malformed.0);
+                    }
+                }
             }
         }
     }
@@ -842,6 +871,14 @@ impl Links {
                     link.congested = false;
                     self.news.extend(peer.map(News::Drained));
                 }
+            }
+            (Event::DatagramReceived, Some(_)) => {
+                let (Some(peer), Some(connection)) = (peer, self.driver.get(handle)) else {
+                    return;
+                };
+                let came = std::iter::from_fn(|| connection.datagrams().recv());
+                self.news
+                    .extend(came.map(|bytes| News::Datagram(peer, bytes)));
             }
             (Event::Stream(StreamEvent::Stopped { .. }), Some(_)) => {
                 self.close(now, handle, Close::Done, "a lane ended")

@@ -1,6 +1,7 @@
 //! From arguments to requests: every check that needs no state, with Redis's own error texts.
 //! Commands on data are described in the engine (`doyen_engine::command`), all others here.
 
+pub(crate) mod absent;
 mod client;
 mod cluster;
 mod connection;
@@ -18,8 +19,7 @@ use super::session::client::{Chosen, Lib, Mute};
 use super::session::pause::Pause;
 use bytes::Bytes;
 use doyen_engine::command::{
-    self as data, Arguments, Call, ErrorText, NOT_AN_INTEGER, SYNTAX, container, is,
-    unknown_subcommand, wrong_arity,
+    self as data, Arguments, Call, ErrorText, NOT_AN_INTEGER, SYNTAX, container, is, wrong_arity,
 };
 use doyen_engine::op::{self, RangeQuery};
 use table::{COMMANDS, Parse, Spec};
@@ -215,6 +215,10 @@ pub enum ServerCommand {
     SlowlogReset,
     Acl(Acl),
     FunctionStats,
+    /// See the commands of all clients from now on.
+    Monitor,
+    /// How long these commands took; without names, all.
+    LatencyHistogram(Vec<Bytes>),
 }
 
 /// Commands about channels. Names and messages that are arguments are not repeated here.
@@ -290,10 +294,10 @@ pub fn find(args: Args<'_>) -> Result<&'static Spec, ErrorText> {
 ///
 /// # Errors
 /// Redis's texts.
-pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Parsed {
+pub fn parse(spec: &Spec, args: &dyn Arguments, unix_ms: u64) -> Parsed {
     let call = Call {
         name: spec.name,
-        args: &args,
+        args,
         unix_ms,
     };
     match spec.parse {
@@ -330,34 +334,6 @@ fn names(c: Call<'_>, from: usize) -> Result<Vec<Bytes>, ErrorText> {
     Ok((from..c.args.len()).map(|i| c.args.bytes(i)).collect())
 }
 
-/// Commands on types that Doyen does not have, by the name of the type: those that most clients
-/// begin with.
-#[rustfmt::skip]
-const ABSENT: &[(&str, &[&str])] = &[
-    ("lists", &[
-        "LPUSH", "RPUSH", "LPUSHX", "RPUSHX", "LPOP", "RPOP", "LRANGE", "LLEN", "LINDEX", "LREM",
-        "LSET", "LTRIM", "LINSERT", "LPOS", "LMOVE", "LMPOP", "RPOPLPUSH", "BLPOP", "BRPOP",
-        "BLMOVE", "BLMPOP", "BRPOPLPUSH",
-    ]),
-    ("sets", &[
-        "SADD", "SREM", "SMEMBERS", "SISMEMBER", "SMISMEMBER", "SCARD", "SPOP", "SMOVE",
-        "SRANDMEMBER", "SSCAN", "SINTER", "SUNION", "SDIFF", "SINTERSTORE", "SUNIONSTORE",
-        "SDIFFSTORE", "SINTERCARD",
-    ]),
-    ("sorted sets", &[
-        "ZADD", "ZREM", "ZRANGE", "ZREVRANGE", "ZRANGEBYSCORE", "ZREVRANGEBYSCORE", "ZCARD",
-        "ZSCORE", "ZMSCORE", "ZCOUNT", "ZINCRBY", "ZRANK", "ZREVRANK", "ZPOPMIN", "ZPOPMAX",
-        "ZSCAN", "ZREMRANGEBYSCORE", "ZREMRANGEBYRANK", "BZPOPMIN", "BZPOPMAX", "GEOADD",
-    ]),
-    ("streams", &[
-        "XADD", "XREAD", "XRANGE", "XREVRANGE", "XLEN", "XDEL", "XTRIM", "XGROUP", "XREADGROUP",
-        "XACK", "XPENDING", "XCLAIM", "XAUTOCLAIM", "XINFO",
-    ]),
-    ("counts of distinct elements", &[
-        "PFADD", "PFCOUNT", "PFMERGE",
-    ]),
-];
-
 /// Commands that clients may expect, but that are not supported, with the way around.
 fn unsupported(args: Args<'_>) -> Option<ErrorText> {
     let asked = |name: &&&str| is(args.get(0), name);
@@ -368,9 +344,9 @@ fn unsupported(args: Args<'_>) -> Option<ErrorText> {
         );
         return Some(text.into());
     }
-    let (types, name) = ABSENT
+    let (types, name) = absent::TYPES
         .iter()
-        .find_map(|(types, names)| Some((types, names.iter().find(asked)?)))?;
+        .find_map(|(types, names)| Some((types, names.iter().find(asked)?.to_uppercase())))?;
     // Clients look at the beginning.
     let text = format!(
         "ERR unknown command '{name}': there are no {types} here, only strings and hashes; \
@@ -413,7 +389,7 @@ mod tests {
         parser.parse(&bytes, true, 1).1.unwrap();
         let args = parser.commands(&bytes).next().unwrap();
         find(args)
-            .and_then(|spec| parse(spec, args, NOW))
+            .and_then(|spec| parse(spec, &args, NOW))
             .map_err(|e| e.0.into_owned())
     }
 

@@ -14,6 +14,8 @@ use super::settings::Settings;
 use super::slowlog::Slow;
 use super::spill::Spill;
 use crate::config::KeyEvents;
+use crate::guesses::Guesses;
+use bytes::Bytes;
 use doyen_placement::access::Access;
 use mio::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -31,6 +33,8 @@ pub(crate) struct Common {
     memory_bytes_max: usize,
     /// The settings that clients may change.
     pub(super) settings: Settings,
+    /// How many clients of the plain port monitor, by thread.
+    monitors: Vec<AtomicUsize>,
     /// Answers that clients do not read.
     spill: Arc<Spill>,
     /// What clients subscribe to.
@@ -39,6 +43,9 @@ pub(crate) struct Common {
     users: Option<FileUsers>,
     /// What was refused lately. A lock, because all threads refuse; it is held for moments.
     acl_log: Mutex<AclLog>,
+    /// Wrong passwords. A lock, because an address may come to all threads; it is held for moments,
+    /// by those who log in.
+    guesses: Mutex<Guesses>,
 }
 
 /// The users of a file.
@@ -94,6 +101,8 @@ pub(super) enum Message {
     Told(Told, Back),
     /// The users of the file have changed.
     Users,
+    /// Commands of the sender's clients, for those that monitor.
+    Monitored(Bytes),
 }
 
 /// A client's question if every thread knows a part of the answer.
@@ -144,7 +153,7 @@ impl Common {
         threads: usize,
         memory_bytes_max: usize,
         clients_max: usize,
-        idle_timeout: Option<Duration>,
+        (idle_timeout, keepalive): (Option<Duration>, Duration),
         events: KeyEvents,
         users: Option<(PathBuf, Access)>,
     ) -> Self {
@@ -157,11 +166,13 @@ impl Common {
             connection_last: AtomicU64::new(0),
             slow_last: AtomicU64::new(0),
             memory_bytes_max,
-            settings: Settings::new(clients_max, idle_timeout, events),
+            settings: Settings::new(clients_max, idle_timeout, keepalive, events),
+            monitors: (0..threads).map(|_| AtomicUsize::new(0)).collect(),
             spill: Arc::new(Spill::new(memory_bytes_max, threads)),
             board: Board::default(),
             users,
             acl_log: Mutex::default(),
+            guesses: Mutex::new(Guesses::new()),
         }
     }
 
@@ -185,8 +196,35 @@ impl Common {
     }
 
     /// What was refused lately.
+    /// Wrong passwords, by address.
+    pub(super) fn guesses(&self) -> MutexGuard<'_, Guesses> {
+        locked(&self.guesses)
+    }
+
     pub(super) fn acl_log(&self) -> MutexGuard<'_, AclLog> {
         locked(&self.acl_log)
+    }
+
+    /// A client of this thread monitors, or does so no more.
+    pub(super) fn count_monitor(&self, thread: u8, more: bool) {
+        let count = &self.monitors[usize::from(thread)];
+        if more {
+            count.fetch_add(1, Ordering::Relaxed);
+        } else {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many clients of the plain port monitor at this thread.
+    pub(super) fn monitors_at(&self, thread: u8) -> usize {
+        self.monitors[usize::from(thread)].load(Ordering::Relaxed)
+    }
+
+    /// Whether any client of the plain port monitors.
+    pub(super) fn has_monitors(&self) -> bool {
+        self.monitors
+            .iter()
+            .any(|count| count.load(Ordering::Relaxed) > 0)
     }
 
     /// The memory of all threads.

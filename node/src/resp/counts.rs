@@ -7,6 +7,8 @@
 //! Its time in `INFO` is extrapolated from the samples.
 
 use super::command::table;
+use super::encode::Encoder;
+use bytes::Bytes;
 use doyen_gossip::Time;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -17,6 +19,9 @@ pub(super) const SAMPLE: u64 = 16;
 const ERROR_CODES_MAX: usize = 64;
 /// Counts the commands that have no row in the table.
 pub(super) const UNKNOWN: u16 = u16::MAX;
+/// Times of commands are counted in so many classes. Each is twice as long as the one before, and the
+/// first is 1.024 µs.
+const CLASSES: usize = 24;
 /// Number of intervals over which rates are computed.
 const SAMPLES: usize = 8;
 
@@ -52,10 +57,26 @@ impl Count {
     }
 }
 
+/// Timed calls, by the class of their times.
+type Times = [u64; CLASSES];
+
+/// The class of a time.
+fn class(nanos: u64) -> usize {
+    let units = nanos.saturating_sub(1) >> 10;
+    ((u64::BITS - units.leading_zeros()) as usize).min(CLASSES - 1)
+}
+
+/// The longest time of a class, in microseconds.
+const fn longest_us(class: usize) -> u64 {
+    (1 << (10 + class)) / 1000
+}
+
 /// The counters of all commands and errors.
 #[derive(Debug, Clone, Default)]
 pub struct Counts {
     commands: Vec<Count>,
+    /// How many timed calls of each command took how long.
+    times: Vec<Times>,
     /// Replies that were errors, by their first word.
     errors: BTreeMap<String, u64>,
 }
@@ -66,6 +87,7 @@ impl Counts {
     pub fn new() -> Self {
         Self {
             commands: vec![Count::default(); table::COUNT],
+            times: vec![Times::default(); table::COUNT],
             errors: BTreeMap::new(),
         }
     }
@@ -79,6 +101,12 @@ impl Counts {
             .iter_mut()
             .zip(&other.commands)
             .for_each(|(mine, other)| mine.add(other));
+        if self.times.len() < other.times.len() {
+            self.times.resize(other.times.len(), Times::default());
+        }
+        for (mine, other) in self.times.iter_mut().zip(&other.times) {
+            mine.iter_mut().zip(other).for_each(|(mine, n)| *mine += n);
+        }
         for (code, n) in &other.errors {
             *self.errors.entry(code.clone()).or_default() += n;
         }
@@ -92,11 +120,47 @@ impl Counts {
         };
         count.calls += 1;
         if let Some(took) = took {
+            let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
             count.timed += 1;
-            count.nanos = count
-                .nanos
-                .saturating_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+            count.nanos = count.nanos.saturating_add(nanos);
+            if let Some(times) = self.times.get_mut(usize::from(command)) {
+                times[class(nanos)] += 1;
+            }
         }
+    }
+
+    /// How many calls of a command took no longer than the times of each class, extrapolated from
+    /// those that were timed: the microseconds, and the calls.
+    fn within(&self, command: u16) -> Vec<(u64, u64)> {
+        let at = usize::from(command);
+        let (Some(count), Some(times)) = (self.commands.get(at), self.times.get(at)) else {
+            return Vec::new();
+        };
+        let timed: u64 = times.iter().sum();
+        let (mut sum, mut within) = (0, Vec::new());
+        for (class, n) in times.iter().enumerate().filter(|(_, n)| **n > 0) {
+            sum += n;
+            let calls = u128::from(sum) * u128::from(count.calls) / u128::from(timed.max(1));
+            within.push((longest_us(class), u64::try_from(calls).unwrap_or(u64::MAX)));
+        }
+        within
+    }
+
+    /// In which time so many of a thousand calls of each command ended, in microseconds. The times
+    /// are those of classes.
+    pub fn percentiles<const N: usize>(
+        &self,
+        of_thousand: [u64; N],
+    ) -> impl Iterator<Item = (&'static str, [u64; N])> {
+        table::COMMANDS.all().iter().filter_map(move |spec| {
+            let within = self.within(spec.number);
+            let all = within.last()?.1;
+            let ended = |part: u64| {
+                let enough = within.iter().find(|(_, calls)| *calls * 1000 >= all * part);
+                enough.map_or(0, |(us, _)| *us)
+            };
+            Some((spec.name, of_thousand.map(ended)))
+        })
     }
 
     /// A command that ran before took more time.
@@ -140,6 +204,38 @@ impl Counts {
     #[must_use]
     pub fn errors(&self) -> &BTreeMap<String, u64> {
         &self.errors
+    }
+}
+
+/// `LATENCY HISTOGRAM` of these commands, or of all. A container is shown by its subcommands.
+pub(crate) fn encode_histograms(encoder: &mut Encoder<'_>, counts: &Counts, names: &[Bytes]) {
+    let mut asked: Vec<&table::Spec> = Vec::new();
+    for spec in names.iter().filter_map(|name| table::COMMANDS.named(name)) {
+        match table::COMMANDS.subcommands(spec) {
+            [] => asked.push(spec),
+            all => asked.extend(all),
+        }
+    }
+    if names.is_empty() {
+        asked.extend(table::COMMANDS.all());
+    }
+    let shown = asked
+        .into_iter()
+        .map(|spec| (spec, counts.within(spec.number)));
+    let shown: Vec<_> = shown.filter(|(_, within)| !within.is_empty()).collect();
+    let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    encoder.map(shown.len());
+    for (spec, within) in shown {
+        encoder.bulk(spec.name.as_bytes());
+        encoder.map(2);
+        encoder.bulk(b"calls");
+        encoder.integer(number(within.last().map_or(0, |(_, calls)| *calls)));
+        encoder.bulk(b"histogram_usec");
+        encoder.map(within.len());
+        for (us, calls) in within {
+            encoder.integer(number(us));
+            encoder.integer(number(calls));
+        }
     }
 }
 
@@ -259,6 +355,33 @@ mod tests {
             .map(|(name, count)| (name, count.calls, count.micros()))
             .collect();
         assert_eq!(found, [("get", 64, 128)]);
+    }
+
+    #[test]
+    fn times_are_counted_in_classes_and_stand_for_all_calls() {
+        assert_eq!(
+            [0, 1, 1024, 1025, 2048, 2049, u64::MAX].map(class),
+            [0, 0, 0, 1, 1, 2, 23]
+        );
+        assert_eq!([0, 1, 2, 3, 23].map(longest_us), [1, 2, 4, 8, 8_589_934]);
+        let mut counts = Counts::new();
+        for n in 0..40 {
+            let took = Duration::from_micros(if n == 0 { 100 } else { 3 });
+            counts.ran(table::GET, (n % 4 == 0).then_some(took));
+        }
+        assert_eq!(counts.within(table::GET), [(4, 36), (131, 40)]);
+        let all: Vec<_> = counts.percentiles([500, 900, 990]).collect();
+        assert_eq!(all, [("get", [4, 4, 131])]);
+        let (mut out, names) = (bytes::BytesMut::new(), [Bytes::from_static(b"GET")]);
+        let mut encoder = Encoder::new(&mut out, crate::resp::encode::Protocol::Resp2);
+        encode_histograms(&mut encoder, &counts, &names);
+        let shown = "*2 $3 get *4 $5 calls :40 $14 histogram_usec *4 :4 :36 :131 :40 ";
+        assert_eq!(
+            String::from_utf8(out.to_vec())
+                .unwrap()
+                .replace("\r\n", " "),
+            shown
+        );
     }
 
     #[test]

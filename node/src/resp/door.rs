@@ -10,6 +10,7 @@ use super::cluster;
 use super::common::Common;
 use super::counts::{Counts, Rates, Stopwatch};
 use super::info::Totals;
+use super::monitor::Monitors;
 use super::notices::Notices;
 use super::pubsub::hub::Hub;
 use super::ready::Ready;
@@ -21,7 +22,6 @@ use super::slowlog::SlowLog;
 use crate::config::KeyEvents;
 use crate::data::DataStats;
 use crate::data::door::{Door, Halves, Held, Opener, Place};
-use crate::guesses::Guesses;
 use crate::net::identity::ports::Ports;
 use crate::seldom::{A_MINUTE, Seldom};
 use doyen_engine::op::Outcome;
@@ -59,6 +59,8 @@ pub(crate) struct Options {
     pub(crate) auth_timeout: Option<Duration>,
     /// How long clients may send nothing; `None`: for ever.
     pub(crate) idle_timeout: Option<Duration>,
+    /// How long clients may be silent before the system asks for a sign of life; 0: for ever.
+    pub(crate) tcp_keepalive: Duration,
     /// Which messages about keys clients may subscribe to, until one of them changes that.
     pub(crate) key_events: KeyEvents,
     /// Whether transactions with keys in several partitions are refused.
@@ -75,7 +77,7 @@ pub(crate) fn doors(options: Options) -> Vec<RespOpener> {
         options.cluster.len(),
         options.memory_bytes_max,
         options.connections_max,
-        options.idle_timeout,
+        (options.idle_timeout, options.tcp_keepalive),
         options.key_events,
         options.users,
     ));
@@ -131,6 +133,7 @@ impl Opener for RespOpener {
             paused: Paused::default(),
             hub: Hub::new(place.limits.memory_bytes_max),
             notices: Notices::new(),
+            monitors: Monitors::default(),
             draining: false,
             budget: Rc::new(budget),
             stalled_at: Time::ZERO,
@@ -138,7 +141,6 @@ impl Opener for RespOpener {
             tls: self.tls,
             auth_timeout: self.auth_timeout,
             strict_transactions: self.strict_transactions,
-            guesses: RefCell::new(Guesses::new()),
             backups_least: 0,
             topology: cluster::TopologyCache::default(),
             counters: Counters::default(),
@@ -168,6 +170,8 @@ pub(crate) struct Resp {
     pub(super) hub: Hub,
     /// What this thread follows for messages about keys.
     pub(super) notices: Notices,
+    /// The clients that see the commands of all clients.
+    pub(super) monitors: Monitors,
     /// No more clients are accepted, and those that are connected leave once they are answered.
     pub(super) draining: bool,
     /// The limits on what connections hold together.
@@ -182,9 +186,6 @@ pub(crate) struct Resp {
     pub(super) auth_timeout: Option<Duration>,
     /// Whether transactions with keys in several partitions are refused.
     pub(super) strict_transactions: bool,
-    /// Addresses that gave a wrong password. In a cell, because sessions borrow everything else at
-    /// the same time.
-    pub(super) guesses: RefCell<Guesses>,
     /// The least number of in-sync backups that any partition of `default` has in the view.
     pub(super) backups_least: i64,
     /// What cluster-aware clients are told about the view.
@@ -217,6 +218,10 @@ pub(super) struct Counters {
     pub(super) auth_timeouts: u64,
     pub(super) idle_timeouts: u64,
     pub(super) strangers_ended: u64,
+    /// Wrong passwords.
+    pub(super) auth_failures: u64,
+    /// Clients without subscriptions that were closed because too much output waited for them.
+    pub(super) output_limited: u64,
     /// Commands that were refused because of the command, a key, and a channel.
     pub(super) denied: [u64; 3],
 }
@@ -263,6 +268,7 @@ impl Door for Resp {
 
     fn step(context: &mut Context, work: &mut usize) -> usize {
         context.log_refusals_of_scripts();
+        context.show_commands();
         let steps = context.door.sweeping.len();
         for _ in 0..steps {
             if *work > 0
@@ -341,6 +347,7 @@ impl Door for Resp {
         let counters = &self.counters;
         let (input, answers) = self.budget.held();
         stats.connections += self.connections.len() as u64;
+        stats.connections_max = self.common.settings.clients_max() as u64;
         stats.connections_accepted += counters.connections;
         stats.connections_rejected += counters.connections_rejected;
         stats.connections_expelled += counters.connections_expelled;
@@ -350,12 +357,14 @@ impl Door for Resp {
         stats.input_bytes += input as u64;
         stats.answer_bytes += answers as u64;
         stats.spilled_bytes += self.budget.spilled() as u64;
-        stats.auth_failures += self.guesses.borrow().failures();
+        stats.auth_failures += counters.auth_failures;
         stats.auth_timeouts += counters.auth_timeouts;
         stats.idle_timeouts += counters.idle_timeouts;
         stats.strangers_ended += counters.strangers_ended;
         stats.subscribers += self.hub.clients() as u64;
         stats.subscribers_expelled += self.hub.expelled;
+        stats.output_limited += counters.output_limited;
+        stats.key_messages_lost += self.notices.lost;
     }
 }
 

@@ -18,6 +18,8 @@ pub const REDIS_VERSION: &str = "7.0.15";
 pub struct Facts {
     /// How many channels, patterns and shard channels have subscribers.
     pub subscribed: [u64; 3],
+    /// Whether the keys of each database are shown to the user.
+    pub databases_shown: [bool; databases::COUNT],
     pub cluster_port: bool,
     pub process_id: u32,
     pub run_id: String,
@@ -62,6 +64,7 @@ impl Default for Facts {
     fn default() -> Self {
         Self {
             subscribed: [0; 3],
+            databases_shown: [true; databases::COUNT],
             cluster_port: false,
             process_id: 0,
             run_id: String::new(),
@@ -118,6 +121,7 @@ pub struct Totals {
     pub evicted: u64,
     pub auth_failures: u64,
     pub denied: [u64; 3],
+    /// Because of the output that waited for them.
     pub connections_expelled: u64,
     pub hits: u64,
     pub misses: u64,
@@ -235,7 +239,7 @@ static SECTIONS: [Section; 13] = [
     section("Modules", Needs::Nothing, |_| Vec::new()),
     section("Commandstats", Needs::Counts, command_stats),
     section("Errorstats", Needs::Counts, error_stats),
-    section("Latencystats", Needs::Nothing, |_| Vec::new()),
+    section("Latencystats", Needs::Counts, latency_stats),
     section("Cluster", Needs::Nothing, |facts| {
         lines([("cluster_enabled", u8::from(facts.cluster_port).to_string())])
     }),
@@ -316,7 +320,7 @@ fn keyspace(facts: &Facts) -> Lines {
         .databases
         .iter()
         .enumerate()
-        .filter(|(_, (keys, _))| *keys > 0);
+        .filter(|(n, (keys, _))| *keys > 0 && facts.databases_shown[*n]);
     used.map(|(n, (keys, expires))| {
         (
             format!("db{n}"),
@@ -542,6 +546,17 @@ fn command_stats(facts: &Facts) -> Lines {
             count.failed
         );
         (format!("cmdstat_{name}"), value)
+    });
+    lines.collect()
+}
+
+fn latency_stats(facts: &Facts) -> Lines {
+    let all = facts.counted.counts.percentiles([500, 990, 999]);
+    let lines = all.map(|(name, [half, most, nearly_all])| {
+        (
+            format!("latency_percentiles_usec_{name}"),
+            format!("p50={half}.000,p99={most}.000,p99.9={nearly_all}.000"),
+        )
     });
     lines.collect()
 }

@@ -13,21 +13,23 @@ use super::Context;
 use super::cluster::KEYSPACE;
 use super::databases;
 use crate::config::KeyEvents;
-use crate::seldom::{A_MINUTE, Seldom};
+use crate::resp::session::Connection;
+use crate::seldom::{A_MINUTE, Losses, Seldom};
 use bytes::Bytes;
 use doyen_engine::op::Kind;
 use doyen_engine::{
     By, Cause, Change, Filter, Former, Keys, Maps, Publication, SubscriptionId, Told, What,
 };
 use doyen_gossip::Time;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// How the names of all such channels begin.
 const PREFIX: &[u8] = b"__key";
 /// Changes that are handled in one round of a pass.
 const CHANGES: usize = 1_024;
-/// For so long, a client that subscribes waits until this thread is told of all changes.
-const READY_MAX: Duration = Duration::from_secs(1);
+/// So long after a client was told that it may subscribe, this thread goes on to follow changes.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// Whether messages about keys may come to subscribers of this name or pattern.
 pub(super) fn may_be_about_keys(name: &[u8]) -> bool {
@@ -41,6 +43,15 @@ pub(super) fn is_about_keys(name: &[u8]) -> bool {
     name.starts_with(PREFIX)
 }
 
+/// The database of the keys that messages of this channel, or of all channels of this pattern, are
+/// about.
+pub(super) fn database_of(name: &[u8]) -> Option<i64> {
+    let rest = [&b"__keyspace@"[..], b"__keyevent@"];
+    let rest = rest.iter().find_map(|prefix| name.strip_prefix(*prefix))?;
+    let end = rest.windows(3).position(|three| three == b"__:")?;
+    doyen_engine::integer(&rest[..end])
+}
+
 /// What a thread follows for messages about keys.
 #[derive(Debug)]
 pub(super) struct Notices {
@@ -48,9 +59,14 @@ pub(super) struct Notices {
     following: Option<(u64, SubscriptionId)>,
     /// All changes from now on are told.
     ready: bool,
+    /// Clients that subscribe once all changes are told, and when the first of them waits no longer.
+    waiting: Vec<Rc<Connection>>,
     until: Time,
-    /// Lines of the log.
-    missed_line: Seldom,
+    /// Changes are followed until then, though nothing subscribes to them yet.
+    linger: Time,
+    /// Changes that were not told, or an unknown number of them for each that is counted.
+    pub(super) lost: u64,
+    losses: Losses,
     off_line: Seldom,
 }
 
@@ -59,28 +75,96 @@ impl Notices {
         Self {
             following: None,
             ready: false,
+            waiting: Vec::new(),
             until: Time::ZERO,
-            missed_line: Seldom::new(A_MINUTE),
+            linger: Time::ZERO,
+            lost: 0,
+            losses: Losses::new(A_MINUTE),
             off_line: Seldom::new(A_MINUTE),
         }
     }
 
-    /// Whether a client that has subscribed need not wait.
-    pub(super) fn is_settled(&self, now: Time) -> bool {
-        self.following.is_none() || self.ready || now >= self.until
-    }
-
     /// When a client that waits goes on at the latest.
     pub(super) fn due(&self) -> Option<Time> {
-        (self.following.is_some() && !self.ready).then_some(self.until)
+        (!self.waiting.is_empty()).then_some(self.until)
+    }
+
+    /// So many changes are not told, or an unknown number.
+    fn lose(&mut self, count: Option<u64>) {
+        let count = count.unwrap_or(1);
+        self.lost = self.lost.saturating_add(count);
+        self.losses.add(count);
+        self.warn_of_losses();
+    }
+
+    fn warn_of_losses(&mut self) {
+        if let Some(count) = self.losses.told(Instant::now()) {
+            warn_of(count);
+        }
     }
 }
 
+impl Drop for Notices {
+    fn drop(&mut self) {
+        // The last losses may have come while no line was due.
+        if let Some(count) = self.losses.rest() {
+            warn_of(count);
+        }
+    }
+}
+
+fn warn_of(count: u64) {
+    tracing::warn!(
+        "messages about keys are missing (about {count} changes since the last such line): this \
+         thread takes changes more slowly than they come, or a new primary does not know the last \
+         ones, or a partition lost its data; subscribers should read again what matters"
+    );
+}
+
 impl Context {
-    /// Begins or ends to follow changes. `wanted`: a client subscribes to a name that may be about
-    /// keys.
-    pub(super) fn follow_keys(&mut self, wanted: bool) {
-        let (now, life) = (self.now(), self.incarnation());
+    /// Whether this thread is told of all changes of keys, if the setting asks for messages of any.
+    /// If not, the connection is woken when it is, or at this time.
+    pub(super) fn tells_keys(&mut self, connection: &Rc<Connection>, until: Time) -> bool {
+        self.follow_keys(true);
+        let tells = self.is_following();
+        if !tells {
+            let notices = &mut self.door.notices;
+            notices.until = match notices.waiting.is_empty() {
+                true => until,
+                false => notices.until.min(until),
+            };
+            notices.waiting.push(connection.clone());
+        }
+        tells
+    }
+
+    fn is_following(&self) -> bool {
+        let (notices, life) = (&self.door.notices, self.incarnation());
+        let followed = notices.following.is_some_and(|(of, _)| of == life) && notices.ready;
+        followed || !self.door.common.settings.events().any()
+    }
+
+    /// Follows changes as long as clients want messages about keys. `wanted`: some subscribe to a
+    /// name that may be about keys.
+    pub(super) fn look_at_notices(&mut self, wanted: bool) {
+        let now = self.now();
+        let notices = &self.door.notices;
+        let wanted = wanted || !notices.waiting.is_empty() || now < notices.linger;
+        self.follow_keys(wanted);
+        let tells = self.is_following();
+        let notices = &mut self.door.notices;
+        if !notices.waiting.is_empty() && (tells || now >= notices.until) {
+            notices.linger = now + LINGER;
+            for connection in notices.waiting.drain(..) {
+                connection.goes_on();
+            }
+        }
+        notices.warn_of_losses();
+    }
+
+    /// Begins or ends to follow changes.
+    fn follow_keys(&mut self, wanted: bool) {
+        let life = self.incarnation();
         let wanted = wanted && self.door.common.settings.events().any();
         let notices = &mut self.door.notices;
         if notices.following.is_some_and(|(of, _)| of != life) {
@@ -102,7 +186,7 @@ impl Context {
                 if let Ok(id) = self.subscribe(filter) {
                     let notices = &mut self.door.notices;
                     notices.following = Some((life, id));
-                    (notices.ready, notices.until) = (false, now + READY_MAX);
+                    notices.ready = false;
                 }
             }
             (false, Some((_, id))) => {
@@ -132,7 +216,7 @@ impl Context {
                 None => return false,
                 Some(Told::Ready) => self.door.notices.ready = true,
                 Some(Told::Ended) => self.door.notices.following = None,
-                Some(Told::Lagged(gap)) => self.missed(gap.entries),
+                Some(Told::Lagged(gap)) => self.door.notices.lose(gap.entries),
                 // Nothing is asked for confirmations here.
                 Some(Told::Confirmed { .. }) => {}
                 Some(Told::Change(change)) => {
@@ -158,17 +242,6 @@ impl Context {
                 "a client subscribes to messages about keys, but this node sends none: set \
                  notify-keyspace-events here, or start all nodes with \
                  --notify-keyspace-events{others}"
-            );
-        }
-    }
-
-    fn missed(&mut self, count: Option<u64>) {
-        if let Some(others) = self.door.notices.missed_line.happened(Instant::now()) {
-            let count = count.map_or_else(|| "some".to_owned(), |count| format!("up to {count}"));
-            tracing::warn!(
-                "messages about keys are missing ({count} changes): this thread takes changes more \
-                 slowly than they come, or a new primary does not know the last ones, or a \
-                 partition lost its data; subscribers should read anew what matters{others}"
             );
         }
     }
@@ -252,6 +325,32 @@ fn messages(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_database_of_a_message_about_keys_is_in_its_channel() {
+        for (name, database) in [
+            ("__keyspace@0__:a", Some(0)),
+            ("__keyevent@15__:expired", Some(15)),
+            ("__keyspace@5__:__keyspace@0__:", Some(5)),
+            ("__keyspace@5__:*", Some(5)),
+            ("__keyspace@*__:a", None),
+            ("__keyspace@1?__:a", None),
+            ("__keyspace@5_", None),
+            ("__key*", None),
+            ("news", None),
+        ] {
+            assert_eq!(database_of(name.as_bytes()), database, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_loss_is_counted_also_while_no_line_is_due() {
+        let mut notices = Notices::new();
+        for count in [Some(3), None, Some(2)] {
+            notices.lose(count);
+        }
+        assert_eq!((notices.lost, notices.losses.rest()), (6, Some(3)));
+    }
 
     #[test]
     fn names_and_patterns_that_may_be_about_keys_are_known() {

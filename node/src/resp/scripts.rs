@@ -71,7 +71,7 @@ impl Cache {
         let script = Script::parse(body.clone())?;
         match self.compiler.check(&script) {
             Ok(()) => Ok(script.sha1().into()),
-            Err(why) => Err(why.text().to_owned()),
+            Err(why) => Err(why.text().into_owned()),
         }
     }
 }

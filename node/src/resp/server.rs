@@ -12,13 +12,13 @@ use super::common::{Message, Seat};
 use super::door::Resp;
 use super::frame::Parser;
 use super::output::Output;
+use super::pubsub::hub::OVER_LIMIT;
 use super::ready::Ready;
 use super::session::{Connection, Judging, OUTPUT_BYTES_SOFT, Session};
 use super::stream::Stream;
 use crate::data::door::{self, Sockets};
-use crate::guesses::Waiting;
 use crate::net::address::canonical;
-use crate::net::grow;
+use crate::net::{grow, keepalive};
 use crate::seldom::{A_MINUTE, Seldom};
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
@@ -76,14 +76,16 @@ const SPILL_AFTER: Duration = Duration::from_millis(100);
 const SPILL_STILL: Duration = Duration::from_secs(1);
 /// Answers of one client that are put aside in one pass, as outputs of `OUTPUT_BYTES_SOFT`.
 const PASS_SPILLS_MAX: usize = 4;
-/// How often the thread looks for clients whose password is to be judged, and for clients that have
-/// sent nothing for too long; and how many of the latter it checks in one pass.
 /// What a client is told whose password does not even wait.
 const TOO_MANY_WAIT: &str = "ERR there were wrong passwords from this address, and too many other \
     passwords from it wait to be judged: connect again in some seconds";
+/// How often the thread looks for clients whose password is to be judged, and for clients that have
+/// sent nothing for too long; and how many of the latter it checks in one pass.
 const JUDGE_INTERVAL: Duration = Duration::from_millis(50);
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 const PASS_IDLE_MAX: usize = 1024;
+/// Clients whose keepalive is changed in one pass. Each takes five calls of the system.
+const PASS_KEEPALIVE_MAX: usize = 256;
 /// How long a client may take to notice that its connection was closed in order.
 const LINGER: Duration = Duration::from_secs(1);
 /// Pause after `accept` failed, for instance because no file descriptor was left. Also the pause
@@ -119,8 +121,11 @@ pub(crate) struct Clients {
     ended: Seldom,
     /// Clients whose passwords are judged later, with their addresses, and when to look at them.
     judged_later: Vec<(usize, u64, IpAddr)>,
-    waiting: Waiting,
     judge_at: Instant,
+    /// The keepalive of clients, and the next client whose socket has another one.
+    keepalive_s: u32,
+    keepalive_next: Option<usize>,
+    limited: Seldom,
     /// The next client that may have been idle for too long, and when to look at it.
     idle_next: usize,
     idle_at: Instant,
@@ -162,6 +167,8 @@ struct Client {
     /// Output on its way to the client.
     output: Output,
     spill: Spilled,
+    /// Since when more output waits than the soft limit allows.
+    over_since: Option<Time>,
     budget: Rc<Budget>,
     /// It is among those whose passwords are judged later.
     judged_later: bool,
@@ -237,8 +244,10 @@ impl Clients {
             spilling_at: Instant::now(),
             ended: Seldom::new(A_MINUTE),
             judged_later: Vec::new(),
-            waiting: Waiting::default(),
             judge_at: Instant::now(),
+            keepalive_s: 0,
+            keepalive_next: None,
+            limited: Seldom::new(A_MINUTE),
             idle_next: 0,
             idle_at: Instant::now(),
             looks_for_idle: false,
@@ -284,6 +293,7 @@ impl Sockets for Clients {
     fn is_busy(&self) -> bool {
         !self.ready.is_empty()
             || !self.late.is_empty()
+            || self.keepalive_next.is_some()
             || self.listeners.iter().any(|l| l.ready && l.paused.is_none())
     }
 
@@ -303,6 +313,8 @@ impl Sockets for Clients {
     }
 
     fn read(&mut self, context: &mut Context, now: Instant) {
+        self.keep_alive(context);
+        context.look_for_monitors();
         self.accept(context, now);
         while let Some((_, at, id)) = self
             .lingering
@@ -374,11 +386,11 @@ impl Sockets for Clients {
             let waits = {
                 let session = client.connection.session.borrow();
                 // A session that was ended may be here again: its socket may be full.
-                matches!(session.judging, Judging::At(_)) && !session.closing
+                session.judging == Judging::Later && !session.closing
             };
             if waits && !std::mem::replace(&mut client.judged_later, true) {
                 let from = client.connection.session.borrow().peer().ip();
-                if !self.waiting.begin(from) {
+                if !context.door.common.guesses().begin_waiting(from) {
                     let mut session = client.connection.session.borrow_mut();
                     session.end(Some(TOO_MANY_WAIT.into()));
                     client.judged_later = false;
@@ -398,6 +410,7 @@ impl Sockets for Clients {
         let mut turn = std::mem::take(&mut self.turn);
         self.ready.append_to(&mut turn);
         let (mut left, mut again, mut room) = (Vec::new(), 0, PASS_LARGE_BYTES);
+        let limit = context.door.common.settings.output_normal();
         for next in 0..turn.len() {
             let at = turn[next];
             let Some(client) = self.all.get_mut(at) else {
@@ -405,6 +418,13 @@ impl Sockets for Clients {
             };
             client.connection.queued.set(false);
             let next = client.output(context, &mut room);
+            if limit.hard > 0 && !client.writable {
+                let (waiting, subscribes) = client.connection.session.borrow().output_waiting();
+                if !subscribes && limit.is_reached(waiting) {
+                    self.end_limited(context, at, waiting, now);
+                    continue;
+                }
+            }
             if (client.spill.stuck || client.spill.counted > 0)
                 && !std::mem::replace(&mut client.spill.listed, true)
             {
@@ -448,6 +468,7 @@ impl Sockets for Clients {
                     connection.told(back.slot, told);
                 }
             }
+            Message::Monitored(lines) => context.show_others(&lines),
             Message::Users => {
                 if let Some(users) = context.door.common.users() {
                     context.door.use_users(&users);
@@ -529,33 +550,78 @@ impl Clients {
             return;
         }
         self.judge_at = now + JUDGE_INTERVAL;
-        let (all, waiting) = (&mut self.all, &mut self.waiting);
+        let all = &mut self.all;
+        let mut guesses = context.door.common.guesses();
+        // In their order: they are judged one after the other, and those behind a wrong one wait
+        // again.
         self.judged_later.retain(|&(at, id, from)| {
             let Some(client) = all.get_mut(at).filter(|c| c.id == id && !c.lingers) else {
-                waiting.end(from);
+                guesses.end_waiting(from);
                 return false;
             };
             let mut session = client.connection.session.borrow_mut();
             match session.judging {
-                Judging::At(until) if context.now() < until => return true,
-                Judging::At(_) => session.judging = Judging::Now,
+                Judging::Later if guesses.take_turn(context.now(), from).is_err() => return true,
+                Judging::Later => session.judging = Judging::Now,
                 Judging::AtOnce | Judging::Now => {}
             }
-            waiting.end(from);
+            guesses.end_waiting(from);
             client.judged_later = false;
             client.connection.wake();
             false
         });
     }
 
-    /// Disconnects clients that have not authenticated in time or were idle for too long.
+    /// Lets the sockets of all clients have the keepalive of the settings.
+    fn keep_alive(&mut self, context: &Context) {
+        let wanted = context.door.common.settings.keepalive_s();
+        if std::mem::replace(&mut self.keepalive_s, wanted) != wanted {
+            self.keepalive_next = Some(0);
+        }
+        let Some(from) = self.keepalive_next else {
+            return;
+        };
+        let end = from + PASS_KEEPALIVE_MAX;
+        for at in from..end {
+            if let Some(client) = self.all.get_mut(at) {
+                set_keepalive(client.stream.socket(), wanted);
+            }
+        }
+        self.keepalive_next = (end < self.all.capacity()).then_some(end);
+    }
+
+    /// Closes a client without subscriptions for which too much output waits.
+    fn end_limited(&mut self, context: &mut Context, at: usize, waiting: usize, now: Instant) {
+        let Some(client) = self.all.get(at) else {
+            return;
+        };
+        context.door.counters.output_limited += 1;
+        if let Some(others) = self.limited.happened(now) {
+            let peer = client.connection.session.borrow().peer();
+            tracing::warn!(
+                "the RESP client {peer} was disconnected: {waiting} bytes of output waited for \
+                 it, which is more than client-output-buffer-limit allows (normal); let it read \
+                 faster, or raise the limit{others}"
+            );
+        }
+        self.remove(context, at);
+    }
+
+    /// Disconnects clients that have not authenticated in time, were idle for too long, or let too
+    /// much output wait.
     fn look_at_idle(&mut self, context: &mut Context, now: Instant) {
         let auth_timeout = context
             .door
             .auth_timeout
             .filter(|_| context.door.tls.is_some() || !context.door.users.borrow().is_open());
         let idle_timeout = context.door.common.settings.timeout();
-        self.looks_for_idle = auth_timeout.is_some() || idle_timeout.is_some();
+        let (normal, pubsub) = {
+            let settings = &context.door.common.settings;
+            (settings.output_normal(), settings.output_pubsub())
+        };
+        let hears = context.door.hub.clients() > 0 || context.door.monitors.any;
+        let limited = !normal.is_none() || hears && !pubsub.is_none();
+        self.looks_for_idle = auth_timeout.is_some() || idle_timeout.is_some() || limited;
         if !self.looks_for_idle || now < self.idle_at {
             return;
         }
@@ -563,11 +629,23 @@ impl Clients {
         for at in self.idle_next..end {
             let Some(client) = self
                 .all
-                .get(at)
+                .get_mut(at)
                 .filter(|c| !c.lingers && !c.connection.expelled.get())
             else {
                 continue;
             };
+            if limited {
+                let (waiting, subscribes) = client.connection.session.borrow().output_waiting();
+                let limit = if subscribes { pubsub } else { normal };
+                if limit.ends(waiting, &mut client.over_since, context.now()) {
+                    if subscribes {
+                        context.door.hub.expel(&client.connection, OVER_LIMIT);
+                    } else {
+                        self.end_limited(context, at, waiting, now);
+                    }
+                    continue;
+                }
+            }
             let mut session = client.connection.session.borrow_mut();
             let handshaking = client.stream.is_handshaking();
             let late = auth_timeout.filter(|most| {
@@ -735,6 +813,7 @@ impl Clients {
         if let Err(why) = stream.set_nodelay(true) {
             tracing::debug!("TCP_NODELAY: {why}");
         }
+        set_keepalive(&stream, self.keepalive_s);
         let tls = context.door.tls.as_ref().map(|tls| tls.config());
         let mut stream = Stream::new(stream, tls)?;
         let entry = self.all.vacant_entry();
@@ -779,6 +858,7 @@ impl Clients {
                 took_at: now,
                 ..Spilled::default()
             },
+            over_since: None,
             budget,
             judged_later: false,
             lingers: false,
@@ -819,6 +899,13 @@ impl Clients {
             self.lingering.retain(|(_, _, id)| *id != client.id);
             let _ = self.registry.deregister(client.stream.socket());
         }
+    }
+}
+
+/// A socket that refuses has ended, which its next event says.
+fn set_keepalive(socket: &TcpStream, idle_s: u32) {
+    if let Err(why) = keepalive::set(socket, idle_s) {
+        tracing::debug!("TCP keepalive: {why}");
     }
 }
 
@@ -925,7 +1012,11 @@ impl Client {
                 false
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => false,
-            Err(_) => {
+            Err(e) => {
+                if handshaking && let Some(tls) = &context.door.tls {
+                    let from = self.connection.session.borrow().peer().ip();
+                    tls.handshake_failed(from, &e);
+                }
                 self.connection.expelled.set(true);
                 false
             }

@@ -200,8 +200,8 @@ pub(crate) struct Session {
 pub(crate) enum Judging {
     /// At once, unless its address gave wrong passwords lately.
     AtOnce,
-    /// At this time. Until then no command is taken.
-    At(Time),
+    /// When its turn comes among those of its address. Until then no command is taken.
+    Later,
     /// At once, because it has waited.
     Now,
 }
@@ -688,6 +688,9 @@ impl Connection {
         if session.looking == Looking::No && !session.is_held() {
             context.door.counters.commands += 1;
             session.silent = session.take_mute();
+            if context.door.monitors.any {
+                session.show_to_monitors(context, args);
+            }
         }
         if session.is_queueing() && session.queue_command(context, args) {
             return true;
@@ -942,14 +945,16 @@ impl Session {
         };
         self.command = spec.number;
         if let Err(why) = self.admits(context, spec, args) {
+            self.give_up();
             self.refuse(&why);
             return false;
         }
         if let Some(why) = self.refuses_for_subscriber(spec) {
+            self.give_up();
             self.refuse(&why);
             return false;
         }
-        match command::parse(spec, args, context.unix_ms()) {
+        match command::parse(spec, &args, context.unix_ms()) {
             Ok(request) => self.run(connection, context, args, request),
             Err(error) => self.answer(|e| e.error(&error.0)),
         }
@@ -967,7 +972,11 @@ impl Session {
             .get(usize::from(self.command))
             .map(|spec| spec.name);
         let (id, most) = (context.door.common.next_slow(), settings.slow_entries());
-        let (args, peer, name) = (slowlog::kept(command, args), self.peer, self.name.clone());
+        let (args, peer, name) = (
+            slowlog::kept(command, args, slowlog::SLOW),
+            self.peer,
+            self.name.clone(),
+        );
         context.door.slow.push(
             slowlog::Slow {
                 id,
@@ -1019,14 +1028,12 @@ impl Session {
             return false;
         }
         if std::mem::replace(&mut self.judging, Judging::AtOnce) == Judging::AtOnce {
-            let until = context
-                .door
-                .guesses
-                .borrow()
-                .waits_until(context.now(), self.peer.ip());
-            self.judging = until.map_or(Judging::AtOnce, Judging::At);
+            let mut guesses = context.door.common.guesses();
+            if guesses.take_turn(context.now(), self.peer.ip()).is_err() {
+                self.judging = Judging::Later;
+            }
         }
-        matches!(self.judging, Judging::At(_))
+        self.judging == Judging::Later
     }
 
     /// From this much unwritten output on, no further command is taken.
@@ -1058,7 +1065,7 @@ impl Session {
         self.closing
             || self.paused
             || self.is_held_back()
-            || matches!(self.judging, Judging::At(_))
+            || self.judging == Judging::Later
             || self.charged >= FREE_ANSWER_BYTES && self.budget.is_short()
             || self.sweeping
             // The answers of all threads may be long and count only once they are here, as do the
@@ -1125,7 +1132,8 @@ impl Session {
             && self.authenticated
             && (self.free || self.user.may_plainly(table::GET, Rights::READ, args.get(1)));
         // Such a command may have to be repeated, and then waits as long as any other.
-        if !here || self.silent || !self.touches || self.is_hurried(context) {
+        if !here || self.silent || !self.touches || self.is_hurried(context) || context.is_stopped()
+        {
             return false;
         }
         let key = args.get(1);
@@ -1186,6 +1194,7 @@ impl Session {
                     .user
                     .may_plainly(table::SET, Rights::WRITE, args.get(1))
             || self.is_hurried(context)
+            || context.is_stopped()
             || self.cluster_port && !context.is_led()
         {
             return false;
@@ -1498,6 +1507,9 @@ impl Session {
         if keys.clone().any(|key| key.len() > max) {
             return Err(format!("ERR the key is too long: at most {max} bytes").into());
         }
+        if context.is_stopped() && keys.clone().next().is_some() {
+            return Err(advice::STOPPED.into());
+        }
         if self.cluster_port {
             if keys.clone().map(<[u8]>::len).sum::<usize>() > HASHED_BYTES_MAX {
                 return Err(format!(
@@ -1572,6 +1584,7 @@ impl Session {
             Request::Connection(ConnectionCommand::Watch) => self.watch(connection, context, args),
             Request::Connection(asked) => self.about_connection(connection, context, asked),
             Request::Cluster(asked) => self.about_cluster(context, asked),
+            Request::Server(ServerCommand::Monitor) => self.monitor(connection, context),
             Request::Server(asked) => self.about_server(context, asked),
             Request::PubSub(asked) => self.about_subscriptions(connection, context, args, asked),
             Request::Constant(answer) => self.answer_constant(answer),

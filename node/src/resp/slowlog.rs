@@ -11,8 +11,17 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Most arguments that are kept of a command, and most bytes of each.
-const ARGS_KEPT_MAX: usize = 32;
-const ARG_BYTES_KEPT_MAX: usize = 128;
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kept {
+    pub(crate) args: usize,
+    pub(crate) bytes: usize,
+}
+
+/// What the slow log keeps.
+pub(crate) const SLOW: Kept = Kept {
+    args: 32,
+    bytes: 128,
+};
 
 /// One slow command.
 #[derive(Debug, Clone)]
@@ -54,7 +63,7 @@ impl SlowLog {
 
 /// The part of a command that is kept: no passwords, and only the first arguments and the
 /// beginnings of long ones.
-pub(crate) fn kept(command: Option<&str>, args: Args<'_>) -> Vec<Bytes> {
+pub(crate) fn kept(command: Option<&str>, args: Args<'_>, most: Kept) -> Vec<Bytes> {
     let names_secret = |arg: &[u8]| {
         [&b"requirepass"[..], b"masterauth"]
             .iter()
@@ -65,8 +74,8 @@ pub(crate) fn kept(command: Option<&str>, args: Args<'_>) -> Vec<Bytes> {
         Some("config|set") => args.iter_from(2).any(names_secret),
         _ => false,
     };
-    let shown = if args.len() > ARGS_KEPT_MAX {
-        ARGS_KEPT_MAX - 1
+    let shown = if args.len() > most.args {
+        most.args - 1
     } else {
         args.len()
     };
@@ -75,7 +84,7 @@ pub(crate) fn kept(command: Option<&str>, args: Args<'_>) -> Vec<Bytes> {
             if secret && i > 0 {
                 "(redacted)".into()
             } else {
-                shortened(args.get(i))
+                shortened(args.get(i), most.bytes)
             }
         })
         .collect();
@@ -85,8 +94,8 @@ pub(crate) fn kept(command: Option<&str>, args: Args<'_>) -> Vec<Bytes> {
     kept
 }
 
-fn shortened(arg: &[u8]) -> Bytes {
-    match arg.split_at_checked(ARG_BYTES_KEPT_MAX) {
+fn shortened(arg: &[u8], most: usize) -> Bytes {
+    match arg.split_at_checked(most) {
         Some((kept, rest)) if !rest.is_empty() => {
             let more = format!("... ({} more bytes)", rest.len());
             [kept, more.as_bytes()].concat().into()
@@ -122,7 +131,7 @@ mod tests {
         let bytes = Bytes::from(format!("{line}\r\n"));
         parser.parse(&bytes, true, 1).1.unwrap();
         let args = parser.commands(&bytes).next().unwrap();
-        kept(Some(command), args)
+        kept(Some(command), args, SLOW)
             .iter()
             .map(|arg| String::from_utf8_lossy(arg).into_owned())
             .collect()

@@ -22,6 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 mod access;
+mod bounds;
 mod databases;
 mod hashes;
 mod looks;
@@ -35,6 +36,7 @@ mod threads;
 mod tls;
 mod transactions;
 mod unread;
+mod vanished;
 
 struct Node {
     running: Running,
@@ -105,6 +107,7 @@ impl Node {
             users: None,
             auth_timeout: None,
             idle_timeout: None,
+            tcp_keepalive: Duration::from_secs(300),
             key_events: crate::config::KeyEvents::default(),
             strict_transactions: false,
             connections_max: 100,

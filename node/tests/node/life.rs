@@ -23,6 +23,25 @@ fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
+/// The death of a member is noticed some tenths of a second later.
+#[tokio::test]
+async fn a_status_is_not_safe_while_a_member_does_not_answer() {
+    let one = node_with("one", &[], |builder| builder).await;
+    let two = node_with("two", &[&one], |builder| builder).await;
+    let three = node_with("three", &[&one], |builder| builder).await;
+    safe(&one, 3).await;
+    let (looks, killed) = (one.status(), three.kill());
+    let (_, ()) = tokio::join!(looks, killed);
+    for node in [&one, &two] {
+        let status = node.status().await.expect("it answers");
+        assert!(!status.safe, "{status:?}");
+        let why = status.unsafe_for.unwrap_or_default();
+        let silent = why.strip_prefix("no answer within a second from ");
+        assert!(silent.is_none_or(|name| name == "three"), "{why}");
+    }
+    safe(&one, 2).await;
+}
+
 #[test]
 fn a_node_outlives_the_runtime_that_started_it_and_needs_one_only_to_open_things() {
     let refused = Node::builder().listen("127.0.0.1:0").start().now_or_never();

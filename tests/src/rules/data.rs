@@ -642,6 +642,78 @@ pub(super) fn a_deadline_holds_after_a_failover() -> Result<(), String> {
     )
 }
 
+/// Writes a key with a deadline, and returns the time by which it must be gone if the clock does not
+/// slip: a few milliseconds are the messages and looks of this check.
+fn fleeting(s: &mut Shards, ms: u64) -> Result<u64, String> {
+    let expiry = Expiry::In(ms as i64);
+    let set = Action::Set {
+        value: bytes::Bytes::from_static(b"1"),
+        condition: Condition::Always,
+        expiry,
+        get: false,
+    };
+    let write = s.submit(1, "x", set);
+    s.done(write, 2_000, "a write with a deadline")?;
+    Ok(s.ms() + ms)
+}
+
+/// For how many milliseconds a key lives longer than it should.
+fn lives_after(s: &mut Shards, place: u64, deadline: u64) -> Result<u64, String> {
+    s.run(deadline.saturating_sub(s.ms() + 30))?;
+    if s.read(place, "x")? == Outcome::Nil {
+        return Err("expiry: a key is gone before its deadline".into());
+    }
+    while s.read(place, "x")? != Outcome::Nil {
+        s.run(1)?;
+    }
+    Ok(s.ms().saturating_sub(deadline))
+}
+
+/// The link to the copy is full of large values, so that what is sent arrives half a second later.
+fn fills_the_link(s: &mut Shards) -> Result<(), String> {
+    s.narrow(1, 2, Lane::Calls, 2_000);
+    for round in 0..4 {
+        s.submit(1, &format!("large{round}"), set(&"large".repeat(200_000)));
+        s.run(450)?;
+    }
+    Ok(())
+}
+
+/// The copy's clock is told apart from the data, or it would be as late as the data.
+pub(super) fn a_deadline_does_not_slip_behind_large_values() -> Result<(), String> {
+    let mut s = Shards::new(2);
+    let first = table(2, &[1, 2]);
+    s.show_all(&first);
+    s.write(1, "y", "1")?;
+    let deadline = fleeting(&mut s, 6_000)?;
+    fills_the_link(&mut s)?;
+    s.kill(1);
+    s.show_all(&next(&first, &[2], &[]));
+    let late = lives_after(&mut s, 2, deadline)?;
+    if late > 50 {
+        return Err(format!("expiry: a key lives {late} ms after its deadline"));
+    }
+    Ok(())
+}
+
+/// One copy has heard the clock only behind the data, and leads. The other one knows better.
+pub(super) fn a_new_primary_takes_the_greatest_clock() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    let first = table(3, &[1, 2, 3]);
+    s.show_all(&first);
+    s.write(1, "y", "1")?;
+    s.lose_datagrams(1, 2);
+    let deadline = fleeting(&mut s, 6_000)?;
+    fills_the_link(&mut s)?;
+    s.kill(1);
+    s.show_all(&next(&first, &[2, 3], &[]));
+    let late = lives_after(&mut s, 2, deadline)?;
+    if late > 50 {
+        return Err(format!("expiry: a key lives {late} ms after its deadline"));
+    }
+    Ok(())
+}
+
 /// The primary of a partition that is to be split has said that nothing changes any more: the parts
 /// begin with what it had then.
 pub(super) fn a_partition_being_split_takes_no_writes() -> Result<(), String> {

@@ -91,6 +91,9 @@ pub(super) struct Shards {
     wires: BTreeMap<Wire, VecDeque<Bytes>>,
     arrived: BTreeMap<Wire, BytesMut>,
     held: BTreeSet<Wire>,
+    /// Datagrams that arrive in the next millisecond, and the links that lose them.
+    datagrams: Vec<(Place, Place, Bytes)>,
+    lossy: BTreeSet<(Place, Place)>,
     /// The bytes a millisecond of links that are narrow.
     narrow: BTreeMap<Wire, usize>,
     /// The node that is suspended.
@@ -280,6 +283,8 @@ impl Shards {
             wires: BTreeMap::new(),
             arrived: BTreeMap::new(),
             held: BTreeSet::new(),
+            datagrams: Vec::new(),
+            lossy: BTreeSet::new(),
             narrow: BTreeMap::new(),
             stalled: None,
             outcomes: BTreeMap::new(),
@@ -358,6 +363,11 @@ impl Shards {
 
     pub(super) fn let_go(&mut self, from: Place, to: Place, lane: Lane) {
         self.held.remove(&(from, to, lane));
+    }
+
+    /// This link loses all datagrams.
+    pub(super) fn lose_datagrams(&mut self, from: Place, to: Place) {
+        self.lossy.insert((from, to));
     }
 
     /// This link carries this many bytes a millisecond and no more.
@@ -523,6 +533,9 @@ impl Shards {
                 .or_default()
                 .push_back(bytes);
         }
+        while let Some((peer, bytes)) = node.shard.poll_datagram() {
+            self.datagrams.push((place, place_of(peer), bytes));
+        }
         while let Some(request) = node.shard.poll_request() {
             match request {
                 Request::Opened(opened) => self
@@ -572,6 +585,14 @@ impl Shards {
                 .collect();
             for wire in wires {
                 self.deliver(wire)?;
+            }
+            for (from, to, bytes) in std::mem::take(&mut self.datagrams) {
+                let now = self.now;
+                let lost = self.lossy.contains(&(from, to)) || self.stalled == Some(to);
+                if let Some(node) = self.nodes.get_mut(&to).filter(|_| !lost) {
+                    let taken = node.shard.datagram(now, id(from), &bytes);
+                    taken.map_err(|e| e.to_string())?;
+                }
             }
             self.now = self.now + Duration::from_millis(1);
             for place in self
@@ -631,6 +652,11 @@ impl Shards {
 
     pub(super) fn outcome(&self, token: Token) -> Option<&Outcome> {
         self.outcomes.get(&token)
+    }
+
+    /// The time.
+    pub(super) fn ms(&self) -> u64 {
+        self.now.0 / 1_000_000
     }
 
     /// What a node has counted.

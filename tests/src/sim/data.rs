@@ -220,6 +220,16 @@ impl World {
                     }
                 }
             }
+            DataInput::Datagram(peer, id, bytes) => {
+                if process.shard_links.get(&peer) != Some(&id) {
+                    return;
+                }
+                if let Err(malformed) = process.shard.datagram(now, peer, &bytes) {
+                    self.broken(format!(
+                        "malformed datagram: {malformed} (at p{p}, of {peer})"
+                    ));
+                }
+            }
             DataInput::Submit(client, serial, work) => {
                 // Like commands of a pipeline behind ones that waited in vain: all that is asked
                 // together waits equally long.
@@ -368,6 +378,10 @@ impl World {
             } else {
                 self.transmit((p, t), peer, lane, &bytes);
             }
+        }
+        while let Some((peer, bytes)) = self.processes[p].threads[t].shard.poll_datagram() {
+            self.trace.bytes(&bytes);
+            self.throw((p, t), peer, &bytes);
         }
         while let Some(request) = self.processes[p].threads[t].shard.poll_request() {
             self.request((p, t), request);

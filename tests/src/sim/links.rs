@@ -194,6 +194,29 @@ impl World {
         }
     }
 
+    /// Sends a datagram: it waits for nothing, overtakes others, and may be lost.
+    pub(crate) fn throw(&mut self, (p, t): ThreadId, peer: MemberId, bytes: &[u8]) {
+        let Some(&id) = self.processes[p].threads[t].shard_links.get(&peer) else {
+            return;
+        };
+        let Some(connection) = self.network.connections.get(&id).filter(|c| !c.broken) else {
+            return;
+        };
+        let to = usize::from(
+            connection.ends[0].0 == (p, t)
+                && connection.ends[0].1.member() == self.processes[p].threads[t].shard_me,
+        );
+        let (there, me) = (connection.ends[to].0, connection.ends[1 - to].1);
+        let slots = [self.processes[p].slot, self.processes[there.0].slot];
+        let lost = !self.network.reaches(Plane::Data, slots[0], slots[1]);
+        if lost || self.rng.random_bool(0.05) {
+            return;
+        }
+        let delay = self.delay(slots[0], slots[1]);
+        let input = DataInput::Datagram(me, id, bytes.to_vec());
+        self.schedule.after(delay, Event::Data(there, input));
+    }
+
     pub(crate) fn arrive(&mut self, id: ConnectionId, end: usize, lane: Lane) {
         let now = self.schedule.now();
         let Some(connection) = self.network.connections.get_mut(&id) else {

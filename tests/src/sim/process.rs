@@ -48,6 +48,8 @@ pub(crate) enum DataInput {
     Drained(MemberId, ConnectionId),
     /// Bytes of a connection.
     Bytes(MemberId, ConnectionId, Lane, Vec<u8>),
+    /// A datagram of a connection.
+    Datagram(MemberId, ConnectionId, Vec<u8>),
     /// A client's operation.
     Submit(ClientId, u64, Work),
     /// A client gave up.

@@ -76,6 +76,35 @@ fn a_second_of_five_may_die_once_the_cluster_is_safe() {
     check(&cluster, &load.finish());
 }
 
+/// Regression: for 0.3 s after a death, until it was noticed, the status was `safe`. So a script that
+/// killed a node, waited for `safe` and killed the next did not wait at all.
+#[test]
+fn nothing_is_called_safe_before_every_member_has_answered() {
+    let mut cluster = Cluster::of(BINARY, 3);
+    for left in [2, 1] {
+        let coordinator = cluster.coordinator();
+        let mut names = cluster.nodes.keys().filter(|name| **name != coordinator);
+        let victim = names.next().expect("another member").clone();
+        cluster.kill(&victim);
+        let (well, said) = cluster.asks(&coordinator, &["status", "--check"]);
+        assert!(!well, "{said}");
+        let wait = ["wait", "safe", "--timeout", "1m"];
+        let (safe, said) = cluster.asks(&coordinator, &wait);
+        assert!(safe && said == "safe\n", "{said}");
+        let status = cluster.status(&coordinator).expect("it answers");
+        let members = status["members"].as_array().map(Vec::len);
+        assert_eq!(members, Some(left), "{status}");
+        let (well, said) = cluster.asks(&coordinator, &["status", "--check"]);
+        assert!(well, "{said}");
+        cluster.join("again");
+        cluster.await_safe(left + 1);
+        cluster.kill("again");
+        let (safe, said) = cluster.asks(&coordinator, &["wait", "safe", "--timeout", "0"]);
+        assert!(!safe && said.contains("not safe after 0s"), "{said}");
+        cluster.await_safe(left);
+    }
+}
+
 #[test]
 fn three_of_seven_killed_at_once_leave_a_working_cluster() {
     let mut cluster = Cluster::new(BINARY);

@@ -22,6 +22,7 @@ mod rebalance;
 mod reshaping;
 mod runbooks;
 mod secrets;
+mod split;
 mod stages;
 mod threads;
 mod tokens;

@@ -1,6 +1,6 @@
 //! A command as a caller gave it, and how its arguments are read.
 
-use super::error::{ErrorText, NOT_AN_INTEGER, wrong_subcommand};
+use super::error::{ErrorText, NOT_AN_INTEGER, wrong_arity, wrong_subcommand};
 use super::{Many, Parsed, Request, Shape};
 use crate::integer;
 use crate::op::{Action, Condition, Expiry};
@@ -82,6 +82,18 @@ impl<'a> Call<'a> {
             _ => text.parse().ok(),
         });
         cursor.ok_or_else(|| "ERR invalid cursor".into())
+    }
+
+    /// Keys and values come in pairs after the command's name. An arity cannot express that.
+    ///
+    /// # Errors
+    /// The last key has no value.
+    pub(super) fn is_paired(self) -> Result<(), ErrorText> {
+        if self.args.len() % 2 == 1 {
+            Ok(())
+        } else {
+            Err(wrong_arity(self.name))
+        }
     }
 
     /// The subcommand does not take these arguments.

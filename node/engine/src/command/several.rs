@@ -229,6 +229,7 @@ fn copy(c: Call<'_>) -> Parsed {
 }
 
 fn set_all_absent(c: Call<'_>) -> Parsed {
+    c.is_paired()?;
     set_all(c, 1, (c.args.len() - 1) / 2, (1, Expiry::None))
 }
 

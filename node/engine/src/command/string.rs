@@ -156,7 +156,7 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         group: "string",
         categories: &["string"],
         summary: "Set multiple keys to multiple values, each atomically for itself",
-        parse: |_| Ok(Request::Many(Many::Set)),
+        parse: |c| c.is_paired().map(|()| Request::Many(Many::Set)),
     },
     Description {
         name: "psetex",

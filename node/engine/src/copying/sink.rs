@@ -548,7 +548,11 @@ impl Following<'_> {
             return self.sum_sink(cx);
         };
         // If nothing was written since, this is the first time that the learner hears the clock.
-        self.clock.hear(clock, cx.now);
+        let since = self
+            .follower
+            .follow()
+            .map_or(Epoch(0), |follow| follow.since);
+        self.clock.hear(clock, since, cx.now);
         let equal = mine == sum
             || [
                 &mutant::LEARNS_UNPROVEN,

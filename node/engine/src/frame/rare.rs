@@ -69,6 +69,7 @@ rare! {
     CONFIRMED => Confirmed { round, tickets },
     WANT_MAP => WantMap { ticket, wanted },
     TRACED => Traced { at, n, context },
+    CLOCKS => Clocks { clocks },
 }
 
 fn lay_out<T: serde::Serialize>(out: &mut Out, kind: u8, fields: &T) {
@@ -85,6 +86,9 @@ fn decode<T: serde::de::DeserializeOwned>(fields: &[u8]) -> Result<T, Malformed>
 fn sound(frame: Frame) -> Result<Frame, Malformed> {
     let texts = match &frame {
         Frame::Compare { clock, .. } if *clock > SEQ_MAX => {
+            return Err(Malformed("a clock that is too large"));
+        }
+        Frame::Clocks { clocks } if clocks.iter().any(|(.., ms)| *ms > SEQ_MAX) => {
             return Err(Malformed("a clock that is too large"));
         }
         Frame::MakeMap { keyspace, name, .. } => keyspace.len().max(name.len()),

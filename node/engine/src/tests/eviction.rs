@@ -100,6 +100,62 @@ fn writes_beyond_the_memory_are_accepted_and_copies_stay_equal() {
     }
 }
 
+/// Regression: the logs that are kept for readers took what a small member has, so that every
+/// insert was refused.
+#[test]
+fn what_logs_keep_for_readers_is_a_small_part_of_memory_and_goes_before_anything_else() {
+    const SMALL: usize = 1 << 20;
+    // How many keys are written until one is refused or evicted.
+    let written = |policy, reads: bool| {
+        let mut w = world(79, 2, policy);
+        for n in [1, 2] {
+            give(&mut w, n, SMALL);
+            let limits = &mut w.nodes.get_mut(&n).unwrap().shard.cx.limits;
+            (limits.tail_bytes_max, limits.tail_bytes_least) = (64 << 20, 0);
+        }
+        let id = reads.then(|| w.follow(2, super::subscribers::all()));
+        let value = "x".repeat(200);
+        let write = |w: &mut World, key: &str| {
+            let written = w.set(1, key, &value) == Outcome::Ok;
+            if let Some(id) = id {
+                let told = w.told(2, id);
+                let lagged = |t: &Told| matches!(t, Told::Lagged(_));
+                assert!(
+                    !told.iter().any(lagged),
+                    "it takes what it is told: {told:?}"
+                );
+            }
+            written && evicted(w) == 0
+        };
+        for n in 0..2_000 {
+            assert!(write(&mut w, &format!("k{}", n % 20)), "{n}");
+        }
+        for node in w.nodes.values() {
+            let held = node
+                .shard
+                .slots
+                .iter()
+                .filter_map(|slot| slot.held.as_ref());
+            let logs: usize = held.map(|held| held.log.bytes()).sum();
+            let most = if reads { SMALL / 16 } else { 0 };
+            assert!(
+                logs >= most / 2 && logs <= most / 8 * 9 + (8 << 10),
+                "{logs}"
+            );
+        }
+        (0..)
+            .take_while(|n| write(&mut w, &format!("n{n}")))
+            .count()
+    };
+    for policy in [Eviction::None, Eviction::Lru] {
+        let (without, with) = (written(policy, false), written(policy, true));
+        assert!(
+            with * 100 >= without * 98,
+            "{policy:?}: {with} of {without}"
+        );
+    }
+}
+
 #[test]
 fn a_subscriber_is_told_which_values_were_evicted() {
     let mut w = world(76, 2, Eviction::Lru);

@@ -473,6 +473,54 @@ fn a_slow_subscriber_is_told_that_changes_are_missing_and_the_later_ones() {
     assert_eq!(w.nodes[&2].shard.cx.subscriptions.bytes(), 0);
 }
 
+/// Of each partition, a window may wait: with many partitions, more than a small member has.
+#[test]
+fn a_subscriber_that_takes_nothing_takes_a_small_part_of_memory_and_another_one_misses_nothing() {
+    const SMALL: usize = 1 << 20;
+    const WRITES: u64 = 60;
+    let mut w = World::new(66, 2, |_| vec![1]);
+    w.nodes
+        .get_mut(&2)
+        .unwrap()
+        .shard
+        .cx
+        .limits
+        .memory_bytes_max = SMALL;
+    let (slow, fast) = (w.follow(2, all()), w.follow(2, all()));
+    let (value, mut told) = ("v".repeat(4 << 10), 0);
+    for _ in 0..WRITES {
+        for p in 0..u32::from(PARTITIONS) {
+            assert_eq!(w.set(2, &key_of(p), &value), Outcome::Ok);
+            told += w.changes(2, fast).len() as u64;
+        }
+    }
+    w.settle(Duration::from_millis(30));
+    told += w.changes(2, fast).len() as u64;
+    assert_eq!(told, WRITES * u64::from(PARTITIONS));
+    let held = w.nodes[&2].shard.cx.subscriptions.bytes();
+    assert!(held > SMALL / 20 && held < SMALL / 14, "{held}");
+    let (mut came, mut missed) = (0, 0);
+    for _ in 0..40 {
+        for told in w.told(2, slow) {
+            match told {
+                Told::Change(_) => came += 1,
+                Told::Lagged(gap) => missed += gap.entries.expect("it is known how many"),
+                other => panic!("{other:?}"),
+            }
+        }
+        w.settle(Duration::from_millis(5));
+    }
+    assert_eq!(came + missed, WRITES * u64::from(PARTITIONS));
+    assert!(came > 10 && missed > 10, "{came} {missed}");
+    for p in 0..u32::from(PARTITIONS) {
+        assert_eq!(w.set(1, &key_of(p), "last"), Outcome::Ok);
+    }
+    w.settle(Duration::from_millis(30));
+    assert_eq!(w.changes(2, slow).len(), usize::from(PARTITIONS));
+    w.told(2, fast);
+    assert_eq!(w.nodes[&2].shard.cx.subscriptions.bytes(), 0);
+}
+
 #[test]
 fn a_subscriber_of_a_partition_that_began_empty_is_told_that_changes_may_be_missing() {
     let mut w = World::new(65, 3, |_| vec![1]);

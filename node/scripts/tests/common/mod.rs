@@ -24,7 +24,7 @@ pub(crate) struct Store {
 }
 
 fn error(text: &str) -> Reply {
-    Reply::Error(text.to_owned())
+    Reply::Error(text.to_owned().into())
 }
 
 impl Store {
@@ -99,7 +99,7 @@ impl Store {
                     Some(Stored::Hash(_)) => "hash",
                     Some(Stored::List(_)) => "list",
                 }
-                .to_owned(),
+                .into(),
             ),
             "hset" => {
                 if !args.len().is_multiple_of(2) {
@@ -164,7 +164,7 @@ impl Store {
             "echo" => Reply::Bulk(args[1].clone()),
             "ping" => match args.get(1) {
                 Some(text) => Reply::Bulk(text.clone()),
-                None => Reply::Status("PONG".to_owned()),
+                None => Reply::Status("PONG".into()),
             },
             _ => return Err(error(errors::UNKNOWN_COMMAND)),
         })
@@ -217,7 +217,7 @@ pub(crate) fn run_with(
     end_at_panics();
     let script = match Script::parse(body.as_bytes().to_vec()) {
         Ok(script) => script,
-        Err(text) => return Reply::Error(text),
+        Err(text) => return Reply::Error(text.into()),
     };
     let keys = [Bytes::from("k1"), Bytes::from("k2")];
     let args: Vec<_> = args
@@ -246,7 +246,7 @@ pub(crate) fn run(body: &str) -> Reply {
 pub(crate) fn text(body: &str) -> String {
     match run(body) {
         Reply::Bulk(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        Reply::Error(text) => text,
+        Reply::Error(text) => String::from_utf8_lossy(&text).into_owned(),
         reply => format!("{reply:?}"),
     }
 }

@@ -16,6 +16,7 @@ enum Seen {
     Disconnected(MemberId),
     Frame(MemberId, Lane, Vec<u8>),
     Drained(MemberId),
+    Datagram(MemberId, Vec<u8>),
 }
 
 /// Frames are a length and bytes; a length of `u32::MAX` is malformed.
@@ -58,6 +59,14 @@ impl LinkHandler for Recorder {
 
     fn drained(&mut self, peer: MemberId) {
         self.0.push_back(Seen::Drained(peer));
+    }
+
+    fn datagram(&mut self, peer: MemberId, bytes: &[u8]) -> Result<(), Malformed> {
+        if bytes.is_empty() {
+            return Err(Malformed("a datagram that no peer sends"));
+        }
+        self.0.push_back(Seen::Datagram(peer, bytes.to_vec()));
+        Ok(())
     }
 }
 
@@ -518,6 +527,25 @@ fn bulk_has_half_of_a_crowded_connection_while_the_lanes_share_it() {
         pair.nodes[A].links.share(false);
         calls_pass(&mut pair);
     }
+}
+
+#[test]
+fn datagrams_pass_calls_and_a_malformed_one_closes_the_connection() {
+    let mut pair = Pair::up();
+    let large = vec![7; 30 << 20];
+    pair.nodes[A].send(id(2), Lane::Calls, &large);
+    let datagram = Bytes::from(vec![8; 1_000]);
+    for _ in 0..3 {
+        pair.nodes[A].links.send_datagram(id(2), datagram.clone());
+    }
+    for _ in 0..3 {
+        pair.expect(B, Seen::Datagram(id(1), vec![8; 1_000]));
+    }
+    pair.expect(B, calls(1, &large));
+    pair.nodes[A].links.send_datagram(id(2), Bytes::new());
+    pair.expect(B, Seen::Disconnected(id(1)));
+    pair.expect(A, Seen::Drained(id(2)));
+    pair.expect(A, Seen::Disconnected(id(2)));
 }
 
 #[test]

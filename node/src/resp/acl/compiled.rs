@@ -3,11 +3,16 @@
 
 use super::rules::{Selector, User, keyspace_parts};
 use crate::resp::command::table::{COMMANDS, COUNT, Spec};
+use crate::resp::command::{
+    self, Acl, All, ConnectionCommand, Request, ScriptCommand, ServerCommand,
+};
 use crate::resp::databases;
+use crate::resp::notices::database_of;
 use bytes::Bytes;
-use doyen_engine::command::{self as data, Access, Arguments, Rights, is};
+use doyen_engine::command::{self as data, Access, Arguments, Rights};
+use doyen_engine::glob;
 use doyen_engine::grants::{KeyGrants, Patterns};
-use doyen_engine::{glob, integer};
+use doyen_placement::planner::DEFAULT_KEYSPACE;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
@@ -149,6 +154,18 @@ impl Compiled {
         Err(denied)
     }
 
+    /// Whether it may look at the keys of this database.
+    pub(crate) fn may_look(&self, home: Home<'_>) -> bool {
+        self.selectors.iter().any(|s| s.is_home(home))
+    }
+
+    /// Whether it is told what happens to keys of this database of the default keyspace, as a
+    /// subscriber to this channel, or to this pattern of channels.
+    pub(crate) fn may_hear_of(&self, name: &[u8], pattern: bool, database: i64) -> bool {
+        let hears = |s: &Judging| s.names(name, pattern) && s.hears_of(database);
+        !self.bound || self.selectors.iter().any(hears)
+    }
+
     /// Whether it may subscribe to this channel, or to this pattern of channels.
     pub(crate) fn may_hear(&self, name: &[u8], pattern: bool) -> bool {
         self.selectors.iter().any(|s| s.hears(name, pattern))
@@ -226,9 +243,24 @@ impl Judging {
         }
     }
 
+    /// Whether a client may subscribe. Messages about keys belong to the database of the keys. Those
+    /// that a pattern takes from several databases are judged one by one (`Compiled::may_hear_of`).
+    fn hears(&self, name: &[u8], pattern: bool) -> bool {
+        let within = || database_of(name).is_none_or(|database| self.hears_of(database));
+        self.names(name, pattern) && (self.keyspaces.is_none() || within())
+    }
+
+    /// Only keys of the default keyspace are told of.
+    fn hears_of(&self, database: i64) -> bool {
+        self.is_home(Home {
+            keyspace: DEFAULT_KEYSPACE,
+            database,
+        })
+    }
+
     /// A pattern of channels must be one of those in the rules: whether one covers another is not
     /// looked at.
-    fn hears(&self, name: &[u8], pattern: bool) -> bool {
+    fn names(&self, name: &[u8], pattern: bool) -> bool {
         self.channels.match_all()
             || if pattern {
                 self.patterns.contains(name)
@@ -246,31 +278,62 @@ impl Judging {
         })
     }
 
-    /// Whether a command may work in the keyspaces and databases that it would work in.
+    /// Whether it may use all databases of all keyspaces.
+    fn is_everywhere(&self) -> bool {
+        let all = |(name, database): &Keyspaces| **name == *b"*" && database.is_none();
+        self.keyspaces
+            .as_ref()
+            .is_none_or(|rules| rules.iter().any(all))
+    }
+
+    /// Whether a command may work in the keyspaces and databases that it would work in. That is
+    /// judged by what it would execute: its options may repeat each other.
     fn may_work(&self, spec: &Spec, args: &dyn Arguments, home: Home<'_>) -> bool {
+        use ConnectionCommand as C;
         let in_database = |database| self.is_home(Home { database, ..home });
-        let number = |at| integer(args.get(at)).unwrap_or(home.database);
-        match spec.name {
-            "select" => in_database(number(1)),
-            "client|keyspace" if args.len() > 2 => {
-                let keyspace = String::from_utf8_lossy(args.get(2));
-                let keyspace = &keyspace;
-                let database = 0;
-                self.is_home(Home { keyspace, database })
+        let at_home = || self.is_home(home);
+        // The time only decides whether a deadline is too far away.
+        let Ok(request) = command::parse(spec, args, 0) else {
+            // Nothing is executed. What is wrong is told to those that may use the keys.
+            let names_keys = matches!(
+                spec.access,
+                Access::Keys(_) | Access::Pair(..) | Access::Depends(_)
+            );
+            return !(names_keys || spec.is_in("keyspace")) || at_home();
+        };
+        match &request {
+            Request::Data(data::Request::One { action, .. }) => {
+                let own = databases::map(home.database).unwrap_or_default();
+                let others = action.others(own);
+                let mut others = others.map(|(map, _)| databases::index(map) as i64);
+                at_home() && others.all(in_database)
             }
-            "flushall" => (0..databases::COUNT as i64).all(in_database),
-            "copy" => {
-                let mut options = 3..args.len();
-                let other = options.find(|at| is(args.get(*at), "DB"));
-                self.is_home(home) && other.is_none_or(|at| in_database(number(at + 1)))
+            Request::Data(data::Request::Many(_))
+            | Request::Script(ScriptCommand::Run { .. })
+            | Request::Connection(C::Watch) => at_home(),
+            Request::All(All::Clear { databases: true }) => {
+                (0..databases::COUNT as i64).all(in_database)
             }
-            _ => {
-                let names_keys = matches!(
-                    spec.access,
-                    Access::Keys(_) | Access::Pair(..) | Access::Depends(_)
-                );
-                !(names_keys || spec.is_in("keyspace")) || self.is_home(home)
-            }
+            Request::All(_) => at_home(),
+            Request::Connection(C::Select(index)) => in_database(*index),
+            Request::Connection(C::ClientUse(name)) => self.is_home(Home {
+                keyspace: &String::from_utf8_lossy(name),
+                database: 0,
+            }),
+            // They show keys of other clients' commands.
+            Request::Server(
+                ServerCommand::SlowlogGet(_)
+                | ServerCommand::Monitor
+                | ServerCommand::Acl(Acl::Log(_)),
+            ) => self.is_everywhere(),
+            // They touch no keys. Channels are judged by their names.
+            Request::Script(ScriptCommand::Load | ScriptCommand::Exists | ScriptCommand::Flush)
+            | Request::Connection(_)
+            | Request::Server(_)
+            | Request::Cluster(_)
+            | Request::PubSub(_)
+            | Request::Wait
+            | Request::Constant(_) => true,
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::Why;
 use super::password::{Hashing, Password};
+use crate::resp::command::absent::{self, is_absent};
 use crate::resp::command::table::COMMANDS;
 use crate::resp::databases;
 use doyen_engine::command::{CATEGORIES, Rights};
@@ -165,9 +166,11 @@ impl Selector {
         }
         let known = |name: &str| COMMANDS.named(name.as_bytes());
         if let Some(category) = name.strip_prefix('@') {
-            if !CATEGORIES.contains(&category) {
+            if !CATEGORIES.contains(&category) && !absent::CATEGORIES.contains(&category) {
                 return Err(Why::Unknown);
             }
+        } else if is_absent(name) {
+            // It has no effect, and is kept: a later version may have the command.
         } else if let Some((command, first)) = name.rsplit_once('|').filter(|_| allow) {
             let spec = known(command).ok_or(Why::Unknown)?;
             if spec.container().is_some() {

@@ -145,6 +145,29 @@ fn rules_are_shown_as_redis_shows_them() {
     );
 }
 
+/// Regression: an access list that Redis had written, with `-function|load`, kept a node from
+/// starting.
+#[test]
+fn rules_about_commands_that_only_redis_has_are_kept_without_effect() {
+    for name in include_str!("../command/redis.txt").lines() {
+        for sign in ["+", "-"] {
+            let rules = format!("on nopass sanitize-payload ~* resetchannels +@all {sign}{name}");
+            assert_eq!(shown(&user(&rules)), rules);
+        }
+    }
+    let rules = "off sanitize-payload resetchannels -@all +@read -@search -function|load -cluster|reset \
+                 +ft.search -json.set +client|capa -script|show -cluster|slots +lpush -xgroup|create";
+    let user = user(rules);
+    assert_eq!(shown(&user), rules);
+    assert_eq!(User::parse(rules.as_bytes()), Ok(user));
+    let some = compiled("+@all -cluster|slots -function|load");
+    assert_eq!(judge(&some, "cluster slots"), Err(Denied::Command));
+    assert_eq!(judge(&some, "cluster info"), Ok(()));
+    let none = compiled("+cluster|slots");
+    assert_eq!(judge(&none, "cluster slots"), Ok(()));
+    assert_eq!(judge(&none, "cluster info"), Err(Denied::Command));
+}
+
 #[test]
 fn wrong_rules_are_refused_as_redis_refuses_them_and_change_nothing() {
     let all = "Adding a pattern after the * pattern (or the";
@@ -155,6 +178,9 @@ fn wrong_rules_are_refused_as_redis_refuses_them_and_change_nothing() {
         ("%Ra", "Syntax error"),
         ("+nosuch", "Unknown command or category name in ACL"),
         ("-config|nosuch", "Unknown command or category name in ACL"),
+        ("-cluster|nosuch", "Unknown command or category name in ACL"),
+        ("+ft.", "Unknown command or category name in ACL"),
+        ("-xgroup|nosuch", "Unknown command or category name in ACL"),
         ("+config|nosuch", "Unknown command or category name in ACL"),
         ("+@nosuch", "Unknown command or category name in ACL"),
         ("-select|0", "Unknown command or category name in ACL"),

@@ -477,7 +477,7 @@ pub(super) const ROWS: &[Description] = &[
         group: "server",
         categories: &[],
         summary: "Return the cumulative distribution of latencies of a subset of commands or all.",
-        parse: |_| constant(Constant::Map),
+        parse: |c| server(ServerCommand::LatencyHistogram(names(c, 2)?)),
     },
     Description {
         name: "latency|history",
@@ -626,6 +626,18 @@ pub(super) const ROWS: &[Description] = &[
         categories: &[],
         summary: "List all modules loaded by the server",
         parse: |_| constant(Constant::Array),
+    },
+    Description {
+        name: "monitor",
+        since: "1.0.0",
+        arity: 1,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        access: Access::Nothing,
+        group: "server",
+        categories: &[],
+        summary: "Listen for all requests that clients of this node send",
+        parse: |_| server(ServerCommand::Monitor),
     },
     Description {
         name: "role",

@@ -3,8 +3,7 @@
 //! files beside this one.
 //!
 //! A description whose name has a bar is that of a subcommand: `client|list` is `CLIENT LIST`. A
-//! container with such subcommands takes no other words. (`CLUSTER` has none yet, and tells its
-//! subcommands apart itself.)
+//! container with such subcommands takes no other words.
 
 use super::{
     Call, Parsed, client, cluster, connection, generic, pubsub, scripting, server, transactions,

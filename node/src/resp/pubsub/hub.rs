@@ -6,10 +6,11 @@
 use super::{Board, Kind, Push, encode, following};
 use crate::resp::Context;
 use crate::resp::encode::Protocol;
-use crate::resp::notices::may_be_about_keys;
+use crate::resp::notices::{database_of, may_be_about_keys};
 use crate::resp::session::Connection;
 use crate::resp::session::subscribing::Took;
-use crate::seldom::{A_MINUTE, Seldom};
+use crate::resp::settings::OutputLimit;
+use crate::seldom::{A_MINUTE, Losses, Seldom};
 use bytes::Bytes;
 use doyen_engine::Publication;
 use doyen_engine::glob::Matching;
@@ -20,14 +21,8 @@ use std::ops::Bound;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Most bytes of messages that wait for one subscriber. They are the limits that Redis has.
-pub(in crate::resp) const QUEUE_BYTES_MAX: usize = 32 << 20;
-/// Most bytes of messages that wait for one subscriber for longer than `SLOW_MAX`.
-pub(in crate::resp) const QUEUE_BYTES_SLOW: usize = 8 << 20;
-/// How long a subscriber may be that slow.
-const SLOW_MAX: Duration = Duration::from_secs(60);
-/// How often slow subscribers are looked at.
-const SLOW_INTERVAL: Duration = Duration::from_secs(1);
+/// How often it is looked whether messages were dropped.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The part of a thread's memory that messages for all subscribers take at most. Each is counted
 /// once, however many subscribers wait for it.
 const HELD_PART: usize = 8;
@@ -35,6 +30,9 @@ const HELD_PART: usize = 8;
 const NAMES_PART: usize = 16;
 /// What a subscription costs besides its name.
 const SUBSCRIPTION_OVERHEAD: usize = 256;
+/// Why a subscriber is disconnected.
+pub(in crate::resp) const OVER_LIMIT: &str = "which is more than client-output-buffer-limit allows \
+    (pubsub)";
 /// How much is handed out in one round of a pass: subscribers that get a message.
 const WORK: usize = 4096;
 /// What the comparison of a name with a pattern costs, in such units, is a part of this.
@@ -141,16 +139,16 @@ pub(in crate::resp) struct Hub {
     life: u64,
     /// Publishers that wait until fewer messages wait.
     crowd: Vec<Rc<Connection>>,
-    /// Subscribers for which much has waited.
-    slow: BTreeMap<u64, Rc<Connection>>,
-    slow_at: Time,
-    /// Subscribers that were disconnected because they were too slow.
+    look_at: Time,
+    /// Subscribers that were disconnected because they missed messages, or were too slow.
     pub(in crate::resp) expelled: u64,
+    /// Those of them for which too much waited.
+    pub(in crate::resp) limited: u64,
     /// Lines of the log.
     expelled_line: Seldom,
-    dropped_line: Seldom,
     /// Messages that the shard had dropped at the last look.
     dropped: u64,
+    losses: Losses,
 }
 
 /// A message that is being handed out.
@@ -159,6 +157,8 @@ struct Delivery {
     /// How many messages came before it.
     number: u64,
     publication: Publication,
+    /// The database of the keys that it is about.
+    database: Option<i64>,
     place: Place,
 }
 
@@ -170,13 +170,6 @@ enum Place {
     At(Option<Bytes>, Option<u64>),
     /// All subscribers of patterns up to this one have it.
     After(Option<Bytes>),
-}
-
-/// What came of handing out.
-#[derive(Debug, Default)]
-struct Troubles {
-    slow: Vec<(u64, Rc<Connection>)>,
-    ended: Vec<Rc<Connection>>,
 }
 
 impl Hub {
@@ -196,12 +189,12 @@ impl Hub {
             asking: BTreeMap::new(),
             life: 0,
             crowd: Vec::new(),
-            slow: BTreeMap::new(),
-            slow_at: Time::ZERO,
+            look_at: Time::ZERO,
             expelled: 0,
+            limited: 0,
             expelled_line: Seldom::new(A_MINUTE),
-            dropped_line: Seldom::new(A_MINUTE),
             dropped: 0,
+            losses: Losses::new(A_MINUTE),
         }
     }
 
@@ -261,7 +254,6 @@ impl Hub {
     /// A client has no subscriptions any more.
     pub(in crate::resp) fn left(&mut self, now: Time, id: u64) {
         self.clients.remove(&id);
-        self.slow.remove(&id);
         if self.clients.is_empty() {
             self.empty_since = now;
         }
@@ -319,16 +311,16 @@ impl Hub {
     fn go_on(
         &mut self,
         delivery: &mut Delivery,
-        now: Time,
+        limit: OutputLimit,
         work: &mut usize,
-        troubles: &mut Troubles,
+        ended: &mut Vec<Rc<Connection>>,
     ) -> bool {
         let publication = &delivery.publication;
         loop {
             match &mut delivery.place {
                 Place::At(pattern, after) => {
-                    let (kind, name) = match pattern {
-                        Some(pattern) => (Kind::Pattern, &*pattern),
+                    let (kind, name) = match pattern.as_ref() {
+                        Some(pattern) => (Kind::Pattern, pattern),
                         None if publication.sharded => (Kind::Shard, &publication.channel),
                         None => (Kind::Channel, &publication.channel),
                     };
@@ -348,7 +340,12 @@ impl Hub {
                             continue;
                         }
                         let connection = &subscriber.connection;
-                        let took = connection.take_push(now, |protocol| {
+                        if let Some(database) = delivery.database
+                            && !connection.may_hear_of(name, kind == Kind::Pattern, database)
+                        {
+                            continue;
+                        }
+                        let took = connection.take_push(limit, |protocol| {
                             let at = usize::from(protocol == Protocol::Resp3);
                             let encoded = || {
                                 let bytes = encode(publication, pattern.as_deref(), protocol);
@@ -358,8 +355,7 @@ impl Hub {
                         });
                         match took {
                             Took::Well => {}
-                            Took::Slow => troubles.slow.push((*id, connection.clone())),
-                            Took::TooMuch => troubles.ended.push(connection.clone()),
+                            Took::TooMuch => ended.push(connection.clone()),
                         }
                     }
                     if publication.sharded {
@@ -416,10 +412,11 @@ impl Hub {
     }
 
     /// Disconnects a subscriber that is too slow.
-    fn expel(&mut self, connection: &Connection, why: &str) {
+    pub(in crate::resp) fn expel(&mut self, connection: &Connection, why: &str) {
         let bytes = connection.drop_pushes();
         connection.end();
         self.expelled += 1;
+        self.limited += 1;
         if let Some(others) = self.expelled_line.happened(Instant::now()) {
             let peer = connection.session.borrow().peer();
             tracing::warn!(
@@ -428,6 +425,23 @@ impl Hub {
             );
         }
     }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        // The last ones may have been dropped while no line was due.
+        if let Some(count) = self.losses.rest() {
+            warn_of_dropped(count);
+        }
+    }
+}
+
+fn warn_of_dropped(count: u64) {
+    tracing::warn!(
+        "messages of publishers were dropped ({count} since the last such line): a member, or a \
+         data thread, takes them slower than they are published; publish less, or let fewer clients \
+         subscribe to all of it"
+    );
 }
 
 /// Whether the name matches the pattern, and how much work it was to find out.
@@ -444,21 +458,23 @@ impl Context {
     }
 
     /// Whether all peers know that this thread has subscribers. If not, the connection is woken
-    /// when they do. The same for messages about keys, if the client wants some.
-    pub(in crate::resp) fn hears(&mut self, connection: &Rc<Connection>, keys: bool) -> bool {
+    /// when they do. The same for messages about keys, if the client wants some: it waits until then.
+    pub(in crate::resp) fn hears(
+        &mut self,
+        connection: &Rc<Connection>,
+        keys: Option<Time>,
+    ) -> bool {
         if !self.shard().wants_published() {
             self.want_published(true);
         }
         self.door.hub.empty_since = self.now();
-        if keys {
-            self.follow_keys(true);
-        }
-        let heard = self.is_heard() && self.door.notices.is_settled(self.now());
+        let tells = keys.is_none_or(|until| self.tells_keys(connection, until));
+        let heard = self.is_heard();
         if !heard {
             self.door.hub.unheard.push(connection.clone());
             self.door.hub.unheard_until = self.shard().heard_until();
         }
-        heard
+        heard && tells
     }
 
     /// Asks all other members how many subscribers these channels have. False: no other member has
@@ -507,9 +523,9 @@ impl Context {
         if !hub.is_busy() && hub.crowd.is_empty() && self.shard().published_waiting().0 == 0 {
             return untold;
         }
-        let (mut work, now) = (WORK, self.now());
-        let mut troubles = Troubles::default();
+        let (mut work, mut ended) = (WORK, Vec::new());
         let common = self.door.common.clone();
+        let limit = common.settings.output_pubsub();
         let left = self.door.hub.finish_leaving(common.board(), &mut work);
         let more = loop {
             let delivery = self.door.hub.delivery.take();
@@ -517,8 +533,11 @@ impl Context {
                 let publication = self.poll_published()?;
                 let number = self.door.hub.taken;
                 self.door.hub.taken += 1;
+                let about = !publication.sharded;
+                let database = database_of(&publication.channel).filter(|_| about);
                 Some(Delivery {
                     number,
+                    database,
                     publication,
                     place: Place::At(None, None),
                 })
@@ -527,7 +546,7 @@ impl Context {
                 break false;
             };
             let hub = &mut self.door.hub;
-            if !hub.go_on(&mut next, now, &mut work, &mut troubles) {
+            if !hub.go_on(&mut next, limit, &mut work, &mut ended) {
                 hub.delivery = Some(next);
                 break true;
             }
@@ -535,9 +554,8 @@ impl Context {
             work = work.saturating_sub(1);
         };
         let hub = &mut self.door.hub;
-        hub.slow.extend(troubles.slow);
-        for connection in troubles.ended {
-            hub.expel(&connection, "which is more than one may let wait");
+        for connection in ended {
+            hub.expel(&connection, OVER_LIMIT);
         }
         while hub.held.get() > hub.held_max
             && let Some(slowest) = hub.slowest()
@@ -567,11 +585,8 @@ impl Context {
             self.door.hub.expel_all();
         }
         let wants_keys = self.door.hub.registry.about_keys > 0;
-        // A client that waits wants some, too.
-        if wants_keys || self.door.hub.unheard.is_empty() {
-            self.follow_keys(wants_keys);
-        }
-        let heard = self.is_heard() && self.door.notices.is_settled(now);
+        self.look_at_notices(wants_keys);
+        let heard = self.is_heard();
         if !self.door.hub.unheard.is_empty() && heard {
             for connection in self.door.hub.unheard.drain(..) {
                 connection.goes_on();
@@ -590,31 +605,16 @@ impl Context {
                 self.want_published(false);
             }
         }
-        if now < self.door.hub.slow_at {
+        if now < self.door.hub.look_at {
             return;
         }
         let dropped = self.shard().stats().published_dropped;
         let hub = &mut self.door.hub;
-        hub.slow_at = now + SLOW_INTERVAL;
-        if dropped > std::mem::replace(&mut hub.dropped, dropped)
-            && let Some(others) = hub.dropped_line.happened(Instant::now())
-        {
-            tracing::warn!(
-                "messages of publishers were dropped ({dropped} so far): a member, or a data thread, \
-                 takes them slower than they are published; publish less, or let fewer clients \
-                 subscribe to all of it{others}"
-            );
-        }
-        let mut ended = Vec::new();
-        hub.slow.retain(|_, connection| {
-            let since = connection.slow_since();
-            if since.is_some_and(|since| now.since(since) > SLOW_MAX) {
-                ended.push(connection.clone());
-            }
-            since.is_some()
-        });
-        for connection in ended {
-            hub.expel(&connection, "much of it for a minute");
+        hub.look_at = now + LOOK_INTERVAL;
+        let before = std::mem::replace(&mut hub.dropped, dropped);
+        hub.losses.add(dropped.saturating_sub(before));
+        if let Some(count) = hub.losses.told(Instant::now()) {
+            warn_of_dropped(count);
         }
     }
 }

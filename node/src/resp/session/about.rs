@@ -137,7 +137,7 @@ impl Session {
                 }
             },
             C::ClientInfo => {
-                let line = self.line(context.now(), connection.active_at());
+                let line = self.own_line(connection, context.now());
                 self.answer(|e| e.text(&line));
             }
             C::ClientList(chosen) => self.list_clients(connection, context, chosen),
@@ -408,6 +408,12 @@ impl Session {
                 );
                 self.answer(|e| e.text(&text));
             }
+            // `Session::run` does that.
+            ServerCommand::Monitor => {}
+            ServerCommand::LatencyHistogram(names) => {
+                let asking = Asking::latency(self.facts(context, Needs::Counts), names);
+                self.ask(context, asking);
+            }
             ServerCommand::FunctionStats => self.answer(|e| {
                 e.map(2);
                 e.bulk(b"running_script");
@@ -436,6 +442,7 @@ impl Session {
         let subscribed = Kind::ALL.map(|kind| names.len(kind) as u64);
         info::Facts {
             subscribed,
+            databases_shown: std::array::from_fn(|n| self.may_look_at(n as i64)),
             cluster_port: self.cluster_port,
             process_id: std::process::id(),
             run_id: cluster::node_id(me),

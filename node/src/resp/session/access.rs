@@ -25,10 +25,12 @@ use crate::resp::acl::password::Hashing;
 use crate::resp::acl::rules::{Selector, User};
 use crate::resp::acl::users::Users;
 use crate::resp::command::Acl;
+use crate::resp::monitor;
 use crate::resp::pubsub::Kind;
 use doyen_engine::command::{Arguments, CATEGORIES, wrong_arity};
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
 use doyen_placement::access::{Access, AccessChange, AccessUser, UserChange};
+use doyen_placement::planner::DEFAULT_KEYSPACE;
 use std::collections::BTreeSet;
 
 /// How often a change is tried again because others changed the same user at the same time.
@@ -126,11 +128,15 @@ impl Session {
             let mut names = self.names_of(kind);
             names.all(|name| self.user.may_hear(name, kind == Kind::Pattern))
         });
-        if !heard && let Some(change) = &mut self.change {
+        let words: &[Bytes] = &[Bytes::from_static(b"monitor")];
+        let may_monitor = |spec| self.user.judge(spec, &words, Home::ANY).is_ok();
+        let sees = !self.is_monitor() || monitor::spec().is_some_and(may_monitor);
+        let stays = heard && sees;
+        if !stays && let Some(change) = &mut self.change {
             change.ends = true;
             return true;
         }
-        heard
+        stays
     }
 
     /// The client with this password is this user from now on. False: it is not.
@@ -151,7 +157,9 @@ impl Session {
         }
         let now = context.now();
         let from = self.peer.ip();
-        if let Some(others) = context.door.guesses.borrow_mut().failed(now, from) {
+        context.door.counters.auth_failures += 1;
+        let due = context.door.common.guesses().failed(now, from);
+        if let Some(others) = due {
             let why = not_admitted(found.as_deref());
             tracing::warn!("a RESP client at {from} was not logged in: {why}{others}");
         }
@@ -179,7 +187,7 @@ impl Session {
             },
             object,
             user,
-            client: self.line(context.now(), context.now()),
+            client: self.line(context.now(), context.now(), 0),
         };
         let common = &context.door.common;
         let most = common.settings.acl_entries();
@@ -194,11 +202,26 @@ impl Session {
         spec: &table::Spec,
         args: &dyn Arguments,
     ) -> Result<(), ErrorText> {
-        if self.free {
+        if self.free || self.is_changed() {
             return Ok(());
         }
         let judged = self.user.judge(spec, args, self.home(context));
         judged.map_err(|why| self.deny(context, spec, args, why))
+    }
+
+    /// Whether the present command has changed users and is only to be answered: the change may have
+    /// taken the right to make it away.
+    fn is_changed(&self) -> bool {
+        use AdminReply::Done;
+        let made =
+            |change: &Change| matches!(change.step, Step::Installing | Step::Answered(Done(_)));
+        self.change.as_deref().is_some_and(made)
+    }
+
+    /// The present command is refused: it waits for nothing any more.
+    pub(super) fn give_up(&mut self) {
+        (self.looking, self.change) = (Looking::No, None);
+        self.waits_no_more();
     }
 
     #[cold]
@@ -245,6 +268,12 @@ impl Session {
             keyspace: keyspace.map_or("", |k| &k.name),
             database: databases::index(self.present_map()) as i64,
         }
+    }
+
+    /// Whether the client may look at the keys of this database of the default keyspace.
+    pub(super) fn may_look_at(&self, database: i64) -> bool {
+        let keyspace = DEFAULT_KEYSPACE;
+        self.free || self.user.may_look(Home { keyspace, database })
     }
 
     /// What a script of this client may do.

@@ -27,6 +27,8 @@ enum NodeAnswer {
     },
     MemoryStats(Box<info::Facts>),
     MemoryDoctor(Box<info::Facts>),
+    /// The histograms of these commands.
+    Latency(Box<info::Facts>, Vec<Bytes>),
     Clients(Vec<(u64, String)>),
     Number(u64),
     /// How many slow commands are kept, and the most that may be.
@@ -73,6 +75,13 @@ impl Asking {
         )
     }
 
+    pub(super) fn latency(facts: info::Facts, names: Vec<Bytes>) -> Self {
+        Self::new(
+            Question::Counts(Needs::Counts),
+            NodeAnswer::Latency(Box::new(facts), names),
+        )
+    }
+
     pub(super) fn clients(lines: Vec<(u64, String)>, chosen: Chosen) -> Self {
         Self::new(
             Question::Clients(Arc::new(chosen)),
@@ -110,7 +119,8 @@ impl Asking {
             (
                 NodeAnswer::Info { facts, .. }
                 | NodeAnswer::MemoryStats(facts)
-                | NodeAnswer::MemoryDoctor(facts),
+                | NodeAnswer::MemoryDoctor(facts)
+                | NodeAnswer::Latency(facts, _),
                 Told::Counts(counted),
             ) => {
                 facts.counted.add(&counted);
@@ -129,6 +139,7 @@ impl Asking {
                 NodeAnswer::Info { .. }
                 | NodeAnswer::MemoryStats(_)
                 | NodeAnswer::MemoryDoctor(_)
+                | NodeAnswer::Latency(..)
                 | NodeAnswer::Clients(_)
                 | NodeAnswer::Number(_)
                 | NodeAnswer::SlowLength(..)
@@ -146,6 +157,9 @@ impl Asking {
             NodeAnswer::Info { facts, sections } => encoder.text(&info::info(&facts, &sections)),
             NodeAnswer::MemoryStats(facts) => info::memory_stats(encoder, &facts),
             NodeAnswer::MemoryDoctor(facts) => encoder.text(&info::memory_doctor(&facts)),
+            NodeAnswer::Latency(facts, names) => {
+                counts::encode_histograms(encoder, &facts.counted.counts, &names);
+            }
             NodeAnswer::Clients(mut lines) => {
                 lines.sort_by_key(|(id, _)| *id);
                 encoder.text(&lines.into_iter().map(|(_, line)| line).collect::<String>());
@@ -297,9 +311,11 @@ impl Context {
             output_bytes: counters.output_bytes,
             expired: stats.expired,
             evicted: stats.evicted,
-            auth_failures: self.door.guesses.borrow().failures(),
+            auth_failures: counters.auth_failures,
             denied: counters.denied,
-            connections_expelled: counters.connections_expelled,
+            connections_expelled: counters.connections_expelled
+                + counters.output_limited
+                + self.door.hub.limited,
             hits: stats.hits,
             misses: stats.misses,
         }

@@ -86,8 +86,9 @@ impl Session {
         }
     }
 
-    /// The client's line of `CLIENT LIST`. `active_at`: when it last did something.
-    pub(super) fn line(&self, now: Time, active_at: Time) -> String {
+    /// The client's line of `CLIENT LIST`. `active_at`: when it last did something. `input`: bytes of
+    /// commands that it holds.
+    pub(super) fn line(&self, now: Time, active_at: Time, input: usize) -> String {
         let (id, peer, local) = (self.id, self.peer, self.local);
         let name = String::from_utf8_lossy(&self.name);
         let (age, idle) = (
@@ -97,6 +98,7 @@ impl Session {
         let (waiting, output) = (self.slots.len(), self.out.len());
         let [sub, psub, ssub] = self.subscriptions().unwrap_or_default();
         let (held, db) = (self.charged, databases::index(self.map));
+        let all = held + input;
         let command = table::COMMANDS
             .all()
             .get(usize::from(self.command))
@@ -112,6 +114,7 @@ impl Session {
             (true, _) => "c",
             _ if multi >= 0 => "x",
             (_, true) => "b",
+            _ if self.is_monitor() => "O",
             _ if self.kind() == ClientKind::Subscriber => "P",
             _ if !self.touches => "T",
             _ => "N",
@@ -119,9 +122,9 @@ impl Session {
         let user = String::from_utf8_lossy(self.user.name());
         let mut line = format!(
             "id={id} addr={peer} laddr={local} fd=-1 name={name} age={age} idle={idle} \
-             flags={flags} db={db} sub={sub} psub={psub} ssub={ssub} multi={multi} watch={watch} qbuf=0 qbuf-free=0 \
+             flags={flags} db={db} sub={sub} psub={psub} ssub={ssub} multi={multi} watch={watch} qbuf={input} qbuf-free=0 \
              argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll={waiting} omem={held} \
-             tot-mem={held} events=r cmd={command} user={user} redir=-1 resp={version}"
+             tot-mem={all} events=r cmd={command} user={user} redir=-1 resp={version}"
         );
         let (lib_name, lib_version) = self
             .library
@@ -135,6 +138,11 @@ impl Session {
             String::from_utf8_lossy(lib_version)
         );
         line
+    }
+
+    /// The client's line, with what its connection knows.
+    pub(super) fn own_line(&self, connection: &Connection, now: Time) -> String {
+        self.line(now, connection.active_at(), connection.input_held.get())
     }
 
     pub(super) fn set_library(&mut self, which: Lib, value: &Bytes) {
@@ -169,7 +177,7 @@ impl Session {
         // This session is borrowed. The others are not.
         let mut lines = context.client_lines(&chosen);
         if self.is_chosen(&chosen, context.now()) {
-            lines.push((self.id, self.line(context.now(), connection.active_at())));
+            lines.push((self.id, self.own_line(connection, context.now())));
         }
         self.ask(context, Asking::clients(lines, chosen));
     }
@@ -229,7 +237,7 @@ impl Context {
             let session = c.session.try_borrow().ok()?;
             session
                 .is_chosen(chosen, self.now())
-                .then(|| (*id, session.line(self.now(), c.active_at())))
+                .then(|| (*id, session.own_line(c, self.now())))
         });
         lines.collect()
     }

@@ -5,9 +5,10 @@
 
 use super::*;
 use crate::resp::command::PubSubCommand;
-use crate::resp::notices::{is_about_keys, may_be_about_keys};
-use crate::resp::pubsub::hub::{QUEUE_BYTES_MAX, QUEUE_BYTES_SLOW, compare};
+use crate::resp::notices::{database_of, is_about_keys, may_be_about_keys};
+use crate::resp::pubsub::hub::compare;
 use crate::resp::pubsub::{Kind, NAME_BYTES_MAX, Names, Push, Queued, confirm};
+use crate::resp::settings::OutputLimit;
 use doyen_engine::Publication;
 use std::collections::BTreeSet;
 
@@ -21,11 +22,18 @@ const SLICE_NAMES: usize = 512;
 /// subscribers are shared.
 const PUSH_OUTPUT: usize = 128 << 10;
 
+const NOT_TOLD: &str = "TRYAGAIN this node is not told of the changes of all keys at the moment, so \
+    messages about keys would be missing: subscribe again";
+
 /// The state of a client that has subscriptions, or for which pushes wait, or whose command waits.
 #[derive(Debug, Default)]
 pub(in crate::resp) struct Subscribing {
     names: [BTreeSet<Bytes>; 3],
+    /// It sees the commands of all clients.
+    monitors: bool,
     hold: Hold,
+    /// How long its command waits until this thread is told of all changes of keys.
+    until: Option<Time>,
     /// Pushes that are not in the output yet.
     queue: VecDeque<Queued>,
     /// How much they count.
@@ -36,8 +44,6 @@ pub(in crate::resp) struct Subscribing {
     executed: Vec<Publication>,
     /// It asked all members about subscribers, and these are at others.
     counted: Option<Vec<u64>>,
-    /// Since when more than `QUEUE_BYTES_SLOW` wait.
-    slow_since: Option<Time>,
 }
 
 /// What the present command waits for. It is run again then.
@@ -73,8 +79,6 @@ enum Progress {
 pub(in crate::resp) enum Took {
     /// It has the message, or wants no more messages.
     Well,
-    /// Much waits for it, since now.
-    Slow,
     /// Too much waits for it.
     TooMuch,
 }
@@ -98,19 +102,10 @@ impl Subscribing {
         self.queued - self.queue.len() as u64
     }
 
-    fn queue(&mut self, now: Time, push: Rc<Push>) -> Took {
-        let before = self.bytes;
+    fn queue(&mut self, push: Rc<Push>) {
         self.bytes += push.bytes();
         self.queue.push_back(Queued::new(push));
         self.queued += 1;
-        if self.bytes > QUEUE_BYTES_MAX {
-            Took::TooMuch
-        } else if self.bytes > QUEUE_BYTES_SLOW && before <= QUEUE_BYTES_SLOW {
-            self.slow_since = Some(now);
-            Took::Slow
-        } else {
-            Took::Well
-        }
     }
 
     /// Moves pushes to the output while it is shorter than this: all, or those below this number.
@@ -122,9 +117,6 @@ impl Subscribing {
             self.bytes = self.bytes.saturating_sub(push.bytes());
             push.append_to(out);
         }
-        if self.bytes <= QUEUE_BYTES_SLOW {
-            self.slow_since = None;
-        }
         if self.queue.is_empty() {
             self.queue.shrink_to(SLOTS_KEPT_MAX);
         }
@@ -135,7 +127,7 @@ impl Connection {
     /// A message for this client, which is encoded for the protocol that it speaks.
     pub(in crate::resp) fn take_push(
         &self,
-        now: Time,
+        limit: OutputLimit,
         encoded: impl FnOnce(Protocol) -> Rc<Push>,
     ) -> Took {
         let mut session = self.session.borrow_mut();
@@ -146,13 +138,20 @@ impl Connection {
         let Some(subscribing) = &mut session.subscribing else {
             return Took::Well;
         };
-        let took = subscribing.queue(now, encoded(protocol));
-        if took == Took::TooMuch {
+        subscribing.queue(encoded(protocol));
+        let too_much = limit.is_reached(subscribing.bytes);
+        if too_much {
             // It gets no more.
             self.expelled.set(true);
         }
         self.wake();
-        took
+        if too_much { Took::TooMuch } else { Took::Well }
+    }
+
+    /// Whether it is told what happens to keys of this database, as a subscriber to this name.
+    pub(in crate::resp) fn may_hear_of(&self, name: &[u8], pattern: bool, database: i64) -> bool {
+        let session = self.session.borrow();
+        session.free || session.user.may_hear_of(name, pattern, database)
     }
 
     /// Bytes of messages that wait for this client.
@@ -169,11 +168,6 @@ impl Connection {
         };
         subscribing.queue = VecDeque::new();
         std::mem::take(&mut subscribing.bytes)
-    }
-
-    /// Since when much waits for this client.
-    pub(in crate::resp) fn slow_since(&self) -> Option<Time> {
-        self.session.borrow().subscribing.as_ref()?.slow_since
     }
 
     /// So many subscribers have the channels that it asked about at other members.
@@ -230,12 +224,35 @@ impl Session {
         waits
     }
 
+    /// The present command is not run again.
+    pub(super) fn waits_no_more(&mut self) {
+        if let Some(subscribing) = &mut self.subscribing {
+            (subscribing.hold, subscribing.counted) = (Hold::No, None);
+            subscribing.until = None;
+        }
+        self.forget_subscribing();
+    }
+
     fn hold(&mut self, hold: Hold) {
         self.subscribing.get_or_insert_default().hold = hold;
     }
 
     fn is_subscriber(&self) -> bool {
         self.subscribing.as_ref().is_some_and(|s| s.is_subscriber())
+    }
+
+    /// How many bytes of output wait for the client, and whether it has subscriptions.
+    pub(crate) fn output_waiting(&self) -> (usize, bool) {
+        let done = |slot: &&Slot| matches!(slot.state, State::Done { .. } | State::Encoded(_));
+        // Answers that follow others wait for these, and are no output of their own yet.
+        let answered = self.slots.iter().take_while(done).map(|slot| slot.weight);
+        let answered = self.unsent + answered.sum::<usize>();
+        match &self.subscribing {
+            Some(subscribing) if subscribing.is_subscriber() || subscribing.monitors => {
+                (answered + subscribing.bytes, true)
+            }
+            _ => (answered, false),
+        }
     }
 
     /// Whether the client has subscriptions, and how many of each kind.
@@ -328,8 +345,34 @@ impl Session {
         }
     }
 
+    /// `MONITOR`: the client sees the commands of all clients from now on.
+    pub(super) fn monitor(&mut self, connection: &Rc<Connection>, context: &mut Context) {
+        context.monitor(self.id, connection, self.cluster_port);
+        self.subscribing.get_or_insert_default().monitors = true;
+        self.answer(|e| e.simple("OK"));
+    }
+
+    /// Whether the client sees the commands of all clients.
+    pub(super) fn is_monitor(&self) -> bool {
+        self.subscribing.as_ref().is_some_and(|s| s.monitors)
+    }
+
+    /// Shows the present command to clients that monitor. Those of strangers are not executed.
+    #[cold]
+    pub(super) fn show_to_monitors(&self, context: &mut Context, args: Args<'_>) {
+        if self.authenticated || brings_password(args) {
+            let database = databases::index(self.present_map());
+            context.show_command((database, self.peer), args);
+        }
+    }
+
     /// All subscriptions end.
     pub(super) fn leave_channels(&mut self, context: &mut Context) {
+        if let Some(subscribing) = &mut self.subscribing
+            && std::mem::take(&mut subscribing.monitors)
+        {
+            context.end_monitor(self.id);
+        }
         let Some(subscribing) = self.subscribing.as_mut().filter(|s| s.is_subscriber()) else {
             return;
         };
@@ -377,6 +420,7 @@ impl Session {
     pub(super) fn forget_subscribing(&mut self) {
         self.subscribing.take_if(|s| {
             !s.is_subscriber()
+                && !s.monitors
                 && s.queue.is_empty()
                 && s.executed.is_empty()
                 && matches!(s.hold, Hold::No)
@@ -445,8 +489,23 @@ impl Session {
             if kind != Kind::Shard && args.iter_from(1).any(is_about_keys) {
                 context.note_silence();
             }
-            if !context.hears(connection, keys) {
-                return self.hold(Hold::Woken);
+            let now = context.now();
+            let until = match (keys, self.subscribing.as_ref().and_then(|s| s.until)) {
+                (false, _) => None,
+                (true, until) => until.or(Some(now + context.limits().park)),
+            };
+            let hears = context.hears(connection, until);
+            let over = until.is_some_and(|until| now >= until);
+            if let Some(subscribing) = &mut self.subscribing {
+                subscribing.until = None;
+            }
+            if !hears && over {
+                return self.answer(|e| e.error(NOT_TOLD));
+            }
+            if !hears {
+                self.hold(Hold::Woken);
+                self.subscribing.get_or_insert_default().until = until;
+                return;
             }
         }
         let common = context.door.common.clone();
@@ -613,11 +672,8 @@ impl Session {
     /// Replies that come between messages. A client that wants no replies gets them all the same.
     fn queue_confirmations(&mut self, context: &Context, bytes: BytesMut) {
         let push = Push::new(bytes, context.door.hub.held());
-        // The next message finds out if too much waits.
-        let _ = self
-            .subscribing
-            .get_or_insert_default()
-            .queue(context.now(), push);
+        // The next message, or the next look at all clients, finds out if too much waits.
+        self.subscribing.get_or_insert_default().queue(push);
         self.encode_ready();
     }
 
@@ -678,7 +734,10 @@ impl Session {
                     Some(pattern) => compare(pattern, name),
                     None => (true, 0),
                 };
-                if matches {
+                // The names of such channels have names of keys.
+                let database = database_of(name).filter(|_| kind != Kind::Shard);
+                let shown = database.is_none_or(|database| self.may_look_at(database));
+                if matches && shown {
                     found.push(name.clone());
                 }
                 after = Some(name.clone());
@@ -767,25 +826,16 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_says_once_that_it_is_long_and_ends_at_its_limit() {
+    fn a_queue_moves_to_the_output_up_to_its_limit_and_up_to_a_reply() {
         let mut subscribing = Subscribing::default();
-        let (mut slow, mut count) = (0, 0);
-        let now = Time(7);
-        loop {
-            count += 1;
-            match subscribing.queue(now, push(1 << 20)) {
-                Took::Well => {}
-                Took::Slow => slow += 1,
-                Took::TooMuch => break,
-            }
-        }
-        assert_eq!((slow, count), (1, 32));
-        assert_eq!(subscribing.slow_since, Some(now));
+        (0..32).for_each(|_| subscribing.queue(push(1 << 20)));
+        assert_eq!(subscribing.bytes, 32 * push(1 << 20).bytes());
         let mut out = Output::default();
         subscribing.move_to(&mut out, 20 << 20, u64::MAX);
-        assert!(subscribing.slow_since.is_some() && out.len() == 20 << 20);
+        assert!(subscribing.moved() == 20 && out.len() == 20 << 20);
         subscribing.move_to(&mut out, usize::MAX, 25);
-        assert_eq!((subscribing.moved(), subscribing.slow_since), (25, None));
+        assert_eq!(subscribing.moved(), 25);
+        assert_eq!(subscribing.bytes, 7 * push(1 << 20).bytes());
     }
 
     #[test]

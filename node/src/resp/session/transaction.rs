@@ -258,7 +258,7 @@ impl Session {
             Ok(spec) => match self.admits(context, spec, args) {
                 Err(why) => return self.refuse_queued(Some(&why)),
                 Ok(()) => {
-                    let parsed = command::parse(spec, args, context.unix_ms());
+                    let parsed = command::parse(spec, &args, context.unix_ms());
                     let admitted = match &parsed {
                         Ok(Request::Script(ScriptCommand::Run { keys, .. })) => {
                             self.admits_keys(context, args, *keys)

@@ -388,3 +388,88 @@ async fn keyspaces_and_databases_bound_a_user() {
     assert!(shown.contains("keyspaces keyspace=default/3"), "{shown}");
     node.stop().await;
 }
+
+/// Regression: the change was made, and then refused by the rules that it had made.
+#[tokio::test]
+async fn a_user_that_takes_a_right_from_itself_is_told_that_it_did() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("users");
+    for file in [false, true] {
+        let node = Node::told(2, limits(), |options| {
+            if file {
+                std::fs::write(&path, "user default on nopass ~* &* +@all\n").unwrap();
+                options.users = Some((path.clone(), file::load(&path).unwrap()));
+            }
+        });
+        let mut admin = node.client().await;
+        for (n, rules) in [
+            "-acl|setuser",
+            "-@all",
+            "-@admin +get",
+            "nocommands",
+            "off -acl",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let name = format!("user{n}");
+            let make = format!("ACL SETUSER {name} on nopass ~* &* +@all");
+            assert_eq!(ask(&mut admin, &make).await, ok());
+            let mut own = node.client().await;
+            assert_eq!(ask(&mut own, &format!("AUTH {name} x")).await, ok());
+            let line = format!("ACL SETUSER {name} {rules}");
+            let commands = [words(&line), words(&line)];
+            let replies = own.pipeline(&commands).await.unwrap();
+            assert_eq!(replies[0], ok(), "{rules}");
+            let refused =
+                format!("NOPERM User {name} has no permissions to run the 'acl|setuser' command");
+            assert_eq!(replies[1], error(&refused), "{rules}");
+        }
+        // It stays connected until it is gone.
+        let make = "ACL SETUSER gone on nopass ~* &* +@all";
+        assert_eq!(ask(&mut admin, make).await, ok());
+        let mut own = node.client().await;
+        assert_eq!(ask(&mut own, "AUTH gone x").await, ok());
+        assert_eq!(ask(&mut own, "ACL DELUSER gone").await, Reply::Int(1));
+        assert!(ends(own).await);
+        node.stop().await;
+    }
+}
+
+/// Regression: a command that waited, and that its user may not run any more, was refused again and
+/// again.
+#[tokio::test]
+async fn a_command_that_waits_while_its_user_loses_it_is_refused_once() {
+    let node = Node::of_threads(2, None, 20, limits());
+    let mut admin = node.client().await;
+    assert_eq!(
+        ask(&mut admin, "ACL SETUSER eve on nopass ~* &* +@all").await,
+        ok()
+    );
+    for _ in 0..20 {
+        assert_eq!(ask(&mut admin, "ACL SETUSER eve +subscribe").await, ok());
+        let mut eve = node.client().await;
+        assert_eq!(ask(&mut eve, "AUTH eve x").await, ok());
+        let names: Vec<String> = (0..5_000).map(|n| format!("c{n}")).collect();
+        let subscribe = [vec!["SUBSCRIBE".to_owned()], names].concat();
+        let narrow = words("ACL SETUSER eve -subscribe");
+        let narrow = admin.command(&narrow);
+        let subscribe = eve.send(std::slice::from_ref(&subscribe));
+        let (narrowed, sent) = tokio::join!(narrow, subscribe);
+        assert_eq!(narrowed.unwrap(), ok());
+        sent.unwrap();
+        eve.send(&[words("PING end")]).await.unwrap();
+        let mut refused = 0;
+        loop {
+            match eve.reply().await.unwrap() {
+                Reply::Error(why) if why.starts_with("NOPERM") => refused += 1,
+                Reply::Array(parts) if parts.last() == Some(&bulk("end")) => break,
+                Reply::Bulk(end) if end == b"end" => break,
+                Reply::Array(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(refused <= 1, "{refused}");
+    }
+    node.stop().await;
+}

@@ -558,3 +558,153 @@ async fn reads_of_a_client_that_touches_nothing_keep_no_key() {
     assert!(bulk(ask(&mut looker, "CLIENT INFO").await).contains(" flags=N "));
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_client_that_monitors_sees_the_commands_of_all_threads() {
+    let (node, mut clients) = node_and_clients(2, Some("secret")).await;
+    ok(
+        &mut clients[0],
+        "ACL SETUSER small on nopass ~* &* +@all -monitor",
+    )
+    .await;
+    let (mut monitor, mut seen) = (clients.remove(1), Vec::new());
+    ok(&mut monitor, "MONITOR").await;
+    for (n, client) in clients.iter_mut().enumerate() {
+        ok(client, &format!("SET key:{n} a\"b")).await;
+        ask(client, "CONFIG GET maxmemory").await;
+        ask(client, "nosuch command").await;
+        ok(client, "AUTH secret").await;
+        ok(client, "SELECT 3").await;
+        ask(client, "GET last").await;
+    }
+    let patience = Duration::from_secs(60);
+    while seen
+        .iter()
+        .filter(|line: &&String| line.ends_with("\"last\""))
+        .count()
+        < clients.len()
+    {
+        match tokio::time::timeout(patience, monitor.reply())
+            .await
+            .unwrap()
+            .unwrap()
+        {
+            Reply::Simple(line) => seen.push(line),
+            other => panic!("{other:?}"),
+        }
+    }
+    let has = |part: &str| seen.iter().any(|line| line.ends_with(part));
+    for n in 0..clients.len() {
+        assert!(has(&format!(" \"SET\" \"key:{n}\" \"a\\\"b\"")), "{seen:?}");
+    }
+    assert!(
+        has("\"AUTH\" \"(redacted)\"") && has("\"SELECT\" \"3\""),
+        "{seen:?}"
+    );
+    assert!(
+        seen.iter()
+            .any(|line| line.contains(" [3 127.0.0.1:") && line.ends_with("\"last\""))
+    );
+    let text = seen.concat();
+    assert!(!text.contains("CONFIG") && !text.contains("nosuch") && !text.contains("secret"));
+    let list = bulk(ask(&mut clients[0], "CLIENT LIST").await);
+    assert!(
+        list.lines().any(|line| line.contains(" flags=O ")),
+        "{list}"
+    );
+    // Whoever may not run it any more sees nothing more.
+    let mut small = node.client().await;
+    ok(&mut small, "AUTH small x").await;
+    let refused = ask(&mut small, "MONITOR").await;
+    assert!(matches!(refused, Reply::Error(why) if why.starts_with("NOPERM")));
+    ok(&mut clients[0], "ACL SETUSER small +monitor").await;
+    ok(&mut small, "MONITOR").await;
+    ok(&mut clients[0], "ACL SETUSER small -monitor").await;
+    let end = async { while small.reply().await.is_ok() {} };
+    tokio::time::timeout(patience, end)
+        .await
+        .expect("it is disconnected");
+    // After RESET it is a client as any other.
+    monitor.send(&[words("RESET")]).await.unwrap();
+    while monitor.reply().await.unwrap() != Reply::Simple("RESET".to_owned()) {}
+    ok(&mut monitor, "AUTH secret").await;
+    ok(&mut clients[0], "SET unseen x").await;
+    ok(&mut monitor, "SET seen x").await;
+    node.stop().await;
+}
+
+/// One that reads nothing is disconnected as a subscriber is.
+#[tokio::test]
+async fn a_client_that_monitors_and_reads_nothing_is_disconnected() {
+    let node = Node::with(
+        None,
+        20,
+        Limits {
+            memory_bytes_max: 1 << 30,
+            ..limits()
+        },
+    );
+    let mut admin = node.client().await;
+    let limit = [
+        "CONFIG",
+        "SET",
+        "client-output-buffer-limit",
+        "pubsub 1mb 0 0",
+    ];
+    assert_eq!(
+        admin.command(&limit).await.unwrap(),
+        Reply::Simple("OK".to_owned())
+    );
+    let mut monitor = node.client().await;
+    ok(&mut monitor, "MONITOR").await;
+    let value = "x".repeat(10_000);
+    let commands: Vec<_> = (0..1_000)
+        .map(|_| words(&format!("ECHO {value}")))
+        .collect();
+    let mut sent = 0;
+    while node.handle.stats().await.subscribers_expelled == 0 {
+        admin.pipeline(&commands).await.unwrap();
+        sent += 1;
+        assert!(sent < 500, "it is still connected");
+    }
+    ok(&mut admin, "SET a x").await;
+    node.stop().await;
+}
+
+/// Regression: the answer was always empty.
+#[tokio::test]
+async fn latencies_of_commands_are_told_of_all_threads() {
+    let (node, mut clients) = node_and_clients(2, None).await;
+    for client in &mut clients {
+        for n in 0..40 {
+            ok(client, &format!("SET key:{n} x")).await;
+            ask(client, "STRLEN key:1").await;
+        }
+        ask(client, "CONFIG GET port").await;
+    }
+    let client = &mut clients[2];
+    let told = array(ask(client, "LATENCY HISTOGRAM strlen set config nosuch").await);
+    let names: Vec<String> = told.iter().step_by(2).cloned().map(bulk).collect();
+    assert_eq!(names, ["strlen", "set", "config|get"]);
+    for (name, calls) in [("strlen", 160), ("set", 160), ("config|get", 4)] {
+        let at = names.iter().position(|known| known == name).unwrap();
+        let parts = array(told[2 * at + 1].clone());
+        assert_eq!(parts[1], Reply::Int(calls), "{name}");
+        let times = array(parts[3].clone());
+        assert!(times.len() >= 2 && times.len() % 2 == 0);
+        assert_eq!(times.last(), Some(&Reply::Int(calls)), "{name}");
+    }
+    let all = array(ask(client, "LATENCY HISTOGRAM").await);
+    assert!(all.len() >= 2 * names.len());
+    let percentiles = info(client, "latency_percentiles_usec_strlen").await;
+    assert!(
+        percentiles.starts_with("p50=") && percentiles.contains(",p99.9="),
+        "{percentiles}"
+    );
+    ok(client, "CONFIG RESETSTAT").await;
+    assert_eq!(
+        array(ask(client, "LATENCY HISTOGRAM strlen").await).len(),
+        0
+    );
+    node.stop().await;
+}

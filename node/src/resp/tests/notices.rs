@@ -111,3 +111,85 @@ async fn nothing_is_told_that_the_setting_does_not_name() {
     assert_eq!(bad.await.unwrap(), Reply::Error(why.into()));
     node.stop().await;
 }
+
+/// Regression: SUBSCRIBE was answered before the thread was told of all keys, so the first messages
+/// were missing.
+#[tokio::test]
+async fn a_client_has_subscribed_once_the_changes_of_all_keys_are_told() {
+    let park = Duration::from_secs(2);
+    let node = Node::of_threads(2, None, 10, Limits { park, ..limits() });
+    let view = view(ME, node.resp, &node.clusters);
+    let me = member(ME, node.resp, &node.clusters);
+    let silent = Member {
+        id: MemberId(0xdef0),
+        age: Age(2),
+        name: "two".to_owned(),
+        ..me.clone()
+    };
+    let mut admin = node.client().await;
+    ok(&mut admin, "CONFIG SET notify-keyspace-events KEA").await;
+    let publish = |view: View| {
+        node.shared.publish(crate::control::shared::Local {
+            me: ME,
+            view: Some(view),
+        });
+    };
+    // Half of the partitions have a primary that answers nothing.
+    let mut half = view_of(vec![me, silent], 0);
+    let mut table = (*half.installed).clone();
+    table.version.0 += 1;
+    half.installed = Arc::new(table);
+    half.accepted = half.installed.clone();
+    publish(half);
+    let awaits = async |line: &str| {
+        let mut client = node.client().await;
+        let began = std::time::Instant::now();
+        let reply = client.command(&words(line)).await.unwrap();
+        (reply, began.elapsed())
+    };
+    for line in ["SUBSCRIBE __keyevent@0__:set", "PSUBSCRIBE *"] {
+        // The thread may still be told of all by the former table.
+        let until = std::time::Instant::now() + PATIENCE;
+        loop {
+            let (reply, took) = awaits(line).await;
+            match reply {
+                Reply::Error(why) => {
+                    assert!(why.starts_with("TRYAGAIN "), "{why}");
+                    assert!(took >= park, "{took:?}");
+                    break;
+                }
+                other => assert!(std::time::Instant::now() < until, "{other:?}"),
+            }
+        }
+    }
+    let (reply, _) = awaits("SUBSCRIBE news").await;
+    assert!(
+        matches!(reply, Reply::Array(_)),
+        "it is about no keys: {reply:?}"
+    );
+    // Its primary comes back while a client waits.
+    let mut subscriber = node.client().await;
+    subscriber
+        .send(&[words("SUBSCRIBE __keyevent@0__:set")])
+        .await
+        .unwrap();
+    let mut whole = view;
+    let mut table = (*whole.installed).clone();
+    table.version.0 += 2;
+    whole.installed = Arc::new(table);
+    whole.accepted = whole.installed.clone();
+    publish(whole);
+    let reply = tokio::time::timeout(PATIENCE, subscriber.reply())
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(matches!(reply, Reply::Array(_)), "{reply:?}");
+    for n in 0..50 {
+        ok(&mut admin, &format!("SET key:{n} x")).await;
+        assert_eq!(
+            next(&mut subscriber).await,
+            format!("__keyevent@0__:set key:{n}")
+        );
+    }
+    node.stop().await;
+}

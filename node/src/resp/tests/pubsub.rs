@@ -1,7 +1,6 @@
 //! Publish and subscribe, with several clients and data threads.
 
 use super::*;
-use crate::resp::pubsub::hub::QUEUE_BYTES_MAX;
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -435,7 +434,7 @@ async fn a_subscriber_that_reads_nothing_is_disconnected_and_disturbs_no_other()
         .asks("SUBSCRIBE news", "*3 $9 subscribe $4 news :1")
         .await;
     // What fits into the buffers of the system comes on top.
-    let count = 2 * QUEUE_BYTES_MAX / LONG;
+    let count = (64 << 20) / LONG;
     let reader = tokio::spawn(async move {
         let expected = message('*', "news", &"x".repeat(LONG));
         for _ in 0..count {
