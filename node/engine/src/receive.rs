@@ -338,7 +338,9 @@ impl Shard {
             | Frame::Interest { .. }
             | Frame::Interested { .. }
             | Frame::Count { .. }
-            | Frame::Counted { .. } => {
+            | Frame::Counted { .. }
+            | Frame::Ask { .. }
+            | Frame::Named { .. } => {
                 self.cx.told_of_publishing(peer, read);
                 return Ok(());
             }
@@ -508,7 +510,9 @@ impl Shard {
             | Frame::Interest { .. }
             | Frame::Interested { .. }
             | Frame::Count { .. }
-            | Frame::Counted { .. } => {}
+            | Frame::Counted { .. }
+            | Frame::Ask { .. }
+            | Frame::Named { .. } => {}
             Frame::Subscribe { .. }
             | Frame::Subscribed { .. }
             | Frame::Changes { .. }
