@@ -224,6 +224,12 @@ pub enum AdminRequest {
     /// Changes users of Redis clients and tokens of HTTP: all of them, or none. Members of the
     /// level before do not know it.
     ChangeAccess(AccessChange),
+    /// Sets which messages about keys Redis clients are told. Members of the level before do not
+    /// know it.
+    TellOfKeys {
+        /// As [`Annex::key_events`](doyen_placement::table::Annex::key_events).
+        events: u32,
+    },
     /// Empties a member.
     Drain {
         /// Its name.
@@ -252,6 +258,7 @@ doyen_placement::tagged!(AdminRequest {
     12 => Fill { name },
     13 => WantMap(wanted),
     14 => ChangeAccess(change),
+    15 => TellOfKeys { events },
 });
 
 impl AdminRequest {

@@ -60,9 +60,10 @@ pub(super) fn classify(table: &Table, request: &AdminRequest, why: String) -> Re
             Err(NotGranted::NoOperator) => Refusal::Unsafe { why },
             Err(_) | Ok(_) => Refusal::Conflict { why },
         },
-        AdminRequest::ApplyPlan { .. } | AdminRequest::Schedule(_) | AdminRequest::Balance(_) => {
-            Refusal::Conflict { why }
-        }
+        AdminRequest::TellOfKeys { .. }
+        | AdminRequest::ApplyPlan { .. }
+        | AdminRequest::Schedule(_)
+        | AdminRequest::Balance(_) => Refusal::Conflict { why },
     }
 }
 

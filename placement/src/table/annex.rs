@@ -6,4 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// Fields that tables have from level 16 on. Below that level, each has its default value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Annex {}
+pub struct Annex {
+    /// Which messages about keys Redis clients are told, as the front door numbers the letters of
+    /// `notify-keyspace-events`. `None`: what each node was started with.
+    pub key_events: Option<u32>,
+}
