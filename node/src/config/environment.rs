@@ -87,6 +87,7 @@ values!(
     super::value::EvictionPolicy,
     super::value::KeyEvents,
     super::value::LossPolicy,
+    super::value::Preset,
     super::value::Size,
     super::value::Span,
     super::value::Toggle

@@ -2,7 +2,9 @@
 
 use super::ConfigError;
 use super::environment::Variable;
-use super::value::{AssignmentName, EvictionPolicy, KeyEvents, LossPolicy, Size, Span, Toggle};
+use super::value::{
+    AssignmentName, EvictionPolicy, KeyEvents, LossPolicy, Preset, Size, Span, Toggle,
+};
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -289,6 +291,10 @@ options! {
     /// Limit on native clients [default: 1000]
     #[arg(long, env = "DOYEN_CLIENTS_MAX", value_name = "N")]
     clients_max: u32,
+    /// Only for a new cluster: one-server makes three nodes one Redis server with failover, as
+    /// --partitions 1 --backups 2 do. Options that are given besides count
+    #[arg(long, env = "DOYEN_PRESET", value_name = "NAME")]
+    preset: Preset,
     /// Only for a new cluster: number of partitions, a power of two up to 16384 [default: 1024]
     #[arg(long, env = "DOYEN_PARTITIONS", value_name = "N")]
     partitions: u16,
