@@ -32,17 +32,19 @@ mod others;
 mod problem;
 mod publication;
 mod requests;
+mod split;
 mod tasks;
 #[cfg(test)]
 mod tests;
 
 pub use api::{
-    AdminReply, AdminRequest, AgreementConfig, Input, OtherCluster, Output, Oversight, Peer, Seeds,
-    Status, Timing, View,
+    AdminReply, AdminRequest, AgreementConfig, Input, NoVotersGone, OtherCluster, Output,
+    Oversight, Peer, Seeds, Status, Timing, View, VotersGone,
 };
 pub use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
-pub use event::{Event, Severity, Stage, consequence, stages};
-pub use problem::{Explain, Found, Problem};
+pub use event::{Event, Half, Severity, Stage, consequence, stages};
+pub use problem::{Explain, Found, MissingVoter, Problem};
+pub use split::Split;
 
 use crate::hints::Hint;
 use crate::mutant::{self, broken};
@@ -171,6 +173,12 @@ impl Agreement {
         }
     }
 
+    /// Whether this node serves nothing, because its half of a split was recovered (rule 13).
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        matches!(&self.phase, Phase::Member(core) if core.is_stopped())
+    }
+
     /// The number of messages of peers that were dropped, because they did not fit.
     #[must_use]
     pub fn ignored(&self) -> u64 {
@@ -196,7 +204,7 @@ impl Agreement {
     #[must_use]
     pub fn status(&self, now: Time) -> Status {
         let me = self.cx.me();
-        let nothing = |waiting| Status {
+        let nothing = |waiting, why| Status {
             me,
             coordinator: None,
             leading: false,
@@ -205,12 +213,28 @@ impl Agreement {
             planning: false,
             unanswered: Vec::new(),
             filled: Vec::new(),
-            waiting,
+            waiting: Some(waiting),
+            why: Some(why),
+            voters: Vec::new(),
             others: Vec::new(),
+            split: None,
         };
+        let text = |problem: &Problem| self.cx.explain(problem);
         match &self.phase {
-            Phase::Forming(forming) => nothing(Some(forming.waiting(&self.cx))),
-            Phase::Joining(joining) => nothing(Some(joining.waiting(&self.cx, now))),
+            Phase::Forming(forming) => {
+                let problem = forming.problem(&self.cx);
+                nothing(text(&problem), problem.to_string())
+            }
+            Phase::Joining(joining) => match joining.refusal() {
+                Some(why) => {
+                    let brief = "the cluster does not admit this node, and its status says why";
+                    nothing(why.to_owned(), brief.to_owned())
+                }
+                None => {
+                    let problem = joining.problem(now);
+                    nothing(text(&problem), problem.to_string())
+                }
+            },
             Phase::Member(core) => Status {
                 me,
                 coordinator: core.leader,
@@ -229,7 +253,10 @@ impl Agreement {
                     .map(|(member, load)| (member, load.told()))
                     .collect(),
                 waiting: core.leader.is_none().then(|| core.why_leaderless(&self.cx)),
+                why: (core.leader.is_none()).then(|| core.leaderless_problem(&self.cx).to_string()),
+                voters: core.distinct_voters().into_iter().collect(),
                 others: self.others.met(now),
+                split: core.split(),
             },
         }
     }
@@ -288,8 +315,8 @@ impl Agreement {
             (Input::Admin { ticket, request }, Phase::Member(core)) => {
                 core.admin(cx, ticket, request)
             }
-            (Input::Recover { dead, ticket }, Phase::Member(core)) => {
-                core.recover(cx, &dead, ticket)
+            (Input::Recover { dead, gone, ticket }, Phase::Member(core)) => {
+                core.recover(cx, &dead, gone, ticket)
             }
             (Input::Loads { thread, report }, Phase::Member(core)) => {
                 core.measured(cx, thread, report)
@@ -359,6 +386,7 @@ impl Agreement {
             return;
         };
         core.turn(cx);
+        core.forget_halves(cx);
         self.others.turn(cx);
         if cx.used_asked && core.used {
             cx.used_asked = false;
@@ -397,6 +425,8 @@ impl Agreement {
                 .partition(|m| m.state == MemberState::Silent || core.silent(&self.cx, m.id));
             taken.extend(live.iter().map(|m| m.addresses.control));
             silent.extend(quiet.iter().map(|m| m.addresses.control));
+            // One of those that were asserted dead may live.
+            silent.extend(core.named_addresses());
             let members: BTreeMap<_, _> = core
                 .committed
                 .members
@@ -539,6 +569,11 @@ impl Agreement {
         if ours == theirs {
             let (name, address) = &who;
             self.others.joined(cx, name, *address);
+            core.show_descent(cx, from, &who);
+            if core.is_apart(from) {
+                // Neither half takes the tables of the other one.
+                return;
+            }
             // The sender is of this cluster, and this member does not know it. So one of the two
             // was left behind: the cluster went on without it. A sender unknown to all members is
             // never told, so it must ask. If this member is the one that was left behind, the pull
@@ -570,7 +605,8 @@ impl Agreement {
     fn message(&mut self, from: MemberId, message: Message) {
         match message {
             Message::Probe(status) => {
-                if self.heard_status(from, *status) {
+                let outside = !matches!(status.state, ProcessState::Member { .. });
+                if self.heard_status(from, *status) && !(outside && self.is_stopped()) {
                     let state = self.process_state();
                     let answer = self.cx.process_status(state);
                     self.cx.send(from, Message::ProbeAnswer(answer));
@@ -722,7 +758,10 @@ impl Agreement {
             }
             return;
         }
-        if message.term().is_some_and(|term| !core.plausible(term)) {
+        if let Message::Descent(said) = message {
+            return core.on_descent(cx, from, *said);
+        }
+        if message.term().is_some_and(|term| !core.plausible(term)) || core.is_apart(from) {
             return cx.ignore();
         }
         match message {
@@ -770,6 +809,7 @@ impl Agreement {
             | Message::Promise(_)
             | Message::JoinRefused { .. }
             | Message::OpenedSeen { .. }
+            | Message::Descent(_)
             | Message::Probe(_)
             | Message::ProbeAnswer(_) => cx.ignore(),
         }

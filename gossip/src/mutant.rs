@@ -106,6 +106,10 @@ doyen_placement::mutants! {
     FOUNDS_WITH_HALF = ("founds-with-half", "bootstrap"),
     /// After an operator declared voters dead, a majority of the others is enough.
     RECOVERS_WITH_MOST = ("recovers-with-most", "recover"),
+    /// A recovered half is stopped by a statement that no named member signed.
+    BELIEVES_UNPROVED_SPLITS = ("believes-unproved-splits", "rule 13"),
+    /// A recovered half serves on though a named member lives and follows other tables.
+    SERVES_THOUGH_SPLIT = ("serves-though-split", "rule 13"),
     /// Admits a process that asked before a member was removed, and that may be that member.
     ADMITS_LATE = ("admits-late", "I11"),
     /// The level rises although some members have not said that they speak it.

@@ -4,17 +4,22 @@
 //! |---|---|
 //! | [`Vote`] | that this voter votes for this candidate (rule 1) |
 //! | [`Presence`] | that the process with this id is at the other end of this connection |
+//! | [`Descent`](crate::wire::Descent) | which tables the process with this id follows (rule 13) |
 //!
 //! A signature is made over bytes that begin with a label of their own and have one length. So none
 //! can be taken for a signature of something else.
 
-use doyen_placement::{ClusterId, MemberId, Term, VoteKey};
+use crate::wire::Descent;
+use doyen_placement::{ClusterId, MemberId, TableName, Term, VoteKey};
+use ring::digest::{SHA256, digest};
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Begins what a voter signs.
 const VOTE: [u8; 16] = *b"doyen/vote/1\0\0\0\0";
+/// Begins what a process signs about the tables that it follows.
+const DESCENT: [u8; 16] = *b"doyen/descent/1\0";
 /// Begins what an end of a connection signs.
 const PRESENCE: [u8; 16] = *b"doyen/presence/1";
 
@@ -94,6 +99,34 @@ impl Presence {
     }
 }
 
+impl Descent {
+    fn bytes(&self) -> [u8; 80] {
+        let mut branches = Vec::new();
+        for (id, base) in &self.branches {
+            branches.extend(id.0.to_le_bytes());
+            branches.extend(name_bytes(base));
+        }
+        let mut bytes = [0; 80];
+        bytes[..16].copy_from_slice(&DESCENT);
+        bytes[16..24].copy_from_slice(&self.member.0.to_le_bytes());
+        bytes[24..40].copy_from_slice(&self.cluster.0.to_le_bytes());
+        let name = name_bytes(&self.committed);
+        let whole = [&name[..], &[u8::from(self.led)], &branches].concat();
+        bytes[40..72].copy_from_slice(digest(&SHA256, &whole).as_ref());
+        bytes[72..].copy_from_slice(&(self.branches.len() as u64).to_le_bytes());
+        bytes
+    }
+}
+
+fn name_bytes(name: &TableName) -> [u8; 40] {
+    let mut bytes = [0; 40];
+    bytes[..16].copy_from_slice(&name.cluster.0.to_le_bytes());
+    bytes[16..24].copy_from_slice(&name.term.0.to_le_bytes());
+    bytes[24..32].copy_from_slice(&name.version.0.to_le_bytes());
+    bytes[32..].copy_from_slice(&name.hash.to_le_bytes());
+    bytes
+}
+
 /// A signature: 64 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signature([[u8; 32]; 2]);
@@ -115,6 +148,12 @@ impl Signature {
     #[must_use]
     pub fn is_of(&self, key: &VoteKey, vote: &Vote) -> bool {
         self.is_over(key, &vote.bytes())
+    }
+
+    /// Whether the owner of this key said this about the tables that it follows.
+    #[must_use]
+    pub fn vouches(&self, key: &VoteKey, said: &Descent) -> bool {
+        self.is_over(key, &said.bytes())
     }
 
     /// Whether the owner of this key is at that end of that connection.
@@ -161,6 +200,11 @@ impl SigningKey {
         self.over(&vote.bytes())
     }
 
+    /// Signs what this process says about the tables that it follows.
+    pub(crate) fn state(&self, said: &Descent) -> Signature {
+        self.over(&said.bytes())
+    }
+
     /// Shows that the process with this key is at this end of a connection.
     #[must_use]
     pub fn show(&self, presence: &Presence) -> Signature {
@@ -178,6 +222,7 @@ impl SigningKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use doyen_placement::{BranchId, Version};
 
     const VOTE: Vote = Vote {
         cluster: ClusterId(7),
@@ -228,6 +273,45 @@ mod tests {
             assert!(!signature.shows(&key.vote_key(), &other), "{other:?}");
         }
         assert!(!signature.is_of(&key.vote_key(), &VOTE));
+    }
+
+    #[test]
+    fn what_a_process_says_of_its_tables_cannot_be_changed() {
+        let key = SigningKey::new(&SigningSeed::of_test(1));
+        let name = |version| TableName {
+            cluster: ClusterId(7),
+            term: Term(3),
+            version: Version(version),
+            hash: 5,
+        };
+        let mut said = Descent {
+            cluster: ClusterId(7),
+            member: MemberId(16),
+            committed: name(9),
+            led: true,
+            branches: vec![(BranchId(4), name(8))],
+            signature: Signature::new([[0; 32]; 2]),
+        };
+        said.signature = key.state(&said);
+        let vouched = |said: &Descent| said.signature.vouches(&key.vote_key(), said);
+        assert!(vouched(&said));
+        let changes: [fn(&mut Descent); 8] = [
+            |said| said.cluster = ClusterId(8),
+            |said| said.member = MemberId(32),
+            |said| said.committed.version = Version(10),
+            |said| said.committed.hash = 6,
+            |said| said.led = false,
+            |said| said.branches.clear(),
+            |said| said.branches[0].0 = BranchId(5),
+            |said| said.branches[0].1.term = Term(4),
+        ];
+        for (number, change) in changes.iter().enumerate() {
+            let mut other = said.clone();
+            change(&mut other);
+            assert!(!vouched(&other), "{number}");
+        }
+        let other = SigningKey::new(&SigningSeed::of_test(2)).vote_key();
+        assert!(!said.signature.vouches(&other, &said));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use doyen_placement::loads::Report;
 use doyen_placement::planner::{InSyncRequest, Pace};
 use doyen_placement::table::TableDelta;
 use doyen_placement::{
-    ClusterId, Epoch, Member, MemberId, PartitionRef, Table, TableName, Term, Version,
+    BranchId, ClusterId, Epoch, Member, MemberId, PartitionRef, Table, TableName, Term, Version,
 };
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -170,6 +170,27 @@ pub enum Message {
         /// The step that it asks for.
         step: LeaveStep,
     },
+    /// Which tables a process follows: its own word, or that of another process that is passed on.
+    /// From version 16 on.
+    Descent(Box<Descent>),
+}
+
+/// Which tables a process follows, signed by it. Processes of two halves of one cluster tell each
+/// other (rule 13), and pass on what others said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Descent {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The process that says so.
+    pub member: MemberId,
+    /// The last table that it knows to be committed.
+    pub committed: TableName,
+    /// Whether it knows a coordinator.
+    pub led: bool,
+    /// The branches of that table, with the tables at which they began.
+    pub branches: Vec<(BranchId, TableName)>,
+    /// By the key of its votes.
+    pub signature: Signature,
 }
 
 /// The request of a leaver.
@@ -403,6 +424,7 @@ impl Message {
             Self::Promise(name) | Self::Refuse { name, .. } => Some(name.cluster),
             Self::Commit(commit) => Some(commit.name.cluster),
             Self::Committed(committed) => Some(committed.name.cluster),
+            Self::Descent(said) => Some(said.cluster),
             Self::Join { cluster, .. }
             | Self::JoinRefused { cluster, .. }
             | Self::AskMandate { cluster, .. }
@@ -447,4 +469,5 @@ doyen_placement::tagged!(Message {
     25 => SignedVote(answer, signature),
     26 => Mandate(mandate),
     27 => AskMandate { cluster, term },
+    28 => Descent(said),
 });

@@ -23,6 +23,8 @@ const ROUNDS: usize = 9;
 const READS: u64 = 200_000;
 /// Operations of one round with one in flight.
 const CALLS: u64 = 5_000;
+/// Keys of one call that reads many.
+const BATCH: u64 = 1_000;
 /// Operations in flight.
 const FLIGHT: u64 = 512;
 /// Operations of one round with many in flight.
@@ -150,6 +152,8 @@ struct Remote {
     put: f64,
     gets: f64,
     puts: f64,
+    /// A call that reads many keys.
+    batch: f64,
 }
 
 impl Remote {
@@ -160,6 +164,7 @@ impl Remote {
             put: of(|round| round.put),
             gets: of(|round| round.gets),
             puts: of(|round| round.puts),
+            batch: of(|round| round.batch),
         }
     }
 
@@ -172,6 +177,12 @@ impl Remote {
                 ours / theirs
             );
         }
+        println!(
+            "  MGET of {BATCH}             {:8.0} ns   get_many {:6.0} ns   {:.2}x",
+            theirs.batch,
+            self.batch,
+            self.batch / theirs.batch
+        );
         for (what, ours, theirs) in [
             ("get", self.gets, theirs.gets),
             ("set", self.puts, theirs.puts),
@@ -195,8 +206,15 @@ async fn ours_once(map: &Map<u64, u64>) -> Remote {
         let map = map.clone();
         async move { map.insert(&n, &n).await.expect("written") }
     };
-    let (reads, writes) = (map.clone(), map.clone());
+    let (reads, writes, many) = (map.clone(), map.clone(), map.clone());
+    let keys: Vec<u64> = (0..BATCH).collect();
+    let batch = steps(CALLS / 50, |_| async {
+        let found = many.get_many(&keys).await.expect("read");
+        assert_eq!(found.iter().flatten().count(), keys.len());
+    });
+    let batch = batch.await;
     Remote {
+        batch,
         get: steps(CALLS, get).await,
         put: steps(CALLS, put).await,
         gets: flight(move |n| {
@@ -216,7 +234,13 @@ async fn theirs_once(redis: &Redis) -> Remote {
     let (get, put) = (redis.connection(), redis.connection());
     let get = move |n| redis_rs::get(get.clone(), n);
     let put = move |n| redis_rs::set(put.clone(), n);
+    let keys: Vec<u64> = (0..BATCH).collect();
+    let batch = steps(CALLS / 50, |_| {
+        redis_rs::get_many(redis.connection(), &keys)
+    });
+    let batch = batch.await;
     Remote {
+        batch,
         get: steps(CALLS, get.clone()).await,
         put: steps(CALLS, put.clone()).await,
         gets: flight(get).await,

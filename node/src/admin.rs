@@ -161,9 +161,10 @@ impl Admin {
             }
             let fatal = self.control.fatal().borrow().clone();
             if fatal.is_some() || Instant::now() >= until {
-                let why = fatal
-                    .or(cluster.status.waiting)
-                    .unwrap_or_else(|| "wait a moment, and try again".into());
+                let obstacle = fatal.as_deref().or(cluster.obstacle());
+                let why = obstacle
+                    .unwrap_or("wait a moment, and try again")
+                    .to_owned();
                 return Err(if is_member {
                     AdminError::NoCoordinator { why }
                 } else {
@@ -212,10 +213,8 @@ impl Admin {
 
     /// What this node waits for, for people.
     pub(crate) async fn waits_for(&self) -> String {
-        let waiting = match self.control.status().await {
-            Ok(cluster) => cluster.status.waiting,
-            Err(ControlClosed) => None,
-        };
-        waiting.unwrap_or_else(|| "no answer came in time".into())
+        let cluster = self.control.status().await.ok();
+        let obstacle = cluster.as_ref().and_then(|cluster| cluster.obstacle());
+        obstacle.unwrap_or("no answer came in time").to_owned()
     }
 }

@@ -3,11 +3,14 @@
 //! `doyen-placement` and `doyen-gossip` say what is wrong, in the terms of the protocol. The texts
 //! here begin with that, and continue with what to type.
 
-use doyen_gossip::agreement::{Event, Explain, Problem};
+use doyen_gossip::agreement::{Event, Explain, Half, MissingVoter, Problem, Split, VotersGone};
 #[cfg(feature = "resp")]
 use doyen_placement::NoRange;
 use doyen_placement::planner::{NotCancelled, NotDrained, Refused};
 use std::net::SocketAddr;
+
+/// The number of other members that a node that is cut off says to ask.
+const ASKED_MAX: usize = 3;
 
 /// What this node requires of a command before it changes something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +81,11 @@ fn problem_text(problem: &Problem, reach: Reach) -> String {
             ". If that takes long, `doyen status` at that member says what its cluster lacks"
                 .to_owned()
         }
-        Problem::NoMajority { missing } => recover(missing, reach),
+        Problem::NoMajority {
+            missing,
+            voters,
+            votes,
+        } => cut_off(missing, *voters, *votes, reach),
         Problem::NotCoordinated => {
             ": `doyen status` says what is missing, and what to do about it".to_owned()
         }
@@ -112,6 +119,7 @@ fn problem_text(problem: &Problem, reach: Reach) -> String {
         | Problem::Election
         | Problem::Keyspace(_)
         | Problem::Drain(_)
+        | Problem::Forget(_)
         | Problem::Cancel(_)
         | Problem::Access(_)
         | Problem::Plan(_)
@@ -131,10 +139,21 @@ fn argument(name: &str) -> &str {
     }
 }
 
-/// The command works as it is printed: it names this node, not the one that commands ask by
-/// default.
-fn recover(missing: &[String], reach: Reach) -> String {
-    let names = missing.join(" ");
+/// What to do at a node that reaches no majority: first what does no harm if this node is the one
+/// that is cut off. The command comes last, and works as it is printed: it names this node, not the
+/// one that commands ask by default.
+fn cut_off(missing: &[MissingVoter], voters: usize, votes: bool, reach: Reach) -> String {
+    let asks = missing.iter().filter_map(|voter| voter.http);
+    let asks: Vec<String> = asks
+        .take(ASKED_MAX)
+        .map(|http| format!("`doyen status --http {http}`"))
+        .collect();
+    let asks = match &asks[..] {
+        [] => "`doyen status` on their machines".to_owned(),
+        asks => asks.join(" or "),
+    };
+    let names: Vec<&str> = missing.iter().map(|voter| argument(&voter.name)).collect();
+    let whole = names.join(" ");
     let here = reach
         .http
         .map_or_else(String::new, |http| format!("--http {http} "));
@@ -147,11 +166,60 @@ fn recover(missing: &[String], reach: Reach) -> String {
              node was not, and refuses)"
         }
     };
+    let command = if votes {
+        let gone = VotersGone {
+            gone: missing.len(),
+            voters,
+        };
+        format!("doyen recover {here}--assert-dead {whole} --gone {gone}{shows}")
+    } else {
+        "`doyen recover` at a member that has a vote, which this one has not".to_owned()
+    };
     format!(
-        ". If they are gone for good, run: doyen recover {here}--assert-dead {names}{shows}. A \
+        ". Do nothing here: restore the network, and this node goes on or joins again by itself. \
+         Ask what the others see, from a machine that reaches them: {asks}. Only if {} are off \
+         and stay off, read \"Lost majority\" in docs/operations.md, and then run: {command}. A \
          process that was started again under such a name is a new member: --assert-dead means \
-         the former process"
+         the former process. If a named process still runs, the cluster splits in two, and what \
+         one half acknowledges is lost",
+        names.join(", ")
     )
+}
+
+/// What clients of a stopped half are answered.
+#[cfg(feature = "resp")]
+pub(crate) const STOPPED: &str = "CLUSTERDOWN The cluster is split, and this half, which was \
+    recovered, serves nothing: stop its nodes and start them again, and they join the other half; \
+    `doyen status` here says more";
+
+/// A split, and what to do about it.
+pub(crate) fn split_text(split: &Split) -> String {
+    format!("{split}{}", half_advice(split.half))
+}
+
+fn half_advice(half: Half) -> &'static str {
+    match half {
+        Half::Serves => {
+            ". Stop the nodes of the other half, and start them again with --seed and an address of \
+             this half: they join it. Read \"DoyenSplit\" in docs/operations.md"
+        }
+        Half::Doubted => {
+            ". Find out which half shall stay, stop the nodes of the other one, and start them \
+             again with --seed and an address of the half that stays. Read \"DoyenSplit\" in \
+             docs/operations.md"
+        }
+        Half::Stopped { both: false } => {
+            ". Stop the nodes of this half, and start them again with --seed and an address of the \
+             other half: they join it, and what this half acknowledged since the recovery is lost. \
+             Read \"DoyenSplit\" in docs/operations.md"
+        }
+        Half::Stopped { both: true } => {
+            ". At one node of the half that shall stay, run `doyen split keep`. Then stop the nodes \
+             of the other half, and start them again with --seed and an address of the half that \
+             stays: what they acknowledged since the recovery is lost. Read \"DoyenSplit\" in \
+             docs/operations.md"
+        }
+    }
 }
 
 /// An event as a line for people.
@@ -169,6 +237,7 @@ pub(crate) fn event_text(event: &Event) -> String {
              each a secret of its own (--secret-file). Once nothing was heard of the other cluster \
              for 30 s, the nodes that stay are ready again"
         }
+        Event::Split { half, .. } => half_advice(*half),
         _ => "",
     };
     format!("{event}{advice}")
@@ -223,32 +292,79 @@ mod tests {
         );
     }
 
+    /// The command that splits the cluster was the first thing that a node said that was cut off.
     #[test]
-    fn a_survivor_shows_the_command_that_recovers() {
-        let alone = Problem::NoMajority {
-            missing: vec!["n2".into(), "n3".into()],
+    fn a_node_that_is_cut_off_says_so_first_and_shows_the_command_last() {
+        let missing = ["n2", "n3"].map(|name| MissingVoter {
+            name: name.into(),
+            http: (name == "n3").then_some(([10, 0, 0, 3], 7480).into()),
+        });
+        let alone = |votes| Problem::NoMajority {
+            missing: missing.to_vec(),
+            voters: 3,
+            votes,
         };
+        let text = problem_text(&alone(true), OPEN);
         assert!(
-            problem_text(&alone, OPEN).starts_with(
-                "no majority of the voters answers; missing: n2 n3. If they are gone for good, \
-                 run: doyen recover --assert-dead n2 n3. A process"
+            text.starts_with(
+                "this node is probably the one that is cut off: it reaches 1 of 3 voters (not n2, \
+                 n3), which is no majority, "
             ),
-            "{}",
-            problem_text(&alone, OPEN)
+            "{text}"
         );
+        let order = [
+            "Do nothing here",
+            "`doyen status --http 10.0.0.3:7480`. Only if n2, n3 are off and stay off",
+            "\"Lost majority\" in docs/operations.md",
+            "doyen recover --assert-dead n2 n3 --gone 2/3. A process",
+        ]
+        .map(|part| text.find(part));
+        assert!(order.is_sorted() && order[0].is_some(), "{order:?}: {text}");
+        // Without advice, as a probe shows it, there is nothing to type.
+        let brief = alone(true).to_string();
+        assert!(
+            !brief.contains("doyen") && text.starts_with(&brief),
+            "{brief}"
+        );
+
         let http = Some(([127, 0, 0, 1], 7480).into());
         for (access, shows) in [
-            (Access::Secret, "n3 --secret-file FILE. "),
-            (Access::Token, "n3 --http-token-file FILE. "),
+            (Access::Secret, "2/3 --secret-file FILE. "),
+            (Access::Token, "2/3 --http-token-file FILE. "),
             (Access::Nothing, "this node was not, and refuses). "),
         ] {
-            let text = problem_text(&alone, Reach { http, access });
+            let text = problem_text(&alone(true), Reach { http, access });
             assert!(
-                text.contains("doyen recover --http 127.0.0.1:7480 --assert-dead n2 n3 --")
+                text.contains("doyen recover --http 127.0.0.1:7480 --assert-dead n2 n3 --gone 2/3")
                     && text.contains(shows),
                 "{text}"
             );
         }
+        // A member without a vote refuses the command, so it shows none.
+        let text = problem_text(&alone(false), OPEN);
+        assert!(
+            !text.contains("--assert-dead n2") && text.contains("a member that has a vote"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_name_that_a_shell_would_read_as_more_is_no_part_of_the_command() {
+        let missing = vec![MissingVoter {
+            name: "$(reboot)".into(),
+            http: None,
+        }];
+        let problem = Problem::NoMajority {
+            missing,
+            voters: 2,
+            votes: true,
+        };
+        let text = problem_text(&problem, OPEN);
+        assert!(
+            text.contains("--assert-dead NAME --gone 1/2")
+                && text.contains("`doyen status` on their machines"),
+            "{text}"
+        );
     }
 
     #[test]

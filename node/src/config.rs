@@ -38,8 +38,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, fs};
-pub use value::KeyEvents;
 use value::{Address, Size, Toggle};
+pub use value::{KeyEvents, TlsMin};
 
 /// Below this range, a busy machine looks dead. Above it, failover takes too long.
 const SILENCE: RangeInclusive<Duration> = Duration::from_millis(300)..=Duration::from_secs(6);
@@ -140,6 +140,8 @@ pub struct PortTls {
     pub pair: Option<(PathBuf, PathBuf)>,
     /// The file of the authority of clients' certificates.
     pub client_ca: Option<PathBuf>,
+    /// The least version of TLS that clients may speak.
+    pub min: TlsMin,
 }
 
 /// A configuration that was checked.
@@ -780,6 +782,9 @@ impl Options {
             ("--resp-tls-client-ca", &self.resp_tls_client_ca),
         ];
         if !self.resp_tls.unwrap_or(false) {
+            if self.resp_tls_min.is_some() {
+                return fail("--resp-tls-min needs --resp-tls: give that as well".into());
+            }
             return match files.into_iter().find(|(_, path)| path.is_some()) {
                 Some((flag, _)) => fail(format!("{flag} needs --resp-tls: give that as well")),
                 None => Ok(None),
@@ -791,6 +796,7 @@ impl Options {
         Ok(Some(PortTls {
             pair: pair_of([files[0], files[1]], trust, "--resp-tls")?,
             client_ca: self.resp_tls_client_ca.clone(),
+            min: self.resp_tls_min.unwrap_or_default(),
         }))
     }
 
@@ -820,6 +826,7 @@ impl Options {
             return Ok(Some(PortTls {
                 pair: pair_of(files, trust, "HTTP with TLS")?,
                 client_ca: None,
+                min: TlsMin::V13,
             }));
         }
         if let Some((flag, _)) = files.into_iter().find(|(_, path)| path.is_some()) {

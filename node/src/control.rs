@@ -27,10 +27,13 @@ use crate::net::identity::Identity;
 use crate::report::events::{EventLog, Events, LoggedEvent};
 use counted::Counted;
 use doyen_gossip::AgreementConfig;
-use doyen_gossip::agreement::{AdminReply, AdminRequest, InSyncRequest, Oversight, Status};
+use doyen_gossip::agreement::{
+    AdminReply, AdminRequest, InSyncRequest, Oversight, Status, VotersGone,
+};
 use doyen_placement::loads::Report;
 use doyen_placement::planner::{Pace, may_receive};
 use doyen_placement::{Epoch, Loads, MemberId, PartitionRef, Table, TableName, WantedMap};
+use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -160,6 +163,17 @@ pub struct ClusterStatus {
     pub unheard: Vec<MemberId>,
     /// The highest level that this node speaks.
     pub level_max: u16,
+    /// Since when this node has known each member that went.
+    pub gone: BTreeMap<MemberId, GoneFor>,
+}
+
+/// For how long a member has been gone, as one node has counted it: no clocks are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GoneFor {
+    /// How long this node has known it.
+    pub known: Duration,
+    /// Whether it went before this node had a table, so that it is gone for longer.
+    pub longer: bool,
 }
 
 impl ClusterStatus {
@@ -178,12 +192,19 @@ impl ClusterStatus {
     /// Why there is no coordinator; `None` if there is one.
     pub(crate) fn halted(&self) -> Option<String> {
         let why = || {
-            self.status
-                .waiting
-                .clone()
-                .unwrap_or_else(|| "there is no coordinator at the moment".into())
+            self.obstacle()
+                .unwrap_or("there is no coordinator at the moment")
+                .to_owned()
         };
         self.status.coordinator.is_none().then(why)
+    }
+
+    /// Why nothing goes on, for errors. A member says no command: what helps is decided by what the
+    /// other members see, and the status says how to ask them.
+    pub(crate) fn obstacle(&self) -> Option<&str> {
+        let status = &self.status;
+        let brief = self.installed.as_ref().and(status.why.as_deref());
+        brief.or(status.waiting.as_deref())
     }
 }
 
@@ -201,7 +222,7 @@ pub struct Coordinated {
 #[derive(Debug)]
 enum Command {
     Admin(AdminRequest, oneshot::Sender<AdminReply>),
-    Recover(Vec<String>, oneshot::Sender<AdminReply>),
+    Recover(Vec<String>, VotersGone, oneshot::Sender<AdminReply>),
     CatchUp(oneshot::Sender<()>),
     Status(oneshot::Sender<ClusterStatus>),
     Prove(oneshot::Sender<Vec<MemberId>>),
@@ -272,12 +293,18 @@ impl ControlHandle {
         self.ask(|answer| Command::Admin(request, answer)).await
     }
 
-    /// Continues without these members: the operator asserts that they are dead.
+    /// Continues without these members: the operator asserts that they are dead, and that they are
+    /// so many of the voters.
     ///
     /// # Errors
     /// The control thread has ended.
-    pub async fn recover(&self, dead: Vec<String>) -> Result<AdminReply, ControlClosed> {
-        self.ask(|answer| Command::Recover(dead, answer)).await
+    pub async fn recover(
+        &self,
+        dead: Vec<String>,
+        gone: VotersGone,
+    ) -> Result<AdminReply, ControlClosed> {
+        self.ask(|answer| Command::Recover(dead, gone, answer))
+            .await
     }
 
     /// Waits until this node has installed every table that was committed before the call, for some

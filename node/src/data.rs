@@ -10,8 +10,12 @@ mod core;
 pub(crate) mod door;
 mod group;
 mod inbox;
+mod keeper;
+#[cfg(feature = "near")]
+pub(crate) mod nears;
 mod passes;
 mod process;
+mod queues;
 mod reactor;
 #[doc(hidden)]
 pub mod siblings;
@@ -25,6 +29,8 @@ mod watching;
 use self::door::Opener;
 use self::group::ThreadGroup;
 use self::inbox::{Asked, Attended, Inbox};
+use self::keeper::Keeper;
+use self::queues::Queues;
 use self::reactor::Reactor;
 use self::siblings::Siblings;
 use self::thread_waker::ThreadWaker;
@@ -101,6 +107,8 @@ pub struct DataStats {
     pub shard: doyen_engine::Stats,
     /// Clients that are connected to the front door.
     pub connections: u64,
+    /// The limit on RESP connections of the node.
+    pub connections_max: u64,
     /// Clients that the front door accepted since the start.
     pub connections_accepted: u64,
     /// Clients that the front door refused because too many were connected.
@@ -150,6 +158,7 @@ impl DataStats {
     fn add(&mut self, other: &Self) {
         self.shard.add(&other.shard);
         self.connections += other.connections;
+        self.connections_max = self.connections_max.max(other.connections_max);
         self.connections_accepted += other.connections_accepted;
         self.connections_rejected += other.connections_rejected;
         self.commands += other.commands;
@@ -209,6 +218,10 @@ struct Desks {
     /// One for each thread, at least one.
     inboxes: Vec<Arc<Inbox>>,
     shared: Arc<Shared>,
+    keeper: Keeper,
+    queues: Queues,
+    #[cfg(feature = "near")]
+    nears: nears::Nears,
 }
 
 impl Drop for Desks {
@@ -250,7 +263,7 @@ impl DataHandle {
     /// Runs an operation, wherever its key is stored. Dropping the future does not undo it.
     pub fn execute(&self, op: Operation) -> impl Future<Output = Outcome> + Send + use<> {
         let inbox = self.inbox_of(|| self.0.shared.partition_of(op.keyspace, op.map, &op.key));
-        Asked::new(inbox, Work::Key(op))
+        self.asked(inbox, Work::Key(op))
     }
 
     /// Runs an operation on a whole partition.
@@ -259,7 +272,7 @@ impl DataHandle {
         op: PartitionOperation,
     ) -> impl Future<Output = Outcome> + Send + use<> {
         let inbox = self.inbox_of(|| Some(op.partition));
-        Asked::new(inbox, Work::Partition(op))
+        self.asked(inbox, Work::Partition(op))
     }
 
     /// Runs operations on keys of one partition together.
@@ -272,7 +285,29 @@ impl DataHandle {
             let (map, key) = first?;
             self.0.shared.partition_of(transaction.keyspace, map, key)
         });
-        Asked::new(inbox, Work::Transaction(transaction))
+        self.asked(inbox, Work::Transaction(transaction))
+    }
+
+    #[cfg_attr(
+        not(feature = "near"),
+        expect(clippy::unused_self, reason = "without near caches")
+    )]
+    fn asked(&self, inbox: Arc<Inbox>, work: Work) -> Asked {
+        let asked = Asked::new(inbox, work);
+        #[cfg(feature = "near")]
+        let asked = asked.forgotten_by(&self.0.nears);
+        asked
+    }
+
+    /// A near cache of a map forgets what this process writes, for as long as it lives.
+    #[cfg(feature = "near")]
+    pub(crate) fn add_near(
+        &self,
+        keyspace: doyen_placement::KeyspaceId,
+        map: doyen_placement::MapId,
+        near: std::sync::Weak<dyn nears::Forgets>,
+    ) {
+        self.0.nears.add(keyspace, map, near);
     }
 
     /// Subscribes to changes: from now on, or after a bookmark. Returns once all of them are told.
@@ -385,8 +420,18 @@ impl DataHandle {
         self.0.inboxes[thread].tell(Message::Panic);
     }
 
+    /// Runs a task on a thread of the node, which goes on while the program blocks its runtime. It
+    /// ends with the node.
+    pub(crate) fn keep<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> tokio::task::JoinHandle<T> {
+        self.0.keeper.spawn(task)
+    }
+
     /// Ends the threads at once.
     pub fn stop(&self) {
+        self.0.keeper.stop();
         self.0
             .inboxes
             .iter()
@@ -436,6 +481,10 @@ pub(crate) fn start<O: Opener>(
     let handle = DataHandle(Arc::new(Desks {
         inboxes: inboxes.clone(),
         shared: shared.clone(),
+        keeper: Keeper::default(),
+        queues: Queues::default(),
+        #[cfg(feature = "near")]
+        nears: nears::Nears::default(),
     }));
     let group = Arc::new(ThreadGroup::new(inboxes, whole_process));
     let mut data = Data {

@@ -74,7 +74,7 @@ pub enum Error {
     /// value, with another codec, schema or type.
     #[error("{0}")]
     Value(#[source] ValueError),
-    /// The operation took place, and the value that it took away or wrote over cannot be decoded.
+    /// The operation took place, and the value that it wrote over cannot be decoded.
     #[error("the operation was done, but the former value is lost to this program: {0}")]
     Former(#[source] ValueError),
     /// The key holds a value of another kind, such as the hash of a Redis client.
@@ -137,6 +137,12 @@ pub enum Error {
     /// A cache got no value in time.
     #[error("the value was not loaded within {0:?}: try again later, or give hard_timeout")]
     LoadTimeout(Duration),
+    /// Loaders of a cache wait for each other: each of these keys is loaded by asking for the next.
+    #[error(
+        "the loaders wait for each other ({0}): nothing is loaded so; let one of them not ask for \
+         the next key"
+    )]
+    LoadCycle(String),
     /// Some member runs an older version, which does not know the operation.
     #[error(
         "not every member of the cluster runs this version: nothing happened; finish the upgrade"

@@ -9,7 +9,8 @@
 //! | `GET /table`, `/loads`, `/placement`, `/rebalance` | where data lies, and keys | `operate` |
 //! | `GET /trust`, `/tokens` | what is known of credentials, never they themselves | `operate` |
 //! | `GET /weights` | the weights that newcomers are allowed | `operate` |
-//! | `POST`, `PUT`, `PATCH`, `DELETE` | changes | `operate` |
+//! | `PUT`, `DELETE /users/NAME` | users of Redis clients | an operator's secret |
+//! | `POST`, `PUT`, `PATCH`, `DELETE` of others | changes | `operate` |
 //!
 //! docs/http.md describes each. `guard.rs` lets callers in, by their tokens (`credentials.rs`), and
 //! audits changes. What a route needs is said where it is listed (`routes.rs`): a route that is

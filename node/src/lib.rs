@@ -175,7 +175,7 @@ pub use doyen_engine::op::{Kind, Value};
 #[doc(inline)]
 pub use doyen_engine::{Bookmark, By, Cause, Change, Former, NoBookmark, Position, What};
 #[doc(inline)]
-pub use doyen_gossip::agreement::{Event, Severity, Stage};
+pub use doyen_gossip::agreement::{Event, Half, NoVotersGone, Severity, Stage, VotersGone};
 /// A test with a cluster in its own process.
 ///
 /// ```test_harness
@@ -219,7 +219,7 @@ pub use map::{
     Subscribe, SubscribeDatabase, Transaction, Undecodable, ValueError, Versioned,
 };
 #[cfg(feature = "near")]
-pub use map::{NearMap, NearStats, OpenNear};
+pub use map::{NearCache, NearMap, NearStats, OpenNear, OpenNearCache};
 pub use node::{Builder, Departure, Node, start};
 pub use report::events::{ClusterEvent, Events, LoggedEvent};
 pub use report::moves::{BalanceReport, DrainReport, MoveReport, MovesReport};

@@ -25,7 +25,10 @@ mod transaction;
 mod value;
 mod whole;
 
+pub(crate) use cache::schemas_of;
 pub use cache::{Cache, CachePut, Loaded, OpenCache};
+#[cfg(feature = "near")]
+pub use cache::{NearCache, OpenNearCache};
 pub use changes::{
     Changes, DatabaseChange, DatabaseChanges, MapChange, Subscribe, SubscribeDatabase,
 };
@@ -42,6 +45,7 @@ pub use range::RangeScan;
 pub use stats::MapStats;
 pub use transaction::{Answers, DatabaseTransaction, Pending, Transaction, Versioned};
 pub use value::{Codec, Undecodable, ValueError};
+pub(crate) use whole::begin_idle_times;
 
 use crate::data::DataHandle;
 use crate::error::Error;

@@ -75,8 +75,10 @@ struct Seen {
     /// `None`: another node coordinates, or none does.
     coordinated: Option<Box<Coordinated>>,
     certificate: CertificateReport,
-    /// Handshakes at the ports of nodes: port, outcome, how many.
+    /// Handshakes: port, outcome, how many.
     handshakes: Vec<(&'static str, &'static str, u64)>,
+    /// Datagrams that were not sent: port, error, how many.
+    send_errors: Vec<(&'static str, &'static str, u64)>,
     http_auth_failures: u64,
     /// Times from proposals to commits, in seconds, that were not seen before.
     commits: Vec<f64>,
@@ -142,8 +144,14 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "doyen_certificate_expiry_timestamp_seconds",
         Unit::Seconds,
-        "When the first certificate of this node's chain expires; absent if the certificate is \
-         made from a secret",
+        "When the first certificate of this node's chain expires (--tls-cert, or made from a \
+         secret)",
+    ),
+    (
+        "doyen_certificate_expiry_seconds",
+        Unit::Seconds,
+        "How long the certificate of these ports is still valid, by port: listen (nodes), resp, \
+         http; negative if it has expired, by this node's clock",
     ),
     (
         "doyen_operations_parked",
@@ -170,6 +178,11 @@ const GAUGES: &[(&str, Unit, &str)] = &[
         "doyen_resp_connections",
         Unit::Count,
         "Open RESP connections",
+    ),
+    (
+        "doyen_resp_connections_max",
+        Unit::Count,
+        "Limit on RESP connections (--connections-max, or CONFIG SET maxclients)",
     ),
     ("doyen_clients", Unit::Count, "Connected native clients"),
     (
@@ -200,10 +213,20 @@ const GAUGES: &[(&str, Unit, &str)] = &[
         "1 if this node is a member and knows the coordinator",
     ),
     (
+        "doyen_members_gone",
+        Unit::Count,
+        "Members that went without leaving in order, and whose names no member has since then",
+    ),
+    (
         "doyen_other_clusters",
         Unit::Count,
         "Other clusters of the same secret that this node has met within half a minute, if both \
          hold data: this node is not ready",
+    ),
+    (
+        "doyen_split",
+        Unit::Count,
+        "1 if another half of this cluster lives, which a recovery split, as far as this node knows",
     ),
     ("doyen_term", Unit::Count, "Term of the installed table"),
     (
@@ -443,13 +466,21 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     (
         "doyen_certificate_reloads_total",
         Unit::Count,
-        "Times that changed certificate files came into force (done) or could not be used (failed)",
+        "Times that changed files of secrets and certificates, of any port, came into force (done) \
+         or could not be used (failed)",
+    ),
+    (
+        "doyen_udp_send_errors_total",
+        Unit::Count,
+        "Datagrams between nodes that the system did not send, by port (control, data) and error. \
+         Those without a buffer (ENOBUFS) are tried again at once, up to 4 times",
     ),
     (
         "doyen_handshakes_total",
         Unit::Count,
-        "Connections that others began at the ports of nodes, by port and outcome: begun, \
-         proof_asked (the address must prove itself first), passed_over (too many at once)",
+        "Connections that others began at the ports of nodes (control, data), by outcome: begun, \
+         proof_asked (the address must prove itself first), passed_over (too many at once); and \
+         TLS handshakes of clients (resp, http) that failed",
     ),
     (
         "doyen_control_messages_total",
@@ -540,7 +571,8 @@ impl Metrics {
             cluster: cluster.ok(),
             coordinated: coordinated.ok().flatten(),
             certificate: self.identity.certificate(),
-            handshakes: self.identity.handshakes().all().collect(),
+            handshakes: handshakes(&self.identity),
+            send_errors: self.identity.send_errors().all().collect(),
             http_auth_failures: self.http_auth_failures.load(Ordering::Relaxed),
             commits: self.control.counted().take_commits(),
         }
@@ -754,10 +786,27 @@ fn count(seen: &Seen, control: &Counted, commits: &[f64]) {
     for (outcome, times) in [("done", reloads), ("failed", reloads_failed)] {
         metrics::counter!("doyen_certificate_reloads_total", "outcome" => outcome).absolute(times);
     }
+    for (port, errno, times) in &seen.send_errors {
+        metrics::counter!("doyen_udp_send_errors_total", "port" => *port, "errno" => *errno)
+            .absolute(*times);
+    }
     for (port, outcome, times) in &seen.handshakes {
         metrics::counter!("doyen_handshakes_total", "port" => *port, "outcome" => *outcome)
             .absolute(*times);
     }
+}
+
+/// Handshakes at all ports: of nodes, and those that failed at ports for clients.
+fn handshakes(identity: &Identity) -> Vec<(&'static str, &'static str, u64)> {
+    let nodes = identity.handshakes().all();
+    #[cfg(any(feature = "http", feature = "resp"))]
+    let clients = identity.handshakes_failed();
+    #[cfg(not(any(feature = "http", feature = "resp")))]
+    let clients = Vec::new();
+    let clients = clients
+        .into_iter()
+        .map(|(port, times)| (port, "failed", times));
+    nodes.chain(clients).collect()
 }
 
 fn observe(commits: &[f64]) {
@@ -789,6 +838,7 @@ fn gauge_node(seen: &Seen) {
         ("doyen_partitions_closed", shard.closed),
         ("doyen_partitions_divided", shard.divided),
         ("doyen_resp_connections", data.connections),
+        ("doyen_resp_connections_max", data.connections_max),
         ("doyen_clients", data.clients),
         ("doyen_resp_input_bytes", data.input_bytes),
         ("doyen_resp_answer_bytes", data.answer_bytes),
@@ -799,8 +849,13 @@ fn gauge_node(seen: &Seen) {
     metrics::gauge!("doyen_memory_filled_ratio").set(shard.memory_filled as f64 / 1000.0);
     metrics::gauge!("doyen_wall_clock_timestamp_seconds").set(seen.clocks.wall);
     metrics::gauge!("doyen_boot_clock_seconds").set(seen.clocks.boot);
-    if let Some(ends) = seen.certificate.ends {
-        metrics::gauge!("doyen_certificate_expiry_timestamp_seconds").set(ends as f64);
+    for (port, ends) in &seen.certificate.ends {
+        let ends = *ends as f64;
+        if *port == "listen" {
+            metrics::gauge!("doyen_certificate_expiry_timestamp_seconds").set(ends);
+        }
+        metrics::gauge!("doyen_certificate_expiry_seconds", "port" => *port)
+            .set(ends - seen.clocks.wall);
     }
     for (clock, longest) in [
         ("wall", seen.longest_pass.wall),
@@ -817,7 +872,10 @@ fn gauge_cluster(cluster: &ClusterStatus) {
     let report = ClusterReport::brief(cluster);
     metrics::gauge!("doyen_coordinator_known").set(yes(report.coordinator.is_some()));
     metrics::gauge!("doyen_members").set(report.members.len() as f64);
+    let missed = report.gone.iter().filter(|gone| gone.is_missed()).count();
+    metrics::gauge!("doyen_members_gone").set(missed as f64);
     metrics::gauge!("doyen_other_clusters").set(report.others.len() as f64);
+    metrics::gauge!("doyen_split").set(yes(report.split.is_some()));
     metrics::gauge!("doyen_term").set(report.term as f64);
     metrics::gauge!("doyen_table_version").set(report.version as f64);
     metrics::gauge!("doyen_level").set(f64::from(report.level));
@@ -908,11 +966,12 @@ mod tests {
             cluster: table.map(status),
             coordinated: table.filter(|_| coordinates).map(coordinated),
             certificate: CertificateReport {
-                ends: Some(1),
+                ends: vec![("listen", 1), ("resp", 2)],
                 reloads: 2,
                 reloads_failed: 0,
             },
             handshakes: vec![("control", "begun", 1)],
+            send_errors: vec![("data", "ENOBUFS", 1)],
             http_auth_failures: 0,
             commits: vec![0.003],
         }

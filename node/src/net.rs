@@ -30,4 +30,5 @@ mod driver;
 pub(crate) mod grow;
 pub(crate) mod keepalive;
 pub(crate) mod notice;
+pub mod sending;
 mod socket;

@@ -14,14 +14,15 @@ use crate::data::{Data, DataHandle};
 use crate::error::Error;
 #[cfg(feature = "http")]
 use crate::http::Server;
-use crate::map::{Database, OpenCache, OpenCounters, OpenMap};
+use crate::map::{Codec, Database, OpenCache, OpenCounters, OpenMap, begin_idle_times, schemas_of};
 #[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
 use crate::net::identity::Identity;
 use crate::report::events::{Events, LoggedEvent};
 use crate::report::status::ClusterReport;
-use crate::sync::{Election, Lock, Once, OpenRateLimiter};
+use crate::sync::{Election, Limiters, Lock, Once, OpenRateLimiter};
 use client::Companion;
+use doyen_placement::level::LIMITS_RAISED;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
 use doyen_placement::{Addresses, Eviction, KeyspaceId, MapEntry, MapWish, WantedMap};
 use std::fmt;
@@ -98,6 +99,7 @@ struct Inner {
     ending: AtomicBool,
     /// How it ended.
     end: watch::Sender<Option<Result<Departure, Error>>>,
+    limiters: Limiters,
 }
 
 /// The threads of a node.
@@ -154,6 +156,7 @@ impl Node {
             threads: Mutex::new(Some(parts.threads)),
             ending: AtomicBool::new(false),
             end: watch::Sender::new(None),
+            limiters: Limiters::default(),
         }))
     }
 
@@ -356,10 +359,28 @@ impl Node {
     /// # Errors
     /// When there is no cluster, or it refuses.
     pub fn map<K, V>(&self, name: &str) -> OpenMap<'_, K, V> {
-        OpenMap::new(DEFAULT_KEYSPACE, name, move |wanted| {
+        OpenMap::new(DEFAULT_KEYSPACE, name, move |wanted, codec| {
             Box::pin(async move {
                 self.wait_ready(self.0.ready_timeout).await?;
+                let table = self.0.data.table();
+                let known = table.and_then(|t| t.map_in(&wanted.keyspace, &wanted.name).cloned());
+                let was_endless = known.is_some_and(|known| known.limits.idle_ms.is_none());
+                let (MapWish::Limited(limits) | MapWish::Replaced(limits)) = wanted.wish else {
+                    let entry = self.map_entry(wanted).await?;
+                    return Ok((entry, self.0.data.clone()));
+                };
+                let adds_idle = was_endless && limits.idle_ms.is_some();
+                if adds_idle && codec == Codec::Bytes {
+                    return Err(Error::Refused(format!(
+                        "the map {} was made without max_idle, and with the codec Bytes it cannot \
+                         get one: leave it out, or use another name",
+                        wanted.name
+                    )));
+                }
                 let entry = self.map_entry(wanted).await?;
+                if adds_idle {
+                    begin_idle_times(&entry, &self.0.data);
+                }
                 Ok((entry, self.0.data.clone()))
             })
         })
@@ -379,7 +400,7 @@ impl Node {
     /// # Errors
     /// As for [`Node::map`].
     pub fn cache<K, V>(&self, name: &str) -> OpenCache<'_, K, V> {
-        OpenCache::new(self.map(name))
+        OpenCache::new([self.map(name), self.map(&schemas_of(name))])
     }
 
     /// The lock of this name, which one caller in the cluster holds at a time. Nothing happens yet.
@@ -389,10 +410,11 @@ impl Node {
     }
 
     /// The semaphore of this name, which so many callers in the cluster hold at a time, 1 to 1,024.
-    /// All must give the same number. Nothing happens yet.
+    /// All must give the same number: as long as one holds or waits, a caller with another number
+    /// gets [`Error::Refused`], which names both. Nothing happens yet.
     #[must_use]
     pub fn semaphore(&self, name: &str, permits: u16) -> Lock {
-        Lock::new(self.clone(), format!("semaphore/{name}"), permits)
+        Lock::new(self.clone(), format!("semaphore/{name}"), permits).semaphore()
     }
 
     /// The election of this name, which has one leader at a time. Nothing happens yet.
@@ -405,6 +427,11 @@ impl Node {
     #[must_use]
     pub fn once(&self, name: &str) -> Once {
         Once::new(self.clone(), name)
+    }
+
+    /// The rate limiters that this process has open.
+    pub(crate) fn limiters(&self) -> &Limiters {
+        &self.0.limiters
     }
 
     /// Opens the rate limiter of this name. Say how it limits, then await it.
@@ -489,15 +516,24 @@ impl Node {
 
     /// Finds a map that is as it is wanted.
     async fn map_entry(&self, wanted: WantedMap) -> Result<MapEntry, Error> {
+        let mut wanted = wanted;
         let local = self.0.shared.local();
-        let known = local.view.as_ref();
-        let known = known.and_then(|v| v.installed.map_in(&wanted.keyspace, &wanted.name).cloned());
-        match (known, wanted.wish) {
-            (Some(entry), MapWish::Exists) => Ok(entry),
-            (Some(entry), MapWish::Limited(limits)) if entry.limits == limits => Ok(entry),
-            _ if self.is_client() => self.0.want_map_as_client(wanted).await,
-            _ => Ok(self.admin().want_map(wanted).await?),
+        if let Some(table) = local.view.as_ref().map(|view| &view.installed) {
+            if let MapWish::Replaced(limits) = wanted.wish
+                && table.level < LIMITS_RAISED
+            {
+                // There, limits are always replaced.
+                wanted.wish = MapWish::Limited(limits);
+            }
+            let known = table.map_in(&wanted.keyspace, &wanted.name);
+            if let Some(entry) = known.filter(|entry| wanted.wish.met(table, entry)) {
+                return Ok(entry.clone());
+            }
         }
+        if self.is_client() {
+            return self.0.want_map_as_client(wanted).await;
+        }
+        Ok(self.admin().want_map(wanted).await?)
     }
 
     /// Drops a map with all its entries. Returns whether there was such a map. Operations on its
@@ -517,6 +553,12 @@ impl Node {
     /// If the future is dropped, the map may be dropped or not.
     pub async fn drop_map(&self, keyspace: &str, name: &str) -> Result<bool, Error> {
         self.wait_ready(self.0.ready_timeout).await?;
+        // A cache may have entries with a schema beside it.
+        let of_schemas = self.drop_one(keyspace, &schemas_of(name)).await?;
+        Ok(self.drop_one(keyspace, name).await? || of_schemas)
+    }
+
+    async fn drop_one(&self, keyspace: &str, name: &str) -> Result<bool, Error> {
         let found = || {
             let local = self.0.shared.local();
             Some(local.view.as_ref()?.installed.map_in(keyspace, name)?.id)

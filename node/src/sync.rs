@@ -16,6 +16,7 @@ mod once;
 mod permit;
 
 pub use election::{Election, Leadership};
+pub(crate) use limit::Limiters;
 pub use limit::{Decision, OpenRateLimiter, RateLimiter};
 pub use lock::{Lock, LockState};
 pub use once::{Once, Turn};

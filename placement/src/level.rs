@@ -52,5 +52,15 @@ pub const COUNTING: u16 = 16;
 /// `COPY`), and to one whose value is too large for one record.
 pub const TRANSFERS: u16 = 16;
 
+/// From this level on, to open a map only raises its limits, and a wish replaces them on purpose.
+/// Callers of a semaphore have to give the same number of permits.
+pub const LIMITS_RAISED: u16 = 16;
+
+/// From this level on, the rule of a rate limiter is part of the keys under which it counts.
+pub const LIMITER_RULES: u16 = 16;
+
+/// From this level on, the schema of a cache is part of where its entries lie.
+pub const CACHE_SCHEMAS: u16 = 16;
+
 /// Connections of this version carry the clocks of partitions apart from their logs.
 pub const CLOCKS: u16 = 16;

@@ -37,10 +37,10 @@ pub use mode::NoRange;
 pub use rule::{Label, Place, Rule, RuleError, RulesError};
 pub use scheduler::{NoScheduler, Scheduler, Schedulers};
 pub use table::{
-    Addresses, Assignment, DeltaError, Eviction, Invalid, Keyspace, Location, MapEntry, MapLimits,
-    MapWish, Member, MemberState, Mode, NoTableName, OnLoss, Origin, Partition, Replica,
-    ReplicaState, Reshape, Reshaping, Role, Settings, Table, TableDelta, TableName, ThreadPorts,
-    WantedMap,
+    Addresses, Assignment, Branch, BranchId, DeltaError, Eviction, Invalid, Keyspace, Location,
+    MapEntry, MapLimits, MapWish, Member, MemberState, Mode, NamedDead, NoTableName, OnLoss,
+    Origin, Partition, Replica, ReplicaState, Reshape, Reshaping, Role, Settings, Table,
+    TableDelta, TableName, ThreadPorts, WantedMap,
 };
 pub use tags::Tags;
 pub use token::Token;

@@ -9,7 +9,8 @@
 //!  shape       reshape::{begin ── finish or cancel} (splits and merges)   lasting (which)
 //!  moves       plan (propose) ──> adopt or apply (goals) ──> advance ──> ... ──> goals are gone
 //!  weights     too_heavy (newcomers that wait)   allow_present
-//!  people      schedule   balance (pause, pace)   call_off   cancel
+//!  people      schedule   balance (pause, pace)   call_off   cancel   forget
+//!  the gone    note_gone
 //!  reporting   health   holds_anything   rules_unmet   operators   surplus
 //! ```
 //!
@@ -31,6 +32,7 @@ mod due;
 mod edit;
 mod elders;
 mod first;
+mod gone;
 mod hand_over;
 mod health;
 mod keyspaces;
@@ -59,11 +61,12 @@ pub use change_in_sync::{InSyncChange, InSyncRequest, change_in_sync};
 pub use drain::{NotDrained, drain, fill, leaving, named, refill};
 pub use elders::elders;
 pub use first::first;
+pub use gone::{NotForgotten, forget, note_gone};
 pub use hand_over::{Pace, hand_over};
 pub use health::{Health, health, holds_anything};
 pub use keyspaces::{
     DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, create_keyspace,
-    drop_keyspace, merge_at, neighbours_at, split_at, want_map,
+    drop_keyspace, merge_at, neighbours_at, note_limits, split_at, want_map,
 };
 pub use operators::{Operator, OperatorAction, Reason, operators};
 pub use plan::{plan, plan_for};

@@ -11,7 +11,7 @@ mod name;
 mod packed;
 pub mod validate;
 
-pub use annex::Annex;
+pub use annex::{Annex, Branch, BranchId, NamedDead};
 pub use delta::{DeltaError, TableDelta};
 pub use name::NoTableName;
 pub use validate::Invalid;
@@ -24,7 +24,7 @@ use crate::id::{
     Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId,
     PartitionRef, THREADS_MAX, Term, Version,
 };
-use crate::level;
+use crate::level::{self, LIMITS_RAISED};
 use crate::rule::Rule;
 use crate::scheduler::Schedulers;
 use crate::tags::Tags;
@@ -466,6 +466,22 @@ impl MapLimits {
         idle_ms: None,
     };
 
+    /// These limits, raised to others where those are higher. A limit that is missing is higher than
+    /// any other, except that a time after which unused entries expire may be added.
+    #[must_use]
+    pub fn raised_to(self, wanted: Self) -> Self {
+        let higher = |now: Option<u64>, wanted: Option<u64>| Some(now?.max(wanted.unwrap_or(0)));
+        Self {
+            entries: higher(self.entries, wanted.entries),
+            bytes: higher(self.bytes, wanted.bytes),
+            eviction: self.eviction,
+            idle_ms: match (self.idle_ms, wanted.idle_ms) {
+                (Some(now), Some(wanted)) => Some(now.max(wanted)),
+                (now, wanted) => now.or(wanted),
+            },
+        }
+    }
+
     /// Whether it bounds how much the map holds.
     #[must_use]
     pub const fn bounds(&self) -> bool {
@@ -478,10 +494,12 @@ impl MapLimits {
 pub enum MapWish {
     /// It exists, with the limits that it has, or none.
     Exists,
-    /// It exists, with these limits.
+    /// It exists, with these limits or higher ones. Below [`LIMITS_RAISED`], with these limits.
     Limited(MapLimits),
     /// It does not exist.
     Dropped,
+    /// It exists, with these limits, lower ones than it has or not. From [`LIMITS_RAISED`] on.
+    Replaced(MapLimits),
 }
 
 impl MapWish {
@@ -492,8 +510,13 @@ impl MapWish {
         let home = table.keyspace(map.keyspace);
         match self {
             Self::Exists => there.is_some() && home.is_some_and(|k| !k.partitions.is_empty()),
-            Self::Limited(limits) => {
-                there.is_some_and(|there| there.limits == limits)
+            Self::Limited(limits) | Self::Replaced(limits) => {
+                let raises = table.level >= LIMITS_RAISED && matches!(self, Self::Limited(_));
+                let met = |there: MapLimits| match raises {
+                    true => there.raised_to(limits) == there,
+                    false => there == limits,
+                };
+                there.is_some_and(|there| met(there.limits))
                     && home.is_some_and(|k| !k.partitions.is_empty())
             }
             Self::Dropped => there.is_none() && map.id < table.next_map,
@@ -623,6 +646,14 @@ impl Addresses {
     #[must_use]
     pub fn threads(&self) -> u8 {
         u8::try_from(self.further.len() + 1).unwrap_or(THREADS_MAX)
+    }
+
+    /// Whether only programs on the member's machine reach this port of it: it is on loopback, while
+    /// other members reach the control port from elsewhere.
+    #[must_use]
+    pub fn on_its_machine_only(&self, port: SocketAddr) -> bool {
+        let is_loopback = |at: SocketAddr| at.ip().to_canonical().is_loopback();
+        is_loopback(port) && !is_loopback(self.control)
     }
 
     /// The address of the data thread of this number for peers and native clients.
@@ -801,8 +832,8 @@ impl Table {
     }
 
     /// Whether this may be the next table after `committed`, or any later one: level, ages and
-    /// epochs only rise, what is assigned stays assigned, a keyspace keeps its tags and a member its
-    /// key. Every step of the planner satisfies this, so a table that does not was made from another
+    /// epochs only rise, what is assigned stays assigned, a keyspace keeps its tags, a member its key
+    /// and the table its branches. Every step of the planner satisfies this, so a table that does not was made from another
     /// one than `committed`.
     #[must_use]
     pub fn may_follow(&self, committed: &Self) -> bool {
@@ -844,6 +875,7 @@ impl Table {
                 .map_or(m.id >= committed.next_map, |before| before.is(m))
         };
         self.cluster == committed.cluster
+            && self.annex.descends_from(&committed.annex)
             && self.level >= committed.level
             && self.next_age >= committed.next_age
             && self.next_keyspace >= committed.next_keyspace

@@ -11,6 +11,7 @@ mod membership;
 mod moves;
 mod orders;
 mod shards;
+mod splits;
 mod tenures;
 
 use crate::mutants;
@@ -344,10 +345,22 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
         &gossip::RECOVERS_WITH_MOST,
         elections::an_operators_word_needs_all_other_members,
     ),
+    (
+        &gossip::BELIEVES_UNPROVED_SPLITS,
+        splits::a_recovered_half_is_stopped_by_named_members_alone,
+    ),
+    (
+        &gossip::SERVES_THOUGH_SPLIT,
+        splits::a_recovered_half_serves_nothing_once_a_named_member_lives,
+    ),
     (&shard::SLOW_IS_SILENT, data::a_slow_link_costs_no_copy),
     (
         &shard::SENDS_ALL_AT_ONCE,
         data::a_write_waits_while_its_link_is_full,
+    ),
+    (
+        &shard::OUTRUNS_LEARNERS,
+        data::a_large_write_waits_for_the_learner_of_a_missing_copy,
     ),
     (
         &gossip::SURRENDERS_USED,

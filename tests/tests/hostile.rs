@@ -283,7 +283,7 @@ fn mutated_requests_of_http_change_nothing_and_are_answered_or_closed() {
     cluster.await_safe(1);
     let http = cluster.node("n0").ready.http;
     let token = "0123456789abcdef".repeat(4);
-    let body = "{\"assert_dead\":[\"n0\"]}";
+    let body = "{\"assert_dead\":[\"n0\"],\"gone\":\"1/1\"}";
     let post = format!(
         "POST /recover HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer \
          {token}\r\n\

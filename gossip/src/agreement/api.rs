@@ -2,6 +2,7 @@
 
 use super::event::Event;
 use super::problem::Explain;
+use super::split::Split;
 use crate::hints::Hint;
 use crate::mutant::{self, broken};
 use crate::signing::SigningSeed;
@@ -13,10 +14,12 @@ use doyen_placement::planner::{
     BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, PlannedChanges,
 };
 use doyen_placement::{
-    Addresses, ClusterId, Epoch, Loads, Location, MapEntry, MapId, MapWish, MemberId, OrderKey,
-    PartitionRef, Role, Schedulers, Settings, Table, TableName, VoteKey, WantedMap,
+    Addresses, BranchId, ClusterId, Epoch, Loads, Location, MapEntry, MapId, MapWish, MemberId,
+    OrderKey, PartitionRef, Role, Schedulers, Settings, Table, TableName, VoteKey, WantedMap,
 };
+use std::fmt;
 use std::net::SocketAddr;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -230,6 +233,9 @@ pub enum AdminRequest {
         /// As [`Annex::key_events`](doyen_placement::table::Annex::key_events).
         events: u32,
     },
+    /// Keeps the half of a split that has this branch: the members that were asserted dead are
+    /// forgotten. From level 16 on.
+    KeepHalf(BranchId),
     /// Empties a member.
     Drain {
         /// Its name.
@@ -237,6 +243,11 @@ pub enum AdminRequest {
     },
     /// Lets a member that was being emptied hold data again.
     Fill {
+        /// Its name.
+        name: String,
+    },
+    /// Forgets a member that went. Members of the level before do not know it, and remember none.
+    Forget {
         /// Its name.
         name: String,
     },
@@ -258,7 +269,9 @@ doyen_placement::tagged!(AdminRequest {
     12 => Fill { name },
     13 => WantMap(wanted),
     14 => ChangeAccess(change),
-    15 => TellOfKeys { events },
+    15 => KeepHalf(branch),
+    16 => Forget { name },
+    17 => TellOfKeys { events },
 });
 
 impl AdminRequest {
@@ -270,7 +283,7 @@ impl AdminRequest {
                 name: wanted.name,
                 keyspace: wanted.keyspace,
             },
-            MapWish::Limited(_) | MapWish::Dropped => Self::WantMap(wanted),
+            MapWish::Limited(_) | MapWish::Dropped | MapWish::Replaced(_) => Self::WantMap(wanted),
         }
     }
 }
@@ -406,9 +419,58 @@ pub enum Input {
     Recover {
         /// The names of the dead members.
         dead: Vec<String>,
+        /// How many voters they are, and of how many. If that is wrong, nothing happens.
+        gone: VotersGone,
         /// The number of the request. `Output::AdminReply` answers it.
         ticket: u64,
     },
+}
+
+/// How many of how many voters an operator asserts to be dead (`recover`): `3/4`.
+///
+/// ```
+/// # use doyen_gossip::agreement as doyen;
+/// use doyen::VotersGone;
+///
+/// let gone: VotersGone = "3/4".parse()?;
+/// assert_eq!((gone.gone, gone.voters), (3, 4));
+/// assert_eq!(gone.to_string(), "3/4");
+/// assert!("3".parse::<VotersGone>().is_err());
+/// # Ok::<(), doyen::NoVotersGone>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VotersGone {
+    /// The number of voters that are dead.
+    pub gone: usize,
+    /// The number of all voters.
+    pub voters: usize,
+}
+
+/// A text that says no [`VotersGone`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("write how many of how many voters are gone for good, such as 3/4")]
+pub struct NoVotersGone;
+
+impl FromStr for VotersGone {
+    type Err = NoVotersGone;
+
+    fn from_str(text: &str) -> Result<Self, NoVotersGone> {
+        let (gone, voters) = text.split_once('/').ok_or(NoVotersGone)?;
+        let number = |text: &str| match text.parse::<u16>() {
+            Ok(number) if !text.starts_with('+') => Ok(usize::from(number)),
+            _ => Err(NoVotersGone),
+        };
+        Ok(Self {
+            gone: number(gone)?,
+            voters: number(voters)?,
+        })
+    }
+}
+
+impl fmt::Display for VotersGone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.gone, self.voters)
+    }
 }
 
 /// What the machine wants done, in this order.
@@ -490,10 +552,19 @@ pub struct Status {
     /// How much of its memory each member has filled, in percent, as it told the coordinator. Empty
     /// elsewhere.
     pub filled: Vec<(MemberId, u8)>,
-    /// Why nothing goes on, if nothing does: for people.
+    /// Why nothing goes on, if nothing does, and what to type: for people.
     pub waiting: Option<String>,
+    /// The same without what to type: for probes and errors. Only the node itself knows it.
+    #[serde(skip)]
+    pub why: Option<String>,
+    /// The voters of the tables in force: what `recover` counts. Only the node itself knows it.
+    #[serde(skip)]
+    pub voters: Vec<MemberId>,
     /// Other clusters with data that this node has met lately.
     pub others: Vec<OtherCluster>,
+    /// Another half of this cluster, if one lives. Only the node itself knows it.
+    #[serde(skip)]
+    pub split: Option<Split>,
 }
 
 /// Another cluster of the same secret.

@@ -747,10 +747,10 @@ impl Forming {
         });
     }
 
-    /// Why no cluster begins: for people.
-    pub(super) fn waiting(&self, cx: &Context) -> String {
+    /// Why no cluster begins.
+    pub(super) fn problem(&self, cx: &Context) -> Problem {
         let obstacle = self.obstacle(cx);
-        cx.explain(&obstacle.unwrap_or_else(|| self.not_agreed(cx, false)))
+        obstacle.unwrap_or_else(|| self.not_agreed(cx, false))
     }
 
     fn not_agreed(&self, cx: &Context, late: bool) -> Problem {

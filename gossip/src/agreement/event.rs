@@ -6,8 +6,8 @@
 use super::context::NamedTable;
 use doyen_placement::planner;
 use doyen_placement::{
-    Keyspace, KeyspaceId, Lineage, MemberId, MemberState, Mode, OnLoss, Partition, PartitionRef,
-    Paused, Scheduler, Table,
+    Keyspace, KeyspaceId, Lineage, MapLimits, MemberId, MemberState, Mode, OnLoss, Partition,
+    PartitionRef, Paused, Scheduler, Table,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -211,6 +211,17 @@ pub enum Event {
         #[serde(skip_serializing_if = "Option::is_none")]
         joined: Option<String>,
     },
+    /// An operator's word (`recover`) split this cluster: another half lives.
+    Split {
+        /// A process of the other half.
+        name: String,
+        /// Its control port.
+        address: String,
+        /// What that means for this half.
+        half: Half,
+    },
+    /// Nothing was heard of the other half for long, or an operator has kept this one.
+    SplitEnded,
     /// A person or a program changed something by an interface of this node, or tried to. Only this
     /// node tells it.
     Audit {
@@ -268,6 +279,58 @@ pub enum Stage {
     Cancelled,
 }
 
+/// What a split means for the half that a node is of (rule 13).
+///
+/// ```
+/// # use doyen_gossip::agreement as doyen;
+/// use doyen::Half;
+///
+/// /// Whether clients of this node should go elsewhere.
+/// fn turns_away(half: Half) -> bool {
+///     half != Half::Serves
+/// }
+/// # assert!(turns_away(Half::Stopped { both: false }));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Half {
+    /// This half went on by elections alone, and another one was recovered. It serves on.
+    Serves,
+    /// This half was recovered, and a process that cannot prove that it was asserted dead says that
+    /// the others went on. It serves, and is not ready.
+    Doubted,
+    /// This half was recovered, and a process that was asserted dead lives and follows other tables.
+    /// It serves nothing.
+    Stopped {
+        /// Whether the other half was recovered as well, so that it is stopped, too.
+        both: bool,
+    },
+}
+
+impl fmt::Display for Half {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Serves => {
+                "follows a half that was recovered (`recover`) while this one went on. This half \
+                 serves on, and what the other one acknowledges is lost"
+            }
+            Self::Doubted => {
+                "follows tables without the recovery (`recover`) of this half, and does not prove \
+                 that it is one of those that were asserted dead. This node serves on, and is not \
+                 ready"
+            }
+            Self::Stopped { both: false } => {
+                "was asserted dead (`recover`), and lives. The others went on without this half, so \
+                 this half serves nothing any more"
+            }
+            Self::Stopped { both: true } => {
+                "was asserted dead (`recover`), and lives. Its half was recovered as well, so both \
+                 serve nothing until an operator chooses"
+            }
+        })
+    }
+}
+
 /// How serious an event is.
 ///
 /// Example: [`Event`].
@@ -319,6 +382,8 @@ impl Event {
             Self::Watermark { .. } => "watermark",
             Self::OtherCluster { .. } => "other_cluster",
             Self::OtherClusterGone { .. } => "other_cluster_gone",
+            Self::Split { .. } => "split",
+            Self::SplitEnded => "split_ended",
             Self::Audit { .. } => "audit",
             Self::Note { .. } => "note",
         }
@@ -328,9 +393,10 @@ impl Event {
     #[must_use]
     pub const fn severity(&self) -> Severity {
         match self {
-            Self::Lost { .. } | Self::Unavailable { .. } | Self::OtherCluster { .. } => {
-                Severity::Error
-            }
+            Self::Lost { .. }
+            | Self::Unavailable { .. }
+            | Self::OtherCluster { .. }
+            | Self::Split { .. } => Severity::Error,
             Self::Expelled { .. }
             | Self::Suspected { .. }
             | Self::NoCoordinator { .. }
@@ -363,6 +429,7 @@ impl Event {
             | Self::BalanceResumed
             | Self::Level { .. }
             | Self::OtherClusterGone { .. }
+            | Self::SplitEnded
             | Self::Audit { .. }
             | Self::Changed { .. } => Severity::Info,
         }
@@ -522,6 +589,12 @@ impl fmt::Display for Event {
                 "{name}, which was met as a member of the other cluster {cluster}, has joined this \
                  one, so the other cluster counts as gone"
             ),
+            Self::Split {
+                name,
+                address,
+                half,
+            } => write!(f, "the cluster is split: {name} at {address} {half}"),
+            Self::SplitEnded => f.write_str("the other half of the cluster counts as gone"),
             Self::Audit {
                 who,
                 interface,
@@ -735,6 +808,27 @@ fn altered(before: &Keyspace, now: &Keyspace) -> Vec<String> {
         .collect()
 }
 
+/// What differs between the limits of a map, in words.
+fn limits(before: &MapLimits, now: &MapLimits) -> Vec<String> {
+    let words = |limits: &MapLimits| {
+        let number = |n: Option<u64>| n.map_or_else(|| "none".to_owned(), |n| n.to_string());
+        let idle = limits.idle_ms.map(Duration::from_millis);
+        [
+            ("max_entries", number(limits.entries)),
+            ("max_bytes", number(limits.bytes)),
+            ("eviction", limits.eviction.name().to_owned()),
+            (
+                "max_idle",
+                idle.map_or_else(|| "none".to_owned(), |idle| format!("{idle:?}")),
+            ),
+        ]
+    };
+    let both = words(before).into_iter().zip(words(now));
+    both.filter(|(before, now)| before != now)
+        .map(|((what, before), (_, now))| format!("{what} {now} instead of {before}"))
+        .collect()
+}
+
 fn receivers(table: &Table) -> usize {
     table
         .members
@@ -778,6 +872,17 @@ fn changes(old: &NamedTable, new: &NamedTable) -> Vec<String> {
             }
             Some(_) => {}
         }
+    }
+    for map in &new.maps {
+        let Some(before) = old.map(map.id).filter(|before| before.limits != map.limits) else {
+            continue;
+        };
+        let changes = limits(&before.limits, &map.limits).join(", ");
+        let by = match new.annex.limited.get(&map.id) {
+            Some(name) => format!(", by a program of {name}, or a client of it"),
+            None => String::new(),
+        };
+        told.push(format!("map {} was limited: {changes}{by}", map.name));
     }
     let dropped = old
         .keyspaces

@@ -68,16 +68,18 @@ impl Joining {
         self.member = Some(member);
     }
 
-    /// Why this process is no member yet: for people.
-    pub(super) fn waiting(&self, cx: &Context, now: Time) -> String {
-        if let Some(why) = &self.why {
-            return why.clone();
-        }
-        cx.explain(&Problem::NotAdmitted {
+    /// Why the cluster refused this process, as it was put for people.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.why.as_deref()
+    }
+
+    /// Why this process is no member yet, if it was not refused.
+    pub(super) fn problem(&self, now: Time) -> Problem {
+        Problem::NotAdmitted {
             cluster: self.cluster,
             by: self.member.clone(),
             seconds: now.since(self.began_at).as_secs(),
-        })
+        }
     }
 
     pub(super) fn timeout(&self) -> Option<Time> {

@@ -12,8 +12,9 @@ use super::election::Role;
 use super::event::Event;
 use super::lease::{Answers, Tenures};
 use super::mandate::Mandates;
-use super::problem::Problem;
+use super::problem::{MissingVoter, Problem};
 use super::requests::Requests;
+use super::split::Halves;
 use crate::detector::{Detector, Hinted, Patience};
 use crate::hints::Hint;
 use crate::mutant::{self, broken};
@@ -22,7 +23,7 @@ use crate::wire::{Commit, Committed, Message, Payload, ProcessState, Pulse};
 use doyen_placement::level::LEVELS;
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
-use doyen_placement::{ClusterId, MemberId, TableName, Term, Version};
+use doyen_placement::{Branch, ClusterId, MemberId, TableName, Term, Version, VoteKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,6 +98,10 @@ pub(super) struct MemberCore {
     pub(super) used: bool,
     /// Voters that an operator declared dead (`recover`). They do not count in votes.
     pub(super) asserted_dead: BTreeSet<MemberId>,
+    /// The branch that begins with that word: every table that this node proposes has it.
+    pub(super) branch: Option<Branch>,
+    /// What is known of another half of this cluster.
+    pub(super) halves: Halves,
     pub(super) requests: Requests,
     leaderless: Option<(Time, Option<Time>)>,
     /// The committed tables that other voters name, while this node leaves.
@@ -152,6 +157,8 @@ impl MemberCore {
             pulling: None,
             used,
             asserted_dead: BTreeSet::new(),
+            branch: None,
+            halves: Halves::default(),
             requests: Requests::default(),
             leaderless: None,
             heard_committed: BTreeMap::new(),
@@ -435,7 +442,8 @@ impl MemberCore {
     // ---- lease
 
     fn renew_lease(&mut self, cx: &mut Context) {
-        if cx.hung() || self.out {
+        let stopped = self.is_stopped() && !broken(&mutant::SERVES_THOUGH_SPLIT);
+        if cx.hung() || self.out || stopped {
             return;
         }
         let (installed, accepted) = (&self.committed.voters, &self.accepted.voters);
@@ -521,11 +529,18 @@ impl MemberCore {
         // members have forgotten what they kept for it.
         let stays =
             age(&self.committed).is_some_and(|now| age(&old).is_none_or(|before| before == now));
+        let came = |m: &MemberId| old.member(*m).is_none();
+        let newcomers: Vec<MemberId> = self.committed.members.iter().map(|m| m.id).collect();
+        let changed = newcomers.len() != old.members.len() || newcomers.iter().any(came);
+        let newcomers: Vec<MemberId> = newcomers.into_iter().filter(came).collect();
         self.history.push_back(old);
         if self.history.len() > HISTORY_MAX {
             self.history.pop_front();
         }
         self.requests.installed(&self.committed);
+        if stays && changed {
+            self.tell_descent(cx, &newcomers);
+        }
         if stays {
             self.show(cx)
         } else {
@@ -621,6 +636,14 @@ impl MemberCore {
         }
     }
 
+    /// The key of a member of one of the last tables.
+    pub(super) fn former_key(&self, member: MemberId) -> Option<VoteKey> {
+        let former = self.history.iter().rev();
+        former
+            .filter_map(|table| table.member(member))
+            .find_map(|m| m.vote_key)
+    }
+
     pub(super) fn on_pull(&mut self, cx: &mut Context, from: MemberId, have: Option<TableName>) {
         // A process that was a member, and missed that the level rose, must be able to read that it
         // is a member no more. The name is that of what it is shown.
@@ -682,6 +705,9 @@ impl MemberCore {
                 },
             );
         };
+        if !self.may_take(cx, &table) {
+            return cx.ignore();
+        }
         self.term_seen = self.term_seen.max(table.term);
         self.install(cx, table, committed.commit);
     }
@@ -751,28 +777,32 @@ impl MemberCore {
         cx.explain(&self.leaderless_problem(cx))
     }
 
-    fn leaderless_problem(&self, cx: &Context) -> Problem {
-        let name = |v: &MemberId| {
-            self.accepted
-                .member(*v)
-                .or_else(|| self.committed.member(*v))
-                .map_or_else(|| v.to_string(), |m| m.name.clone())
+    /// The voters of the committed and of the accepted configuration, each once.
+    pub(super) fn distinct_voters(&self) -> BTreeSet<MemberId> {
+        self.voters().collect()
+    }
+
+    /// Why no coordinator is known. While a majority answers, the reason is the election: a voter
+    /// that is missing does not stand in its way.
+    pub(super) fn leaderless_problem(&self, cx: &Context) -> Problem {
+        let me = cx.me();
+        if self.both_majorities(|v| v == me || !self.silent(cx, v)) {
+            return Problem::Election;
+        }
+        let voters = self.distinct_voters();
+        let missing = |v: &MemberId| {
+            let known = self.accepted.member(*v);
+            let known = known.or_else(|| self.committed.member(*v));
+            MissingVoter {
+                name: known.map_or_else(|| v.to_string(), |m| m.name.clone()),
+                http: known.and_then(|m| m.addresses.http),
+            }
         };
-        let voters: BTreeSet<MemberId> = self
-            .committed_voters
-            .iter()
-            .chain(&self.accepted.voters)
-            .copied()
-            .collect();
-        let missing: Vec<String> = voters
-            .iter()
-            .filter(|v| self.silent(cx, **v))
-            .map(name)
-            .collect();
-        if missing.is_empty() {
-            Problem::Election
-        } else {
-            Problem::NoMajority { missing }
+        let silent = voters.iter().filter(|v| **v != me && self.silent(cx, **v));
+        Problem::NoMajority {
+            missing: silent.map(missing).collect(),
+            voters: voters.len(),
+            votes: voters.contains(&me),
         }
     }
 }

@@ -5,7 +5,7 @@
 use super::fixtures::keyspace;
 use super::{
     Agreement, AgreementConfig, Event, InSyncChange, InSyncRequest, Input, Output, Peer, Seeds,
-    Timing, View,
+    Timing, View, VotersGone,
 };
 use crate::hints::Hint;
 use crate::signing::SigningSeed;
@@ -77,6 +77,8 @@ pub(super) struct Net {
     pub(super) loss_percent: u64,
     pub(super) delay: (u64, u64),
     pub(super) cuts: BTreeSet<(Slot, Slot)>,
+    /// Whether an operator splits this cluster: then each half is judged by itself.
+    pub(super) split: bool,
     pub(super) hints: bool,
     pub(super) drift: bool,
     pub(super) seeds: Vec<Vec<Slot>>,
@@ -118,6 +120,12 @@ fn speaks(id: MemberId, (level, key): (u16, Option<VoteKey>)) -> Input {
     Input::Speaks { id, level, key }
 }
 
+/// The cluster that a table is of, or the half of a split cluster.
+fn half(table: &Table) -> ClusterId {
+    let branches = &table.annex.branches;
+    ClusterId(branches.iter().fold(table.cluster.0, |all, b| all ^ b.id.0))
+}
+
 pub(super) fn address(slot: Slot) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 7000 + u16::try_from(slot).unwrap()))
 }
@@ -133,6 +141,7 @@ impl Net {
             loss_percent: 0,
             delay: (MS / 5, 2 * MS),
             cuts: BTreeSet::new(),
+            split: false,
             hints: false,
             drift: true,
             seeds,
@@ -473,6 +482,31 @@ impl Net {
             self.processes[voter].slot,
             gone.map(|m| m.name.clone()).collect(),
         ))
+    }
+
+    /// An operator says at this process which members are dead, and counts the voters among them.
+    pub(super) fn recover(&mut self, slot: Slot, dead: Vec<String>) {
+        let process = self.process(slot);
+        let voters = process.agreement.status(self.local(process)).voters;
+        let view = process.view.as_ref().expect("a member");
+        let is_dead = |v: &&MemberId| {
+            [&view.installed, &view.accepted]
+                .iter()
+                .filter_map(|table| table.member(**v))
+                .any(|m| dead.contains(&m.name))
+        };
+        let gone = VotersGone {
+            gone: voters.iter().filter(is_dead).count(),
+            voters: voters.len(),
+        };
+        self.input(
+            slot,
+            Input::Recover {
+                dead,
+                gone,
+                ticket: 1,
+            },
+        );
     }
 
     /// Other clusters that the process in this slot has met.
@@ -838,7 +872,9 @@ impl Net {
                 Some(led.unwrap_or(slot))
             }
         };
-        if let Message::Propose(proposal) = &message {
+        if let Message::Propose(proposal) = &message
+            && !self.split
+        {
             let publisher = *self
                 .publishers
                 .entry((proposal.name.cluster, proposal.name.term.0))
@@ -896,9 +932,14 @@ impl Net {
         }
         assert!(view.accepted.name().order() >= name.order());
         let before = self.published;
+        let judged = if self.split {
+            half(&view.installed)
+        } else {
+            name.cluster
+        };
         let known = *self
             .committed
-            .entry((name.cluster, name.version))
+            .entry((judged, name.version))
             .or_insert_with(|| {
                 self.published += 1;
                 name
@@ -947,7 +988,7 @@ impl Net {
             }
         }
         process.view = Some(view);
-        if fresh > before {
+        if fresh > before && !self.split {
             self.check_descent(name);
         }
     }
@@ -1014,7 +1055,7 @@ impl Net {
             let clusters: BTreeSet<ClusterId> = found
                 .iter()
                 .filter_map(|(id, _)| self.processes[id].view.as_ref())
-                .map(|v| v.installed.cluster)
+                .map(|v| half(&v.installed))
                 .collect();
             assert!(
                 found.len() <= clusters.len().max(1),

@@ -7,7 +7,7 @@
 
 use doyen_placement::ClusterId;
 use doyen_placement::planner::{
-    NotApplied, NotCancelled, NotDrained, NotGranted, Refused, TooHeavy,
+    NotApplied, NotCancelled, NotDrained, NotForgotten, NotGranted, Refused, TooHeavy,
 };
 use doyen_placement::table::Invalid;
 use std::fmt;
@@ -170,11 +170,21 @@ pub enum Problem {
     /// The voters are electing a coordinator.
     #[error("an election is under way")]
     Election,
-    /// Too few voters answer, so no coordinator can be elected.
-    #[error("no majority of the voters answers; missing: {}", .missing.join(" "))]
+    /// Too few voters answer this node, so it can elect no coordinator. Most often this node is the
+    /// one that is cut off.
+    #[error(
+        "this node is probably the one that is cut off: it reaches {} of {voters} voters (not {}), \
+         which is no majority, and the others go on without it if they are a majority",
+        .voters.saturating_sub(.missing.len()),
+        .missing.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ")
+    )]
     NoMajority {
-        /// Names of the voters that do not answer.
-        missing: Vec<String>,
+        /// The number of voters.
+        voters: usize,
+        /// The voters that do not answer.
+        missing: Vec<MissingVoter>,
+        /// Whether this node has a vote.
+        votes: bool,
     },
     /// A request found no coordinator.
     #[error("no coordinator answered in time")]
@@ -198,6 +208,9 @@ pub enum Problem {
     /// A member cannot be emptied or filled again.
     #[error(transparent)]
     Drain(#[from] NotDrained),
+    /// A member that went is not forgotten.
+    #[error(transparent)]
+    Forget(#[from] NotForgotten),
     /// A move cannot be cancelled.
     #[error(transparent)]
     Cancel(#[from] NotCancelled),
@@ -210,6 +223,15 @@ pub enum Problem {
     /// The table or the member would not be valid.
     #[error(transparent)]
     Invalid(#[from] Invalid),
+}
+
+/// A voter that does not answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingVoter {
+    /// Its name.
+    pub name: String,
+    /// Its HTTP port, where it can be asked what it sees.
+    pub http: Option<SocketAddr>,
 }
 
 /// What a node that looks for a cluster has found so far.

@@ -9,10 +9,12 @@ use super::tasks::{CoordinatorTasks, Draft};
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Ack, Commit, Message, Payload, Proposal};
+use doyen_placement::level::ANNEX;
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
-use doyen_placement::{MemberId, MemberState, PartitionRef, TableName, Term};
+use doyen_placement::{Branch, MemberId, MemberState, PartitionRef, TableName, Term};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The time after which a proposal is sent again to members that have not acknowledged it.
@@ -122,6 +124,18 @@ impl MemberCore {
             .unwrap_or_else(|| (*self.accepted.table).clone());
         table.term = self.term;
         table.version = self.accepted.version.next();
+        if let Some(branch) = &self.branch
+            && table.level >= ANNEX
+            && table.annex.branch(branch.id).is_none()
+        {
+            // No table of the recovered half is without it, so it is in the first one.
+            let base = self.accepted.name;
+            let branch = Branch {
+                base,
+                ..branch.clone()
+            };
+            Arc::make_mut(&mut table.annex).branches.push(branch);
+        }
         if let Err(why) = table.validate() {
             // This is a fault of our own planner: the table must not reach any member.
             tracing::error!(%why, "the next table would be invalid");
@@ -303,7 +317,7 @@ impl MemberCore {
                 },
             );
         };
-        if !table.may_follow(&self.committed) {
+        if !table.may_follow(&self.committed) || !self.may_take(cx, &table) {
             return cx.ignore();
         }
         if voters.is_empty() || voters.len() > doyen_placement::table::validate::VOTERS_MAX {

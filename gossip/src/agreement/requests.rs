@@ -1,7 +1,7 @@
 //! What a member asks of the coordinator, again and again until it is done: to leave, reports,
 //! requests of people, and `recover`.
 
-use super::api::{AdminReply, AdminRequest, Output};
+use super::api::{AdminReply, AdminRequest, Output, VotersGone};
 use super::context::{Context, NamedTable, earlier};
 use super::election::Role;
 use super::event::Event;
@@ -13,6 +13,7 @@ use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
 use doyen_placement::mutant::ANYONE_ASKS;
 use doyen_placement::planner::{self, InSyncRequest, Pace};
+use doyen_placement::table::annex::BRANCHES_MAX;
 use doyen_placement::{
     Epoch, MemberId, MemberState, Partition, PartitionRef, Role as MemberRole, Table,
 };
@@ -209,6 +210,7 @@ impl MemberCore {
                 v != cx.me() && !self.asserted_dead.contains(&v) && self.silent(cx, v)
             });
             self.asserted_dead.clear();
+            self.branch = None;
             let silent = if unnamed.is_empty() {
                 String::new()
             } else {
@@ -382,6 +384,10 @@ impl MemberCore {
             // It has been admitted and does not know that, because its table was lost on the way.
             return self.on_pull(cx, member.id, None);
         }
+        if matches!(message, Message::Join { .. }) && self.is_stopped() {
+            // A process that joins shall find the half that serves.
+            return cx.ignore();
+        }
         // A newcomer that waits for an operator must not allow itself what it waits for.
         let tables = [&self.committed, &self.accepted];
         if matches!(message, Message::Admin { .. })
@@ -525,8 +531,15 @@ impl MemberCore {
             .collect()
     }
 
-    /// The operator's word in place of votes.
-    pub(super) fn recover(&mut self, cx: &mut Context, names: &[String], ticket: u64) {
+    /// The operator's word in place of votes. The operator also counts the voters: a person who
+    /// counts notices that most of them are said to be dead.
+    pub(super) fn recover(
+        &mut self,
+        cx: &mut Context,
+        names: &[String],
+        gone: VotersGone,
+        ticket: u64,
+    ) {
         let refuse = |cx: &mut Context, why: String| {
             cx.outputs.push_back(Output::AdminReply {
                 ticket,
@@ -560,6 +573,26 @@ impl MemberCore {
             }
             dead.extend(named);
         }
+        let voters = self.distinct_voters();
+        let counted = VotersGone {
+            gone: voters.iter().filter(|v| dead.contains(v)).count(),
+            voters: voters.len(),
+        };
+        if gone != counted {
+            let names = self.voter_names(|v| dead.contains(&v));
+            let named = if names.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", names.join(", "))
+            };
+            return refuse(
+                cx,
+                format!(
+                    "{gone} was said to be gone, but {counted} of the voters are named as \
+                     dead{named}: count the voters that are off and stay off, and name each"
+                ),
+            );
+        }
         let left = |v: MemberId| v == cx.me() || (!dead.contains(&v) && !self.silent(cx, v));
         if !self.voters().any(left) {
             return refuse(
@@ -592,6 +625,12 @@ impl MemberCore {
                 ),
             );
         }
+        let branches = &self.accepted.annex.branches;
+        if branches.len() >= BRANCHES_MAX {
+            let why = "this cluster was recovered too often: start a new one, with its nodes";
+            return refuse(cx, why.into());
+        }
+        self.branch = Some(self.new_branch(cx, &dead));
         self.asserted_dead = dead.into_iter().collect();
         self.requests.recover = Some((ticket, cx.now + ADMIN_PATIENCE));
         cx.event(Event::note(format!(
@@ -602,7 +641,7 @@ impl MemberCore {
     }
 
     /// Voters of the accepted or the committed table. A voter of both comes twice.
-    fn voters(&self) -> impl Iterator<Item = MemberId> {
+    pub(super) fn voters(&self) -> impl Iterator<Item = MemberId> {
         self.accepted
             .voters
             .iter()
@@ -648,6 +687,7 @@ impl MemberCore {
     pub(super) fn recovers_elsewhere(&mut self, cx: &mut Context, voter: MemberId) {
         if let Some((ticket, _)) = self.requests.recover.take() {
             self.asserted_dead.clear();
+            self.branch = None;
             let known = self
                 .accepted
                 .member(voter)

@@ -513,6 +513,9 @@ impl MemberCore {
         }
         self.draft_voters(&base, &mut table, joined);
         self.draft_level(cx, &base, &mut table);
+        if let Some(noted) = planner::note_gone(&base.table, &table) {
+            table = Cow::Owned(noted);
+        }
         draft_keys(cx, &mut table);
         let changed = *table != *base.table;
         let outdone = std::mem::take(&mut tasks.outdone);
@@ -680,7 +683,7 @@ impl MemberCore {
                 draft.replies.push((origin, ticket, AdminReply::Done(None)));
                 continue;
             }
-            match administer(table, request) {
+            match administer(table, origin, request) {
                 Ok((next, entry)) => {
                     if let Some(next) = next {
                         *table = Cow::Owned(next);
@@ -812,6 +815,7 @@ impl MemberCore {
             && self.asserted_dead.iter().all(|m| !now.voters.contains(m))
         {
             self.asserted_dead.clear();
+            self.branch = None;
             self.recovered(cx);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::context::NamedTable;
 use super::net::{MS, Net};
-use super::{AdminReply, AdminRequest, Event, Input, Output, Phase};
+use super::{AdminReply, AdminRequest, Event, Input, Output, Phase, VotersGone};
 use crate::time::Time;
 use crate::wire::{Ballot, BallotAnswer, Commit, Message, Payload, Proposal};
 use doyen_placement::planner::{KeyspaceChange, NewKeyspace, Pace};
@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 mod absence;
 mod leaving;
 mod levels;
+mod splits;
 mod weights;
 
 #[test]
@@ -152,6 +153,7 @@ fn elder_pair_refuses_after_death_of_the_older_and_recover_goes_on() {
         left,
         Input::Recover {
             dead: vec![format!("n{leader}")],
+            gone: VotersGone { gone: 1, voters: 2 },
             ticket: 9,
         },
     );
@@ -192,10 +194,12 @@ fn a_member_that_cannot_recover_the_cluster_says_which_one_can() {
     net.run_ms(5000);
     assert!(net.leaders().is_empty());
     let dead: Vec<String> = [leader, dies].map(|slot| format!("n{slot}")).into();
+    let gone = VotersGone { gone: 2, voters: 4 };
     net.input(
         knows_not,
         Input::Recover {
             dead: dead.clone(),
+            gone,
             ticket: 2,
         },
     );
@@ -204,7 +208,14 @@ fn a_member_that_cannot_recover_the_cluster_says_which_one_can() {
         panic!("{:?}", net.process(knows_not).replies)
     };
     assert!(why.contains(&format!("recover at n{knows}")), "{why}");
-    net.input(knows, Input::Recover { dead, ticket: 3 });
+    net.input(
+        knows,
+        Input::Recover {
+            dead,
+            gone,
+            ticket: 3,
+        },
+    );
     net.until(2000, |net| {
         net.agreed().is_some_and(|t| t.members.len() == 2)
     });
@@ -564,7 +575,7 @@ fn a_newcomer_at_a_cluster_without_a_majority_says_at_which_member_it_waits() {
     );
     let survivor = waiting(2);
     assert!(
-        survivor.starts_with("no majority of the voters answers; missing: n"),
+        survivor.starts_with("this node is probably the one that is cut off: it reaches 1 of 3"),
         "{survivor}"
     );
 }
@@ -1287,7 +1298,7 @@ fn storm(seed: u64) {
     for _ in 0..3 {
         if let Some((slot, dead)) = net.stuck() {
             net.forget_commits_of_the_dead();
-            net.input(slot, Input::Recover { dead, ticket: 1 });
+            net.recover(slot, dead);
             net.run_ms(3000);
         } else if net.leaders().is_empty() {
             // All survivors were expelled by members that are gone now. That cluster is lost, and

@@ -115,3 +115,9 @@ pub(crate) async fn get(mut connection: MultiplexedConnection, key: u64) -> u64 
 pub(crate) async fn set(mut connection: MultiplexedConnection, key: u64) {
     connection.set::<_, _, ()>(key, key).await.expect("written")
 }
+
+/// Reads numbers, which must be there.
+pub(crate) async fn get_many(mut connection: MultiplexedConnection, keys: &[u64]) {
+    let found: Vec<u64> = connection.mget(keys).await.expect("read");
+    assert_eq!(found.len(), keys.len());
+}

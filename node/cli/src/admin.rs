@@ -15,7 +15,7 @@ mod weight;
 
 pub(super) use acl::AclCommand;
 use drain::escaped;
-pub(super) use drain::{Drain, Remove};
+pub(super) use drain::{Drain, Forget, Remove};
 pub(super) use events::Events;
 pub(super) use keyspace::KeyspaceCommand;
 pub(super) use moves::Moves;
@@ -26,6 +26,7 @@ pub(super) use wait::Wait;
 pub(super) use weight::WeightCommand;
 
 use super::Failed;
+use doyen::VotersGone;
 use doyen::config::value::Address;
 use doyen::config::{self, HTTP_PORT};
 use doyen::http::client::{Client, HttpError, Trusted};
@@ -120,9 +121,30 @@ pub(super) struct Recover {
     /// may be two clusters
     #[arg(long, value_name = "NAME", required = true, num_args = 1.., value_delimiter = ',')]
     assert_dead: Vec<String>,
+    /// How many of how many voters these are. Count them: most often it is the node that sees no
+    /// majority that is cut off, and the others go on without it. --yes does not replace this
+    #[arg(long, value_name = "N/VOTERS")]
+    gone: VotersGone,
     /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
+}
+
+/// Choose between the halves of a cluster that was recovered twice.
+#[derive(Debug, clap::Args)]
+pub(super) struct SplitCommand {
+    #[command(subcommand)]
+    action: SplitAction,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum SplitAction {
+    /// Let the half of the node that is asked serve again. Then start the nodes of the other half
+    /// again: they join this one, and what they acknowledged since the recovery is lost
+    Keep {
+        #[command(flatten)]
+        endpoint: Endpoint,
+    },
 }
 
 /// The proof that a caller may ask.
@@ -228,7 +250,8 @@ impl fmt::Display for Cost {
 /// Asks the person at the terminal. Without a terminal, only `--yes` is an answer.
 fn confirm(dead: &str, cost: &Cost) -> Result<(), Failed> {
     let what = format!(
-        "continuing without {dead}: {cost}. If one of them still runs, there may be two clusters"
+        "continuing without {dead}: {cost}. If one of them still runs, the cluster splits in two, \
+         and what one half acknowledges is lost"
     );
     let refusal = || {
         format!(
@@ -368,7 +391,8 @@ impl Table {
 
 impl Recover {
     pub(super) async fn main(self) -> Result<ExitCode, Failed> {
-        let body = serde_json::json!({ "assert_dead": self.assert_dead }).to_string();
+        let gone = self.gone.to_string();
+        let body = serde_json::json!({ "assert_dead": self.assert_dead, "gone": gone }).to_string();
         let node = self.endpoint.client()?;
         let before: TableReport = node.get("/table").await.map_err(failed)?;
         let ClusterReport {
@@ -380,7 +404,8 @@ impl Recover {
         let dead: Vec<String> = dead.map(|m| m.name).collect();
         // If no member has that name, the node refuses and lists the members.
         if !self.yes && !dead.is_empty() {
-            confirm(&dead.join(", "), &Cost::new(&before, &keyspaces, &dead))?;
+            let whom = format!("{} ({gone} of the voters)", dead.join(", "));
+            confirm(&whom, &Cost::new(&before, &keyspaces, &dead))?;
         }
         let _: serde_json::Value = node
             .change("POST", "/recover", &body)
@@ -391,6 +416,22 @@ impl Recover {
             self.assert_dead.join(", ")
         ))?;
         tell_what_became(&node, &before, &dead).await
+    }
+}
+
+impl SplitCommand {
+    pub(super) async fn main(self) -> Result<ExitCode, Failed> {
+        let SplitAction::Keep { endpoint } = self.action;
+        let node = endpoint.client()?;
+        let _: serde_json::Value = node
+            .change("POST", "/split/keep", "")
+            .await
+            .map_err(failed)?;
+        write(
+            "this half serves again: stop the nodes of the other half, and start them again with \
+             --seed and an address of this one\n",
+        )?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 

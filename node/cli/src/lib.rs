@@ -74,6 +74,8 @@ enum Command {
     Drain(admin::Drain),
     /// Remove a member whose machine will not return; data that only it had is lost
     Remove(admin::Remove),
+    /// Forget a member that is gone: no status and no alert misses it any more
+    Forget(admin::Forget),
     /// Make the secret of a cluster, show what a file may do, or replace the secret
     Secret(secret::SecretCommand),
     /// Make, list and revoke tokens with which programs ask nodes by HTTP
@@ -88,6 +90,10 @@ enum Command {
     Events(admin::Events),
     /// Continue without members that are gone for good, when no majority of the voters is left
     Recover(admin::Recover),
+    /// Choose between the halves of a cluster that was recovered on both sides of a cut
+    Split(admin::SplitCommand),
+    /// Print the alert rules for Prometheus, which docs/operations.md explains
+    Alerts,
     /// Show the version
     Version,
 }
@@ -155,6 +161,7 @@ pub fn main() -> ExitCode {
         Command::Rebalance(rebalance) => block_on(rebalance.main()),
         Command::Drain(drain) => block_on(drain.main()),
         Command::Remove(remove) => block_on(remove.main()),
+        Command::Forget(forget) => block_on(forget.main()),
         Command::Secret(secret) => block_on(secret.main()),
         Command::Token(token) => block_on(token.main()),
         Command::Weight(weight) => block_on(weight.main()),
@@ -162,8 +169,15 @@ pub fn main() -> ExitCode {
         Command::RestartPlan(plan) => block_on(plan.main()),
         Command::Events(events) => block_on(events.main()),
         Command::Recover(recover) => block_on(recover.main()),
+        Command::Split(split) => block_on(split.main()),
+        Command::Alerts => {
+            say(format_args!("{}", include_str!("../../alerts.yml")));
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Version => {
-            say(format_args!("doyen {}\n", env!("CARGO_PKG_VERSION")));
+            let (least, most) = doyen_placement::level::LEVELS;
+            let version = env!("CARGO_PKG_VERSION");
+            say(format_args!("doyen {version} (levels {least} to {most})\n"));
             Ok(ExitCode::SUCCESS)
         }
     };

@@ -97,6 +97,17 @@ impl Found {
     }
 }
 
+impl Found {
+    /// The id of the claim that the entry has.
+    #[must_use]
+    pub fn claim(&self) -> Option<ClaimId> {
+        match Stored::of(self.value.as_deref()?) {
+            Stored::Claimed(claim, _) => claim.id.try_into().ok(),
+            Stored::Cached(_) | Stored::Other(_) => None,
+        }
+    }
+}
+
 /// What a stored value is.
 enum Stored<'a> {
     Cached(Cached<'a>),

@@ -518,7 +518,9 @@ impl Context {
                 keyspace: wanted.keyspace,
                 name: wanted.name,
             },
-            MapWish::Limited(_) | MapWish::Dropped => Frame::WantMap { ticket, wanted },
+            MapWish::Limited(_) | MapWish::Dropped | MapWish::Replaced(_) => {
+                Frame::WantMap { ticket, wanted }
+            }
         };
         self.peers.send(*member, Lane::Calls, &frame);
         true

@@ -17,6 +17,10 @@ const DRIFT_PART: u64 = 50;
 /// What was heard earlier is brought up to date no more often than this, in microseconds.
 const SETTLED_US: u64 = 10_000;
 
+/// For so long after it heard its primary, a copy's clock is as good as that of the primary: a death
+/// is noticed meanwhile.
+const RECENT_US: u64 = 4_000_000;
+
 /// A partition's clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
@@ -39,6 +43,14 @@ impl Clock {
     /// The present time in milliseconds: what was last heard, and what has passed since.
     pub(super) fn advance(&self, now: Time) -> u64 {
         self.us.saturating_add(micros(now.since(self.heard))) / 1_000
+    }
+
+    /// What a copy tells a new primary. If no key expires, a copy hears nothing for hours, and its
+    /// clock may have run far ahead: that must not count.
+    pub(super) fn report(&self, now: Time) -> u64 {
+        let passed = micros(now.since(self.heard));
+        let early = passed.saturating_sub(RECENT_US) / DRIFT_PART;
+        self.us.saturating_add(passed - early) / 1_000
     }
 
     /// The clock of the primary of this tenure was heard. A new primary's clock may be behind. It
@@ -123,6 +135,16 @@ mod tests {
         copy.hear(9_000, Epoch(3), at(100));
         copy.hear(2_000, Epoch(4), at(200));
         assert_eq!(copy.advance(at(300)), 2_100);
+    }
+
+    #[test]
+    fn a_copy_that_heard_nothing_for_an_hour_tells_no_more_than_has_passed() {
+        let mut copy = Clock::new(at(0));
+        copy.hear(5_000, Epoch(3), at(0));
+        assert_eq!(copy.report(at(3_000)), 8_000);
+        // An hour of the primary's clock, by one that is 2 % faster.
+        let hour = 3_600_000;
+        assert!(copy.report(at(hour + hour / 50)) <= 5_000 + hour + 4_000 / 50);
     }
 
     #[test]

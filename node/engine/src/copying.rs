@@ -37,7 +37,9 @@ use super::ahead::Ahead;
 use super::api::{Lane, Request};
 use super::context::Context;
 use super::entry::ENTRY_WORK;
+use super::forwarding::Source;
 use super::frame::{self, Frame, Headroom};
+use super::log::Logged;
 use super::pace::Pace;
 use super::partition::Slot;
 use super::replication::WINDOW;
@@ -79,8 +81,22 @@ const BEGUN_MAX: usize = 256;
 pub(super) const SLICE: usize = 4_000;
 /// Entries of one chunk at most.
 const CHUNK_ENTRIES: usize = 1_000;
-/// Bytes of the log that a learner may be behind when writes begin to wait for it.
+/// Bytes of the log that a learner may be behind when writes begin to wait for it, or as much as it
+/// takes in `SMALL_WAIT`.
 const ADMITTED_LAG: u64 = 256 << 10;
+/// Until then, small writes wait for a learner only if it is behind by more than this.
+const SMALL_LAG: u64 = 1 << 20;
+/// A write of more bytes of keys and values than this is large. A write of several keys may have
+/// this many times as much.
+const SMALL_BYTES: usize = 128 << 10;
+const SMALL_PARTS: usize = 8;
+/// How long the answer to a small write waits for a learner at most, since the write came.
+const SMALL_WAIT: Duration = Duration::from_millis(40);
+/// How long the answer to a large write waits for a learner at most, in parts of the time after
+/// which its caller gives up. A peer's caller asked it earlier.
+const LARGE_WAIT_PARTS: u32 = 10;
+const LARGE_WAIT: u32 = 6;
+const LARGE_WAIT_PEERS: u32 = 4;
 
 /// The phase of a snapshot, at the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,8 +156,9 @@ pub(super) struct Teaching {
     /// Only a snapshot is possible.
     whole: bool,
     failures: u32,
-    /// How often Begin was sent.
+    /// How often Begin was sent, and the bytes that the learner was given up to it.
     begins: u32,
+    given: u64,
     /// How often the learner had no room, and when it is asked again.
     refusals: u32,
     again_at: Time,
@@ -170,6 +187,7 @@ impl Teaching {
             whole: false,
             failures: 0,
             begins: 0,
+            given: 0,
             refusals: 0,
             again_at: Time::ZERO,
             progress: now,
@@ -181,6 +199,30 @@ impl Teaching {
     /// The name of its checksum in the store.
     pub(super) fn sum(&self) -> u32 {
         self.sum
+    }
+
+    /// Waits for its turn to send the next part, if that may be on its way besides the others: a few
+    /// parts, or so many bytes.
+    fn queue(&mut self, cx: &mut Context, at: PartitionRef, id: MemberId, window: u64) {
+        let first = self.unacked.front().map_or(self.total, |(_, sent)| *sent);
+        let few = self.unacked.len() < cx.limits.chunks_in_flight
+            || self.total.bytes - first.bytes < window;
+        if few && !std::mem::replace(&mut self.queued, true) {
+            cx.copying.to_copy.push_back((at, id));
+            cx.timers.want(Duty::Copy);
+        }
+    }
+
+    /// Whether all of the snapshot was sent, so that the learner lacks only the log.
+    pub(super) fn is_copied(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Finishing
+                | Phase::Comparable
+                | Phase::Comparing
+                | Phase::Verified(_)
+                | Phase::Admitting(_)
+        )
     }
 
     /// Whether the learner has confirmed the beginning, so that the log may follow.
@@ -280,6 +322,19 @@ impl Teaching {
             (self.asks, self.ask_at) = (0, Time::ZERO);
         }
     }
+}
+
+/// How answers to committed writes wait for a learner that replaces a missing copy. So writes in a
+/// closed loop are no faster than what the repair leaves, and the learner catches up. Such a write
+/// was executed: it cannot fail any more, it is not refused, and others do not wait behind it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Brake {
+    /// The learner has so much of the log.
+    acked: u64,
+    /// Large writes are answered only once its acks are required.
+    to_the_end: bool,
+    /// It lags so much that small writes wait for a moment, too.
+    small: bool,
 }
 
 /// Snapshots under way: those that this node sends, and those that it receives.
@@ -423,6 +478,11 @@ impl Context {
         self.limits.chunk_bytes.min(self.copying.pace.part())
     }
 
+    /// How much of the log a learner may lack when writes begin to wait for it.
+    fn admitted_lag(&self, id: MemberId) -> u64 {
+        ADMITTED_LAG.max(self.peers.takes_within(id, SMALL_WAIT))
+    }
+
     /// Acknowledges chunks that have arrived, as fast as the pace allows. They count as taken by
     /// that, because each ack lets another chunk come: if all waiting acks were sent together, all
     /// the next chunks would come together.
@@ -548,6 +608,10 @@ impl Leading<'_> {
                 bytes,
             },
         );
+        let given = cx.peers.given_calls(id);
+        if let Some(teaching) = self.teaching(id) {
+            teaching.given = given;
+        }
         fault::pass(Point::SourceBegins);
     }
 
@@ -648,6 +712,7 @@ impl Leading<'_> {
         let now = cx.now;
         let silent = cx.limits.copy_silent_max * SILENT_FACTOR;
         let unready = cx.limits.copy_silent_max * UNREADY_FACTOR;
+        let window = self.window(cx, id);
         let Some(link) = self.lead.links.get_mut(&id) else {
             return;
         };
@@ -667,12 +732,7 @@ impl Leading<'_> {
                 return;
             }
             Phase::Chunks => {
-                if teaching.unacked.len() < cx.limits.chunks_in_flight
-                    && !std::mem::replace(&mut teaching.queued, true)
-                {
-                    cx.copying.to_copy.push_back((self.at, id));
-                    cx.timers.want(Duty::Copy);
-                }
+                teaching.queue(cx, self.at, id, window);
                 if teaching.queued {
                     // The learner waits for this node, not this node for it.
                     teaching.progress = now;
@@ -712,6 +772,10 @@ impl Leading<'_> {
                     fault::pass(Point::SourceCompares);
                 }
             }
+            // Begin is behind what was sent before it.
+            Phase::Begun if cx.peers.up(id) && !cx.peers.has_taken(id, teaching.given) => {
+                teaching.progress = now;
+            }
             // Another primary's Begin may have arrived there in between.
             Phase::Begun
                 if teaching.begins < BEGINS_MAX
@@ -738,6 +802,7 @@ impl Leading<'_> {
     /// Sends the next part of a snapshot, and after the last one its end. Then other snapshots have
     /// their turn.
     pub(super) fn send_chunk(&mut self, cx: &mut Context, id: MemberId) {
+        let window = self.window(cx, id);
         let Some(teaching) = self
             .lead
             .links
@@ -829,10 +894,97 @@ impl Leading<'_> {
         // The bytes are written, and read once more for the checksum.
         cx.worked += 2 * (bytes + taken * ENTRY_WORK);
         cx.stats.snapshot_bytes += bytes as u64;
-        if teaching.unacked.len() < cx.limits.chunks_in_flight {
-            teaching.queued = true;
-            cx.copying.to_copy.push_back((self.at, id));
-            cx.timers.want(Duty::Copy);
+        teaching.queue(cx, self.at, id, window);
+    }
+
+    /// Bytes of a snapshot that may be on their way, if these are more than a few parts: acks come
+    /// late while calls crowd the link, and a missing copy shall get its half of that.
+    fn window(&self, cx: &Context, id: MemberId) -> u64 {
+        if cx.peers.crowded(id) && self.is_repaired(&cx.tables.leaving) {
+            WINDOW / cx.copying.lacking.max(1) as u64
+        } else {
+            0
+        }
+    }
+
+    /// How answers wait for the learners that replace missing copies. `None`: there is none.
+    pub(super) fn brake(&self, cx: &Context) -> Option<Brake> {
+        if !self.lead.teaches()
+            || !self.is_repaired(&cx.tables.leaving)
+            || broken(&mutant::OUTRUNS_LEARNERS)
+        {
+            return None;
+        }
+        let learners = self.lead.links.iter().filter_map(|(id, link)| {
+            let teaching = link.teaching.as_ref().filter(|t| t.started())?;
+            if link.required || !cx.peers.up(*id) {
+                return None;
+            }
+            let lag = self.log.bytes_between(link.acked, self.log.last());
+            let (to_the_end, least) = match teaching.phase {
+                Phase::Verified(_) => (true, 0),
+                Phase::Comparable | Phase::Comparing => (true, SMALL_LAG),
+                _ => (false, SMALL_LAG),
+            };
+            Some(Brake {
+                acked: link.acked,
+                to_the_end,
+                small: lag > cx.admitted_lag(*id).max(least),
+            })
+        });
+        learners.reduce(|a, b| Brake {
+            acked: a.acked.min(b.acked),
+            to_the_end: a.to_the_end || b.to_the_end,
+            small: a.small || b.small,
+        })
+    }
+
+    /// Whether the answer to a committed call waits for a learner still.
+    pub(super) fn holds_back(&mut self, cx: &mut Context, brake: &Brake, place: usize) -> bool {
+        let Some(executed) = self.calls.waiting.get_mut(place) else {
+            return false;
+        };
+        if !executed.logged || executed.hurried {
+            return false;
+        }
+        let lags = executed.seq > brake.acked;
+        // Once the learner has the entry, it may have left the log.
+        let large = executed.paced.unwrap_or_else(|| {
+            let entry = self.log.entry(executed.seq);
+            entry.is_some_and(|Logged { effect, .. }| {
+                effect.bytes() > SMALL_BYTES * effect.parts().len().clamp(1, SMALL_PARTS)
+            })
+        });
+        let (waits, most) = match executed.asker.source {
+            _ if !large => (lags && brake.small, SMALL_WAIT),
+            Source::Local(_) => (
+                lags || brake.to_the_end,
+                cx.limits.park / LARGE_WAIT_PARTS * LARGE_WAIT,
+            ),
+            Source::Peer { .. } => (
+                lags || brake.to_the_end,
+                cx.limits.park / LARGE_WAIT_PARTS * LARGE_WAIT_PEERS,
+            ),
+        };
+        let waited = cx.limits.park.saturating_sub(executed.until.since(cx.now));
+        if !waits || waited >= most {
+            return false;
+        }
+        executed.paced = Some(large);
+        if !large {
+            cx.timers.wake(self.at, cx.now + (most - waited));
+        }
+        true
+    }
+
+    /// The log was sent as far as there was room. If that was all, the checksums may be compared:
+    /// while calls crowd the link, the next look would find more again.
+    pub(super) fn compare_next(&mut self, cx: &mut Context, id: MemberId) {
+        if self
+            .teaching(id)
+            .is_some_and(|teaching| teaching.phase == Phase::Comparable)
+        {
+            self.teach(cx, id);
         }
     }
 
@@ -1050,6 +1202,7 @@ impl Leading<'_> {
         if !self.lead.open || !self.lead.serving {
             return;
         }
+        let admitted_lag = cx.admitted_lag(id);
         let Some(link) = self.lead.links.get_mut(&id) else {
             return;
         };
@@ -1061,7 +1214,7 @@ impl Leading<'_> {
             // have all of them while writes go on.
             Phase::Verified(seq)
                 if link.acked.min(self.log.committed()) >= seq
-                    && self.log.bytes_between(link.acked, self.log.committed()) <= ADMITTED_LAG
+                    && self.log.bytes_between(link.acked, self.log.committed()) <= admitted_lag
                     && cx.peers.up(id) =>
             {
                 link.required = !broken(&mutant::ADMITS_UNREQUIRED);

@@ -270,6 +270,7 @@ impl Context {
                 seq,
                 outcome: Outcome::Ok,
                 logged: true,
+                paced: None,
                 maybe: false,
                 again,
             },

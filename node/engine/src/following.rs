@@ -210,7 +210,7 @@ impl Following<'_> {
     /// Tells a new primary what the clock shows here, before the ack with which it may open.
     fn say_clock(&mut self, cx: &mut Context, to: MemberId, epoch: Epoch) {
         if cx.peers.version(to) >= CLOCKS && !broken(&mutant::KEEPS_OWN_CLOCK) {
-            let clocks = vec![(self.at, epoch, self.clock.advance(cx.now))];
+            let clocks = vec![(self.at, epoch, self.clock.report(cx.now))];
             cx.peers.send(to, Lane::Calls, &Frame::Clocks { clocks });
         }
     }

@@ -155,6 +155,8 @@ pub(super) struct Executed {
     pub(super) outcome: Outcome,
     /// Whether it is in the log.
     pub(super) logged: bool,
+    /// Whether it wrote much, once its answer has waited for a learner.
+    pub(super) paced: Option<bool>,
     /// Whether it may be applied elsewhere.
     pub(super) maybe: bool,
     /// How to repeat the call.
@@ -190,6 +192,7 @@ impl Executed {
             seq,
             outcome,
             logged,
+            paced: None,
             maybe,
             again,
         }

@@ -164,6 +164,9 @@ struct Flow {
 const FLOW_SAMPLE: Duration = Duration::from_millis(100);
 /// Even to a slow peer, this part of the allowed bytes may be on their way (256 KiB).
 const AHEAD_PART: u64 = 32;
+/// While a missing copy is made, only this part of what may otherwise be on its way is: each of the
+/// few questions and answers between a source and its learner is behind that.
+const REPAIR_AHEAD_PART: u64 = 8;
 
 impl Flow {
     /// So many bytes have arrived by now.
@@ -183,10 +186,12 @@ impl Flow {
         }
     }
 
-    /// How much may be on its way, so that the last byte arrives within a second.
-    fn ahead(&self, most: u64) -> u64 {
-        self.rate
-            .map_or(most, |rate| rate.clamp(most / AHEAD_PART, most))
+    /// How much may be on its way, so that the last byte arrives within a second, and sooner while
+    /// a missing copy is made.
+    fn ahead(&self, most: u64, repairing: bool) -> u64 {
+        let part = if repairing { REPAIR_AHEAD_PART } else { 1 };
+        let ahead = self.rate.map_or(most, |rate| rate.min(most)) / part;
+        ahead.max(most / AHEAD_PART)
     }
 }
 
@@ -252,6 +257,8 @@ pub(super) struct Peer {
     ahead_max: Option<u64>,
     /// How fast it takes bytes.
     flow: Flow,
+    /// Whether missing copies are made from here or here.
+    repairing: bool,
     /// Bytes given to it since it connected.
     sent: Lanes,
     /// How many of those it has reported as received.
@@ -280,6 +287,8 @@ pub(super) struct Peer {
     congested: bool,
     /// Something was held back until it is not crowded any more.
     held_back: bool,
+    /// Whether the logs of learners had the first turn when it last had room again.
+    learners_turn: bool,
     /// Bytes of large answers to its executed operations, whether committed or not.
     owed: usize,
     /// Answers that may be sent once there is room.
@@ -331,7 +340,7 @@ impl Peer {
     /// Whether more is on its way to it than clients should wait for.
     fn is_behind(&self) -> bool {
         self.ahead_max
-            .is_some_and(|most| self.ahead(CALLS) >= self.flow.ahead(most))
+            .is_some_and(|most| self.ahead(CALLS) >= self.flow.ahead(most, self.repairing))
             && !broken(&mutant::SENDS_ALL_AT_ONCE)
     }
 
@@ -405,6 +414,8 @@ pub(super) struct Peers {
     relieved: Vec<MemberId>,
     /// Peers that are told clocks.
     clocked: Vec<MemberId>,
+    /// Whether missing copies are made from here or here.
+    repairing: bool,
 }
 
 const CALLS: usize = index(Lane::Calls);
@@ -449,6 +460,7 @@ impl Peers {
                 up: true,
                 version,
                 ahead_max,
+                repairing: self.repairing,
                 progressed: now,
                 ..Peer::default()
             },
@@ -642,6 +654,14 @@ impl Peers {
             }
             peer.held_back = true;
         }
+    }
+
+    /// A peer has room again: whether it is the turn of the logs of learners, every other time.
+    pub(super) fn is_learners_turn(&mut self, id: MemberId) -> bool {
+        self.all.get_mut(&id).is_some_and(|peer| {
+            peer.learners_turn = !peer.learners_turn;
+            peer.learners_turn
+        })
     }
 
     /// Whether a peer may ask for an answer of this size now.
@@ -857,6 +877,35 @@ impl Peers {
                     .extend(out.take().map(|piece| (id, lane, piece)));
             }
         }
+    }
+
+    /// Whether missing copies are made from here or here.
+    pub(super) fn set_repairing(&mut self, repairing: bool) {
+        if std::mem::replace(&mut self.repairing, repairing) != repairing {
+            self.all
+                .iter_mut()
+                .for_each(|(_, peer)| peer.repairing = repairing);
+        }
+    }
+
+    /// Bytes of calls that a peer was given since it connected.
+    pub(super) fn given_calls(&self, id: MemberId) -> u64 {
+        self.all.get(&id).map_or(0, |peer| peer.given(CALLS))
+    }
+
+    /// Whether so many bytes of calls have arrived at a peer, as far as it reports them.
+    pub(super) fn has_taken(&self, id: MemberId, given: u64) -> bool {
+        self.all.get(&id).is_none_or(|peer| {
+            let untold = peer.ahead_max.unwrap_or(u64::MAX) / UNTOLD_PART;
+            peer.said[CALLS].saturating_add(untold) >= given
+        })
+    }
+
+    /// How many bytes of calls a peer takes in this time. 0 if that is unknown.
+    pub(super) fn takes_within(&self, id: MemberId, time: Duration) -> u64 {
+        let rate = self.all.get(&id).and_then(|peer| peer.flow.rate);
+        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        rate.unwrap_or_default().saturating_mul(millis) / 1000
     }
 
     /// Whether so much is on its way to a peer that snapshots must wait. Peers report arrived bytes

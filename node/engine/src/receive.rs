@@ -2,7 +2,7 @@
 
 use super::api::{Lane, Malformed};
 use super::clients;
-use super::copying::Opening;
+use super::copying::{Opening, Teaching};
 use super::following;
 use super::frame::{self, Frame};
 use super::index;
@@ -27,6 +27,33 @@ const WARM_LEAST: usize = 3;
 const FRAME_WORK: usize = 512;
 /// The first and the longest pause before a refused operation is sent again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(200));
+
+/// A holder that was not sent all of the log.
+enum Lagging {
+    /// Writes wait for its acks.
+    Copy,
+    /// They do not. What it lacks is sent in this order: first to those that have their snapshot,
+    /// and of these, to the one that lacks the least. So one after the other catches up.
+    Learner((bool, u64)),
+}
+
+impl Slot {
+    /// Whether this node leads, and the peer was not sent all of the log.
+    fn lags_at(&self, peer: MemberId) -> Option<Lagging> {
+        let held = self.held.as_ref()?;
+        let link = held.lead()?.links.get(&peer)?;
+        if link.next > held.log.last() {
+            return None;
+        }
+        Some(if link.required {
+            Lagging::Copy
+        } else {
+            let lag = held.log.bytes_between(link.acked, held.log.last());
+            let copied = link.teaching.as_ref().is_some_and(Teaching::is_copied);
+            Lagging::Learner((!copied, lag))
+        })
+    }
+}
 
 impl Shard {
     /// A connection of this version with this peer is up. Both lanes begin at their start.
@@ -539,23 +566,29 @@ impl Shard {
     }
 
     /// A peer has room again, so data that was held back is sent: the log first, because others
-    /// wait for its acks; then one answer, so that calls cannot hold up all answers.
+    /// wait for its acks; then one answer, so that calls cannot hold up all answers. The logs of
+    /// learners and further calls go first by turns.
     fn relieve(&mut self, peer: MemberId) {
-        let lags = |slot: &Slot| {
-            let held = slot.held.as_ref()?;
-            let link = held.lead()?.links.get(&peer)?;
-            (link.next <= held.log.last()).then_some(())
-        };
+        let mut learners = Vec::new();
         for slot in self.slots.iter_mut() {
-            if lags(slot).is_some() {
-                if let Some(mut leading) = slot.leading() {
-                    leading.stream(&mut self.cx, peer);
+            match slot.lags_at(peer) {
+                Some(Lagging::Learner(order)) => learners.push((order, slot.at)),
+                Some(Lagging::Copy) => {
+                    if let Some(mut leading) = slot.leading() {
+                        leading.stream(&mut self.cx, peer);
+                    }
+                    self.cx.notice(slot);
                 }
-                self.cx.notice(slot);
+                None => {}
             }
             if let Some(mut leading) = slot.leading() {
                 leading.tell_readers_at(&mut self.cx, peer);
             }
+        }
+        learners.sort_unstable();
+        let learners_first = self.cx.peers.is_learners_turn(peer);
+        if learners_first {
+            self.stream_to_learners(&learners, peer);
         }
         self.cx.peers.answer_more(peer, 1);
         self.admit(peer);
@@ -565,8 +598,24 @@ impl Shard {
                 self.cx.notice(slot);
             }
         }
+        if !learners_first {
+            self.stream_to_learners(&learners, peer);
+        }
         self.cx.peers.answer_more(peer, usize::MAX);
         self.cx.peers.publish_more(peer);
+    }
+
+    /// Sends the logs that a peer lacks as a learner of these partitions, while there is room.
+    fn stream_to_learners(&mut self, learners: &[((bool, u64), PartitionRef)], peer: MemberId) {
+        for (_, at) in learners {
+            if let Some(slot) = self.slots.get_mut(*at) {
+                if let Some(mut leading) = slot.leading() {
+                    leading.stream(&mut self.cx, peer);
+                    leading.compare_next(&mut self.cx, peer);
+                }
+                self.cx.notice(slot);
+            }
+        }
     }
 
     /// Calls that waited for a crowded peer are executed, one partition after the other, as long as

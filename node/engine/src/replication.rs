@@ -231,6 +231,17 @@ impl Context {
         share.min(part.max(self.limits.tail_bytes_least).max(kept))
     }
 
+    /// How much of a log is kept for a learner that replaces a missing copy, even if the partition
+    /// is smaller: nothing if memory is short.
+    pub(super) fn spared_bytes(&self) -> u64 {
+        let room = self.headroom();
+        if room.left > room.kept {
+            (self.limits.memory_bytes_max / SPARED_PART) as u64
+        } else {
+            0
+        }
+    }
+
     /// A timer of the partition is due.
     pub(super) fn wake(&mut self, slot: &mut Slot) {
         self.advance(slot);
@@ -287,6 +298,12 @@ impl Context {
         self.note_overdue(slot);
         let Some(held) = &mut slot.held else { return };
         let share = self.tail_bytes(held.at, held.store.bytes());
+        let repaired = held.lead().is_some_and(Primary::teaches)
+            && slot
+                .installed
+                .as_ref()
+                .is_some_and(|a| a.is_repaired(&self.tables.leaving));
+        let spared = if repaired { self.spared_bytes() } else { 0 };
         let Held {
             role, log, store, ..
         } = &mut **held;
@@ -294,7 +311,8 @@ impl Context {
             Role::Primary(lead) => Some(&*lead),
             Role::Follower(_) => None,
         };
-        trim(lead, log, store, share, &mut self.memory.bytes);
+        let most = (share, spared);
+        trim(lead, log, store, most, &mut self.memory.bytes);
         if let Some(mut leading) = slot.leading() {
             leading.halve(self);
             leading.upkeep(self);
@@ -645,7 +663,9 @@ impl Leading<'_> {
             cx.peers.note_given(from, &mut link.stalled, cx.now);
         }
         cx.peers.note_heard(from);
-        let lags = link.next <= self.log.last();
+        // If calls wait for room at a learner, they and its log have it by turns (`relieve`).
+        let lags =
+            link.next <= self.log.last() && (link.required || cx.callers.waiting_for(from) == 0);
         if begun {
             self.teach(cx, from);
         }
@@ -740,11 +760,13 @@ impl Leading<'_> {
                 .collect(&mut cx.timers, |maps| self.log.commit(point, maps));
             self.tell_readers(cx);
             let share = cx.tail_bytes(self.at, self.store.bytes());
+            let repaired = self.lead.teaches() && self.is_repaired(&cx.tables.leaving);
+            let spared = if repaired { cx.spared_bytes() } else { 0 };
             trim(
                 Some(self.lead),
                 self.log,
                 self.store,
-                share,
+                (share, spared),
                 &mut cx.memory.bytes,
             );
         }
@@ -760,10 +782,19 @@ impl Leading<'_> {
         if self.lead.serving || broken(&mutant::COMMITS_DEPOSED) {
             let committed = self.log.committed();
             let due = |e: &Executed| e.seq <= committed;
-            while self.calls.waiting.front().is_some_and(due)
-                && let Some(executed) = self.calls.waiting.pop_front()
-            {
-                cx.callers.ready.push(self.at, executed, &mut cx.timers);
+            let mut kept = 0;
+            let brake = match self.calls.waiting.front() {
+                Some(first) if due(first) => self.brake(cx),
+                _ => None,
+            };
+            while self.calls.waiting.get(kept).is_some_and(due) {
+                if let Some(brake) = &brake
+                    && self.holds_back(cx, brake, kept)
+                {
+                    kept += 1;
+                } else if let Some(executed) = self.calls.waiting.remove(kept) {
+                    cx.callers.ready.push(self.at, executed, &mut cx.timers);
+                }
             }
             begin_anew(&mut self.calls.waiting);
         }
@@ -774,8 +805,15 @@ impl Leading<'_> {
 /// Drops entries that no copy needs from a primary's log. Entries that a learner needs besides its
 /// snapshot belong to the snapshot and not to the tail: otherwise any tail would be too short for a
 /// snapshot that takes longer than some writes. They stay until they are larger than another
-/// snapshot, which is cheaper then.
-fn trim(lead: Option<&Primary>, log: &mut Log, store: &Store, share: usize, memory: &mut usize) {
+/// snapshot, which is cheaper then, and than what is `spared` for a learner that replaces a missing
+/// copy: if a few large keys are written again and again, each snapshot would be outrun.
+fn trim(
+    lead: Option<&Primary>,
+    log: &mut Log,
+    store: &Store,
+    (share, spared): (usize, u64),
+    memory: &mut usize,
+) {
     if log.bytes() <= share {
         return;
     }
@@ -783,7 +821,7 @@ fn trim(lead: Option<&Primary>, log: &mut Log, store: &Store, share: usize, memo
         .into_iter()
         .flat_map(|l| l.links.values())
         .filter(|l| l.teaching.as_ref().is_some_and(Teaching::started));
-    let large = (store.bytes() as u64).max(WINDOW);
+    let large = (store.bytes() as u64).max(WINDOW).max(spared);
     let learned = lacks
         .map(|l| l.acked)
         .filter(|acked| log.bytes_between(*acked, log.last()) <= large)
@@ -792,6 +830,9 @@ fn trim(lead: Option<&Primary>, log: &mut Log, store: &Store, share: usize, memo
     log.trim(share, learned.unwrap_or(u64::MAX));
     *memory = memory.saturating_sub(before - log.bytes());
 }
+
+/// This part of the memory is spared for the log of a learner that replaces a missing copy.
+const SPARED_PART: usize = 8;
 
 /// The partitions of a node share its tail. One of them has at most this part of it.
 const TAIL_SHARES_MIN: usize = 256;

@@ -433,7 +433,7 @@ impl Shard {
         self.cx.copying.pace.answered(passed, read);
         while let Some((at, executed)) = self.cx.callers.ready.pop() {
             let asker = executed.asker;
-            if !executed.hurried {
+            if !executed.hurried && executed.paced.is_none() {
                 let waited = self
                     .cx
                     .limits

@@ -20,7 +20,9 @@
 //!
 //! The number of permits comes with each call, and each call is judged by its own number. If calls
 //! disagree, nothing is taken away: a call with a smaller number waits until there are fewer
-//! holders than that, and a call with a larger number may make more of them.
+//! holders than that, and a call with a larger number may make more of them. Calls of
+//! [`acquire_same`] have to agree: as long as one of them holds or waits, a call with another number
+//! is told that number, and changes nothing.
 //!
 //! # Fencing tokens
 //! Each grant has a *fencing token*: a number above those of all earlier grants of the key. A
@@ -164,6 +166,16 @@ pub fn acquire(owner: Owner, permits: Permits, ttl_ms: u64, wait_ms: u64) -> Act
     Action::call(&permits::ACQUIRE, &numbers, Vec::new())
 }
 
+/// [`acquire`], if all callers have to give the same number of permits. Members of level 15 do not
+/// know it. → [`read_acquired`]
+#[must_use]
+pub fn acquire_same(owner: Owner, permits: Permits, ttl_ms: u64, wait_ms: u64) -> Action {
+    let [high, low] = owner.numbers();
+    let (ttl, wait) = (number(ttl_ms.clamp(1, MS_MAX)), number(wait_ms.min(MS_MAX)));
+    let numbers = [high, low, permits::SAME + i64::from(permits.0), ttl, wait];
+    Action::call(&permits::ACQUIRE, &numbers, Vec::new())
+}
+
 /// Asks for a permit without waiting for one: [`acquire`] with a wait of 0. → [`read_acquired`]
 #[must_use]
 pub fn try_acquire(owner: Owner, permits: Permits, ttl_ms: u64) -> Action {
@@ -240,6 +252,11 @@ pub enum Acquired {
         /// When it could be its turn, if the others do nothing more.
         ask_within_ms: u64,
     },
+    /// Holders and waiters have given another number of permits ([`acquire_same`]).
+    Otherwise {
+        /// That number.
+        permits: u16,
+    },
 }
 
 impl Acquired {
@@ -258,6 +275,7 @@ impl Acquired {
                 ask_within_ms,
             } => (2, number(place as u64), ask_within_ms),
             Self::QueueFull { ask_within_ms } => (3, 0, ask_within_ms),
+            Self::Otherwise { permits } => (4, permits.into(), 0),
         };
         many(&[kind, one, number(other)])
     }
@@ -340,6 +358,13 @@ pub fn read_acquired(outcome: &Outcome) -> Result<Acquired, Unanswered> {
             ask_within_ms: ms,
         },
         3 => Acquired::QueueFull { ask_within_ms: ms },
+        4 => Acquired::Otherwise {
+            permits: u16::try_from(one)
+                .ok()
+                .and_then(Permits::new)
+                .ok_or(Unanswered::Foreign)?
+                .count(),
+        },
         _ => return Err(Unanswered::Foreign),
     })
 }

@@ -219,6 +219,8 @@ struct World {
     nodes: BTreeMap<u64, Node>,
     wires: BTreeMap<(u64, u64, Lane), BytesMut>,
     arrived: BTreeMap<(u64, u64, Lane), BytesMut>,
+    /// Bytes that each wire has carried.
+    carried: BTreeMap<(u64, u64, Lane), u64>,
     up: BTreeSet<(u64, u64)>,
     /// The highest versions that processes speak, if that is not the present one.
     speaks: BTreeMap<u64, u16>,
@@ -258,10 +260,20 @@ impl World {
         limits: &Limits,
         holders: impl Fn(u32) -> Vec<u64>,
     ) -> Self {
-        let now = Time(1_000_000_000);
         let all: Vec<u64> = (1..=members)
             .flat_map(|n| (0..threads(n)).map(move |t| n + SECOND * u64::from(t)))
             .collect();
+        Self::with_table(
+            seed,
+            &all,
+            limits,
+            table_of_threads(members, threads, holders),
+        )
+    }
+
+    /// The nodes are these threads of the table's members.
+    fn with_table(seed: u64, all: &[u64], limits: &Limits, table: Table) -> Self {
+        let now = Time(1_000_000_000);
         let nodes = all
             .iter()
             .map(|&n| {
@@ -287,9 +299,10 @@ impl World {
             datagrams: Vec::new(),
             wires: BTreeMap::new(),
             arrived: BTreeMap::new(),
+            carried: BTreeMap::new(),
             up: BTreeSet::new(),
             speaks: BTreeMap::new(),
-            tables: vec![Arc::new(table_of_threads(members, threads, holders))],
+            tables: vec![Arc::new(table)],
             committed: 0,
             asked: Vec::new(),
             outcomes: BTreeMap::new(),
@@ -298,7 +311,7 @@ impl World {
             released: true,
             late: None,
         };
-        for &n in &all {
+        for &n in all {
             world.show(n, true);
         }
         for (place, &a) in all.iter().enumerate() {
@@ -497,6 +510,7 @@ impl World {
             return;
         };
         let part = bytes.split_to(count.min(bytes.len()));
+        *self.carried.entry(wire).or_default() += part.len() as u64;
         if bytes.is_empty() {
             self.wires.remove(&wire);
         }

@@ -200,6 +200,14 @@ impl Shard {
             .iter()
             .any(|slot| slot.is_repaired(&self.cx.tables.leaving));
         self.cx.copying.pace.set_repairing(repairing);
+        self.cx.peers.set_repairing(repairing);
+    }
+
+    /// Whether missing copies are made from here or here. Meanwhile, snapshots get half of the
+    /// bytes to a peer, however many calls there are (`Links::share`).
+    #[must_use]
+    pub fn is_repairing(&self) -> bool {
+        self.cx.copying.pace.repairing()
     }
 
     /// Expires some keys of the partitions with overdue keys.

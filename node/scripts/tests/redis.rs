@@ -85,15 +85,15 @@ impl Server {
     fn read(&mut self) -> Reply {
         let mut line = Vec::new();
         self.stream.read_until(b'\n', &mut line).unwrap();
-        let line = line.strip_suffix(b"\r\n").expect("a whole line");
-        let line = String::from_utf8_lossy(line).into_owned();
+        let bytes = line.strip_suffix(b"\r\n").expect("a whole line").to_vec();
+        let line = String::from_utf8_lossy(&bytes).into_owned();
         let (kind, rest) = line.split_at(1);
         let many = |server: &mut Server, count: usize| -> Vec<Reply> {
             (0..count).map(|_| server.read()).collect()
         };
         match kind {
-            "+" => Reply::Status(rest.to_owned().into()),
-            "-" => Reply::Error(rest.to_owned().into()),
+            "+" => Reply::Status(bytes[1..].to_vec().into()),
+            "-" => Reply::Error(bytes[1..].to_vec().into()),
             ":" => Reply::Int(rest.parse().unwrap()),
             "_" => Reply::Nil,
             "#" => Reply::Bool(rest == "t"),

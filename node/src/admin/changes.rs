@@ -6,9 +6,10 @@ use super::keyspace::KeyspaceOptions;
 use super::{Admin, RECOVER_MAX, plan, refusal};
 use crate::node::within_runtime;
 use crate::report::rebalance::RebalancePlan;
-use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange};
+use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange, Half, Split, VotersGone};
 use doyen_placement::{
-    Balancing, Keyspace, MapEntry, MapId, MoveRate, Paused, Schedulers, Table, WantedMap, Window,
+    Balancing, BranchId, Keyspace, MapEntry, MapId, MoveRate, Paused, Schedulers, Table, WantedMap,
+    Window,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -221,15 +222,47 @@ impl Admin {
         .await
     }
 
-    /// Goes on without a majority of the voters. The caller asserts that these members are dead and
-    /// will not come back. If one of them lives all the same, two clusters may go on.
-    ///
-    /// Ask a member that has a vote. Name every member that is gone. Takes 11 s at most.
+    /// Forgets a member that went, and that is missed no more: no alert and no status mentions it.
+    /// A member that is there again, or left in order, need not be forgotten.
     ///
     /// ```no_run
     /// # async fn example(node: doyen::Node) -> Result<(), doyen::AdminError> {
+    /// // Its machine was given back, and will not be replaced.
+    /// node.admin().forget("orders-3").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`]: no member of this name went.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
+    pub async fn forget(&self, member: &str) -> Result<(), AdminError> {
+        // A cluster of the level before remembers none, and does not know the request.
+        let table = self.table_or_not_member()?;
+        if table.level < doyen_placement::level::ANNEX {
+            let unknown = doyen_placement::planner::forget(&table, member);
+            let why = unknown.err().map_or_else(String::new, |e| e.to_string());
+            return Err(Refusal::NotFound { why }.into());
+        }
+        self.change(AdminRequest::Forget {
+            name: member.into(),
+        })
+        .await
+    }
+
+    /// Goes on without a majority of the voters. The caller asserts that these members are dead and
+    /// will not come back. If one of them lives all the same, two clusters may go on.
+    ///
+    /// Ask a member that has a vote. Name every member that is gone, and count the voters among
+    /// them. First make sure that those machines are off: most often it is the member that sees no
+    /// majority that is cut off, and the others go on without it. Takes 11 s at most.
+    ///
+    /// ```no_run
+    /// # async fn example(node: doyen::Node) -> Result<(), Box<dyn std::error::Error>> {
     /// // Two of three machines burned down. This node had a vote.
-    /// node.admin().recover(&["orders-1".to_owned(), "orders-2".to_owned()]).await?;
+    /// let dead = ["orders-1".to_owned(), "orders-2".to_owned()];
+    /// node.admin().recover(&dead, "2/3".parse()?).await?;
     /// # Ok(()) }
     /// ```
     ///
@@ -238,19 +271,20 @@ impl Admin {
     /// - [`Refusal::NotFound`]: a name is not that of a member.
     /// - [`Refusal::Unsafe`]: a named member answers, or is this node.
     /// - [`Refusal::Conflict`]: a coordinator works, so there is nothing to recover; or this node
-    ///   cannot lead.
+    ///   cannot lead; or the count is wrong.
     /// - [`AdminError::Unknown`]: the members that are left did not agree in time.
     ///
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
-    pub async fn recover(&self, dead: &[String]) -> Result<(), AdminError> {
+    pub async fn recover(&self, dead: &[String], gone: VotersGone) -> Result<(), AdminError> {
         if dead.is_empty() {
             let why = "name at least one member that is dead and will not come back";
             return Err(InvalidField::new("assert_dead", why).into());
         }
         within_runtime().map_err(|_| AdminError::NoRuntime)?;
         let began = Instant::now();
-        let asked = tokio::time::timeout(RECOVER_MAX, self.control.recover(dead.to_vec())).await;
+        let asked = self.control.recover(dead.to_vec(), gone);
+        let asked = tokio::time::timeout(RECOVER_MAX, asked).await;
         let why = match asked {
             Ok(Ok(AdminReply::Done(_))) => return Ok(()),
             Ok(Ok(AdminReply::Refused(why) | AdminReply::Outdated(why))) => why,
@@ -263,6 +297,48 @@ impl Admin {
         };
         let cluster = self.control.status().await.map_err(|_| self.stopped())?;
         Err(refusal::of_recover(&cluster, dead, why, began.elapsed()))
+    }
+
+    /// Keeps this half of a split whose halves were both recovered: it serves again. Stop the nodes
+    /// of the other half, and start them again: they join this one, and what they acknowledged since
+    /// is lost.
+    ///
+    /// ```no_run
+    /// # async fn example(node: doyen::Node) -> Result<(), doyen::AdminError> {
+    /// node.admin().keep_half().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// - [`Refusal::Unsafe`]: the other half went on by elections alone and was heard within half a
+    ///   minute, so it serves.
+    /// - [`Refusal::Conflict`]: this half is not stopped by a split.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
+    pub async fn keep_half(&self) -> Result<(), AdminError> {
+        within_runtime().map_err(|_| AdminError::NoRuntime)?;
+        let cluster = self.control.status().await.map_err(|_| self.stopped())?;
+        match &cluster.status.split {
+            Some(split) if split.half == (Half::Stopped { both: false }) && split.is_heard => {
+                let why =
+                    format!("{split}: its nodes serve, so they would have to be stopped first");
+                Err(Refusal::Unsafe { why }.into())
+            }
+            Some(Split {
+                half: Half::Stopped { .. },
+                ..
+            }) => {
+                let table = cluster.installed.as_deref();
+                let branch = table.and_then(|table| table.annex.branches.last());
+                let branch = branch.map_or(BranchId(0), |branch| branch.id);
+                self.change(AdminRequest::KeepHalf(branch)).await
+            }
+            _ => {
+                let why = "this node is not stopped by a split, so there is nothing to keep".into();
+                Err(Refusal::Conflict { why }.into())
+            }
+        }
     }
 
     /// Moves what this plan says.

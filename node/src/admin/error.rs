@@ -181,7 +181,7 @@ impl AdminError {
 }
 
 impl InvalidField {
-    pub(super) fn new(field: &'static str, why: impl Into<String>) -> Self {
+    pub(crate) fn new(field: &'static str, why: impl Into<String>) -> Self {
         Self {
             field,
             why: why.into(),

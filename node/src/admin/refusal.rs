@@ -51,6 +51,10 @@ pub(super) fn classify(table: &Table, request: &AdminRequest, why: String) -> Re
         },
         AdminRequest::Drain { name } => of_member(planner::drain(table, name), why),
         AdminRequest::Fill { name } => of_member(planner::fill(table, name), why),
+        AdminRequest::Forget { name } => match planner::forget(table, name) {
+            Err(_) => Refusal::NotFound { why },
+            Ok(_) => Refusal::Conflict { why },
+        },
         AdminRequest::GiveUp { name } => match planner::named(table, name) {
             Err(_) => Refusal::NotFound { why },
             Ok(member) if member.state != MemberState::Silent => Refusal::Unsafe { why },
@@ -63,7 +67,8 @@ pub(super) fn classify(table: &Table, request: &AdminRequest, why: String) -> Re
         AdminRequest::TellOfKeys { .. }
         | AdminRequest::ApplyPlan { .. }
         | AdminRequest::Schedule(_)
-        | AdminRequest::Balance(_) => Refusal::Conflict { why },
+        | AdminRequest::Balance(_)
+        | AdminRequest::KeepHalf(_) => Refusal::Conflict { why },
     }
 }
 

@@ -3,7 +3,7 @@
 use super::ConfigError;
 use super::environment::Variable;
 use super::value::{
-    AssignmentName, EvictionPolicy, KeyEvents, LossPolicy, Preset, Size, Span, Toggle,
+    AssignmentName, EvictionPolicy, KeyEvents, LossPolicy, Preset, Size, Span, TlsMin, Toggle,
 };
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -245,6 +245,10 @@ options! {
     /// PEM file: the authority of certificates that RESP clients may show
     #[arg(long, env = "DOYEN_RESP_TLS_CLIENT_CA", value_name = "FILE")]
     resp_tls_client_ca: PathBuf,
+    /// The least version of TLS that RESP clients may speak, 1.3 or 1.2. Give 1.2 for clients that
+    /// know no other [default: 1.3]
+    #[arg(long, env = "DOYEN_RESP_TLS_MIN", value_name = "VERSION")]
+    resp_tls_min: TlsMin,
     /// How long a RESP client may take to authenticate, for example 10s; 0s: no limit [default:
     /// 60s]
     #[arg(long, env = "DOYEN_RESP_AUTH_TIMEOUT", value_name = "DURATION")]

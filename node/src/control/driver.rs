@@ -4,7 +4,7 @@ use super::alive::Alive;
 use super::catching_up::CatchingUp;
 use super::counted::Counted;
 use super::seeds::{self, Company, Resolved};
-use super::{ClusterStatus, Command, ControlOptions, Coordinated, Errand, Upcall};
+use super::{ClusterStatus, Command, ControlOptions, Coordinated, Errand, GoneFor, Upcall};
 use crate::advice;
 use crate::clock;
 use crate::control::shared::{Local, Shared};
@@ -132,6 +132,7 @@ pub(super) async fn run(
         notices: Notices::default(),
         view: None,
         before: VecDeque::new(),
+        gone: BTreeMap::new(),
         was_member: false,
         started: clock::now(),
         former: Vec::new(),
@@ -192,6 +193,8 @@ pub(super) struct Driver {
     view: Option<View>,
     /// Tables that were in force before, to tell what is new since then.
     before: VecDeque<Arc<Table>>,
+    /// Since when this node has known each member that went, and whether it went before that.
+    gone: BTreeMap<MemberId, (Time, bool)>,
     was_member: bool,
     started: Time,
     /// The addresses of the other members when the cluster continued without this process. They are
@@ -526,9 +529,9 @@ impl Driver {
                     self.handle(Input::Admin { ticket, request });
                 }
             }
-            Command::Recover(dead, answer) => {
+            Command::Recover(dead, gone, answer) => {
                 if let Some(ticket) = self.admin_ticket(answer) {
-                    self.handle(Input::Recover { dead, ticket });
+                    self.handle(Input::Recover { dead, gone, ticket });
                 }
             }
             Command::CatchUp(answer) => self.catch_up(answer),
@@ -696,7 +699,9 @@ impl Driver {
         // Conflicts that this node itself has seen count, whether the coordinator has seen them or
         // not.
         let known: Vec<ClusterId> = status.others.iter().map(|other| other.cluster).collect();
-        let met = self.agreement.status(clock::now()).others;
+        let own = self.agreement.status(clock::now());
+        let met = own.others;
+        status.split = own.split;
         status.others.extend(
             met.into_iter()
                 .filter(|other| !known.contains(&other.cluster)),
@@ -708,6 +713,15 @@ impl Driver {
             former: self.before(),
             unheard,
             level_max: self.config.level_max,
+            gone: self
+                .gone
+                .iter()
+                .map(|(id, (since, longer))| {
+                    let known = clock::now().since(*since);
+                    let longer = *longer;
+                    (*id, GoneFor { known, longer })
+                })
+                .collect(),
         }
     }
 
@@ -721,6 +735,7 @@ impl Driver {
 
     /// Carries out the machine's outputs in order: data threads see a view before the ack leaves.
     pub(super) fn carry_out(&mut self) {
+        self.shared.stop(self.agreement.is_stopped());
         while let Some(output) = self.agreement.poll_output() {
             if self.leaving.gone {
                 continue;
@@ -796,8 +811,16 @@ impl Driver {
         };
         self.company
             .send_if_modified(|before| std::mem::replace(before, company) != company);
+        if self.view.is_none() {
+            tracing::info!(
+                "member of cluster {} with {} members",
+                view.installed.cluster,
+                view.installed.members.len()
+            );
+        }
         self.was_member = true;
         self.refusals.clear();
+        self.follow_gone(&view.installed);
         let before = self.view.replace(view).map(|view| view.installed);
         if let Some(before) = before.filter(|before| {
             self.installed()
@@ -807,6 +830,18 @@ impl Driver {
             if self.before.len() > FORMER_MAX {
                 self.before.pop_front();
             }
+        }
+    }
+
+    /// Counts for how long members have been gone.
+    fn follow_gone(&mut self, table: &Table) {
+        // Nothing is known of what went before this node was a member.
+        let (now, longer) = (clock::now(), self.view.is_none());
+        let gone = &table.annex.gone;
+        self.gone
+            .retain(|id, _| gone.iter().any(|gone| gone.id == *id));
+        for gone in gone {
+            self.gone.entry(gone.id).or_insert((now, longer));
         }
     }
 
@@ -1008,7 +1043,9 @@ impl Driver {
         let text = advice::event_text(&event);
         match (event.severity(), &event) {
             (_, Event::NoCoordinator { why }) if self.view.is_none() => {
-                tracing::warn!("no cluster yet: {why}")
+                if self.notices.due(why) {
+                    tracing::warn!("no cluster yet: {why}");
+                }
             }
             // Moves cause thousands of events. The list of events has them.
             (Severity::Info, Event::Moved { .. }) => tracing::debug!("{text}"),

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{KeyspaceId, MapId, MemberId, PartitionId};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// What the control thread shows to the data threads.
@@ -17,6 +17,7 @@ pub struct Shared {
     local: ArcSwap<Local>,
     generation: AtomicU64,
     lease: AtomicU64,
+    stopped: AtomicBool,
     listener: OnceLock<Listener>,
 }
 
@@ -46,6 +47,7 @@ impl Shared {
             local: ArcSwap::from_pointee(Local { me, view: None }),
             generation: AtomicU64::new(0),
             lease: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
             listener: OnceLock::new(),
         }
     }
@@ -60,7 +62,17 @@ impl Shared {
         }
     }
 
-    /// Moves the lease. It moves back only when a process is expelled (to `Time::ZERO`).
+    /// Whether this node's half of a split serves nothing (rule 13): clients are told at once.
+    pub(crate) fn stop(&self, stopped: bool) {
+        self.stopped.store(stopped, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Moves the lease. It moves back only when a process is expelled, or its half of a split stops
+    /// (to `Time::ZERO`).
     pub fn extend_lease(&self, until: Time) {
         self.lease.store(until.0, Ordering::SeqCst);
     }

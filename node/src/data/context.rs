@@ -60,6 +60,8 @@ pub(crate) struct Context<D: Door> {
     started: Time,
     /// The end of this node's lease at the last look.
     pub(super) lease: Time,
+    /// Whether this node's half of a split serves nothing.
+    pub(super) stopped: bool,
     pub(super) limits: Limits,
     /// Links that were closed because the peer's bytes were malformed.
     pub(super) malformed: u64,
@@ -164,6 +166,11 @@ impl<D: Door> Context<D> {
     /// should not be sent to the members that an old table names.
     pub(crate) fn is_led(&self) -> bool {
         self.now <= self.lease + LED_MAX
+    }
+
+    /// Whether this node's half of a split serves nothing (rule 13).
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped
     }
 
     /// The partitions of this thread.
@@ -341,6 +348,7 @@ impl<D: Door> Context<D> {
             ahead: Duration::ZERO,
             started: now,
             lease: Time::ZERO,
+            stopped: false,
             limits,
             malformed: 0,
             incarnations: 0,

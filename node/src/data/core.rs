@@ -158,6 +158,7 @@ impl<D: Door> Core<D> {
         context.now = clock::now();
         context.look_at_wall(self.hooks.ahead());
         context.lease = self.shared.lease();
+        context.stopped = self.shared.is_stopped();
         // Load the generation first: then the view is at least as new.
         let generation = self.shared.generation();
         if context.generation == Some(generation) {

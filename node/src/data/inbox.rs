@@ -280,6 +280,9 @@ impl Drop for Attended {
 pub(super) struct Asked {
     inbox: Arc<Inbox>,
     step: Step,
+    /// What near caches of this process forget before the caller is answered.
+    #[cfg(feature = "near")]
+    written: Option<super::nears::Written>,
 }
 
 #[derive(Debug)]
@@ -294,7 +297,18 @@ impl Asked {
         Self {
             inbox,
             step: Step::New(work),
+            #[cfg(feature = "near")]
+            written: None,
         }
+    }
+
+    /// The same of an operation of which near caches have copies.
+    #[cfg(feature = "near")]
+    pub(super) fn forgotten_by(mut self, nears: &super::nears::Nears) -> Self {
+        if let Step::New(work) = &self.step {
+            self.written = nears.written(work);
+        }
+        self
     }
 }
 
@@ -330,12 +344,18 @@ impl Future for Asked {
                 self.step = Step::Left(slot);
                 Poll::Pending
             }
-            Some(Waiting::Done(_)) => match state.slots.remove(slot) {
-                Waiting::Done(outcome) => Poll::Ready(outcome),
-                Waiting::Open { .. } | Waiting::Abandoned => {
-                    Poll::Ready(Outcome::Failed(Failure::Unknown))
+            Some(Waiting::Done(_)) => {
+                let done = state.slots.remove(slot);
+                drop(state);
+                #[cfg(feature = "near")]
+                if let Some(written) = self.written.take() {
+                    written.forget();
                 }
-            },
+                Poll::Ready(match done {
+                    Waiting::Done(outcome) => outcome,
+                    Waiting::Open { .. } | Waiting::Abandoned => Outcome::Failed(Failure::Unknown),
+                })
+            }
             // Only `drop` abandons.
             Some(Waiting::Abandoned) | None => Poll::Ready(Outcome::Failed(Failure::Unknown)),
         }

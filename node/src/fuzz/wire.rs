@@ -12,7 +12,7 @@ use doyen_engine::codec;
 use doyen_gossip::Signature;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, OtherCluster, Status};
 use doyen_gossip::wire::{
-    Ack, Ballot, BallotAnswer, Commit, Committed, LeaveStep, Mandate, Message, Payload,
+    Ack, Ballot, BallotAnswer, Commit, Committed, Descent, LeaveStep, Mandate, Message, Payload,
     ProcessState, ProcessStatus, Proposal, Pulse,
 };
 use doyen_placement::access::{
@@ -25,10 +25,10 @@ use doyen_placement::planner::{
     self, BalanceChange, InSyncChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace,
 };
 use doyen_placement::{
-    ClusterId, Division, Epoch, Eviction, KeyspaceId, Label, Loads, MapEntry, MapId, MapLimits,
-    MapWish, MemberId, Mode, MoveRate, OnLoss, Origin, PartitionId, PartitionRef, Paused, Place,
-    Reshape, Rule, Schedulers, Table, TableDelta, TableName, Tags, Term, Token, Version, VoteKey,
-    WantedMap,
+    BranchId, ClusterId, Division, Epoch, Eviction, KeyspaceId, Label, Loads, MapEntry, MapId,
+    MapLimits, MapWish, MemberId, Mode, MoveRate, OnLoss, Origin, PartitionId, PartitionRef,
+    Paused, Place, Reshape, Rule, Schedulers, Table, TableDelta, TableName, Tags, Term, Token,
+    Version, VoteKey, WantedMap,
 };
 use std::sync::Arc;
 
@@ -333,11 +333,14 @@ fn others(version: u16) -> Vec<Envelope> {
         unanswered: vec![id(2)],
         filled: vec![(id(0), 40)],
         waiting: Some("why".into()),
+        why: None,
+        voters: Vec::new(),
         others: vec![OtherCluster {
             cluster: ClusterId(8),
             name: "x".into(),
             address: ([10, 0, 0, 9], 7400).into(),
         }],
+        split: None,
     };
     let mut loads = Loads::default();
     loads.tell(&table, id(0), report());
@@ -495,6 +498,14 @@ fn messages(version: u16) -> Vec<Message> {
             cluster,
             term: Term(3),
         },
+        Message::Descent(Box::new(Descent {
+            cluster,
+            member: id(0),
+            committed: name,
+            led: true,
+            branches: vec![(BranchId(7), name)],
+            signature,
+        })),
         Message::Propose(proposal(delta.clone())),
         Message::Propose(proposal(Payload::Whole(next.clone()))),
         Message::Ack(Box::new(Ack {
@@ -624,6 +635,7 @@ fn requests(table: &Table, base: TableName) -> Vec<AdminRequest> {
             key: b"m"[..].into(),
         },
         AdminRequest::GiveUp { name: "n2".into() },
+        AdminRequest::Forget { name: "n2".into() },
         AdminRequest::ApplyPlan {
             base,
             goals: planner::plan(table, &Loads::default()),
@@ -634,6 +646,7 @@ fn requests(table: &Table, base: TableName) -> Vec<AdminRequest> {
         AdminRequest::TellOfKeys { events: 0x1ff },
         AdminRequest::Drain { name: "n1".into() },
         AdminRequest::Fill { name: "n1".into() },
+        AdminRequest::KeepHalf(BranchId(7)),
         AdminRequest::ChangeAccess(AccessChange {
             users: vec![
                 UserChange {

@@ -5,14 +5,15 @@ use super::State;
 use super::failure::{Answer, Failure};
 use super::guard::Summary;
 use super::routes::{BODY_BYTES_MAX, KEYSPACE_BYTES_MAX, PathName, too_large};
-use crate::admin::AdminError;
 use crate::admin::balance::{self, BalanceOptions, CancelRequest};
 use crate::admin::keyspace::{KeyspaceOptions, SplitRequest};
+use crate::admin::{AdminError, InvalidField};
 use crate::report::rebalance::{PLAN_BYTES_MAX, RebalancePlan};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State as Shared};
 use axum::http::StatusCode;
+use doyen_gossip::agreement::VotersGone;
 use serde::de::{DeserializeOwned, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
@@ -32,7 +33,7 @@ pub(super) trait Body: DeserializeOwned {
     /// What the audit log shows of it: nothing that is a key or a secret. It is the body itself, as
     /// it was sent.
     fn summary(&self, sent: &[u8]) -> String {
-        String::from_utf8_lossy(sent).into_owned()
+        String::from_utf8_lossy(sent.trim_ascii()).into_owned()
     }
 }
 
@@ -165,6 +166,8 @@ pub(super) struct Automatic {
 #[serde(deny_unknown_fields)]
 pub(super) struct Recovery {
     assert_dead: Vec<String>,
+    /// How many of how many voters they are: a person must have counted.
+    gone: String,
 }
 
 impl Body for NewKeyspace {
@@ -214,7 +217,7 @@ impl Body for CancelRequest {
 }
 
 impl Body for Recovery {
-    const EXAMPLE: &'static str = r#"{"assert_dead": ["NAME", ...]}"#;
+    const EXAMPLE: &'static str = r#"{"assert_dead": ["NAME", ...], "gone": "2/3"}"#;
 }
 
 pub(super) async fn create_keyspace(
@@ -322,12 +325,24 @@ pub(super) async fn remove_lost(
     done("removed", name)
 }
 
+pub(super) async fn forget(Shared(state): Shared<Arc<State>>, PathName(name): PathName) -> Done {
+    state.admin.forget(&name).await?;
+    done("forgotten", name)
+}
+
 pub(super) async fn recover(
     Shared(state): Shared<Arc<State>>,
-    Sent(Recovery { assert_dead }): Sent<Recovery>,
+    Sent(Recovery { assert_dead, gone }): Sent<Recovery>,
 ) -> Done {
-    state.admin.recover(&assert_dead).await?;
+    let gone = gone.parse::<VotersGone>();
+    let gone = gone.map_err(|why| AdminError::from(InvalidField::new("gone", why.to_string())))?;
+    state.admin.recover(&assert_dead, gone).await?;
     done("recovered", true)
+}
+
+pub(super) async fn keep_half(Shared(state): Shared<Arc<State>>) -> Done {
+    state.admin.keep_half().await?;
+    done("kept", true)
 }
 
 /// `{"dropped": "orders"}`.
@@ -375,7 +390,10 @@ mod tests {
         }
         let why = told::<Recovery>(r#"{"assert_dead": ["a"], "assert_dead": []}"#);
         assert!(why.contains("`assert_dead` is given twice"), "{why}");
-        assert_eq!(told::<Recovery>(r#"{"assert_dead": ["a", "a"]}"#), "taken");
+        let uncounted = told::<Recovery>(r#"{"assert_dead": ["a"]}"#);
+        assert!(uncounted.contains("missing field `gone`"), "{uncounted}");
+        let counted = r#"{"assert_dead": ["a", "a"], "gone": "1/3"}"#;
+        assert_eq!(told::<Recovery>(counted), "taken");
     }
 
     #[test]

@@ -9,6 +9,8 @@
 //! A node without any of them, whose HTTP is on loopback, is *open*: it takes the word `loopback`
 //! in place of a token, which proves nothing, but which no web page can send.
 //!
+//! Only an operator's secret changes the users of Redis clients (`may_change_users`).
+//!
 //! Tokens are compared by their hashes, and each with all, so how long it takes says nothing of
 //! them.
 
@@ -118,6 +120,17 @@ impl Credentials {
     /// Whether only named tokens can open this node.
     pub(super) fn needs_names(&self) -> bool {
         self.file.is_none() && !self.identity.has_operators()
+    }
+
+    /// Whether the holder of such a token may change the users of Redis clients. A named token may
+    /// not: it would be a password for all data. A line of `--http-token-file` may only where there
+    /// is no secret, because nothing else could there.
+    pub(super) fn may_change_users(&self, source: &Source) -> bool {
+        match source {
+            Source::Open | Source::Secret => true,
+            Source::File => !self.identity.has_operators(),
+            Source::Named(_) => false,
+        }
     }
 
     /// Whether no token opens this node.

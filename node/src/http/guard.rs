@@ -108,13 +108,16 @@ pub(super) enum Needs {
     /// The role `operate`: it asks for a change, or for what tells of credentials. An open node
     /// demands the word `loopback`, which no web page can send.
     Operate,
+    /// It changes the users of Redis clients, and so may open all data: an operator's secret
+    /// ([`Credentials::may_change_users`](super::credentials::Credentials::may_change_users)).
+    Users,
 }
 
 impl Needs {
     const fn role(self) -> TokenRole {
         match self {
             Self::Read => TokenRole::Read,
-            Self::Data | Self::Operate => TokenRole::Operate,
+            Self::Data | Self::Operate | Self::Users => TokenRole::Operate,
         }
     }
 }
@@ -215,6 +218,8 @@ enum Refusal {
     Wrong,
     /// The role of this token is too low.
     Role(Source),
+    /// It is no operator's secret, and this needs one.
+    Users(Source),
 }
 
 impl Refusal {
@@ -222,7 +227,7 @@ impl Refusal {
         match self {
             Self::Missing => "a caller without a token".into(),
             Self::Wrong => "a caller with a wrong token".into(),
-            Self::Role(source) => source.to_string(),
+            Self::Role(source) | Self::Users(source) => source.to_string(),
         }
     }
 
@@ -231,6 +236,7 @@ impl Refusal {
             Self::Missing => "no token",
             Self::Wrong => "this token opens nothing here",
             Self::Role(_) => "the role is read, and this needs operate",
+            Self::Users(_) => "users are changed with an operator's secret alone",
         }
     }
 }
@@ -273,7 +279,8 @@ async fn judge(
             Failure(StatusCode::UNAUTHORIZED, MISSING.into()),
         ));
     };
-    if let Some(wait) = state.guesses.wait(from) {
+    // Meanwhile another token of this address may have been judged, and wrong.
+    while let Some(wait) = state.guesses.wait(from) {
         tokio::time::sleep(wait).await;
     }
     let Some(holder) = credentials.find(sent) else {
@@ -297,6 +304,17 @@ async fn judge(
         );
         return Err((
             Refusal::Role(holder.source),
+            Failure(StatusCode::FORBIDDEN, why),
+        ));
+    }
+    if needs == Needs::Users && !credentials.may_change_users(&holder.source) {
+        let why = format!(
+            "{} may not change users of Redis clients, because a user may read all data: send the \
+             request with the operator's file (`doyen acl ... --secret-file operator`)",
+            holder.source
+        );
+        return Err((
+            Refusal::Users(holder.source),
             Failure(StatusCode::FORBIDDEN, why),
         ));
     }

@@ -135,17 +135,23 @@ impl Bounded {
                 request.extensions_mut().insert(peer);
                 service.call(request)
             });
-            let (http, tls) = (http.clone(), self.tls.as_ref().map(|tls| tls.config()));
+            let (http, tls) = (http.clone(), self.tls.clone());
             let mut stopped = stopped.clone();
             open.spawn(async move {
                 let connection = match tls {
                     None => Talk::Clear(connection),
                     Some(tls) => {
-                        let handshake = TlsAcceptor::from(tls).accept(connection);
-                        // A client that does not trust the certificate says so itself.
+                        let handshake = TlsAcceptor::from(tls.config()).accept(connection);
                         match tokio::time::timeout(HEAD_MAX, handshake).await {
                             Ok(Ok(connection)) => Talk::Tls(Box::new(connection)),
-                            Ok(Err(_)) | Err(_) => return,
+                            Ok(Err(why)) => {
+                                // Of a client that only went away, nothing is wrong.
+                                if why.kind() == io::ErrorKind::InvalidData {
+                                    tls.handshake_failed(peer.0, &why);
+                                }
+                                return;
+                            }
+                            Err(_) => return,
                         }
                     }
                 };

@@ -8,6 +8,7 @@ use axum::Json;
 use axum::extract::State as Shared;
 use axum::http::header;
 use axum::response::IntoResponse;
+use doyen_gossip::agreement::Half;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,9 +41,11 @@ pub(super) async fn readyz(Shared(state): Shared<Arc<State>>) -> Answer<Json<Val
     let cluster = state.control.status().await;
     let cluster = cluster.map_err(|_| Failure::stopped())?;
     let report = ClusterReport::brief(&cluster);
+    // Without what to type: programs read this, and at a node that is cut off, what a person would
+    // type here does harm.
     let waits_for = |otherwise: &str| {
-        let waiting = report.waiting.as_deref().unwrap_or(otherwise);
-        Err(Failure::unavailable(waiting))
+        let why = cluster.status.why.as_deref().unwrap_or(otherwise);
+        Err(Failure::unavailable(why))
     };
     let me = cluster.status.me.to_string();
     if !report.members.iter().any(|m| m.id == me) {
@@ -60,6 +63,11 @@ pub(super) async fn readyz(Shared(state): Shared<Arc<State>>) -> Answer<Json<Val
     }
     if let Some(other) = report.others.first() {
         return Err(Failure::unavailable(other.to_string()));
+    }
+    if let Some(split) = cluster.status.split.as_ref()
+        && split.half != Half::Serves
+    {
+        return Err(Failure::unavailable(split.to_string()));
     }
     if cluster.is_cut_off() {
         return Err(Failure::unavailable(

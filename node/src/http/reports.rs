@@ -47,6 +47,7 @@ pub(super) async fn trust(Shared(state): Shared<Arc<State>>) -> Answer<Json<Trus
     let identity = state.identity.clone();
     identity.clone().keep().await;
     let certificate = identity.certificate();
+    let own = certificate.ends.iter().find(|(port, _)| *port == "listen");
     Ok(Json(TrustReport {
         name: identity.name().to_owned(),
         secrets: if identity.is_loopback_only() {
@@ -54,7 +55,7 @@ pub(super) async fn trust(Shared(state): Shared<Arc<State>>) -> Answer<Json<Trus
         } else {
             identity.fingerprints()
         },
-        certificate_ends: certificate.ends,
+        certificate_ends: own.map(|(_, ends)| *ends),
         reloads: certificate.reloads,
         reloads_failed: certificate.reloads_failed,
         ports_behind: identity.ports_behind(),

@@ -48,6 +48,8 @@ pub(super) fn router(state: Arc<State>) -> Router {
     let probes = Router::new()
         .route("/healthz", get(probes::healthz))
         .route("/readyz", get(probes::readyz));
+    #[cfg(feature = "resp")]
+    let probes = probes.merge(guarded(changes_of_users(), Needs::Users));
     probes
         .merge(guarded(state_of_the_cluster(), Needs::Read))
         .merge(guarded(keys_and_places(), Needs::Data))
@@ -90,15 +92,9 @@ fn changes_and_credentials() -> Router<Arc<State>> {
     let create_keyspace =
         post(changes::create_keyspace).layer(DefaultBodyLimit::max(KEYSPACE_BYTES_MAX));
     let apply_plan = post(changes::apply_plan).layer(DefaultBodyLimit::max(PLAN_BYTES_MAX));
-    #[cfg(feature = "resp")]
-    let router = Router::new().route("/users", get(users::list)).route(
-        "/users/{name}",
-        put(users::set)
-            .layer(DefaultBodyLimit::max(users::USER_BYTES_MAX))
-            .delete(users::remove),
-    );
-    #[cfg(not(feature = "resp"))]
     let router = Router::new();
+    #[cfg(feature = "resp")]
+    let router = router.route("/users", get(users::list));
     router
         .route("/trust", get(reports::trust))
         .route("/tokens", get(tokens::list))
@@ -109,9 +105,11 @@ fn changes_and_credentials() -> Router<Arc<State>> {
             put(weights::allow).delete(weights::forget),
         )
         .route("/recover", post(changes::recover))
+        .route("/split/keep", post(changes::keep_half))
         .route("/moves/cancel", post(changes::cancel_moves))
         .route("/balance", patch(changes::set_balance))
         .route("/members/{name}", delete(changes::remove_lost))
+        .route("/gone/{name}", delete(changes::forget))
         .route(
             "/members/{name}/drain",
             post(changes::drain).delete(changes::fill),
@@ -124,6 +122,13 @@ fn changes_and_credentials() -> Router<Arc<State>> {
         )
         .route("/keyspaces/{name}/split", post(changes::split_range))
         .route("/keyspaces/{name}/merge", post(changes::merge_ranges))
+}
+
+/// The users of Redis clients.
+#[cfg(feature = "resp")]
+fn changes_of_users() -> Router<Arc<State>> {
+    let set = put(users::set).layer(DefaultBodyLimit::max(users::USER_BYTES_MAX));
+    Router::new().route("/users/{name}", set.delete(users::remove))
 }
 
 /// Refuses a body whose declared length is above the limit, before it is sent.
@@ -181,14 +186,14 @@ async fn in_time(Shared(state): Shared<Arc<State>>, request: Request, next: Next
 }
 
 /// The methods and paths of changes.
-const CHANGES: &str = "POST for /recover, /keyspaces, /keyspaces/NAME/split, \
+const CHANGES: &str = "POST for /recover, /split/keep, /keyspaces, /keyspaces/NAME/split, \
     /keyspaces/NAME/merge, /rebalance, /moves/cancel and /members/NAME/drain, PATCH and DELETE \
-    for /keyspaces/NAME, PATCH for /rebalance and /balance, PUT and DELETE for /tokens/NAME and \
-    /weights/NAME, DELETE for /members/NAME and /members/NAME/drain";
+    for /keyspaces/NAME, PATCH for /rebalance and /balance, PUT and DELETE for \
+    /tokens/NAME, /users/NAME and /weights/NAME, DELETE for /members/NAME, /members/NAME/drain and /gone/NAME";
 
 async fn unknown() -> Failure {
     let reports = "/status, /table, /loads, /placement, /keyspaces, /moves, /balance, \
-        /rebalance, /events, /tokens, /weights, /trust, /healthz, /readyz and /metrics";
+        /rebalance, /events, /tokens, /users, /weights, /trust, /healthz, /readyz and /metrics";
     Failure(
         StatusCode::NOT_FOUND,
         format!("there is no such path: with GET there are {reports}; {CHANGES}"),

@@ -11,22 +11,30 @@
 
 mod flight;
 mod load;
+#[cfg(feature = "near")]
+mod near;
 mod open;
+mod schemas;
 mod store;
+mod waits;
 
 pub use load::Loaded;
+#[cfg(feature = "near")]
+pub use near::{NearCache, OpenNearCache};
 pub use open::OpenCache;
+pub(crate) use schemas::map_of as schemas_of;
 pub use store::CachePut;
 
 use super::value::Form;
-use super::{Map, Pages, encode_key};
+use super::{Map, Pages};
 use crate::data::DataHandle;
 use crate::error::Error;
 use bytes::Bytes;
 use doyen_engine::cached::{self, Freshness, Times};
-use doyen_engine::op::{Action, Outcome, Step, Transaction};
+use doyen_engine::op::{Action, Outcome, Step, Transaction, Watched};
 use doyen_placement::MapEntry;
 use flight::Flights;
+use schemas::Slot;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Borrow;
@@ -67,12 +75,19 @@ use std::time::Duration;
 /// Of all callers in the cluster that miss an entry at a time, one runs its loader; the others wait
 /// for what it brings. If its node ends, another caller loads when the claim ends
 /// ([`claim_lease`](OpenCache::claim_lease)). The loader runs in a task of its own, so it goes on
-/// if the caller's future is dropped.
+/// if the caller's future is dropped. It may block its thread: the node renews the claim on a
+/// thread of its own, until [`hard_timeout`](OpenCache::hard_timeout).
+///
+/// A loader may ask for other keys. If it asks for its own one, also by way of other keys, caches
+/// and processes, it would wait for itself: the call fails at once with
+/// [`Error::LoadCycle`](crate::Error::LoadCycle), which names the keys. Calls in tasks that the
+/// loader spawns are not seen to belong to it, and end with `hard_timeout`.
 ///
 /// [`invalidate`](Cache::invalidate) and its siblings, and every write, void the loads that are
 /// under way: what these bring is not stored, and no read that begins afterwards returns it.
 pub struct Cache<K, V> {
     map: Map<K, V>,
+    slot: Slot,
     settings: Arc<Settings>,
     flights: Arc<Flights>,
 }
@@ -98,6 +113,7 @@ impl<K, V> Clone for Cache<K, V> {
     fn clone(&self) -> Self {
         Self {
             map: self.map.clone(),
+            slot: self.slot.clone(),
             settings: self.settings.clone(),
             flights: self.flights.clone(),
         }
@@ -107,7 +123,7 @@ impl<K, V> Clone for Cache<K, V> {
 impl<K, V> fmt::Debug for Cache<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cache")
-            .field("name", &self.map.name())
+            .field("name", &self.slot.cache)
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
@@ -125,9 +141,14 @@ enum Held<V> {
 }
 
 impl<K, V> Cache<K, V> {
-    fn new((entry, data): (MapEntry, DataHandle), form: Form, settings: Settings) -> Self {
+    fn new(
+        (entry, data, form): (MapEntry, DataHandle, Form),
+        slot: Slot,
+        settings: Settings,
+    ) -> Self {
         Self {
             map: Map::new(entry, data, form, None),
+            slot,
             settings: Arc::new(settings),
             flights: Arc::default(),
         }
@@ -136,7 +157,7 @@ impl<K, V> Cache<K, V> {
     /// The name of the cache.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.map.name()
+        &self.slot.cache
     }
 
     /// What this cache was asked by this process: hits and misses of its reads.
@@ -159,7 +180,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        let found = match self.held(encode_key(key)?).await? {
+        let found = match self.held(self.slot.key(key)?).await? {
             Held::Value(value, Freshness::Fresh(_) | Freshness::Stale) => Some(value),
             Held::Value(..) | Held::Absent(_) | Held::Nothing | Held::Undecodable => None,
         };
@@ -171,7 +192,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     /// callers, one gets it. A load that is under way is void.
     ///
     /// # Errors
-    /// As for [`Map::remove`]. [`Error::Former`]: the value was removed, and cannot be decoded.
+    /// As for [`Map::take`]: what cannot be decoded is not removed.
     ///
     /// # Cancel safety
     /// If the future is dropped, the key may be removed or not, now or a little later. If it is,
@@ -181,36 +202,62 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        let key = encode_key(key)?;
-        let step = |action| Step::Key {
-            map: self.map.entry.id,
-            key: key.clone(),
-            action,
+        let key = self.slot.key(key)?;
+        let (keyspace, map) = (self.map.entry.keyspace, self.map.entry.id);
+        let queue = self.map.data.queue(keyspace, map, key.clone());
+        let mut turn = queue.enter().await;
+        let of = |watched, steps: Vec<Action>| Transaction {
+            keyspace,
+            watched,
+            steps: (steps.into_iter())
+                .map(|action| Step::Key {
+                    map,
+                    key: key.clone(),
+                    action,
+                })
+                .collect(),
         };
-        let both = Transaction {
-            keyspace: self.map.entry.keyspace,
-            watched: Vec::new(),
-            steps: vec![step(cached::read()), step(Action::Delete)],
-        };
-        let outcome = match self
-            .map
-            .written(self.map.data.execute_transaction(both).await)?
-        {
-            Outcome::Many(answers) => answers.into_iter().next(),
-            other => return Err(Error::unexpected(other)),
-        };
-        let found = outcome.and_then(cached::Found::of);
-        let found = found.ok_or_else(|| Error::Unexpected("no entry of a cache".into()))?;
-        match self.decoded(&found) {
-            Ok(Held::Value(value, Freshness::Fresh(_) | Freshness::Stale)) => Ok(Some(value)),
-            Ok(_) => Ok(None),
-            Err(Error::Value(why)) => Err(Error::Former(why)),
-            Err(why) => Err(why),
+        loop {
+            let look = of(Vec::new(), vec![Action::Version, cached::read()]);
+            let looked = match self.map.data.execute_transaction(look).await {
+                Outcome::Many(answers) => <[Outcome; 2]>::try_from(answers),
+                Outcome::Failed(failure) => return Err(Error::of_read(failure)),
+                other => return Err(Error::unexpected(other)),
+            };
+            let Ok([Outcome::Int(version), found]) = looked else {
+                self.remove_elsewhere(&key).await?;
+                return Ok(None);
+            };
+            let found = cached::Found::of(found);
+            let found = found.ok_or_else(|| Error::Unexpected("no entry of a cache".into()))?;
+            let found = match self.decoded(&found)? {
+                Held::Value(value, Freshness::Fresh(_) | Freshness::Stale) => Some(value),
+                Held::Undecodable => return Ok(None),
+                Held::Value(..) | Held::Absent(_) | Held::Nothing => None,
+            };
+            let seen = Watched {
+                map,
+                key: key.clone(),
+                version: Some(version),
+            };
+            let removal = of(vec![seen], vec![Action::Delete]);
+            match self
+                .map
+                .written(self.map.data.execute_transaction(removal).await)?
+            {
+                Outcome::Many(_) => {
+                    self.remove_elsewhere(&key).await?;
+                    return Ok(found);
+                }
+                Outcome::Nil if turn.again().await => {}
+                Outcome::Nil => return Err(Error::Changed),
+                other => return Err(Error::unexpected(other)),
+            }
         }
     }
 
     /// How many entries there are, as [`Map::len`] counts keys. Entries that are kept for the case
-    /// of an error, and those that are being loaded, count.
+    /// of an error, and those that are being loaded, count, and so do those of other schemas.
     ///
     /// # Errors
     /// As for [`Map::len`].
@@ -218,7 +265,11 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
     pub async fn len(&self) -> Result<u64, Error> {
-        self.map.len().await
+        let mut sum = 0;
+        for map in self.maps() {
+            sum += map.len().await?;
+        }
+        Ok(sum)
     }
 
     /// Whether there is no entry, as for [`Cache::len`].
@@ -229,7 +280,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
     pub async fn is_empty(&self) -> Result<bool, Error> {
-        self.map.is_empty().await
+        Ok(self.len().await? == 0)
     }
 
     /// Removes a key, so that the next read loads it. A load that is under way is void. Returns
@@ -246,7 +297,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        self.map.remove(key).await
+        let key = self.slot.key(key)?;
+        let elsewhere = self.remove_elsewhere(&key).await?;
+        let removed = super::number(self.map.write_encoded(key, Action::Delete).await?)?;
+        Ok(removed || elsewhere)
     }
 
     /// Removes all keys that begin with this, as [`Map::prefix`] finds them. Loads of such keys
@@ -270,8 +324,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     where
         Q: Serialize + ?Sized,
     {
-        let pages = self.pages(encode_key(prefix)?);
-        self.remove_pages(pages).await
+        for (map, pages) in self.pages(&self.slot.key(prefix)?) {
+            map.remove_pages(pages).await?;
+        }
+        Ok(())
     }
 
     /// Removes all entries with this tag ([`Loaded::tag`]). Loads that are under way are void,
@@ -284,8 +340,12 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     /// As for [`Cache::invalidate_prefix`].
     pub async fn invalidate_tag(&self, tag: &str) -> Result<(), Error> {
         let tag = Bytes::copy_from_slice(tag.as_bytes());
-        let pages = self.pages(Bytes::new()).holding(tag);
-        self.remove_pages(pages).await
+        for map in self.maps() {
+            let place = (map.entry.keyspace, map.entry.id);
+            let pages = Pages::new(place, map.data.clone(), Bytes::new());
+            map.remove_pages(pages.holding(tag.clone())).await?;
+        }
+        Ok(())
     }
 
     /// Removes all entries. Loads that are under way are void.
@@ -296,20 +356,8 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     /// # Cancel safety
     /// As for [`Cache::invalidate_prefix`].
     pub async fn invalidate_all(&self) -> Result<(), Error> {
-        self.map.clear().await
-    }
-
-    fn pages(&self, prefix: Bytes) -> Pages {
-        let place = (self.map.entry.keyspace, self.map.entry.id);
-        Pages::new(place, self.map.data.clone(), prefix)
-    }
-
-    async fn remove_pages(&self, mut pages: Pages) -> Result<(), Error> {
-        while let Some(page) = pages.next().await? {
-            let removals = page.into_iter().map(|(key, _)| Ok((key, Action::Delete)));
-            for removed in self.map.execute_all(removals).await {
-                self.map.written(removed?)?;
-            }
+        for map in self.maps() {
+            map.clear().await?;
         }
         Ok(())
     }
@@ -335,5 +383,18 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
                 None => Held::Undecodable,
             },
         })
+    }
+}
+
+impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
+    /// Removes all keys of these pages.
+    async fn remove_pages(&self, mut pages: Pages) -> Result<(), Error> {
+        while let Some(page) = pages.next().await? {
+            let removals = page.into_iter().map(|(key, _)| Ok((key, Action::Delete)));
+            for removed in self.execute_all(removals).await {
+                self.written(removed?)?;
+            }
+        }
+        Ok(())
     }
 }

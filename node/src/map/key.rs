@@ -54,6 +54,15 @@ impl KeyError {
         ))
     }
 
+    fn other_type() -> Self {
+        Self(
+            "the stored key has other fields than this type, or the type can be read from anything: \
+             give a map to keys of one type alone, because keys of a type whose fields were renamed \
+             or reordered are other keys"
+                .to_owned(),
+        )
+    }
+
     fn ends() -> Self {
         Self("the key ends too early".to_owned())
     }
@@ -543,7 +552,7 @@ impl<'de> de::Deserializer<'de> for Reader<'_, 'de> {
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, KeyError> {
-        Err(KeyError::no_key("a value of any type"))
+        Err(KeyError::other_type())
     }
 
     fn deserialize_bool<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, KeyError> {
@@ -663,7 +672,7 @@ impl<'de> de::Deserializer<'de> for Reader<'_, 'de> {
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, KeyError> {
-        Err(KeyError::no_key("a value of any type"))
+        Err(KeyError::other_type())
     }
 
     fn is_human_readable(&self) -> bool {

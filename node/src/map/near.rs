@@ -15,15 +15,17 @@
 //! wake. So a write in the same process costs little more than without a near cache.
 
 use super::changes::filter;
-use super::{Map, encode_key, key};
+use super::{Map, Put, encode_key, key};
 use crate::clock;
 use crate::data::Stream;
+use crate::data::nears::Forgets;
 use crate::error::Error;
 use bytes::Bytes;
 use doyen_engine::op::{Action, Outcome, Step, Transaction};
 use doyen_engine::{Told, What};
 use doyen_gossip::Time;
 use doyen_placement::PartitionId;
+use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Borrow;
@@ -32,19 +34,23 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::{IntoFuture, poll_fn};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// Copies that are kept, by default.
-const CAPACITY: u64 = 10_000;
+pub(super) const CAPACITY: u64 = 10_000;
+/// Reads at primaries of one call that are under way at the same time.
+const UNDER_WAY: usize = 256;
 /// Confirmations come this often within the time that they count.
 const CONFIRMATIONS: u32 = 4;
 /// The shortest bound.
 const STALENESS_LEAST: Duration = Duration::from_millis(50);
+/// What lasts for longer does not expire while this process runs.
+const FOREVER: Duration = Duration::from_secs(1 << 30);
 /// Locks among which keys are divided.
 const MARKS: usize = 256;
 
@@ -84,11 +90,13 @@ impl<K, V> fmt::Debug for OpenNear<K, V> {
 ///
 /// # The bound
 /// A value that [`get`](NearMap::get) returns was the value of the key at some moment that is at
-/// most `max_staleness` before it was returned. That holds also if this process, a member or the
+/// most `max_staleness` before it was called. That holds also if this process, a member or the
 /// network stands still: a copy whose partition was not confirmed within the bound is not served,
 /// and the key is read at its primary. A change normally arrives within a round trip, so copies are
-/// much fresher than the bound. A read in this process after a write in this process sees it only
-/// if the change was told before; read through [`map`](NearMap::map) where that matters.
+/// much fresher than the bound.
+///
+/// A read in this process sees every write of this process that was acknowledged before it began:
+/// by this near cache, by any handle of the map, and by transactions.
 ///
 /// A key that expires is gone here when its time to live is over by this process's clock, or when
 /// its primary tells that it removed it.
@@ -139,7 +147,7 @@ pub struct NearStats {
 
 /// The task that follows the map. It ends with the last clone of the near cache.
 #[derive(Debug)]
-struct Following(JoinHandle<()>);
+pub(super) struct Following(JoinHandle<()>);
 
 impl Drop for Following {
     fn drop(&mut self) {
@@ -148,7 +156,7 @@ impl Drop for Following {
 }
 
 /// The copies.
-struct Near<V> {
+pub(super) struct Near<V> {
     stream: Stream,
     /// Held while something is taken from the stream and acted on, so that this happens in order.
     turn: Mutex<()>,
@@ -178,16 +186,16 @@ struct Copied<V> {
 }
 
 impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
-    /// This map with copies of entries in this process, which are `max_staleness` old at most (50
-    /// ms at least). Await it.
+    /// This map with copies of entries in this process, which are `max_staleness` old at most. Await
+    /// it.
     ///
     /// # Errors
     /// When it is awaited: as for [`Map::subscribe`]. [`Error::NoRuntime`]: this was called outside
-    /// of tokio.
+    /// of tokio. [`Error::Refused`]: `max_staleness` is below 50 ms.
     pub fn near(&self, max_staleness: Duration) -> OpenNear<K, V> {
         OpenNear {
             map: self.clone(),
-            max_staleness: max_staleness.max(STALENESS_LEAST),
+            max_staleness,
             capacity: CAPACITY,
         }
     }
@@ -212,33 +220,16 @@ where
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            crate::node::within_runtime()?;
             let Self {
                 map,
                 max_staleness,
                 capacity,
             } = self;
-            let mut filter = filter(map.entry.keyspace, map.entry.id);
-            (filter.values, filter.fields) = (false, false);
-            let every = max_staleness / CONFIRMATIONS;
-            let stream = map.data.subscribe(filter, None, Some(every)).await;
-            let stream = stream.map_err(Error::of_read)?;
-            let near = Arc::new(Near {
-                stream,
-                turn: Mutex::default(),
-                copies: moka::sync::Cache::new(capacity),
-                max_staleness,
-                confirmed: Mutex::default(),
-                marks: (0..MARKS).map(|_| Mutex::default()).collect(),
-                hits: AtomicU64::new(0),
-                misses: AtomicU64::new(0),
-                unconfirmed: AtomicU64::new(0),
-            });
-            let task = tokio::spawn(follow(near.clone()));
+            let (near, following) = Near::open(&map, max_staleness, capacity).await?;
             Ok(NearMap {
                 map,
                 near,
-                following: Arc::new(Following(task)),
+                following,
             })
         })
     }
@@ -266,13 +257,107 @@ where
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        if let Some(found) = self.copy(key)? {
+        if let Some(found) = self.near.copy(key, None)? {
             return Ok(found);
         }
         self.read(encode_key(key)?).await
     }
 
-    /// The map itself: its reads go to the primaries, and its writes are told to all near caches.
+    /// The values of several keys, in their order, each as [`get`](NearMap::get) returns it.
+    ///
+    /// ```no_run
+    /// # async fn example(prices: doyen::NearMap<String, u64>) -> Result<(), doyen::Error> {
+    /// let cart = ["tea", "milk"];
+    /// for (name, price) in cart.iter().zip(prices.get_many(cart).await?) {
+    ///     println!("{name}: {price:?}");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`NearMap::get`], if any of them fails.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
+    pub async fn get_many<'q, Q>(
+        &self,
+        keys: impl IntoIterator<Item = &'q Q>,
+    ) -> Result<Vec<Option<V>>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized + 'q,
+    {
+        let mut found = Vec::new();
+        let mut missing = Vec::new();
+        for (at, key) in keys.into_iter().enumerate() {
+            let copy = self.near.copy(key, None)?;
+            if copy.is_none() {
+                missing.push((at, encode_key(key)?));
+            }
+            found.push(copy.flatten());
+        }
+        let reading = missing
+            .into_iter()
+            .map(async |(at, key)| (at, self.read(key).await));
+        let mut reading = pin!(stream::iter(reading).buffer_unordered(UNDER_WAY));
+        while let Some((at, value)) = reading.next().await {
+            found[at] = value?;
+        }
+        Ok(found)
+    }
+
+    /// Writes a value, as [`Map::insert`]. Reads of this near cache see it from then on.
+    ///
+    /// # Errors
+    /// As for [`Map::insert`].
+    ///
+    /// # Cancel safety
+    /// As for [`Map::insert`].
+    pub async fn insert<Q>(&self, key: &Q, value: &V) -> Result<(), Error>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        self.map.insert(key, value).await
+    }
+
+    /// Writes a value with options, as [`Map::put`]. Reads of this near cache see it from then on.
+    ///
+    /// ```no_run
+    /// # async fn example(prices: doyen::NearMap<String, u64>) -> Result<(), doyen::Error> {
+    /// use std::time::Duration;
+    ///
+    /// prices.put("tea", &3).ttl(Duration::from_secs(60)).await?;
+    /// assert_eq!(prices.get("tea").await?, Some(3));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// When it is awaited: see [`Put`].
+    pub fn put<Q>(&self, key: &Q, value: &V) -> Put<'_, K, V>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        self.map.put(key, value)
+    }
+
+    /// Removes a key, as [`Map::remove`]. Reads of this near cache see that from then on.
+    ///
+    /// # Errors
+    /// As for [`Map::remove`].
+    ///
+    /// # Cancel safety
+    /// As for [`Map::remove`].
+    pub async fn remove<Q>(&self, key: &Q) -> Result<bool, Error>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        self.map.remove(key).await
+    }
+
+    /// The map itself: its reads go to the primaries. Its writes are seen by this near cache, too.
     #[must_use]
     pub const fn map(&self) -> &Map<K, V> {
         &self.map
@@ -281,43 +366,12 @@ where
     /// What this near cache was asked by this process.
     #[must_use]
     pub fn stats(&self) -> NearStats {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        NearStats {
-            hits: of(&self.near.hits),
-            misses: of(&self.near.misses),
-            unconfirmed: of(&self.near.unconfirmed),
-        }
-    }
-
-    /// A copy that may be served.
-    fn copy<Q: Serialize + ?Sized>(&self, key: &Q) -> Result<Option<Option<V>>, Error> {
-        self.near.catch_up();
-        let copied = KEY.with_borrow_mut(|bytes| -> Result<_, Error> {
-            bytes.clear();
-            key::encode_into(key, bytes).map_err(Error::Key)?;
-            Ok(self.near.copies.get(&bytes[..]))
-        })?;
-        let counted = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
-        let Some(copied) = copied else {
-            counted(&self.near.misses);
-            return Ok(None);
-        };
-        let now = clock::now();
-        let confirmed = Time(copied.confirmed.load(Ordering::Acquire)).max(copied.read);
-        if now.since(confirmed) > self.near.max_staleness
-            || copied.expires.is_some_and(|expires| now >= expires)
-        {
-            counted(&self.near.unconfirmed);
-            return Ok(None);
-        }
-        counted(&self.near.hits);
-        Ok(Some(copied.value))
+        self.near.stats()
     }
 
     /// Reads at the primary, and keeps a copy.
     async fn read(&self, key: Bytes) -> Result<Option<V>, Error> {
-        let mark = *self.near.mark(&key);
-        let read = clock::now();
+        let reading = self.near.read(&key);
         let step = |action| Step::Key {
             map: self.map.entry.id,
             key: key.clone(),
@@ -338,32 +392,132 @@ where
         };
         let value = self.map.decoded(value)?;
         self.map.counts.looked_up(value.is_some());
-        let (keyspace, map) = (self.map.entry.keyspace, self.map.entry.id);
-        let partition = self
-            .map
-            .data
-            .table()
-            .and_then(|table| table.keyspace(keyspace)?.partition_of(map, &key));
-        let Some(partition) = partition else {
-            return Ok(value);
-        };
-        let copied = Copied {
-            value: value.clone(),
-            read,
-            confirmed: self.near.confirmed_of(partition),
-            expires: u64::try_from(ttl)
-                .ok()
-                .map(|ms| read + Duration::from_millis(ms)),
-        };
-        let now = self.near.mark(&key);
-        if *now == mark {
-            self.near.copies.insert(key, copied);
-        }
+        let lasts = u64::try_from(ttl).ok().map(Duration::from_millis);
+        self.near
+            .keep(&self.map, (key, reading), (value.clone(), lasts));
         Ok(value)
     }
 }
 
+/// A read at the primary has begun.
+pub(super) struct Reading {
+    began: Time,
+    mark: u64,
+}
+
 impl<V: Clone + Send + Sync + 'static> Near<V> {
+    /// Begins to follow a map, with so many copies at most.
+    pub(super) async fn open<K>(
+        map: &Map<K, V>,
+        max_staleness: Duration,
+        capacity: u64,
+    ) -> Result<(Arc<Self>, Arc<Following>), Error> {
+        crate::node::within_runtime()?;
+        if max_staleness < STALENESS_LEAST {
+            return Err(Error::Refused(format!(
+                "a near cache of {} cannot have copies of {max_staleness:?} at most: give \
+                 {STALENESS_LEAST:?} or more, or read the map itself",
+                map.name()
+            )));
+        }
+        let (keyspace, id) = (map.entry.keyspace, map.entry.id);
+        let mut filter = filter(keyspace, id);
+        (filter.values, filter.fields) = (false, false);
+        let every = max_staleness / CONFIRMATIONS;
+        let stream = map.data.subscribe(filter, None, Some(every)).await;
+        let stream = stream.map_err(Error::of_read)?;
+        let near = Arc::new(Self {
+            stream,
+            turn: Mutex::default(),
+            copies: moka::sync::Cache::new(capacity),
+            max_staleness,
+            confirmed: Mutex::default(),
+            marks: (0..MARKS).map(|_| Mutex::default()).collect(),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            unconfirmed: AtomicU64::new(0),
+        });
+        let forgets: Weak<dyn Forgets> = Arc::downgrade(&(near.clone() as Arc<dyn Forgets>));
+        map.data.add_near(keyspace, id, forgets);
+        let task = tokio::spawn(follow(near.clone()));
+        Ok((near, Arc::new(Following(task))))
+    }
+
+    pub(super) fn stats(&self) -> NearStats {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        NearStats {
+            hits: of(&self.hits),
+            misses: of(&self.misses),
+            unconfirmed: of(&self.unconfirmed),
+        }
+    }
+
+    /// A copy that may be served.
+    pub(super) fn copy<Q: Serialize + ?Sized>(
+        &self,
+        key: &Q,
+        slot: Option<u8>,
+    ) -> Result<Option<Option<V>>, Error> {
+        self.catch_up();
+        let copied = KEY.with_borrow_mut(|bytes| -> Result<_, Error> {
+            bytes.clear();
+            bytes.extend(slot);
+            key::encode_into(key, bytes).map_err(Error::Key)?;
+            Ok(self.copies.get(&bytes[..]))
+        })?;
+        let counted = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
+        let Some(copied) = copied else {
+            counted(&self.misses);
+            return Ok(None);
+        };
+        let now = clock::now();
+        let confirmed = Time(copied.confirmed.load(Ordering::Acquire)).max(copied.read);
+        if now.since(confirmed) > self.max_staleness
+            || copied.expires.is_some_and(|expires| now >= expires)
+        {
+            counted(&self.unconfirmed);
+            return Ok(None);
+        }
+        counted(&self.hits);
+        Ok(Some(copied.value))
+    }
+
+    /// A read at the primary begins.
+    pub(super) fn read(&self, key: &[u8]) -> Reading {
+        Reading {
+            mark: *self.mark(key),
+            began: clock::now(),
+        }
+    }
+
+    /// Keeps what was read, for so long at most, unless the key was told to have changed since.
+    pub(super) fn keep<K>(
+        &self,
+        map: &Map<K, V>,
+        (key, reading): (Bytes, Reading),
+        (value, lasts): (Option<V>, Option<Duration>),
+    ) {
+        let (keyspace, id) = (map.entry.keyspace, map.entry.id);
+        let table = map.data.table();
+        let Some(partition) =
+            table.and_then(|table| table.keyspace(keyspace)?.partition_of(id, &key))
+        else {
+            return;
+        };
+        let copied = Copied {
+            value,
+            read: reading.began,
+            confirmed: self.confirmed_of(partition),
+            expires: lasts
+                .filter(|lasts| *lasts < FOREVER)
+                .map(|lasts| reading.began + lasts),
+        };
+        let now = self.mark(&key);
+        if *now == reading.mark {
+            self.copies.insert(key, copied);
+        }
+    }
+
     /// The mark of a key's part, locked.
     fn mark(&self, key: &[u8]) -> MutexGuard<'_, u64> {
         let mut hasher = DefaultHasher::new();
@@ -425,6 +579,16 @@ impl<V: Clone + Send + Sync + 'static> Near<V> {
         marks.iter_mut().for_each(|mark| **mark += 1);
         Self::locked(&self.confirmed).clear();
         self.copies.invalidate_all();
+    }
+}
+
+impl<V: Clone + Send + Sync + 'static> Forgets for Near<V> {
+    fn forget(&self, key: &[u8]) {
+        self.drop_copy(key);
+    }
+
+    fn forget_all(&self) {
+        self.drop_all();
     }
 }
 

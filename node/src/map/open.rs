@@ -19,7 +19,7 @@ use std::time::Duration;
 /// Finds a map that is as it is wanted.
 pub(crate) type Opened<'a> =
     Pin<Box<dyn Future<Output = Result<(MapEntry, DataHandle), Error>> + Send + 'a>>;
-type Open<'a> = Box<dyn FnOnce(WantedMap) -> Opened<'a> + Send + 'a>;
+type Open<'a> = Box<dyn FnOnce(WantedMap, Codec) -> Opened<'a> + Send + 'a>;
 
 /// A map that is about to be opened, from [`Node::map`](crate::Node::map). Await it.
 ///
@@ -54,6 +54,8 @@ pub struct OpenMap<'a, K, V> {
     limits: MapLimits,
     /// `None`: as the limits need it.
     eviction: Option<Eviction>,
+    /// The limits replace those that the map has, also if they are lower.
+    replaces: bool,
     kinds: PhantomData<fn(K) -> V>,
 }
 
@@ -73,7 +75,7 @@ impl<'a, K, V> OpenMap<'a, K, V> {
     pub(crate) fn new(
         keyspace: &str,
         name: &str,
-        open: impl FnOnce(WantedMap) -> Opened<'a> + Send + 'a,
+        open: impl FnOnce(WantedMap, Codec) -> Opened<'a> + Send + 'a,
     ) -> Self {
         Self {
             open: Box::new(open),
@@ -85,6 +87,7 @@ impl<'a, K, V> OpenMap<'a, K, V> {
             ttl: None,
             limits: MapLimits::NONE,
             eviction: None,
+            replaces: false,
             kinds: PhantomData,
         }
     }
@@ -147,9 +150,10 @@ impl<'a, K, V> OpenMap<'a, K, V> {
     /// # Limits are settings of the map
     /// All limits of a map (entries, bytes, eviction, idle time) are shared by the cluster and last
     /// as long as the map. A program that opens it without limits takes those that it has. A
-    /// program that opens it with other limits replaces all of them for all programs: give all that
-    /// the map shall have. Whether there is a [`max_idle`](OpenMap::max_idle) is decided when the
-    /// map is made.
+    /// program that opens it with higher limits raises them for all programs. Lower limits, a limit
+    /// where the map has none, and another eviction do nothing but write a warning into the log,
+    /// because they would remove entries of other programs:
+    /// [`replace_limits`](OpenMap::replace_limits) sets them.
     pub const fn max_entries(mut self, entries: u64) -> Self {
         self.limits.entries = Some(entries);
         self
@@ -178,10 +182,50 @@ impl<'a, K, V> OpenMap<'a, K, V> {
     /// read that counts may be a write, which [`Map::compare_and_swap`] takes for one.
     /// [`Put::max_idle`](crate::Put::max_idle) gives one entry another time.
     ///
-    /// It is a setting of the map, as [`max_entries`](OpenMap::max_entries) says.
+    /// It is a setting of the map, as [`max_entries`](OpenMap::max_entries) says. A map that exists
+    /// may get one, and then the time of the entries that are there begins. With [`Codec::Bytes`] it must
+    /// be given when the map is made: values without a label could be misread.
     pub fn max_idle(mut self, idle: Duration) -> Self {
         self.limits.idle_ms = Some(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
         self
+    }
+
+    /// Gives the map the limits that this program says, and no others, also if entries go for that.
+    /// Without this, limits are only raised. A [`max_idle`](OpenMap::max_idle) can be shortened so,
+    /// but not removed.
+    ///
+    /// ```no_run
+    /// # async fn example(node: &doyen::Node) -> Result<(), doyen::Error> {
+    /// use doyen::Map;
+    ///
+    /// // From 100,000 pages to 10,000: the others are evicted.
+    /// let open = node.map("pages").max_entries(10_000).replace_limits();
+    /// let pages: Map<String, String> = open.await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Let one program do so, not all replicas of a service: while it is deployed, its former version
+    /// would raise them again. Each change of limits is an event
+    /// ([`Node::events`](crate::Node::events)) that says from what to what, and by which member's
+    /// program.
+    pub const fn replace_limits(mut self) -> Self {
+        self.replaces = true;
+        self
+    }
+
+    /// The same settings as another map that is about to be opened.
+    pub(super) fn like(self, other: &OpenMap<'a, K, V>) -> Self {
+        Self {
+            keyspace: other.keyspace.clone(),
+            codec: other.codec,
+            schema: other.schema.clone(),
+            undecodable: other.undecodable,
+            ttl: other.ttl,
+            limits: other.limits,
+            eviction: other.eviction,
+            replaces: other.replaces,
+            ..self
+        }
     }
 
     /// What is wanted of the map.
@@ -209,7 +253,9 @@ impl<'a, K, V> OpenMap<'a, K, V> {
             None if limits.bounds() => limits.eviction = Eviction::Lfu,
             None => {}
         }
-        Ok(if limits == MapLimits::NONE {
+        Ok(if self.replaces {
+            MapWish::Replaced(limits)
+        } else if limits == MapLimits::NONE {
             MapWish::Exists
         } else {
             MapWish::Limited(limits)
@@ -271,10 +317,31 @@ impl<K, V: DeserializeOwned> OpenMap<'_, K, V> {
             name,
             wish,
         };
-        let (entry, data) = open(wanted).await?;
-        let form = Form::new(entry.name.clone(), codec, schema, undecodable);
+        let (entry, data) = open(wanted, codec).await?;
+        if let MapWish::Limited(limits) = wish
+            && is_below(&limits, &entry.limits)
+        {
+            tracing::warn!(
+                "the map {} keeps its limits, {:?}: those of this program, {limits:?}, would remove \
+                 entries; give all programs the same, or say replace_limits()",
+                entry.name,
+                entry.limits
+            );
+        }
+        let form = Form::new(entry.name.clone(), codec, schema, undecodable).typed::<V>();
         Ok(((entry, data), form))
     }
+}
+
+/// Whether limits would allow less than others, or evict otherwise.
+fn is_below(wanted: &MapLimits, there: &MapLimits) -> bool {
+    let below = |wanted: Option<u64>, there: Option<u64>| {
+        wanted.is_some_and(|wanted| there.is_none_or(|there| there > wanted))
+    };
+    below(wanted.entries, there.entries)
+        || below(wanted.bytes, there.bytes)
+        || below(wanted.idle_ms, there.idle_ms)
+        || (wanted.bounds() && wanted.eviction != there.eviction)
 }
 
 /// Counters that are about to be opened, from [`Node::counters`](crate::Node::counters). Await it.

@@ -4,16 +4,23 @@ use super::{Map, encode_key, expiry, number};
 use crate::error::Error;
 use bytes::Bytes;
 use doyen_engine::op::{Action, Condition, ExpireCondition, Expiry, Outcome};
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::FutureExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Borrow;
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
-/// How often [`Map::update`] tries again because another program wrote the key meanwhile.
-const UPDATES_MAX: u32 = 64;
 /// Operations of one call that are under way at the same time.
 const UNDER_WAY: usize = 1_024;
+
+/// What becomes of a key by what it holds.
+enum Edit<V> {
+    Keep,
+    Write(V),
+    Remove,
+}
 
 impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// Removes a key and returns its value: of several callers, one gets it.
@@ -27,7 +34,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// ```
     ///
     /// # Errors
-    /// As for [`Map::insert`]. [`Error::Former`]: the value was removed, and cannot be decoded.
+    /// As for [`Map::update`]. [`Error::Value`]: the value cannot be decoded, because another program
+    /// wrote it; it is not removed. With [`Undecodable::Miss`](crate::Undecodable::Miss) the answer
+    /// is `None`, and it is not removed, either.
     ///
     /// # Cancel safety
     /// If the future is dropped, the write may happen or not, now or a little later, as after
@@ -38,7 +47,11 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        self.former(self.write(key, Action::GetDel).await?)
+        let decide = |value: Option<&V>| match value {
+            Some(_) => Edit::Remove,
+            None => Edit::Keep,
+        };
+        Ok(self.edit(encode_key(key)?, decide).await?.0)
     }
 
     /// Writes a value if the key has one, and returns the former one. `None`: the key has none, and
@@ -69,7 +82,8 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     }
 
     /// Removes a key if its value passes a test, and returns the value that was removed. `test` is
-    /// called again if another program wrote the key meanwhile, so it should do nothing else.
+    /// called again if another process wrote the key meanwhile, so it should do nothing else.
+    /// Callers wait for each other as in [`Map::update`].
     ///
     /// ```no_run
     /// # async fn example(jobs: doyen::Map<u64, String>) -> Result<(), doyen::Error> {
@@ -94,19 +108,44 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        let key = encode_key(key)?;
-        for _ in 0..UPDATES_MAX {
+        let (seen, edit) = self
+            .edit(encode_key(key)?, |value| match value {
+                Some(value) if test(value) => Edit::Remove,
+                _ => Edit::Keep,
+            })
+            .await?;
+        Ok(match edit {
+            Edit::Remove => seen,
+            Edit::Keep | Edit::Write(_) => None,
+        })
+    }
+
+    /// Changes a key by what it holds, and returns what it held and what became of it. Callers of
+    /// this process wait for each other in a queue; other processes may be faster.
+    async fn edit(
+        &self,
+        key: Bytes,
+        mut decide: impl FnMut(Option<&V>) -> Edit<V>,
+    ) -> Result<(Option<V>, Edit<V>), Error> {
+        let (keyspace, map) = (self.entry.keyspace, self.entry.id);
+        let queue = self.data.queue(keyspace, map, key.clone());
+        let mut turn = queue.enter().await;
+        loop {
             let seen = self.versioned(key.clone()).await?;
-            if !seen.value().is_some_and(&mut test) {
-                return Ok(None);
+            let edit = decide(seen.value());
+            let mut transaction = self.transaction();
+            match &edit {
+                Edit::Write(value) => transaction.replace(&seen, value, Expiry::Keep),
+                Edit::Remove if !seen.is_absent() => transaction.delete(&seen),
+                Edit::Remove | Edit::Keep => return Ok((seen.into_value(), edit)),
             }
-            let mut removal = self.transaction();
-            removal.delete(&seen);
-            if removal.commit_unless_changed().await? {
-                return Ok(seen.into_value());
+            if transaction.commit_unless_changed().await? {
+                return Ok((seen.into_value(), edit));
+            }
+            if !turn.again().await {
+                return Err(Error::Changed);
             }
         }
-        Err(Error::Changed)
     }
 
     /// How long a key has to live. `None`: it does not expire, or has no value.
@@ -200,8 +239,13 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
 
     /// Changes a key by what it holds, and returns what it holds then. `change` gets the present
     /// value (`None`: there is none) and says what it is to be (`None`: removed, or none). It is
-    /// called again if another program wrote the key meanwhile, so it should do nothing else. An
+    /// called again if another process wrote the key meanwhile, so it should do nothing else. An
     /// entry that expires keeps its deadline.
+    ///
+    /// Callers of one process that change one key wait for each other, in the order in which they
+    /// asked. Between processes, the first one wins, and the others try again after a short pause.
+    /// That works with any number of callers. For a number to which many callers add, use
+    /// [`Counters`](crate::Counters), whose additions cost one round trip.
     ///
     /// ```no_run
     /// # async fn example(visits: doyen::Map<String, u64>) -> Result<(), doyen::Error> {
@@ -210,8 +254,8 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// ```
     ///
     /// # Errors
-    /// As for [`Map::insert`]. [`Error::Changed`]: other programs wrote the key each time, 64
-    /// times; nothing happened.
+    /// As for [`Map::insert`]. [`Error::Changed`]: other processes were faster each time, for 30 s;
+    /// nothing happened.
     ///
     /// # Cancel safety
     /// If the future is dropped, the write may happen or not, now or a little later, as after
@@ -225,21 +269,14 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        let key = encode_key(key)?;
-        for _ in 0..UPDATES_MAX {
-            let seen = self.versioned(key.clone()).await?;
-            let next = change(seen.value());
-            let mut update = self.transaction();
-            match &next {
-                Some(value) => update.replace(&seen, value, Expiry::Keep),
-                None if seen.is_absent() => return Ok(None),
-                None => update.delete(&seen),
-            }
-            if update.commit_unless_changed().await? {
-                return Ok(next);
-            }
-        }
-        Err(Error::Changed)
+        let decide = |value: Option<&V>| match change(value) {
+            Some(next) => Edit::Write(next),
+            None => Edit::Remove,
+        };
+        Ok(match self.edit(encode_key(key)?, decide).await?.1 {
+            Edit::Write(next) => Some(next),
+            Edit::Remove | Edit::Keep => None,
+        })
     }
 
     /// Appends bytes to a value, which is written if there was none, and returns how many bytes it
@@ -311,19 +348,49 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized + 'q,
     {
-        let keys: Result<Vec<_>, _> = keys.into_iter().map(encode_key).collect();
-        let keys = keys?.into_iter();
-        let mut values = Vec::with_capacity(keys.len());
-        let mut outcomes = self.all(keys.map(|key| Ok((key, Action::Get))));
-        while let Some(outcome) = outcomes.next().await {
-            let found = match outcome? {
-                Outcome::Failed(failure) => return Err(Error::of_read(failure)),
-                outcome => self.decoded(outcome)?,
-            };
-            self.counts.looked_up(found.is_some());
-            values.push(found);
-        }
-        Ok(values)
+        self.get_each(keys).await.into_iter().collect()
+    }
+
+    /// The values of several keys, each by itself, as [`Map::get_many`]. Says of each, in their
+    /// order, what came of it: one that cannot be read, or decoded, does not hide the others.
+    ///
+    /// ```no_run
+    /// # async fn example(prices: doyen::Map<String, u64>) -> Result<(), doyen::Error> {
+    /// let cart = ["tea", "milk"];
+    /// for (name, price) in cart.iter().zip(prices.get_each(cart).await) {
+    ///     match price {
+    ///         Ok(price) => println!("{name}: {price:?}"),
+    ///         Err(why) => println!("{name} has no price at the moment: {why}"),
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
+    #[must_use = "some of them may have failed"]
+    pub async fn get_each<'q, Q>(
+        &self,
+        keys: impl IntoIterator<Item = &'q Q>,
+    ) -> Vec<Result<Option<V>, Error>>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized + 'q,
+    {
+        let actions = keys
+            .into_iter()
+            .map(|key| Ok((encode_key(key)?, Action::Get)));
+        let actions: Vec<Result<_, Error>> = actions.collect();
+        let outcomes = self.execute_all(actions.into_iter()).await;
+        let found = outcomes.into_iter().map(|outcome| match outcome? {
+            Outcome::Failed(failure) => Err(Error::of_read(failure)),
+            outcome => {
+                let found = self.decoded(outcome)?;
+                self.counts.looked_up(found.is_some());
+                Ok(found)
+            }
+        });
+        found.collect()
     }
 
     /// Writes several values, each by itself. Says of each, in their order, what came of it:
@@ -360,9 +427,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
             Ok((key, action))
         });
         let actions: Vec<Result<_, Error>> = actions.collect();
-        let written = self.all(actions.into_iter());
+        let written = self.execute_all(actions.into_iter()).await.into_iter();
         let written = written.map(|outcome| super::done(self.written(outcome?)?));
-        written.collect().await
+        written.collect()
     }
 
     /// Removes several keys, each by itself. Says of each, in their order, whether it had a value.
@@ -382,17 +449,54 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         let actions: Vec<Result<_, Error>> = keys
             .map(|key| Ok((encode_key(key)?, Action::Delete)))
             .collect();
-        let removed = self.all(actions.into_iter());
+        let removed = self.execute_all(actions.into_iter()).await.into_iter();
         let removed = removed.map(|outcome| number(self.written(outcome?)?));
-        removed.collect().await
+        removed.collect()
     }
 
-    /// Executes operations on encoded keys, some at the same time.
+    /// Executes operations on encoded keys, some at the same time. Their outcomes come in their
+    /// order.
+    ///
+    /// All of them have the waker of the caller, who is woken once for all answers that come
+    /// together. A waker for each of them would cost more than the operations.
     pub(super) async fn execute_all(
         &self,
-        operations: impl Iterator<Item = Result<(Bytes, Action), Error>>,
+        mut operations: impl Iterator<Item = Result<(Bytes, Action), Error>>,
     ) -> Vec<Result<Outcome, Error>> {
-        self.all(operations).collect().await
+        let (mut outcomes, mut under_way) = (Vec::new(), Vec::new());
+        poll_fn(|cx| {
+            loop {
+                while under_way.len() < UNDER_WAY
+                    && let Some(operation) = operations.next()
+                {
+                    let at = outcomes.len();
+                    match operation {
+                        Ok((key, action)) => {
+                            let asked = self.data.execute(self.operation(key, action));
+                            under_way.push((at, asked));
+                            outcomes.push(Err(Error::Unknown));
+                        }
+                        Err(why) => outcomes.push(Err(why)),
+                    }
+                }
+                let before = under_way.len();
+                under_way.retain_mut(|(at, asked)| match asked.poll_unpin(cx) {
+                    Poll::Ready(outcome) => {
+                        outcomes[*at] = Ok(outcome);
+                        false
+                    }
+                    Poll::Pending => true,
+                });
+                if under_way.is_empty() && before == 0 {
+                    return Poll::Ready(());
+                }
+                if under_way.len() == before {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await;
+        outcomes
     }
 
     /// The outcome of a write, if it was done.
@@ -404,23 +508,5 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
                 Ok(outcome)
             }
         }
-    }
-
-    /// Executes operations, some at the same time. Their outcomes come in their order.
-    fn all(
-        &self,
-        operations: impl Iterator<Item = Result<(Bytes, Action), Error>>,
-    ) -> impl Stream<Item = Result<Outcome, Error>> {
-        let asked = operations.map(|operation| {
-            let asked =
-                operation.map(|(key, action)| self.data.execute(self.operation(key, action)));
-            async move {
-                match asked {
-                    Ok(outcome) => Ok(outcome.await),
-                    Err(why) => Err(why),
-                }
-            }
-        });
-        Box::pin(stream::iter(asked).buffered(UNDER_WAY))
     }
 }

@@ -270,22 +270,24 @@ where
         let expiry = self.deadline();
         let map = self.map;
         let (key, value) = self.written()?;
+        let action = Action::Set {
+            value: value.clone(),
+            condition: Condition::IfAbsent,
+            expiry,
+            get: true,
+        };
+        let there = map.write_encoded(key.clone(), action).await?;
+        if there == Outcome::Nil {
+            return Ok(None);
+        }
+        if let Some(there) = map.decoded(there)? {
+            return Ok(Some(there));
+        }
+        // It cannot be decoded and counts as absent: write over it, unless another program writes
+        // meanwhile.
+        let queue = (map.data).queue(map.entry.keyspace, map.entry.id, key.clone());
+        let mut turn = queue.enter().await;
         loop {
-            let action = Action::Set {
-                value: value.clone(),
-                condition: Condition::IfAbsent,
-                expiry,
-                get: true,
-            };
-            let there = map.write_encoded(key.clone(), action).await?;
-            if there == Outcome::Nil {
-                return Ok(None);
-            }
-            if let Some(there) = map.decoded(there)? {
-                return Ok(Some(there));
-            }
-            // It cannot be decoded and counts as absent: write over it, unless another program
-            // writes meanwhile.
             let (watched, there) = map.seen(key.clone()).await?;
             let there = there.map_or(Outcome::Nil, Outcome::Bulk);
             if let Some(there) = map.decoded(there)? {
@@ -293,6 +295,9 @@ where
             }
             if map.swap(watched, value.clone(), expiry).await? {
                 return Ok(None);
+            }
+            if !turn.again().await {
+                return Err(Error::Changed);
             }
         }
     }

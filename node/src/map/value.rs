@@ -11,11 +11,12 @@ use bytes::Bytes;
 use doyen_engine::codec::{self, BYTES_MAX};
 use doyen_engine::{fenced, idle};
 use doyen_placement::MapLimits;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_reflection::{ContainerFormat, Format, FormatHolder, Registry, Tracer, TracerConfig};
 use std::borrow::Cow;
 use std::fmt;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// How the values of a map are encoded.
 ///
@@ -160,6 +161,8 @@ pub(super) struct Form {
     label: Vec<u8>,
     /// Whether entries that are not used expire, so that values have a head (`doyen_engine::idle`).
     idle: bool,
+    /// Whether the codec may lose a Some that holds nothing.
+    loses_some: bool,
 }
 
 /// The label of a value without a schema begins here, and that of one with a schema there.
@@ -186,6 +189,16 @@ impl Form {
             undecodable,
             label,
             idle: false,
+            loses_some: false,
+        }
+    }
+
+    /// The same for values of this type.
+    pub(super) fn typed<V: DeserializeOwned>(self) -> Self {
+        let by_name = matches!(self.codec, Codec::MessagePack | Codec::Json);
+        Self {
+            loses_some: by_name && has_hollow_some::<V>(self.codec),
+            ..self
         }
     }
 
@@ -213,7 +226,8 @@ impl Form {
 
     /// A value as operations answer it, of one as it is stored.
     pub(super) fn content<'a>(&self, stored: &'a [u8]) -> &'a [u8] {
-        if self.idle {
+        // A map may get an idle time after it was opened here. No label looks like a head.
+        if self.idle || self.has_label() {
             idle::content(stored)
         } else {
             stored
@@ -250,12 +264,19 @@ impl Form {
             let mut again = Vec::new();
             self.encode_into(&back, &mut again)
                 .map_err(|why| refuse(&why))?;
-            if again != out[begin..] {
+            // Sets and maps may come back in another order.
+            if again != out[begin..] && !is_same(value, &back) {
                 return Err(refuse(
                     &"bincode reads another value back: do not leave fields out \
                       (skip_serializing_if), or give the map the codec MessagePack",
                 ));
             }
+        } else if self.loses_some && options(value) != options(&back) {
+            return Err(refuse(&format!(
+                "{} keeps no Some that holds nothing (Some(None), Some(()), Some(NaN) in JSON), and \
+                 would read None: use an enum, or give the map the codec Bincode",
+                self.codec
+            )));
         }
         Ok(out)
     }
@@ -318,6 +339,11 @@ impl Form {
         }
     }
 
+    /// The numbers of the schema's name, or of the fingerprint, and of its version.
+    pub(super) fn schema_label(&self) -> Option<(u32, u16)> {
+        self.schema.label()
+    }
+
     /// Whether values have a label, and so may have something before it.
     pub(super) fn has_label(&self) -> bool {
         self.codec != Codec::Bytes
@@ -366,6 +392,150 @@ impl Form {
     }
 }
 
+/// Whether two values are the same but for the order of what they hold.
+fn is_same<V: Serialize>(one: &V, other: &V) -> bool {
+    let canonical = |value: &V| {
+        let bytes = rmp_serde::to_vec_named(value).ok()?;
+        rmp_serde::from_slice::<Unordered>(&bytes).ok()
+    };
+    match (canonical(one), canonical(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => false,
+    }
+}
+
+/// A number of a value that does not depend on the order of lists, sets and maps in it.
+#[derive(PartialEq)]
+struct Unordered(u64);
+
+impl Unordered {
+    fn of(kind: u8, bytes: &[u8]) -> Self {
+        Self(xxh3_64_with_seed(bytes, kind.into()))
+    }
+
+    /// What holds parts with this sum.
+    fn whole(kind: u8, sum: u64) -> Self {
+        Self::of(kind, &sum.to_le_bytes())
+    }
+}
+
+impl<'de> Deserialize<'de> for Unordered {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Parts;
+
+        /// A scalar is its kind and its bytes.
+        macro_rules! scalars {
+            ($($visit:ident($type:ty) $kind:literal;)*) => {$(
+                fn $visit<E>(self, value: $type) -> Result<Unordered, E> {
+                    Ok(Unordered::of($kind, &value.to_le_bytes()))
+                }
+            )*};
+        }
+
+        impl<'de> Visitor<'de> for Parts {
+            type Value = Unordered;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("any value")
+            }
+
+            scalars! {
+                visit_u64(u64) 1;
+                visit_i64(i64) 2;
+                visit_f32(f32) 3;
+                visit_f64(f64) 4;
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Unordered, E> {
+                Ok(Unordered::of(5, &[value.into()]))
+            }
+
+            fn visit_str<E>(self, value: &str) -> Result<Unordered, E> {
+                Ok(Unordered::of(6, value.as_bytes()))
+            }
+
+            fn visit_bytes<E>(self, value: &[u8]) -> Result<Unordered, E> {
+                Ok(Unordered::of(7, value))
+            }
+
+            fn visit_unit<E>(self) -> Result<Unordered, E> {
+                Ok(Unordered::of(8, &[]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Unordered, A::Error> {
+                let mut sum = 0_u64;
+                while let Some(Unordered(part)) = seq.next_element()? {
+                    sum = sum.wrapping_add(part);
+                }
+                Ok(Unordered::whole(9, sum))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unordered, A::Error> {
+                let mut sum = 0_u64;
+                while let Some((Unordered(key), Unordered(value))) = map.next_entry()? {
+                    let both = [key.to_le_bytes(), value.to_le_bytes()].concat();
+                    sum = sum.wrapping_add(Unordered::of(10, &both).0);
+                }
+                Ok(Unordered::whole(11, sum))
+            }
+        }
+        from.deserialize_any(Parts)
+    }
+}
+
+/// The number and the sum of the bytes of a value in a codec that keeps every Some, whatever the
+/// order of sets and maps in it is. `None`: it has none.
+fn options<V: Serialize>(value: &V) -> Option<(usize, u64)> {
+    let bytes = codec::encode(value, BYTES_MAX).ok()?;
+    Some((bytes.len(), bytes.iter().copied().map(u64::from).sum()))
+}
+
+/// Whether what an Option holds may be written as nothing is.
+fn is_hollow<'a>(mut format: &'a Format, registry: &'a Registry, codec: Codec) -> bool {
+    // A name stands for nothing if what it holds does.
+    for _ in 0..=registry.len() {
+        match format {
+            Format::Unit | Format::Option(_) => return true,
+            Format::F32 | Format::F64 => return codec == Codec::Json,
+            Format::TypeName(name) => match registry.get(name) {
+                Some(ContainerFormat::UnitStruct) => return true,
+                Some(ContainerFormat::NewTypeStruct(inner)) => format = inner,
+                Some(
+                    ContainerFormat::TupleStruct(_)
+                    | ContainerFormat::Struct(_)
+                    | ContainerFormat::Enum(_),
+                )
+                | None => return false,
+            },
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Whether a type has an Option whose content may be written as nothing is. If that cannot be found
+/// out, each value is looked at.
+fn has_hollow_some<V: DeserializeOwned>(codec: Codec) -> bool {
+    let mut tracer = Tracer::new(TracerConfig::default());
+    let (Ok((mut format, _)), Ok(registry)) = (tracer.trace_simple_type::<V>(), tracer.registry())
+    else {
+        return true;
+    };
+    format.reduce();
+    let mut found = false;
+    let mut look = |format: &Format| {
+        if let Format::Option(inner) = format {
+            found |= is_hollow(inner, &registry, codec);
+        }
+        Ok(())
+    };
+    let looked = format.visit(&mut look).is_ok()
+        && registry
+            .values()
+            .all(|container| container.visit(&mut look).is_ok());
+    found || !looked
+}
+
 /// Why a value was not encoded.
 #[derive(Debug)]
 pub(super) enum Encode {
@@ -377,8 +547,7 @@ pub(super) enum Encode {
 mod tests {
     use super::super::open::fingerprint;
     use super::*;
-    use serde::Deserialize;
-    use std::collections::{BTreeMap, HashMap};
+    use std::collections::{BTreeMap, HashMap, HashSet};
 
     fn form(codec: Codec) -> Form {
         with(codec, Schema::None)
@@ -584,11 +753,91 @@ mod tests {
         refused(&named(Codec::Bincode, "json", 1), &json);
         assert!(fingerprint::<serde_json::Value>().is_err());
         assert!(fingerprint::<Untagged>().is_err());
-        // A map whose order is by chance is read back as it was.
-        let map: HashMap<u32, u32> = (0..50).map(|n| (n, n)).collect();
-        for codec in [Codec::MessagePack, Codec::Json] {
-            assert!(form(codec).encode(&map).is_ok());
+    }
+
+    /// Their order is by chance, so one of them alone may pass by chance.
+    #[test]
+    fn maps_and_sets_are_read_back_whatever_their_order_is() {
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Basket {
+            of: HashMap<String, HashSet<u64>>,
+            rest: Vec<HashMap<(u8, u8), f64>>,
         }
+        for count in 0..40_u32 {
+            let map: HashMap<u32, u32> = (0..count).map(|n| (n, n * n)).collect();
+            let set: HashSet<String> = (0..count).map(|n| n.to_string()).collect();
+            let basket = Basket {
+                of: [("a", 0..count), ("b", 7..count)]
+                    .map(|(name, of)| (name.to_owned(), of.map(u64::from).collect()))
+                    .into(),
+                rest: vec![(0..count as u8).map(|n| ((n, 1), f64::from(n))).collect()],
+            };
+            for codec in [Codec::MessagePack, Codec::Json, Codec::Bincode] {
+                let form = named(codec, "many", 1);
+                let bytes = form.encode(&map).unwrap();
+                assert_eq!(form.decode(&bytes).unwrap(), Some(map.clone()), "{codec}");
+                let bytes = form.encode(&set).unwrap();
+                assert_eq!(form.decode(&bytes).unwrap(), Some(set.clone()), "{codec}");
+                if codec != Codec::Json {
+                    let bytes = form.encode(&basket).unwrap();
+                    assert_eq!(
+                        form.decode::<Basket>(&bytes).unwrap().as_ref(),
+                        Some(&basket)
+                    );
+                }
+            }
+        }
+    }
+
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    struct Wrapped(Option<u8>);
+
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    struct Profile {
+        /// Unknown, known to have none, or a name.
+        nickname: Option<Option<String>>,
+    }
+
+    /// A value is stored as it is, or refused.
+    #[test]
+    fn no_some_that_holds_nothing_becomes_none() {
+        fn check<V>(value: &V, codecs: &[Codec])
+        where
+            V: Serialize + DeserializeOwned + PartialEq + fmt::Debug,
+        {
+            for codec in [Codec::MessagePack, Codec::Json, Codec::Bincode] {
+                let form = named(codec, "options", 1).typed::<V>();
+                if codecs.contains(&codec) {
+                    let why = refused(&form, value);
+                    assert!(why.contains("Some that holds nothing"), "{why}");
+                } else {
+                    let bytes = form.encode(value).unwrap();
+                    assert_eq!(form.decode::<V>(&bytes).unwrap().as_ref(), Some(value));
+                }
+            }
+        }
+        let by_name = [Codec::MessagePack, Codec::Json];
+        check(&Some(None::<u8>), &by_name);
+        check(&Some(Some(7_u8)), &[]);
+        check(&None::<Option<u8>>, &[]);
+        check(&Some(()), &by_name);
+        check(&Some(Wrapped(None)), &by_name);
+        check(&Some(Wrapped(Some(1))), &[]);
+        check(&vec![Some(None), None, Some(Some(1_u8))], &by_name);
+        let profile = |nickname| Profile { nickname };
+        check(&profile(Some(None)), &by_name);
+        check(&profile(Some(Some("Ada".into()))), &[]);
+        check(&profile(None), &[]);
+        check(&vec![Some(1.5_f64), None], &[]);
+        let json = form(Codec::Json).typed::<Option<f64>>();
+        refused(&json, &Some(f64::NAN));
+        let json = form(Codec::MessagePack).typed::<Option<serde_json::Value>>();
+        refused(&json, &Some(serde_json::Value::Null));
+        assert!(!form(Codec::MessagePack).typed::<User>().loses_some);
+        assert!(
+            !form(Codec::MessagePack).typed::<Grown>().loses_some,
+            "it costs nothing"
+        );
     }
 
     #[test]

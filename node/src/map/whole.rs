@@ -1,13 +1,20 @@
 //! Operations on a whole map, partition by partition.
 
-use super::Map;
 use super::range::RENEWED_MAX;
+use super::{Map, Pages};
+use crate::data::DataHandle;
 use crate::error::Error;
-use doyen_engine::op::{Failure, Outcome, PartitionAction, PartitionOperation};
+use bytes::Bytes;
+use doyen_engine::op::{Action, Failure, Operation, Outcome, PartitionAction, PartitionOperation};
+use doyen_placement::MapEntry;
+use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::time::Duration;
 
+/// By then all members know the new limits of a map.
+const KNOWN: Duration = Duration::from_secs(1);
 /// Partitions that are asked at the same time.
 const UNDER_WAY: usize = 64;
 
@@ -98,4 +105,26 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         let asked: Vec<_> = asked.collect();
         Ok(stream::iter(asked).buffered(UNDER_WAY).collect().await)
     }
+}
+
+/// Uses all entries of a map once, because it got a time after which unused entries expire: those
+/// that are there have no deadline yet.
+pub(crate) fn begin_idle_times(entry: &MapEntry, data: &DataHandle) {
+    let (place, data) = ((entry.keyspace, entry.id), data.clone());
+    let mut pages = Pages::new(place, data.clone(), Bytes::new());
+    // It goes on if its handle is dropped.
+    drop(data.clone().keep(async move {
+        tokio::time::sleep(KNOWN).await;
+        while let Ok(Some(page)) = pages.next().await {
+            let touches = page.into_iter().map(|(key, _)| {
+                data.execute(Operation {
+                    keyspace: place.0,
+                    map: place.1,
+                    key,
+                    action: Action::Touch,
+                })
+            });
+            join_all(touches).await;
+        }
+    }));
 }

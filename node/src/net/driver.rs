@@ -584,11 +584,13 @@ impl Driver {
         if !self.hooks.lets_out(transmit.destination) {
             return;
         }
-        // Any other error loses the datagrams, as the network might; the protocol notices.
-        if let Err(e) = self.state.send(
-            (&self.socket).into(),
-            &datagrams(self.reach, &transmit, &self.output[..transmit.size]),
-        ) && e.kind() == io::ErrorKind::WouldBlock
+        let train = datagrams(self.reach, &transmit, &self.output[..transmit.size]);
+        let attempt = || self.state.try_send((&self.socket).into(), &train);
+        let errors = self.identity.send_errors();
+        // The only error is that the socket is full.
+        if errors
+            .send(Purpose::Data, transmit.destination, attempt)
+            .is_err()
         {
             self.blocked = Some(transmit);
         }

@@ -288,6 +288,7 @@ impl Endpoint {
             socket,
             Arc::new(ControlRuntime {
                 hooks: hooks.clone(),
+                errors: identity.send_errors().clone(),
             }),
         )?;
         Ok(Self {
@@ -323,7 +324,10 @@ impl Endpoint {
             EndpointConfig::default(),
             None,
             socket,
-            Arc::new(ControlRuntime::default()),
+            Arc::new(ControlRuntime {
+                hooks: Hooks::default(),
+                errors: identity.send_errors().clone(),
+            }),
         )?;
         Ok(Self {
             quinn,

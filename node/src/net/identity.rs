@@ -46,6 +46,7 @@ pub(crate) use tls::hash_of;
 
 use super::endpoint::Failure;
 use super::places::Counts;
+use super::sending::SendErrors;
 use authority::{Authority, dns_name, former_role, shifted};
 use base64::Engine;
 use doyen_gossip::{Presence, SigningSeed};
@@ -106,6 +107,20 @@ pub enum IdentityError {
         /// The reason.
         why: String,
     },
+    /// The certificate has expired, or is not valid yet.
+    #[error("{flag} {}: {}", path.display(), untimely(*begins, *ends, *now))]
+    Untimely {
+        /// The flag.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// When the certificate begins, in Unix seconds.
+        begins: i64,
+        /// When it ends.
+        ends: i64,
+        /// What time it is here.
+        now: i64,
+    },
     /// The certificate does not belong to the key.
     #[error(
         "{} {} and {} {} do not belong together: give the key of that certificate",
@@ -123,6 +138,43 @@ pub enum IdentityError {
     /// The key or the certificates cannot be used.
     #[error("the certificate or key cannot be used: {0}")]
     Unusable(String),
+}
+
+fn untimely(begins: i64, ends: i64, now: i64) -> String {
+    let lasts = |seconds: i64| {
+        let seconds = seconds.unsigned_abs();
+        let (number, unit) = match seconds {
+            0..7200 => (seconds / 60, "minutes"),
+            7200..172_800 => (seconds / 3600, "hours"),
+            _ => (seconds / 86_400, "days"),
+        };
+        format!("{number} {unit}")
+    };
+    if now < begins {
+        format!(
+            "the certificate in it is not valid yet: it begins in {}. Look at this machine's clock, \
+             or use the former certificate until then",
+            lasts(begins - now)
+        )
+    } else {
+        format!(
+            "the certificate in it expired {} ago: replace it (and its key) by a new one",
+            lasts(now - ends)
+        )
+    }
+}
+
+impl IdentityError {
+    /// When files that are refused now may be good, though nobody changes them.
+    fn good_from(&self) -> Option<UnixTime> {
+        match self {
+            Self::Untimely { begins, now, .. } if now < begins => {
+                let begins = u64::try_from(*begins).ok()?;
+                Some(UnixTime::since_unix_epoch(Duration::from_secs(begins)))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// A key or a certificate cannot be made or used, for this reason.
@@ -168,6 +220,8 @@ pub struct Identity {
     current: Mutex<Current>,
     /// Handshakes at the ports of nodes.
     handshakes: Counts,
+    /// Datagrams of this process that the system did not send.
+    send_errors: Arc<SendErrors>,
     /// TLS of the ports for clients that are no nodes: of each kind that speaks it.
     #[cfg(any(feature = "http", feature = "resp"))]
     ports: Mutex<Vec<Arc<Ports>>>,
@@ -188,6 +242,8 @@ struct Current {
     tls: Arc<Tls>,
     secrets: Option<Secrets>,
     read: Vec<Option<Stamp>>,
+    /// When files that were refused are read again though they do not change.
+    again: Option<UnixTime>,
     reloads: u64,
     reloads_failed: u64,
 }
@@ -197,15 +253,16 @@ struct Current {
 pub(crate) type Stamp = (u64, u64, [(i64, i64); 2]);
 
 /// What is known of a node's certificate, for monitoring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CertificateReport {
-    /// When the first certificate of this node's chain ends, in Unix seconds; `None` if no
-    /// certificate tells. With a secret, the node makes another one long before. The authority's
-    /// own end is never checked (webpki).
-    pub ends: Option<i64>,
-    /// How often changed files came into force.
+    /// For each kind of port (`listen`, `resp`, `http`): when the first certificate of its chain
+    /// ends, in Unix seconds. A kind is absent if no certificate tells, or it speaks no TLS. With a
+    /// secret, the node makes another one long before. The authority's own end is never checked
+    /// (webpki).
+    pub ends: Vec<(&'static str, i64)>,
+    /// How often changed files came into force, at any port.
     pub reloads: u64,
-    /// How often changed files could not be used.
+    /// How often changed files could not be used, at any port.
     pub reloads_failed: u64,
 }
 
@@ -354,10 +411,12 @@ impl Identity {
                 tls: Arc::new(tls),
                 secrets,
                 read,
+                again: None,
                 reloads: 0,
                 reloads_failed: 0,
             }),
             handshakes: Counts::default(),
+            send_errors: Arc::default(),
             #[cfg(any(feature = "http", feature = "resp"))]
             ports: Mutex::default(),
         }
@@ -366,6 +425,11 @@ impl Identity {
     /// Counts of the handshakes that others began.
     pub fn handshakes(&self) -> &Counts {
         &self.handshakes
+    }
+
+    /// Counts of datagrams that the system did not send.
+    pub fn send_errors(&self) -> &Arc<SendErrors> {
+        &self.send_errors
     }
 
     /// Renews TLS of these ports, together with what is its own.
@@ -542,12 +606,34 @@ impl Identity {
     #[must_use]
     pub fn certificate(&self) -> CertificateReport {
         self.refresh();
-        let current = self.current();
-        CertificateReport {
-            ends: current.tls.ends,
-            reloads: current.reloads,
-            reloads_failed: current.reloads_failed,
-        }
+        let own = {
+            let current = self.current();
+            CertificateReport {
+                ends: current
+                    .tls
+                    .ends
+                    .map(|ends| ("listen", ends))
+                    .into_iter()
+                    .collect(),
+                reloads: current.reloads,
+                reloads_failed: current.reloads_failed,
+            }
+        };
+        #[cfg(any(feature = "http", feature = "resp"))]
+        let own = self
+            .kept_ports()
+            .iter()
+            .fold(own, |all, ports| ports.add_to(all));
+        own
+    }
+
+    /// Handshakes that failed, by kind of port.
+    #[cfg(any(feature = "http", feature = "resp"))]
+    pub(crate) fn handshakes_failed(&self) -> Vec<(&'static str, u64)> {
+        self.kept_ports()
+            .iter()
+            .map(|ports| ports.failed())
+            .collect()
     }
 
     /// Whether [`Identity::refresh`] has something to do. Cheap: it looks at the files' dates.
@@ -561,13 +647,14 @@ impl Identity {
     }
 
     fn is_own_stale(&self) -> bool {
-        let (read, validity) = {
+        let (read, validity, again) = {
             let current = self.current();
-            (current.read.clone(), current.tls.validity)
+            (current.read.clone(), current.tls.validity, current.again)
         };
-        let over = validity
-            .zip(self.time.current_time())
-            .is_some_and(|(validity, now)| validity.is_over(now));
+        let over = self.time.current_time().is_some_and(|now| {
+            validity.is_some_and(|validity| validity.is_over(now))
+                || again.is_some_and(|again| again <= now)
+        });
         over || read != self.stamps()
     }
 
@@ -621,12 +708,13 @@ impl Identity {
         let loaded = self.load(forced || changed);
         let mut current = self.current();
         current.read = read;
+        let waited = current.again.take().is_some();
         match loaded {
             Ok((tls, secrets)) => {
                 current.tls = Arc::new(tls);
                 current.secrets = secrets;
-                current.reloads += u64::from(changed);
-                if forced || changed {
+                current.reloads += u64::from(changed || waited);
+                if forced || changed || waited {
                     self.generation.fetch_add(1, Ordering::Release);
                     tracing::info!(
                         "the files of secrets or certificates were read again: new connections \
@@ -638,6 +726,7 @@ impl Identity {
             }
             Err(e) => {
                 current.reloads_failed += 1;
+                current.again = e.good_from();
                 tracing::warn!(
                     "the files of secrets or certificates changed, but cannot be used; the former \
                      ones stay in force: {e}"

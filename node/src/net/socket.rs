@@ -4,6 +4,8 @@
 //! Quinn's own socket waits for both, so each datagram of an idle node wakes it once more, for
 //! nothing. A full socket is rare here, and is tried again after a moment.
 
+use super::endpoint::Purpose;
+use super::sending::SendErrors;
 use crate::hooks::Hooks;
 use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
@@ -26,6 +28,7 @@ const AGAIN: Duration = Duration::from_millis(1);
 #[derive(Debug, Default)]
 pub(super) struct ControlRuntime {
     pub(super) hooks: Hooks,
+    pub(super) errors: Arc<SendErrors>,
 }
 
 impl Runtime for ControlRuntime {
@@ -48,6 +51,7 @@ impl Runtime for ControlRuntime {
             state,
             full: Arc::default(),
             hooks: self.hooks.clone(),
+            errors: self.errors.clone(),
         }))
     }
 
@@ -63,6 +67,7 @@ struct Socket {
     /// Whether the socket was full at the last attempt.
     full: Arc<AtomicBool>,
     hooks: Hooks,
+    errors: Arc<SendErrors>,
 }
 
 impl AsyncUdpSocket for Socket {
@@ -78,7 +83,10 @@ impl AsyncUdpSocket for Socket {
         if !self.hooks.lets_out(transmit.destination) {
             return Ok(());
         }
-        let sent = self.state.send(self.io.get_ref().into(), transmit);
+        let attempt = || self.state.try_send(self.io.get_ref().into(), transmit);
+        let sent = self
+            .errors
+            .send(Purpose::Control, transmit.destination, attempt);
         self.full.store(
             sent.as_ref()
                 .is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock),

@@ -22,7 +22,7 @@ use crate::http::{self, Credentials, ServerOptions, TokenFile};
 use crate::metrics::Metrics;
 use crate::net::identity::Identity;
 #[cfg(any(feature = "http", feature = "resp"))]
-use crate::net::identity::ports::{Ports, Source};
+use crate::net::identity::ports::{Ports, Source, Wanted};
 use crate::net::identity::secret::Role as TrustRole;
 use crate::node::{Driver, Node, Parts, Threads};
 use doyen_engine::Limits;
@@ -653,6 +653,7 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     // Before anything is started: its files may be wrong.
     #[cfg(feature = "http")]
     let http_tls = port_tls(
+        "http",
         config.http_tls.as_ref(),
         ["--http-tls-cert", "--http-tls-key", ""],
         &config,
@@ -761,17 +762,23 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     }))
 }
 
-/// TLS of ports for clients that are no nodes, if they must speak it. `files` are the flags of the
-/// certificate, of its key and of the authority of clients.
+/// TLS of this kind of ports for clients that are no nodes, if they must speak it. `files` are the
+/// flags of the certificate, of its key and of the authority of clients.
 #[cfg(any(feature = "http", feature = "resp"))]
 fn port_tls(
+    port: &'static str,
     wanted: Option<&PortTls>,
     files: [&'static str; 3],
     config: &Config,
     identity: &Identity,
     addresses: &Addresses,
 ) -> Result<Option<Arc<Ports>>, Error> {
-    let Some(PortTls { pair, client_ca }) = wanted else {
+    let Some(PortTls {
+        pair,
+        client_ca,
+        min,
+    }) = wanted
+    else {
         return Ok(None);
     };
     let named = |flag: &'static str, path: &PathBuf| (flag, path.clone());
@@ -789,7 +796,13 @@ fn port_tls(
         }
     };
     let client_ca = client_ca.as_ref().map(|path| named(files[2], path));
-    let ports = Ports::new(identity, source, client_ca);
+    let wanted = Wanted {
+        port,
+        source,
+        client_ca,
+        min: *min,
+    };
+    let ports = Ports::new(identity, wanted);
     let ports = Arc::new(ports.map_err(|e| Error::Identity(e.to_string()))?);
     identity.keep_ports(&ports);
     Ok(Some(ports))
@@ -843,6 +856,7 @@ fn doors(
         plain,
         cluster,
         tls: port_tls(
+            "resp",
             config.resp_tls.as_ref(),
             ["--resp-tls-cert", "--resp-tls-key", "--resp-tls-client-ca"],
             config,

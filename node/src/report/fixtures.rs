@@ -72,7 +72,10 @@ pub(crate) fn seen(
         unanswered: Vec::new(),
         filled: Vec::new(),
         waiting: None,
+        why: None,
+        voters: Vec::new(),
         others: Vec::new(),
+        split: None,
     };
     ClusterStatus {
         status,
@@ -81,5 +84,6 @@ pub(crate) fn seen(
         installed: Some(Arc::new(table)),
         former: Vec::new(),
         unheard: Vec::new(),
+        gone: Default::default(),
     }
 }

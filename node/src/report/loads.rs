@@ -131,7 +131,8 @@ impl LoadsReport {
 }
 
 /// The table and the loads as the planner takes them: `GET /placement` answers this, and `doyen
-/// simulate --from-cluster` reads it. The format belongs to this version of the program.
+/// simulate --from-cluster` reads it. The format belongs to this version of the program. It has
+/// neither users and tokens nor the key of the order of keys.
 ///
 /// Example: [`Admin::placement`](crate::Admin::placement).
 #[derive(Debug, Serialize, Deserialize)]
@@ -169,9 +170,11 @@ impl Placement {
 mod tests {
     use super::*;
     use crate::config::{Defaults, Options};
+    use doyen_placement::access::{Access, AccessToken, AccessUser, Grant, TokenRole};
     use doyen_placement::{
-        Addresses, Age, ClusterId, Location, MapId, Member, MemberState, Role, planner,
+        Addresses, Age, ClusterId, Location, MapId, Member, MemberState, OrderKey, Role, planner,
     };
+    use std::sync::Arc;
 
     #[test]
     fn a_partition_is_shown_with_its_share_of_its_primarys_work() {
@@ -202,6 +205,24 @@ mod tests {
             vote_key: None,
         };
         let table = planner::first(ClusterId(7), config.settings, config.keyspace, vec![member]);
+        // Users, tokens and the order key stay where they are.
+        let mut secretive = table.clone();
+        secretive.order_key = OrderKey(0x5ec7e7_5ec7e7);
+        secretive.access = Arc::new(Access {
+            users: vec![AccessUser {
+                name: (*b"app").into(),
+                rules: (*b"on #5ec7e7").into(),
+            }],
+            tokens: vec![AccessToken {
+                name: "prometheus".into(),
+                grant: Grant {
+                    role: TokenRole::Read,
+                    sha256: [77; 32],
+                    made: 1,
+                },
+            }],
+            weights: Vec::new(),
+        });
         let load = |reads, skew| PartitionLoad {
             reads,
             skew,
@@ -223,7 +244,11 @@ mod tests {
         .into_iter()
         .collect();
         let text =
-            serde_json::to_string(&Placement::new(&table, &loads)).expect("it can be written");
+            serde_json::to_string(&Placement::new(&secretive, &loads)).expect("it can be written");
+        let key = secretive.order_key.0.to_string();
+        for secret in ["order_key", &key, "prometheus", "77,77", "97,112,112"] {
+            assert!(!text.contains(secret), "{secret}: {text}");
+        }
         let read: Placement = serde_json::from_str(&text).expect("it can be read");
         assert_eq!(
             read.checked().expect("a table"),

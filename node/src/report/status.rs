@@ -1,13 +1,15 @@
 //! The status of a cluster, for people and programs: `doyen status`, `GET /status` and the demo
 //! print it.
 
+use crate::advice;
 use crate::config::value::{EvictionPolicy, Lifetime, LossPolicy};
 use crate::control::ClusterStatus;
 use crate::report::moves::BalanceReport;
 use crate::report::table::name;
-use doyen_gossip::agreement::{OtherCluster, Status};
+use doyen_gossip::agreement::{Half, OtherCluster, Split, Status};
 use doyen_placement::planner::{self, Unmet};
 use doyen_placement::quorum;
+use doyen_placement::table::annex::{Departure, Gone};
 use doyen_placement::{
     Keyspace, MemberId, MemberState, Mode, Partition, PartitionRef, ReplicaState, Role, Table, Tags,
 };
@@ -65,6 +67,9 @@ pub struct ClusterReport {
     pub unsafe_for: Option<String>,
     /// The members, oldest first.
     pub members: Vec<MemberReport>,
+    /// The last members that went and did not come back, in the order in which they went.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<GoneReport>,
     /// The keyspaces.
     pub keyspaces: Vec<KeyspaceReport>,
     /// Moves under way.
@@ -76,9 +81,42 @@ pub struct ClusterReport {
     /// with this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherClusterReport>,
+    /// Another half of this cluster, if a recovery split it and both halves live.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<SplitReport>,
     /// Whether copies move for balance: `on`, or why not.
     #[serde(default)]
     pub balancing: String,
+}
+
+/// Another half of the same cluster ([operations](https://github.com/doyen-grid/doyen/blob/main/docs/operations.md#doyensplit)).
+///
+/// Example: [`ClusterReport`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplitReport {
+    /// A process of the other half.
+    pub member: String,
+    /// Its control port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<SocketAddr>,
+    /// Whether this half serves nothing.
+    pub stopped: bool,
+    /// Whether this node is ready all the same: this half went on by elections alone.
+    pub ready: bool,
+    /// What is wrong, and what to do.
+    pub text: String,
+}
+
+impl SplitReport {
+    fn new(split: &Split) -> Self {
+        Self {
+            member: split.name.clone(),
+            address: split.address,
+            stopped: matches!(split.half, Half::Stopped { .. }),
+            ready: split.half == Half::Serves,
+            text: advice::split_text(split),
+        }
+    }
 }
 
 /// Another cluster of the same secret.
@@ -140,6 +178,58 @@ pub struct MemberReport {
     /// Its data threads, including the first one.
     #[serde(default)]
     pub threads: Vec<ThreadReport>,
+}
+
+/// A member that went.
+///
+/// ```
+/// use doyen::report::status::GoneReport;
+///
+/// let answered = r#"{"name": "n3", "why": "silent", "seconds": 240}"#;
+/// let gone: GoneReport = serde_json::from_str(answered)?;
+/// assert_eq!(gone.to_string(), "n3: gone 4 min ago: it does not answer");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GoneReport {
+    /// Its name.
+    pub name: String,
+    /// `silent`: it did not answer any more. `left`: it left in order.
+    pub why: String,
+    /// For how long the reporting node has known that it is gone.
+    pub seconds: u64,
+    /// Whether it went before the reporting node was a member, so that it is gone for longer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub longer: bool,
+}
+
+impl GoneReport {
+    /// Whether it is missed: it did not leave in order.
+    #[must_use]
+    pub fn is_missed(&self) -> bool {
+        self.why != "left"
+    }
+}
+
+impl std::fmt::Display for GoneReport {
+    /// For people.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (number, unit) = match self.seconds {
+            seconds @ 0..120 => (seconds, "s"),
+            seconds @ 120..7200 => (seconds / 60, "min"),
+            seconds @ 7200..172_800 => (seconds / 3600, "h"),
+            seconds => (seconds / 86_400, "days"),
+        };
+        let longer = if self.longer { "more than " } else { "" };
+        let name = &self.name;
+        match self.is_missed() {
+            true => write!(
+                f,
+                "{name}: gone {longer}{number} {unit} ago: it does not answer"
+            ),
+            false => write!(f, "{name}: left in order {longer}{number} {unit} ago"),
+        }
+    }
 }
 
 /// A data thread of a member.
@@ -351,10 +441,12 @@ impl ClusterReport {
                 safe: false,
                 unsafe_for: None,
                 members: Vec::new(),
+                gone: Vec::new(),
                 keyspaces: Vec::new(),
                 moves: Vec::new(),
                 waiting: status.waiting.clone(),
                 others: Vec::new(),
+                split: None,
                 balancing: String::new(),
             };
         };
@@ -385,7 +477,10 @@ impl ClusterReport {
         let settled = planner::elders(table) == table.voters;
         let unserved = counted(&keyspaces, |k| k.unavailable);
         let lacking = counted(&keyspaces, |k| k.under_replicated);
+        let serves =
+            (status.split.as_ref()).is_none_or(|split| !matches!(split.half, Half::Stopped { .. }));
         let safe = [
+            (serves, "this half of a split cluster serves nothing", ""),
             (
                 cluster.from_coordinator,
                 "the coordinator does not answer",
@@ -430,10 +525,17 @@ impl ClusterReport {
                 .iter()
                 .map(|m| member(table, m, status))
                 .collect(),
+            gone: table
+                .annex
+                .gone
+                .iter()
+                .map(|one| gone(one, cluster))
+                .collect(),
             keyspaces,
             moves,
             waiting: status.waiting.clone(),
             others: status.others.iter().map(OtherClusterReport::new).collect(),
+            split: status.split.as_ref().map(SplitReport::new),
             balancing: BalanceReport::new(table).state,
         }
     }
@@ -448,6 +550,20 @@ impl ClusterReport {
                 names.join(", ")
             ));
         }
+    }
+}
+
+fn gone(gone: &Gone, cluster: &ClusterStatus) -> GoneReport {
+    let counted = cluster.gone.get(&gone.id);
+    GoneReport {
+        name: gone.name.clone(),
+        why: match gone.why {
+            Departure::Left => "left",
+            Departure::Silent => "silent",
+        }
+        .into(),
+        seconds: counted.map_or(0, |counted| counted.known.as_secs()),
+        longer: counted.is_none_or(|counted| counted.longer),
     }
 }
 

@@ -82,8 +82,9 @@ pub fn leads(me: MemberId, threads: u8, partition: &Partition) -> bool {
         && doyen_engine::thread_of(partition.id, threads) == me.thread_number()
 }
 
-/// Where a client is sent for this slot. `None` if this thread answers: it is the primary, or the
-/// primary has no cluster-aware port and this node forwards.
+/// Where a client is sent for this slot. `None` if this thread answers: it is the primary, or
+/// clients do not reach a cluster-aware port of the primary ([`NodeAddress::of`]) and this node
+/// forwards.
 #[must_use]
 pub fn redirect<'a>(
     view: &'a View,
@@ -99,10 +100,7 @@ pub fn redirect<'a>(
         partition.id,
         member.addresses.threads(),
     ));
-    NodeAddress::of(
-        member,
-        member.addresses.resp_cluster_of(thread.thread_number())?,
-    )
+    NodeAddress::of(member, thread, me)
 }
 
 /// Where clients reach a node of the cluster that they see. Redis writes IPv6 addresses without
@@ -114,11 +112,14 @@ pub struct NodeAddress<'a> {
 }
 
 impl<'a> NodeAddress<'a> {
-    fn of(member: &'a Member, at: SocketAddr) -> Option<Self> {
-        Some(Self {
-            at,
-            hostname: member.addresses.hostname.as_deref(),
-        })
+    /// The cluster-aware port of this thread of a member. `None` if it has none, or if it is on
+    /// loopback and the member on another machine, as far as `me`, the answering node, can tell:
+    /// there, clients would reach another node, or this one again and again.
+    fn of(member: &'a Member, thread: MemberId, me: MemberId) -> Option<Self> {
+        let at = member.addresses.resp_cluster_of(thread.thread_number())?;
+        let hostname = member.addresses.hostname.as_deref();
+        let here_only = hostname.is_none() && member.addresses.on_its_machine_only(at);
+        (member.id == me.member() || !here_only).then_some(Self { at, hostname })
     }
 
     /// The host that clients shall use: the member's name, if it has one.
@@ -167,8 +168,8 @@ struct Seen<'a> {
 /// The cluster as cluster-aware clients see it: every slot has a node, because they refuse a map
 /// with holes.
 ///
-/// Slots of a member without a cluster-aware port (an embedded node), and slots without a
-/// partition, are shown as the answering node's own. It forwards commands for the former, and
+/// Slots of a member without a cluster-aware port that clients reach (an embedded node, or a port
+/// on the loopback of another machine), and slots without a partition, are shown as the answering node's own. It forwards commands for the former, and
 /// answers `CLUSTERDOWN` for the latter.
 ///
 /// Backups are not shown, because they serve nothing here. Clients such as redis-py give a node one
@@ -193,14 +194,10 @@ impl<'a> SlotMap<'a> {
         let threads =
             members.flat_map(|m| (0..m.addresses.threads()).map(move |t| (m, m.id.thread(t))));
         let seen = |(member, thread): (&'a Member, MemberId)| {
-            let endpoint = NodeAddress::of(
-                member,
-                member.addresses.resp_cluster_of(thread.thread_number())?,
-            )?;
             Some(Seen {
                 member,
                 thread,
-                endpoint,
+                endpoint: NodeAddress::of(member, thread, me)?,
             })
         };
         let mut nodes: Vec<Seen<'a>> = threads.filter_map(seen).collect();
@@ -209,7 +206,10 @@ impl<'a> SlotMap<'a> {
             me
         } else {
             // The plain port of a member serves every slot. All of its threads are one node there.
-            let endpoint = NodeAddress::of(own, own.addresses.resp?)?;
+            let endpoint = NodeAddress {
+                at: own.addresses.resp?,
+                hostname: own.addresses.hostname.as_deref(),
+            };
             nodes.push(Seen {
                 member: own,
                 thread: own.id,
@@ -670,6 +670,58 @@ mod tests {
             all.len() == 16384 && runs == 1 && all.iter().all(|h| h == "10.0.0.9:7379"),
             "{runs}"
         );
+    }
+
+    /// Regression: the members of a cluster across machines, whose client ports stayed on loopback,
+    /// sent clients to 127.0.0.1: each to itself, for ever.
+    #[test]
+    fn a_port_on_the_loopback_of_another_machine_is_shown_to_no_client() {
+        let theirs = |view: &View| {
+            let keyspace = keyspace(Some(view)).expect("assigned");
+            let led = keyspace.partitions.iter().find(|p| p.primary() == OTHER);
+            redirect(view, ME, 1, led.expect("it leads half")).map(|to| to.to_string())
+        };
+        let own = ["10.0.0.1:7380", "127.0.0.1:7380", "[::1]:7380"];
+        let others = [
+            "127.0.0.1:7380",
+            "127.9.9.9:7380",
+            "[::1]:7380",
+            "[::ffff:127.0.0.1]:7380",
+        ];
+        for (mine, other) in own
+            .iter()
+            .flat_map(|mine| others.map(|other| (mine, other)))
+        {
+            let view = view(vec![member(ME, at(mine)), member(OTHER, at(other))]);
+            let (all, runs) = owners(&view);
+            let mine: SocketAddr = mine.parse().expect("an address");
+            let shown = format!("{}:{}", mine.ip(), mine.port());
+            assert!(
+                runs == 1 && all.iter().all(|host| *host == shown),
+                "{shown} {other}"
+            );
+            assert_eq!(theirs(&view), None, "{shown} forwards");
+            let nodes = answer(Some(&view), Topology::Nodes);
+            assert_eq!(nodes.matches("master").count(), 1, "{nodes}");
+            let shards = answer(Some(&view), Topology::Shards);
+            assert!(shards.starts_with("*1\r\n"), "{shards}");
+        }
+        // On one machine, all of them are reached.
+        let local = |id, port: &str| {
+            let mut member = member(id, at(port));
+            member.addresses.control = ([127, 0, 0, 1], 7400).into();
+            member
+        };
+        let view_of_one = view(vec![
+            local(ME, "127.0.0.1:7380"),
+            local(OTHER, "127.0.0.1:7381"),
+        ]);
+        assert_eq!(theirs(&view_of_one).as_deref(), Some("127.0.0.1:7381"));
+        // A name that was given leads elsewhere.
+        let mut named = member(OTHER, at("127.0.0.1:7381"));
+        named.addresses.hostname = Some("redis-2.example.com".into());
+        let named = view(vec![member(ME, at("10.0.0.1:7380")), named]);
+        assert_eq!(theirs(&named).as_deref(), Some("redis-2.example.com:7381"));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::settings::Settings;
 use super::slowlog::Slow;
 use super::spill::Spill;
 use crate::config::KeyEvents;
+use crate::guesses::Guesses;
 use bytes::Bytes;
 use doyen_placement::access::Access;
 use mio::net::TcpStream;
@@ -42,6 +43,9 @@ pub(crate) struct Common {
     users: Option<FileUsers>,
     /// What was refused lately. A lock, because all threads refuse; it is held for moments.
     acl_log: Mutex<AclLog>,
+    /// Wrong passwords. A lock, because an address may come to all threads; it is held for moments,
+    /// by those who log in.
+    guesses: Mutex<Guesses>,
 }
 
 /// The users of a file.
@@ -168,6 +172,7 @@ impl Common {
             board: Board::default(),
             users,
             acl_log: Mutex::default(),
+            guesses: Mutex::new(Guesses::new()),
         }
     }
 
@@ -191,6 +196,11 @@ impl Common {
     }
 
     /// What was refused lately.
+    /// Wrong passwords, by address.
+    pub(super) fn guesses(&self) -> MutexGuard<'_, Guesses> {
+        locked(&self.guesses)
+    }
+
     pub(super) fn acl_log(&self) -> MutexGuard<'_, AclLog> {
         locked(&self.acl_log)
     }

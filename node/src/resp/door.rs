@@ -22,7 +22,6 @@ use super::slowlog::SlowLog;
 use crate::config::KeyEvents;
 use crate::data::DataStats;
 use crate::data::door::{Door, Halves, Held, Opener, Place};
-use crate::guesses::Guesses;
 use crate::net::identity::ports::Ports;
 use crate::seldom::{A_MINUTE, Seldom};
 use doyen_engine::op::Outcome;
@@ -142,7 +141,6 @@ impl Opener for RespOpener {
             tls: self.tls,
             auth_timeout: self.auth_timeout,
             strict_transactions: self.strict_transactions,
-            guesses: RefCell::new(Guesses::new()),
             backups_least: 0,
             topology: cluster::TopologyCache::default(),
             counters: Counters::default(),
@@ -188,9 +186,6 @@ pub(crate) struct Resp {
     pub(super) auth_timeout: Option<Duration>,
     /// Whether transactions with keys in several partitions are refused.
     pub(super) strict_transactions: bool,
-    /// Addresses that gave a wrong password. In a cell, because sessions borrow everything else at
-    /// the same time.
-    pub(super) guesses: RefCell<Guesses>,
     /// The least number of in-sync backups that any partition of `default` has in the view.
     pub(super) backups_least: i64,
     /// What cluster-aware clients are told about the view.
@@ -223,6 +218,8 @@ pub(super) struct Counters {
     pub(super) auth_timeouts: u64,
     pub(super) idle_timeouts: u64,
     pub(super) strangers_ended: u64,
+    /// Wrong passwords.
+    pub(super) auth_failures: u64,
     /// Clients without subscriptions that were closed because too much output waited for them.
     pub(super) output_limited: u64,
     /// Commands that were refused because of the command, a key, and a channel.
@@ -356,6 +353,7 @@ impl Door for Resp {
         let counters = &self.counters;
         let (input, answers) = self.budget.held();
         stats.connections += self.connections.len() as u64;
+        stats.connections_max = self.common.settings.clients_max() as u64;
         stats.connections_accepted += counters.connections;
         stats.connections_rejected += counters.connections_rejected;
         stats.connections_expelled += counters.connections_expelled;
@@ -365,7 +363,7 @@ impl Door for Resp {
         stats.input_bytes += input as u64;
         stats.answer_bytes += answers as u64;
         stats.spilled_bytes += self.budget.spilled() as u64;
-        stats.auth_failures += self.guesses.borrow().failures();
+        stats.auth_failures += counters.auth_failures;
         stats.auth_timeouts += counters.auth_timeouts;
         stats.idle_timeouts += counters.idle_timeouts;
         stats.strangers_ended += counters.strangers_ended;

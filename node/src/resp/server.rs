@@ -17,7 +17,6 @@ use super::ready::Ready;
 use super::session::{Connection, Judging, OUTPUT_BYTES_SOFT, Session};
 use super::stream::Stream;
 use crate::data::door::{self, Sockets};
-use crate::guesses::Waiting;
 use crate::net::address::canonical;
 use crate::net::{grow, keepalive};
 use crate::seldom::{A_MINUTE, Seldom};
@@ -77,11 +76,11 @@ const SPILL_AFTER: Duration = Duration::from_millis(100);
 const SPILL_STILL: Duration = Duration::from_secs(1);
 /// Answers of one client that are put aside in one pass, as outputs of `OUTPUT_BYTES_SOFT`.
 const PASS_SPILLS_MAX: usize = 4;
-/// How often the thread looks for clients whose password is to be judged, and for clients that have
-/// sent nothing for too long; and how many of the latter it checks in one pass.
 /// What a client is told whose password does not even wait.
 const TOO_MANY_WAIT: &str = "ERR there were wrong passwords from this address, and too many other \
     passwords from it wait to be judged: connect again in some seconds";
+/// How often the thread looks for clients whose password is to be judged, and for clients that have
+/// sent nothing for too long; and how many of the latter it checks in one pass.
 const JUDGE_INTERVAL: Duration = Duration::from_millis(50);
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 const PASS_IDLE_MAX: usize = 1024;
@@ -122,7 +121,6 @@ pub(crate) struct Clients {
     ended: Seldom,
     /// Clients whose passwords are judged later, with their addresses, and when to look at them.
     judged_later: Vec<(usize, u64, IpAddr)>,
-    waiting: Waiting,
     judge_at: Instant,
     /// The keepalive of clients, and the next client whose socket has another one.
     keepalive_s: u32,
@@ -246,7 +244,6 @@ impl Clients {
             spilling_at: Instant::now(),
             ended: Seldom::new(A_MINUTE),
             judged_later: Vec::new(),
-            waiting: Waiting::default(),
             judge_at: Instant::now(),
             keepalive_s: 0,
             keepalive_next: None,
@@ -389,11 +386,11 @@ impl Sockets for Clients {
             let waits = {
                 let session = client.connection.session.borrow();
                 // A session that was ended may be here again: its socket may be full.
-                matches!(session.judging, Judging::At(_)) && !session.closing
+                session.judging == Judging::Later && !session.closing
             };
             if waits && !std::mem::replace(&mut client.judged_later, true) {
                 let from = client.connection.session.borrow().peer().ip();
-                if !self.waiting.begin(from) {
+                if !context.door.common.guesses().begin_waiting(from) {
                     let mut session = client.connection.session.borrow_mut();
                     session.end(Some(TOO_MANY_WAIT.into()));
                     client.judged_later = false;
@@ -553,19 +550,22 @@ impl Clients {
             return;
         }
         self.judge_at = now + JUDGE_INTERVAL;
-        let (all, waiting) = (&mut self.all, &mut self.waiting);
+        let all = &mut self.all;
+        let mut guesses = context.door.common.guesses();
+        // In their order: they are judged one after the other, and those behind a wrong one wait
+        // again.
         self.judged_later.retain(|&(at, id, from)| {
             let Some(client) = all.get_mut(at).filter(|c| c.id == id && !c.lingers) else {
-                waiting.end(from);
+                guesses.end_waiting(from);
                 return false;
             };
             let mut session = client.connection.session.borrow_mut();
             match session.judging {
-                Judging::At(until) if context.now() < until => return true,
-                Judging::At(_) => session.judging = Judging::Now,
+                Judging::Later if guesses.take_turn(context.now(), from).is_err() => return true,
+                Judging::Later => session.judging = Judging::Now,
                 Judging::AtOnce | Judging::Now => {}
             }
-            waiting.end(from);
+            guesses.end_waiting(from);
             client.judged_later = false;
             client.connection.wake();
             false
@@ -1012,7 +1012,11 @@ impl Client {
                 false
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => false,
-            Err(_) => {
+            Err(e) => {
+                if handshaking && let Some(tls) = &context.door.tls {
+                    let from = self.connection.session.borrow().peer().ip();
+                    tls.handshake_failed(from, &e);
+                }
                 self.connection.expelled.set(true);
                 false
             }

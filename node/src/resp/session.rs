@@ -204,8 +204,8 @@ pub(crate) struct Session {
 pub(crate) enum Judging {
     /// At once, unless its address gave wrong passwords lately.
     AtOnce,
-    /// At this time. Until then no command is taken.
-    At(Time),
+    /// When its turn comes among those of its address. Until then no command is taken.
+    Later,
     /// At once, because it has waited.
     Now,
 }
@@ -1079,14 +1079,12 @@ impl Session {
             return false;
         }
         if std::mem::replace(&mut self.judging, Judging::AtOnce) == Judging::AtOnce {
-            let until = context
-                .door
-                .guesses
-                .borrow()
-                .waits_until(context.now(), self.peer.ip());
-            self.judging = until.map_or(Judging::AtOnce, Judging::At);
+            let mut guesses = context.door.common.guesses();
+            if guesses.take_turn(context.now(), self.peer.ip()).is_err() {
+                self.judging = Judging::Later;
+            }
         }
-        matches!(self.judging, Judging::At(_))
+        self.judging == Judging::Later
     }
 
     /// From this much unwritten output on, no further command is taken.
@@ -1118,7 +1116,7 @@ impl Session {
         self.closing
             || self.paused
             || self.is_held_back()
-            || matches!(self.judging, Judging::At(_))
+            || self.judging == Judging::Later
             || self.charged >= FREE_ANSWER_BYTES && self.budget.is_short()
             || self.sweeping
             // The answers of all threads may be long and count only once they are here, as do the
@@ -1185,7 +1183,8 @@ impl Session {
             && self.authenticated
             && (self.free || self.user.may_plainly(table::GET, Rights::READ, args.get(1)));
         // Such a command may have to be repeated, and then waits as long as any other.
-        if !here || self.silent || !self.touches || self.is_hurried(context) {
+        if !here || self.silent || !self.touches || self.is_hurried(context) || context.is_stopped()
+        {
             return false;
         }
         let key = args.get(1);
@@ -1246,6 +1245,7 @@ impl Session {
                     .user
                     .may_plainly(table::SET, Rights::WRITE, args.get(1))
             || self.is_hurried(context)
+            || context.is_stopped()
             || self.cluster_port && !context.is_led()
         {
             return false;
@@ -1561,6 +1561,9 @@ impl Session {
         let max = context.limits().key_bytes_max;
         if keys.clone().any(|key| key.len() > max) {
             return Err(format!("ERR the key is too long: at most {max} bytes").into());
+        }
+        if context.is_stopped() && keys.clone().next().is_some() {
+            return Err(advice::STOPPED.into());
         }
         if self.cluster_port {
             if keys.clone().map(<[u8]>::len).sum::<usize>() > HASHED_BYTES_MAX {

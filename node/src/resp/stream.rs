@@ -5,13 +5,17 @@
 
 use crate::net::identity::certificate::common_name_of;
 use mio::net::TcpStream;
-use rustls::{ServerConfig, ServerConnection};
+use rustls::{InvalidMessage, ServerConfig, ServerConnection};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::sync::Arc;
 
 /// The most bytes that TLS holds while the socket takes none: a few records.
 const HELD_BYTES_MAX: usize = 64 << 10;
+
+/// The answer to a client that speaks no TLS.
+const SPEAKS_TLS: &[u8] =
+    b"-ERR this port speaks TLS: connect with --tls (redis-cli) or rediss://\r\n";
 
 /// A connection of a client.
 #[derive(Debug)]
@@ -88,8 +92,14 @@ impl Stream {
                 }
             }
             if let Err(why) = tls.process_new_packets() {
-                // The client is told what is wrong, if its socket takes it.
-                let _ = tls.write_tls(&mut Raw(&self.tcp));
+                // The client is told what is wrong, if its socket takes it: in its own words, if it
+                // speaks no TLS.
+                let _ = match why {
+                    rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+                        Raw(&self.tcp).write(SPEAKS_TLS)
+                    }
+                    _ => tls.write_tls(&mut Raw(&self.tcp)),
+                };
                 return Err(io::Error::new(ErrorKind::InvalidData, why));
             }
         }

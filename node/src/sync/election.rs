@@ -72,6 +72,13 @@ impl Election {
         self
     }
 
+    /// How long a leader may block its runtime, as for [`Lock::blocked_max`].
+    #[must_use]
+    pub fn blocked_max(mut self, limit: Duration) -> Self {
+        self.lock = self.lock.blocked_max(limit);
+        self
+    }
+
     /// Stands for the election, and waits until this process leads, without end. If the future is
     /// dropped, it does not stand any more.
     ///

@@ -4,14 +4,18 @@ use super::{Place, refused};
 use crate::error::Error;
 use crate::map::encode_key;
 use crate::node::Node;
+use bytes::Bytes;
 use doyen_engine::op::Action;
 use doyen_engine::sync::{self, SlidingWindow, TokenBucket};
+use doyen_placement::level::LIMITER_RULES;
 use serde::Serialize;
 use std::borrow::Borrow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// The map of all limiters.
@@ -45,10 +49,74 @@ pub struct OpenRateLimiter<K> {
     kind: PhantomData<fn(K)>,
 }
 
-#[derive(Debug, Clone, Copy)]
+/// How a limiter limits, with the numbers that it was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
-    Bucket(TokenBucket),
-    Window(SlidingWindow),
+    Bucket(TokenBucket, [u64; 3]),
+    Window(SlidingWindow, [u64; 2]),
+}
+
+impl Rule {
+    /// The key that a limiter of this rule counts under.
+    fn key<Q: Serialize + ?Sized>(&self, name: &str, key: &Q) -> Result<Bytes, Error> {
+        match self {
+            Self::Bucket(_, numbers) => encode_key(&(name, ("bucket", numbers), key)),
+            Self::Window(_, numbers) => encode_key(&(name, ("window", numbers), key)),
+        }
+    }
+
+    /// Whether it is another rule of the same kind, and so probably a mistake.
+    const fn contradicts(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Bucket(_, [a, b, c]), Self::Bucket(_, [d, e, f])) => {
+                *a != *d || *b != *e || *c != *f
+            }
+            (Self::Window(_, [a, b]), Self::Window(_, [c, d])) => *a != *c || *b != *d,
+            (Self::Bucket(..), Self::Window(..)) | (Self::Window(..), Self::Bucket(..)) => false,
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = |ms: &u64| Duration::from_millis(*ms);
+        match self {
+            Self::Bucket(_, [capacity, refill, ms]) => {
+                write!(f, "token_bucket({capacity}, {refill}, {:?})", time(ms))
+            }
+            Self::Window(_, [limit, ms]) => write!(f, "sliding_window({limit}, {:?})", time(ms)),
+        }
+    }
+}
+
+/// The limiters that this process has open, by keyspace and name. A lock that is held for moments.
+#[derive(Debug, Default)]
+pub(crate) struct Limiters(Mutex<BTreeMap<(String, String), Weak<Rule>>>);
+
+impl Limiters {
+    /// # Errors
+    /// A limiter of this name is open with other numbers.
+    fn open(&self, place: (String, String), rule: Rule) -> Result<Arc<Rule>, Error> {
+        // Each change of it is one step.
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, open| open.strong_count() > 0);
+        match all.get(&place).and_then(Weak::upgrade) {
+            Some(open) if *open == rule => return Ok(open),
+            Some(open) if open.contradicts(&rule) => {
+                return Err(Error::Refused(format!(
+                    "the rate limiter {} is open in this process with {open}, and would be opened \
+                     with {rule}: give both the same numbers, or another name",
+                    place.1
+                )));
+            }
+            // Of two kinds, each counts for itself.
+            Some(_) => return Ok(Arc::new(rule)),
+            None => {}
+        }
+        let rule = Arc::new(rule);
+        all.insert(place, Arc::downgrade(&rule));
+        Ok(rule)
+    }
 }
 
 impl<K> fmt::Debug for OpenRateLimiter<K> {
@@ -62,6 +130,10 @@ impl<K> fmt::Debug for OpenRateLimiter<K> {
 
 /// A rate limiter of the cluster: it decides for each key, in one round trip, by the clock of the
 /// node that has the key. Cheap to clone.
+///
+/// What was counted belongs to the name, the rule and its numbers. So while a service is deployed
+/// with another limit, its two versions count for themselves. Within a process, one name cannot be
+/// open with two limits of one kind ([`Error::Refused`]).
 ///
 /// ```no_run
 /// # async fn example(node: doyen::Node) -> Result<(), doyen::Error> {
@@ -80,7 +152,7 @@ impl<K> fmt::Debug for OpenRateLimiter<K> {
 pub struct RateLimiter<K> {
     place: Place,
     name: String,
-    rule: Rule,
+    rule: Arc<Rule>,
     kind: PhantomData<fn(K)>,
 }
 
@@ -89,7 +161,7 @@ impl<K> Clone for RateLimiter<K> {
         Self {
             place: self.place.clone(),
             name: self.name.clone(),
-            rule: self.rule,
+            rule: self.rule.clone(),
             kind: PhantomData,
         }
     }
@@ -154,14 +226,18 @@ impl<K> OpenRateLimiter<K> {
     /// Allows `limit` in any `window`, nearly: it counts by two windows, and takes what was done in
     /// the one before as spread evenly. Any span of a window has less than twice the limit.
     pub fn sliding_window(mut self, limit: u64, window: Duration) -> Self {
-        let rule = SlidingWindow::new(limit, ms(window)).map(Rule::Window);
+        let numbers = [limit, ms(window)];
+        let rule = SlidingWindow::new(limit, ms(window));
+        let rule = rule.map(|rule| Rule::Window(rule, numbers));
         self.rule = rule.ok_or_else(|| invalid("a sliding window"));
         self
     }
 
     /// Allows `capacity` at once, and `refill` more in each `period`.
     pub fn token_bucket(mut self, capacity: u64, refill: u64, period: Duration) -> Self {
-        let rule = TokenBucket::new(capacity, refill, ms(period)).map(Rule::Bucket);
+        let numbers = [capacity, refill, ms(period)];
+        let rule = TokenBucket::new(capacity, refill, ms(period));
+        let rule = rule.map(|rule| Rule::Bucket(rule, numbers));
         self.rule = rule.ok_or_else(|| invalid("a token bucket"));
         self
     }
@@ -184,7 +260,8 @@ impl<K: 'static> IntoFuture for OpenRateLimiter<K> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let rule = self.rule?;
+            let place = (self.keyspace.clone(), self.name.clone());
+            let rule = self.node.limiters().open(place, self.rule?)?;
             let (entry, data, _) = self.node.place_of(&self.keyspace, LIMITS).await?;
             Ok(RateLimiter {
                 place: Place {
@@ -237,13 +314,19 @@ impl<K: Serialize> RateLimiter<K> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
+        let level = self.place.data.table().map_or(0, |table| table.level);
+        let key = if level >= LIMITER_RULES {
+            self.rule.key(&self.name, key)?
+        } else {
+            encode_key(&(&self.name, key))?
+        };
         let place = Place {
-            key: encode_key(&(&self.name, key))?,
+            key,
             ..self.place.clone()
         };
-        let action: Action = match self.rule {
-            Rule::Bucket(bucket) => bucket.take(cost),
-            Rule::Window(window) => window.count(cost),
+        let action: Action = match *self.rule {
+            Rule::Bucket(bucket, _) => bucket.take(cost),
+            Rule::Window(window, _) => window.count(cost),
         };
         let decision = sync::read_decision(&place.execute(action).await).map_err(refused)?;
         Ok(Decision {

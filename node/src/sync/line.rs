@@ -1,9 +1,10 @@
 //! Asks for a permit, and waits in line for it.
 
-use super::permit::Grant;
+use super::permit::{Grant, Lasts};
 use super::{Place, refused};
 use crate::data::{Next, Stream};
 use crate::error::Error;
+use doyen_engine::op::Action;
 use doyen_engine::sync::{self, Acquired, Owner, Permits};
 use doyen_engine::{Filter, Keys, Maps};
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub(super) struct Line {
     place: Place,
     owner: Owner,
     permits: Permits,
+    /// All callers have to give this number of permits.
+    same: bool,
     /// It may have a place or a permit.
     has_asked: bool,
 }
@@ -39,18 +42,39 @@ impl Drop for Line {
 }
 
 impl Line {
-    pub(super) const fn new(place: Place, owner: Owner, permits: Permits) -> Self {
+    pub(super) const fn new(place: Place, owner: Owner, (permits, same): (Permits, bool)) -> Self {
         Self {
             place,
             owner,
             permits,
+            same,
             has_asked: false,
         }
     }
 
+    /// Asks for a permit, and for a place in line for so long.
+    fn ask(&self, ttl: Duration, wait: Duration) -> Action {
+        let ask = if self.same {
+            sync::acquire_same
+        } else {
+            sync::acquire
+        };
+        ask(self.owner, self.permits, ms(ttl), ms(wait))
+    }
+
+    /// The error of a caller whose number of permits is not that of the others.
+    fn otherwise(&self, permits: u16) -> Error {
+        Error::Refused(format!(
+            "{} is in use with {permits} permits, and this call gives {}: give the same number in \
+             all programs, or wait until none of the others holds it or waits for it",
+            self.place.key.escape_ascii(),
+            self.permits.count()
+        ))
+    }
+
     /// Asks once, and takes no place in line.
-    pub(super) async fn try_once(mut self, ttl: Duration) -> Result<Option<Grant>, Error> {
-        let ask = sync::try_acquire(self.owner, self.permits, ms(ttl));
+    pub(super) async fn try_once(mut self, lasts: Lasts) -> Result<Option<Grant>, Error> {
+        let ask = self.ask(lasts.ttl, Duration::ZERO);
         let asked = Instant::now();
         self.has_asked = true;
         let answer = sync::read_acquired(&self.place.execute(ask).await).map_err(refused)?;
@@ -58,23 +82,24 @@ impl Line {
         match answer {
             Acquired::Granted { token, .. } => {
                 let place = self.place.clone();
-                Ok(Some(Grant::new(place, self.owner, token, asked, ttl)))
+                Ok(Some(Grant::new(place, self.owner, token, asked, lasts)))
             }
             Acquired::Queued { .. } | Acquired::Busy { .. } | Acquired::QueueFull { .. } => {
                 Ok(None)
             }
+            Acquired::Otherwise { permits } => Err(self.otherwise(permits)),
         }
     }
 
     pub(super) async fn wait(
         mut self,
-        ttl: Duration,
+        lasts: Lasts,
         until: Option<Instant>,
     ) -> Result<Grant, Error> {
         let is_over = || until.is_some_and(|until| Instant::now() >= until);
         let mut changes = None;
         loop {
-            let ask = sync::acquire(self.owner, self.permits, ms(ttl), ms(PLACE_KEPT));
+            let ask = self.ask(lasts.ttl, PLACE_KEPT);
             let asked = Instant::now();
             self.has_asked = true;
             let answer = sync::read_acquired(&self.place.execute(ask).await).map_err(refused);
@@ -82,9 +107,10 @@ impl Line {
                 Ok(Acquired::Granted { token, .. }) => {
                     self.has_asked = false;
                     let place = self.place.clone();
-                    return Ok(Grant::new(place, self.owner, token, asked, ttl));
+                    return Ok(Grant::new(place, self.owner, token, asked, lasts));
                 }
                 Ok(Acquired::QueueFull { .. }) => return Err(Error::Overloaded),
+                Ok(Acquired::Otherwise { permits }) => return Err(self.otherwise(permits)),
                 Ok(
                     Acquired::Queued { ask_within_ms, .. } | Acquired::Busy { ask_within_ms, .. },
                 ) => Duration::from_millis(ask_within_ms),

@@ -1,11 +1,12 @@
 //! A lock or a semaphore of the cluster.
 
 use super::line::Line;
-use super::permit::Grant;
+use super::permit::{Grant, Lasts};
 use super::{Place, refused};
 use crate::error::Error;
 use crate::node::Node;
 use doyen_engine::sync::{self, Owner, Permits};
+use doyen_placement::level::LIMITS_RAISED;
 use std::fmt;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -14,9 +15,12 @@ use tokio::time::Instant;
 const LOCKS: &str = "doyen.locks";
 /// The time to live of a grant, by default.
 const TTL: Duration = Duration::from_secs(15);
-/// The shortest one. A grant gives itself up 1.3 s and 2 % before its end, because clocks differ,
+/// The shortest time to live. A grant gives itself up 1.3 s and 2 % before its end, because clocks differ,
 /// and is renewed after a third.
 const TTL_LEAST: Duration = Duration::from_secs(5);
+/// How long a holder's runtime may be blocked, by default, and at least.
+const BLOCKED: Duration = Duration::from_secs(300);
+const BLOCKED_LEAST: Duration = Duration::from_secs(1);
 
 /// A lock of the cluster ([`Node::lock`]), or a semaphore with several permits
 /// ([`Node::semaphore`]). Who asks first is served first.
@@ -39,17 +43,20 @@ const TTL_LEAST: Duration = Duration::from_secs(5);
 /// # Ok(()) }
 /// ```
 ///
-/// A grant renews itself while its process runs and reaches the cluster. If it does not, the grant
-/// ends after its time to live, and the next in line is served. A process that was paused may find
-/// only afterwards that it lost the lock; [`Put::fenced`](crate::Put::fenced) keeps what it then
-/// writes out.
+/// A grant renews itself while its process runs and reaches the cluster, also while the holder
+/// blocks its thread or its whole runtime ([`blocked_max`](Lock::blocked_max)). If it does not, the
+/// grant ends after its time to live, and the next in line is served. A process that was paused may
+/// find only afterwards that it lost the lock; [`Put::fenced`](crate::Put::fenced) keeps what it
+/// then writes out.
 #[derive(Clone)]
 pub struct Lock {
     node: Node,
     keyspace: String,
     key: String,
     permits: u16,
-    ttl: Duration,
+    /// All callers have to give the same number of permits.
+    is_semaphore: bool,
+    lasts: Lasts,
 }
 
 impl fmt::Debug for Lock {
@@ -87,8 +94,18 @@ impl Lock {
             keyspace: doyen_placement::planner::DEFAULT_KEYSPACE.to_owned(),
             key,
             permits,
-            ttl: TTL,
+            is_semaphore: false,
+            lasts: Lasts {
+                ttl: TTL,
+                blocked_max: BLOCKED,
+            },
         }
+    }
+
+    /// The lock as a semaphore.
+    pub(crate) const fn semaphore(mut self) -> Self {
+        self.is_semaphore = true;
+        self
     }
 
     /// The keyspace of the lock; `default` without this. It must not evict keys, because a lock
@@ -100,17 +117,41 @@ impl Lock {
     }
 
     /// How long a grant outlives a holder that has died or is cut off; 15 s by default, 5 s at
-    /// least, 24 days at most.
+    /// least, 24 days at most. Another time is refused when the lock is asked for
+    /// ([`Error::Refused`]).
     #[must_use]
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl.clamp(TTL_LEAST, Duration::from_millis(sync::MS_MAX));
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.lasts.ttl = ttl;
+        self
+    }
+
+    /// How long a grant is renewed although the tokio runtime in which it was acquired gives no sign
+    /// of life, because the holder blocks it; 5 minutes by default, a second at least. After that
+    /// the grant ends within its time to live. A runtime with several threads gives signs of life as
+    /// long as one of them is free.
+    ///
+    /// ```no_run
+    /// # fn import() {}
+    /// # async fn example(node: doyen::Node) -> Result<(), doyen::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let lock = node.lock("import").blocked_max(Duration::from_secs(3600));
+    /// let grant = lock.acquire(Duration::from_secs(60)).await?;
+    /// import(); // blocks this thread for half an hour
+    /// assert!(grant.release().await?, "it was held all the time");
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub const fn blocked_max(mut self, limit: Duration) -> Self {
+        self.lasts.blocked_max = limit;
         self
     }
 
     /// Acquires the lock if it is free and no caller waits for it. `None`: it is not.
     ///
     /// # Errors
-    /// [`Error::Refused`]: the keyspace evicts keys, or there are too many permits.
+    /// [`Error::Refused`]: the keyspace evicts keys, there are too many permits, a time is out of
+    /// bounds, or the semaphore is in use with another number of permits; the text names both.
     /// [`Error::Unavailable`] and its like: the cluster does not answer. A grant that this caller
     /// was given without knowing it is given back, or ends after its time to live if the cluster
     /// is not reached.
@@ -120,7 +161,7 @@ impl Lock {
     pub async fn try_acquire(&self) -> Result<Option<Grant>, Error> {
         let (place, permits) = self.place().await?;
         let line = Line::new(place, Owner(rand::random()), permits);
-        line.try_once(self.ttl).await
+        line.try_once(self.lasts).await
     }
 
     /// Acquires the lock, and waits in line for so long at most.
@@ -157,7 +198,7 @@ impl Lock {
     pub(super) async fn acquire_until(&self, until: Option<Instant>) -> Result<Grant, Error> {
         let (place, permits) = self.place().await?;
         let line = Line::new(place, Owner(rand::random()), permits);
-        line.wait(self.ttl, until).await
+        line.wait(self.lasts, until).await
     }
 
     /// Who holds it, and who waits.
@@ -181,7 +222,7 @@ impl Lock {
         &self.keyspace
     }
 
-    async fn place(&self) -> Result<(Place, Permits), Error> {
+    async fn place(&self) -> Result<(Place, (Permits, bool)), Error> {
         let permits = Permits::new(self.permits).ok_or_else(|| {
             Error::Refused(format!(
                 "a semaphore has 1 to {} permits, not {}: give such a number",
@@ -189,6 +230,18 @@ impl Lock {
                 self.permits
             ))
         })?;
+        let most = Duration::from_millis(sync::MS_MAX);
+        for (what, time, least) in [
+            ("ttl", self.lasts.ttl, TTL_LEAST),
+            ("blocked_max", self.lasts.blocked_max, BLOCKED_LEAST),
+        ] {
+            if !(least..=most).contains(&time) {
+                return Err(Error::Refused(format!(
+                    "{what} of the lock {} is {time:?}: give from {least:?} to 24 days",
+                    self.key
+                )));
+            }
+        }
         let (entry, data, evicts) = self.node.place_of(&self.keyspace, LOCKS).await?;
         if evicts {
             return Err(Error::Refused(format!(
@@ -203,6 +256,8 @@ impl Lock {
             map: entry.id,
             key: self.key.clone().into(),
         };
-        Ok((place, permits))
+        let level = place.data.table().map_or(0, |table| table.level);
+        let same = self.is_semaphore && level >= LIMITS_RAISED;
+        Ok((place, (permits, same)))
     }
 }

@@ -70,6 +70,13 @@ impl Once {
         self
     }
 
+    /// How long a turn may block its runtime, as for [`Lock::blocked_max`].
+    #[must_use]
+    pub fn blocked_max(mut self, limit: Duration) -> Self {
+        self.lock = self.lock.blocked_max(limit);
+        self
+    }
+
     /// Begins the work if it is not done. If another process works, waits for it, for so long at
     /// most. `None`: it is done.
     ///

@@ -1,9 +1,13 @@
 //! A permit that this process holds.
 
 use super::Place;
+use crate::clock;
 use crate::error::Error;
 use doyen_engine::sync::{self, Owner};
+use doyen_gossip::Time;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -15,10 +19,17 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// (`doyen_engine::sync`).
 const CLOCK_AHEAD: Duration = Duration::from_millis(1_300);
 
+/// The holder's runtime gives a sign of life this often, or more often for a short limit.
+const BEAT: Duration = Duration::from_secs(15);
+
 /// A lock that this process holds, or a permit of a semaphore. It renews itself. Dropping it gives
 /// it back; [`release`](Grant::release) does the same and says whether it was still held.
 ///
-/// It needs the tokio runtime in which it was acquired: if that ends, it is not renewed any more.
+/// The node renews it on a thread of its own. So it is held although the holder blocks its thread,
+/// or the whole tokio runtime in which it was acquired, for as long as
+/// [`blocked_max`](crate::Lock::blocked_max): 5 minutes without another setting. If that runtime
+/// gives no sign of life for longer, or has ended, the grant is not renewed any more, and ends after
+/// its time to live. So a holder that never returns loses it.
 ///
 /// Example: [`Lock`](crate::Lock).
 #[must_use = "dropping it gives it back"]
@@ -28,8 +39,20 @@ pub struct Grant {
     token: u64,
     /// Until when it is certainly held; `None`: it is lost.
     held: watch::Receiver<Option<Instant>>,
+    /// On a thread of the node.
     renewing: JoinHandle<()>,
+    /// In the runtime of the holder.
+    beating: JoinHandle<()>,
     is_released: bool,
+}
+
+/// How long a grant lasts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lasts {
+    /// The time to live, from each renewal on.
+    pub(super) ttl: Duration,
+    /// How long the runtime of the holder may give no sign of life.
+    pub(super) blocked_max: Duration,
 }
 
 impl fmt::Debug for Grant {
@@ -53,16 +76,38 @@ impl Grant {
         owner: Owner,
         token: u64,
         asked: Instant,
-        ttl: Duration,
+        lasts: Lasts,
     ) -> Self {
-        let (holds, held) = watch::channel(Some(asked + certain(ttl)));
-        let renewing = tokio::spawn(renew(place.clone(), (owner, token), asked, ttl, holds));
+        let (holds, held) = watch::channel(Some(asked + certain(lasts.ttl)));
+        let beat = Arc::new(AtomicU64::new(clock::now().0));
+        let beating = tokio::spawn({
+            let beat = beat.clone();
+            async move {
+                loop {
+                    beat.store(clock::now().0, Ordering::Relaxed);
+                    sleep((lasts.blocked_max / 4).min(BEAT)).await;
+                }
+            }
+        });
+        let is_alive = move || {
+            let beat = Time(beat.load(Ordering::Relaxed));
+            clock::now().since(beat) <= lasts.blocked_max
+        };
+        let renewing = renew(
+            place.clone(),
+            (owner, token),
+            (asked, lasts.ttl),
+            is_alive,
+            holds,
+        );
+        let renewing = place.data.keep(renewing);
         Self {
             place,
             owner,
             token,
             held,
             renewing,
+            beating,
             is_released: false,
         }
     }
@@ -84,7 +129,7 @@ impl Grant {
     }
 
     /// Waits until it is no longer certain that it is held: its process was paused or cut off for
-    /// too long, or its key was deleted. The future does not borrow the grant.
+    /// too long, its runtime was blocked for too long, or its key was deleted. The future does not borrow the grant.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing has changed. It may stand in a `select!`.
@@ -119,30 +164,36 @@ impl Grant {
     /// If the future is dropped, it is given back all the same.
     pub async fn release(mut self) -> Result<bool, Error> {
         self.is_released = true;
-        self.renewing.abort();
+        self.end();
         let outcome = self
             .place
             .execute(sync::release(self.owner, self.token))
             .await;
         sync::read_done(&outcome).map_err(super::refused)
     }
+
+    /// It is not renewed any more.
+    fn end(&self) {
+        self.renewing.abort();
+        self.beating.abort();
+    }
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        self.renewing.abort();
+        self.end();
         if !self.is_released {
             self.place.send(sync::release(self.owner, self.token));
         }
     }
 }
 
-/// Renews a permit until it is lost.
+/// Renews a permit until it is lost, as long as its holder is alive.
 async fn renew(
     place: Place,
     (owner, token): (Owner, u64),
-    mut asked: Instant,
-    ttl: Duration,
+    (mut asked, ttl): (Instant, Duration),
+    is_alive: impl Fn() -> bool,
     holds: watch::Sender<Option<Instant>>,
 ) {
     let ms = u64::try_from(ttl.as_millis()).unwrap_or(sync::MS_MAX);
@@ -150,6 +201,14 @@ async fn renew(
     loop {
         let until = asked + certain(ttl);
         let now = Instant::now();
+        if !is_alive() {
+            if now < until {
+                sleep(AGAIN).await;
+                continue;
+            }
+            holds.send_replace(None);
+            return;
+        }
         let renewal = place.execute(sync::renew(owner, token, ms));
         let renewed = match timeout_at(until, renewal).await {
             Ok(outcome) => sync::read_renewed(&outcome).map_err(super::refused),

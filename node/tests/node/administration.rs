@@ -5,6 +5,7 @@ use doyen::http::client::{Client, HttpError};
 use doyen::report::rebalance::RebalancePlan;
 use doyen::{
     Admin, AdminError, Builder, KeyspaceOptions, MoveRate, Node, Refusal, ReportError, Schedulers,
+    VotersGone,
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -91,8 +92,12 @@ async fn every_refusal_has_a_type_in_the_library_and_a_status_by_http() {
             ("POST", "/moves/cancel", json!({ "id": "default/9999" })),
         ),
         (
-            refused(admin.recover(&["absent".into()]).await),
-            ("POST", "/recover", json!({ "assert_dead": ["absent"] })),
+            refused(admin.recover(&["absent".into()], HALF).await),
+            (
+                "POST",
+                "/recover",
+                json!({ "assert_dead": ["absent"], "gone": "1/2" }),
+            ),
         ),
     ];
     for (refusal, (method, path, body)) in missing {
@@ -136,9 +141,13 @@ async fn every_refusal_has_a_type_in_the_library_and_a_status_by_http() {
             ("POST", "/keyspaces/default/split", json!({ "at": "" })),
         ),
         (
-            refused(admin.recover(&[]).await),
+            refused(admin.recover(&[], HALF).await),
             "assert_dead",
-            ("POST", "/recover", json!({ "assert_dead": [] })),
+            (
+                "POST",
+                "/recover",
+                json!({ "assert_dead": [], "gone": "1/2" }),
+            ),
         ),
     ];
     for (refusal, wanted, (method, path, body)) in invalid {
@@ -348,12 +357,14 @@ async fn a_keyspace_without_enough_members_is_made_and_served_later() {
     one.kill().await;
 }
 
+const HALF: VotersGone = VotersGone { gone: 1, voters: 2 };
+
 #[tokio::test]
 async fn without_a_coordinator_nothing_is_changed_until_an_operator_recovers() {
     let one = node("one", &[], |builder| builder).await;
     let two = node("two", &[&one], |builder| builder).await;
     safe(&one, 2).await;
-    let works = refused(one.admin().recover(&["two".into()]).await);
+    let works = refused(one.admin().recover(&["two".into()], HALF).await);
     assert!(matches!(works, Refusal::Conflict { .. }), "{works:?}");
     one.kill().await;
     let admin = two.admin();
@@ -378,12 +389,52 @@ async fn without_a_coordinator_nothing_is_changed_until_an_operator_recovers() {
     let answer = by_http(&two, "GET", "/rebalance", &Value::Null).await;
     assert_eq!(answer, (503, error.to_string()));
 
-    let alive = refused(admin.recover(&["two".into()]).await);
+    let alive = refused(admin.recover(&["two".into()], HALF).await);
     assert!(matches!(alive, Refusal::Unsafe { .. }), "{alive:?}");
-    let body = json!({ "assert_dead": ["two"] });
+    let body = json!({ "assert_dead": ["two"], "gone": "1/2" });
     let answer = by_http(&two, "POST", "/recover", &body).await;
     assert_eq!(answer, (409, alive.to_string()));
-    admin.recover(&["one".into()]).await.expect("it is dead");
+    for (gone, voters) in [(2, 2), (1, 3), (0, 2)] {
+        let wrong = VotersGone { gone, voters };
+        let miscounted = refused(admin.recover(&["one".into()], wrong).await);
+        let Refusal::Conflict { why } = &miscounted else {
+            panic!("{miscounted:?}")
+        };
+        assert!(
+            why.contains(&format!("{wrong} was said")) && why.contains("but 1/2 of the voters"),
+            "{why}"
+        );
+    }
+    for body in [
+        json!({ "assert_dead": ["one"] }),
+        json!({ "assert_dead": ["one"], "gone": "most" }),
+        json!({ "assert_dead": ["one"], "gone": [1, 2] }),
+    ] {
+        let (status, why) = by_http(&two, "POST", "/recover", &body).await;
+        assert!(
+            status == 400 && why.contains("gone"),
+            "{body}: {status} {why}"
+        );
+    }
+    // What a program reads says what is wrong and names no command that may do harm here.
+    let (status, why) = by_http(&two, "GET", "/readyz", &Value::Null).await;
+    assert!(
+        status == 503 && why.contains("probably the one that is cut off"),
+        "{status} {why}"
+    );
+    for text in [why, error.to_string(), answer.1] {
+        assert!(!text.contains("doyen "), "{text}");
+    }
+    let status = admin.status().await.expect("it answers");
+    let waiting = status.waiting.expect("it waits");
+    assert!(
+        waiting.contains("--assert-dead one --gone 1/2"),
+        "{waiting}"
+    );
+    admin
+        .recover(&["one".into()], HALF)
+        .await
+        .expect("it is dead");
     safe(&two, 1).await;
     two.kill().await;
 }

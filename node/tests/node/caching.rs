@@ -108,6 +108,89 @@ async fn if_the_node_that_loads_dies_another_caller_loads() {
     dying.abort();
 }
 
+/// The claim is renewed by a thread of the node, although the loader blocks its own thread for
+/// several leases.
+#[tokio::test]
+async fn a_loader_that_blocks_its_thread_loads_once_and_is_cached() {
+    let nodes = three().await;
+    for workers in [0, 2] {
+        let name = format!("blocking {workers}");
+        let loads = Arc::new(AtomicUsize::new(0));
+        let all = Arc::new(std::sync::Barrier::new(nodes.len()));
+        // Each node belongs to a program of its own.
+        let programs = nodes.each_ref().map(|node| {
+            let (node, name, loads, all) = (node.clone(), name.clone(), loads.clone(), all.clone());
+            std::thread::spawn(move || {
+                let mut runtime = match workers {
+                    0 => tokio::runtime::Builder::new_current_thread(),
+                    _ => tokio::runtime::Builder::new_multi_thread(),
+                };
+                if workers > 0 {
+                    runtime.worker_threads(workers);
+                }
+                let runtime = runtime.enable_all().build().expect("a runtime");
+                runtime.block_on(async move {
+                    let open = node.cache(&name).claim_lease(SHORT * 3).fresh_for(LONG);
+                    let cache: Cache<u64, u32> = open.await.expect("a cache");
+                    all.wait();
+                    let load = move || async move {
+                        loads.fetch_add(1, Ordering::SeqCst);
+                        // What a driver of a database does that has no async.
+                        std::thread::sleep(SHORT * 15);
+                        value(42).await
+                    };
+                    assert_eq!(cache.get_or_load(&1, load).await, Ok(42));
+                    assert_eq!(cache.get(&1).await, Ok(Some(42)), "it is cached");
+                });
+            })
+        });
+        let joining = tokio::task::spawn_blocking(|| programs.map(|one| one.join()));
+        joining
+            .await
+            .expect("it runs")
+            .map(|one| one.expect("it loads"));
+        assert_eq!(loads.load(Ordering::SeqCst), 1, "{workers} workers");
+    }
+}
+
+/// A loader that never returns loses its claim once its time is over.
+#[tokio::test]
+async fn a_loader_that_blocks_for_ever_loses_its_claim() {
+    let [one, two, _three] = three().await;
+    let open = async |node: &Node| -> Cache<u64, u32> {
+        let open = node.cache("answers").claim_lease(SHORT * 3);
+        open.hard_timeout(SHORT * 10).await.expect("a cache")
+    };
+    let (here, there) = (open(&one).await, open(&two).await);
+    let (begun, begins) = tokio::sync::oneshot::channel();
+    let blocked = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.expect("a runtime").block_on(async move {
+            let load = move || async move {
+                let _ = begun.send(());
+                std::thread::sleep(SHORT * 40);
+                value(1).await
+            };
+            here.get_or_load(&1, load).await
+        })
+    });
+    begins.await.expect("it begins");
+    let mut found = there.get_or_load(&1, || value(42)).await;
+    while matches!(found, Err(Error::LoadTimeout(_))) {
+        found = there.get_or_load(&1, || value(42)).await;
+    }
+    assert_eq!(found, Ok(42));
+    assert!(!blocked.is_finished(), "it is still blocked");
+    let _ = blocked.join().expect("it ends");
+    assert_eq!(
+        there.get(&1).await,
+        Ok(Some(42)),
+        "what came late is not stored"
+    );
+}
+
 #[tokio::test]
 async fn what_was_read_before_an_invalidation_is_not_cached() {
     let [one, two, _three] = three().await;

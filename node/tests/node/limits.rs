@@ -41,8 +41,10 @@ async fn a_map_keeps_to_its_limits_on_all_nodes(cluster: Local) -> Tested {
     }
     let held = holds(&few, 300).await?;
     assert!(held >= 250, "no more is evicted than must be: {held}");
-    // A client changes the limit.
-    let fewer: Map<u64, String> = client.map("few").max_entries(90).await?;
+    // A client opens it with fewer, which removes nothing, and then changes the limit on purpose.
+    let same: Map<u64, String> = client.map("few").max_entries(90).await?;
+    assert!(same.len().await? > 90, "it was not lowered by opening");
+    let fewer: Map<u64, String> = (client.map("few").max_entries(90)).replace_limits().await?;
     assert!(holds(&fewer, 90).await? >= 60);
     // Bytes.
     let small: Map<u64, String> = one.map("small").max_bytes(60_000).await?;
@@ -117,10 +119,72 @@ async fn entries_expire_unused_and_only_then(cluster: Local) -> Tested {
     assert_eq!(there.get(&1).await?.as_deref(), Some("fenced"));
     let late = there.put(&1, &"late".into()).fenced(6).await;
     assert_eq!(late, Err(Error::Fenced));
-    let node = cluster.node(0);
-    let later = node.map::<u64, String>("plain").max_idle(IDLE);
-    let why = later.await.expect_err("it was made without").to_string();
-    assert!(why.contains("was made without a time"), "{why}");
+    Ok(())
+}
+
+/// A map that exists gets limits by programs that know of them later.
+#[doyen::test(nodes = 3)]
+async fn limits_are_raised_by_opening_and_an_idle_time_is_added(cluster: Local) -> Tested {
+    let (one, two) = (cluster.node(0), cluster.node(1));
+    let many: Map<u64, String> = one.map("many").max_entries(5_000).await?;
+    for n in 0..2_000 {
+        many.insert(&n, &"v".to_owned()).await?;
+    }
+    // Neither fewer entries, nor bytes, nor another eviction take anything away.
+    let open = || two.map::<u64, String>("many");
+    open().max_entries(10).await?;
+    open().max_bytes(10).await?;
+    open().max_entries(10).eviction(Eviction::None).await?;
+    open().await?;
+    let higher = open().max_entries(6_000).await?;
+    assert_eq!(higher.len().await?, 2_000);
+    let lower = open().max_entries(300).replace_limits().await?;
+    assert!(holds(&lower, 300).await? >= 250);
+    // Every member tells what was changed, and by whose program.
+    for node in 0..3 {
+        let told = cluster.node(node).logged_events(0);
+        let told: Vec<String> = told.iter().map(|told| format!("{told:?}")).collect();
+        for change in [
+            "map many was limited: max_entries 6000 instead of 5000, by a program of node-1",
+            "map many was limited: max_entries 300 instead of 6000, by a program of node-1",
+        ] {
+            assert!(told.iter().any(|told| told.contains(change)), "{told:#?}");
+        }
+        assert!(!told.iter().any(|told| told.contains(" 10 ")), "{told:#?}");
+    }
+
+    let plain: Map<u64, String> = one.map("plain").await?;
+    for key in [1, 2, 3] {
+        plain.insert(&key, &"before".into()).await?;
+    }
+    let idle: Map<u64, String> = two.map("plain").max_idle(IDLE).await?;
+    // A handle of before goes on.
+    plain.insert(&4, &"after".into()).await?;
+    assert_eq!(plain.get(&1).await?.as_deref(), Some("before"));
+    idle.put(&3, &"long".into())
+        .max_idle(IDLE * 1_000_000)
+        .await?;
+    let mut all = Vec::new();
+    let mut entries = plain.iter();
+    while let Some((key, value)) = entries.next().await? {
+        all.push((key, value));
+    }
+    assert_eq!(all.len(), 4, "{all:?}");
+    assert!(plain.update(&1, |it| it.cloned()).await?.is_some());
+    // What is never used again is gone in the end.
+    let gone = async {
+        while idle.len().await? > 1 {
+            cluster.advance(IDLE * 2).await;
+        }
+        Ok::<_, Error>(())
+    };
+    tokio::time::timeout(PATIENCE, gone).await??;
+    assert_eq!(plain.get(&3).await?.as_deref(), Some("long"));
+    let bytes: Map<u64, Vec<u8>> = one.map("bytes").codec(Codec::Bytes).await?;
+    bytes.insert(&1, &vec![0xE2; 40]).await?;
+    let later = one.map::<u64, Vec<u8>>("bytes").codec(Codec::Bytes);
+    let why = later.max_idle(IDLE).await.expect_err("it was made without");
+    assert!(why.to_string().contains("made without max_idle"), "{why}");
     Ok(())
 }
 

@@ -122,6 +122,57 @@ async fn a_holder_whose_node_dies_is_replaced_after_its_time_to_live() {
     assert!(next.token() > token);
 }
 
+/// Leases are renewed by a thread of the node, for as long as the holder is said to be able to
+/// block its runtime.
+#[tokio::test]
+async fn a_holder_that_blocks_its_runtime_keeps_its_lock_up_to_a_limit() {
+    let (one, two) = two().await;
+    let blocked = Duration::from_secs(9);
+    let hold = |lock: doyen::Lock| {
+        let (held, holds) = tokio::sync::oneshot::channel();
+        let holder = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.expect("a runtime").block_on(async move {
+                let grant = lock.acquire(PATIENCE).await.expect("granted");
+                held.send(()).expect("the test waits");
+                std::thread::sleep(blocked);
+                (grant.is_held(), grant.release().await)
+            })
+        });
+        (holder, holds)
+    };
+    let ttl = Duration::from_secs(5);
+    let (kept, holds) = hold(one.lock("kept").ttl(ttl));
+    holds.await.expect("held");
+    let (lost, holds) = hold(
+        one.lock("lost")
+            .ttl(ttl)
+            .blocked_max(Duration::from_secs(1)),
+    );
+    holds.await.expect("held");
+    let next = two
+        .lock("lost")
+        .ttl(ttl)
+        .acquire(PATIENCE)
+        .await
+        .expect("granted");
+    assert!(!lost.is_finished(), "its holder has not come back");
+    assert_eq!(lost.join().expect("it ends"), (false, Ok(false)));
+    next.release().await.expect("released");
+    assert_eq!(kept.join().expect("it ends"), (true, Ok(true)));
+    // What is out of bounds is refused, and not another time.
+    for lock in [
+        one.lock("job").ttl(Duration::from_secs(1)),
+        one.lock("job").ttl(Duration::MAX),
+        one.lock("job").blocked_max(Duration::ZERO),
+    ] {
+        let refused = lock.try_acquire().await.map(drop);
+        assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_semaphore_has_so_many_holders_and_keyspaces_that_evict_are_refused() {
     let (one, two) = two().await;
@@ -133,6 +184,25 @@ async fn a_semaphore_has_so_many_holders_and_keyspaces_that_evict_are_refused() 
     let third = tokio::time::timeout(PATIENCE, there.acquire(PATIENCE)).await;
     let third = third.expect("in time").expect("granted");
     assert!(third.token() > second.token());
+    // Another number is an error that names both, as long as the semaphore is in use.
+    for asked in [
+        one.semaphore("uploads", 5).try_acquire().await,
+        two.semaphore("uploads", 1)
+            .acquire(PATIENCE)
+            .await
+            .map(Some),
+    ] {
+        let why = asked.expect_err("another number").to_string();
+        assert!(
+            why.contains("2 permits") && (why.contains('5') || why.contains('1')),
+            "{why}"
+        );
+    }
+    assert_eq!(here.state().await.expect("read").holders, 2);
+    second.release().await.expect("released");
+    third.release().await.expect("released");
+    let five = one.semaphore("uploads", 5).try_acquire().await;
+    assert!(five.expect("asked").is_some(), "it is free");
     let none = one.semaphore("uploads", 0).try_acquire().await;
     assert!(matches!(none, Err(Error::Refused(_))), "{none:?}");
     let options = KeyspaceOptions::new().eviction(Eviction::Lru);
@@ -212,6 +282,24 @@ async fn rates_are_limited_for_all_nodes_together() {
             .retry_after,
         None
     );
+    // Two kinds count for themselves, and two limits of one kind are a mistake.
+    let bucket = one.rate_limiter::<String>("api").token_bucket(1, 1, hour);
+    let bucket = bucket.await.expect("opened");
+    assert!(bucket.check("ada").await.expect("decided").allowed);
+    let twenty = one.rate_limiter::<String>("api").sliding_window(20, hour);
+    let why = twenty
+        .await
+        .map(drop)
+        .expect_err("another limit")
+        .to_string();
+    assert!(
+        why.contains("sliding_window(10, ") && why.contains("sliding_window(20, "),
+        "{why}"
+    );
+    drop(here);
+    let twenty = one.rate_limiter::<String>("api").sliding_window(20, hour);
+    let twenty = twenty.await.expect("the other is closed");
+    assert_eq!(twenty.check("ada").await.expect("decided").remaining, 19);
     for open in [
         one.rate_limiter::<String>("api"),
         one.rate_limiter("api").sliding_window(0, hour),

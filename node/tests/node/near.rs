@@ -63,6 +63,135 @@ async fn copies_serve_reads_until_their_keys_change() {
     }
 }
 
+/// However it writes: by the near cache, by a handle of the map, or in a transaction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_sees_its_own_writes_that_were_acknowledged() {
+    let [one, two, _three] = three().await;
+    let map: Map<u64, u64> = one.map("prices").await.expect("a map");
+    let again: Map<u64, u64> = one.map("prices").await.expect("a map");
+    let near = map.near(Duration::from_secs(30)).await.expect("opened");
+    for round in 0..300_u64 {
+        let key = round % 8;
+        // A copy of before, or none.
+        near.get(&key).await.expect("read");
+        let value = match round % 6 {
+            0 => near.insert(&key, &round).await.map(|()| Some(round)),
+            1 => near
+                .put(&key, &round)
+                .returning()
+                .await
+                .map(|_| Some(round)),
+            2 => again.insert(&key, &round).await.map(|()| Some(round)),
+            3 => map.update(&key, |_| Some(round)).await,
+            4 => {
+                let written = map.insert_many([(&key, &round), (&99, &round)]).await;
+                written
+                    .into_iter()
+                    .collect::<Result<Vec<()>, _>>()
+                    .map(|_| Some(round))
+            }
+            _ => near.remove(&key).await.map(|_| None),
+        };
+        let value = value.expect("written");
+        assert_eq!(near.get(&key).await, Ok(value), "round {round}");
+        assert_eq!(
+            near.get_many([&key, &1_000, &key]).await,
+            Ok(vec![value, None, value])
+        );
+    }
+    map.clear().await.expect("emptied");
+    for key in 0..8 {
+        assert_eq!(near.get(&key).await, Ok(None));
+    }
+    // Many keys, with copies of some: what another process writes is seen soon.
+    let there: Map<u64, u64> = two.map("prices").await.expect("a map");
+    for key in 0..500 {
+        there.insert(&key, &key).await.expect("written");
+    }
+    let keys: Vec<u64> = (0..600).collect();
+    let expected: Vec<_> = keys
+        .iter()
+        .map(|key| (*key < 500).then_some(*key))
+        .collect();
+    let becomes = async {
+        while near.get_many(&keys).await.expect("read") != expected {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, becomes)
+        .await
+        .expect("it sees them");
+    let hits = near.stats().hits;
+    assert_eq!(near.get_many(&keys).await.expect("read"), expected);
+    assert!(near.stats().hits > hits + 500, "from copies");
+}
+
+/// The first level of a cache that loads.
+#[tokio::test]
+async fn a_near_cache_of_a_cache_loads_once_and_sees_invalidations() {
+    let [one, two, _three] = three().await;
+    fn open(node: &Node) -> doyen::OpenCache<'_, u64, u64> {
+        let hour = Duration::from_secs(3600);
+        node.cache("users").fresh_for(hour).absent_for(hour)
+    }
+    let here = open(&one).await.expect("a cache");
+    let there = open(&two).await.expect("a cache");
+    let near = here.near(Duration::from_secs(30)).await.expect("opened");
+    let load = |value| move || async move { Ok::<u64, Error>(value) };
+    assert_eq!(near.get(&1).await, Ok(None));
+    assert_eq!(near.get_or_load(&1, load(7)).await, Ok(7));
+    for _ in 0..100 {
+        assert_eq!(near.get_or_load(&1, load(8)).await, Ok(7));
+    }
+    let stats = near.stats();
+    assert!(stats.hits >= 95, "{stats:?}");
+    let nothing = || async { Ok::<Option<u64>, Error>(None) };
+    for _ in 0..3 {
+        assert_eq!(near.find_or_load(&2, nothing).await, Ok(None));
+    }
+    // Its own writes at once, those of others soon.
+    near.invalidate(&1).await.expect("invalidated");
+    assert_eq!(near.get(&1).await, Ok(None));
+    near.insert(&1, &9).await.expect("written");
+    assert_eq!(near.get_or_load(&1, load(8)).await, Ok(9));
+    here.insert(&1, &10).await.expect("written");
+    assert_eq!(near.get(&1).await, Ok(Some(10)));
+    here.invalidate_all().await.expect("emptied");
+    assert_eq!(near.get(&1).await, Ok(None));
+    near.insert(&1, &11).await.expect("written");
+    assert_eq!(near.get(&1).await, Ok(Some(11)));
+    there.insert(&1, &12).await.expect("written");
+    let becomes = async {
+        while near.get(&1).await != Ok(Some(12)) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), becomes)
+        .await
+        .expect("it is told");
+    // Below the least bound it is an error.
+    for refused in [
+        here.near(Duration::ZERO).await.map(drop),
+        one.map::<u64, u64>("m")
+            .await
+            .expect("a map")
+            .near(Duration::from_millis(49))
+            .await
+            .map(drop),
+        one.cache::<u64, u64>("c")
+            .claim_lease(Duration::ZERO)
+            .await
+            .map(drop),
+        one.cache::<u64, u64>("c").jitter(1.5).await.map(drop),
+        one.cache::<u64, u64>("c")
+            .refresh_ahead(f64::NAN)
+            .await
+            .map(drop),
+    ] {
+        assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
+    }
+}
+
 /// Regression: the logs that were kept for the near cache took all memory of a small node, which then
 /// refused every insert.
 #[tokio::test]

@@ -61,14 +61,8 @@ async fn updates_of_many_programs_lose_nothing() {
     let (here, there) = (here.await, there.await);
     let count = |map: Map<String, u64>| async move {
         for _ in 0..50 {
-            loop {
-                match map.update("n", |n| Some(n.unwrap_or(&0) + 1)).await {
-                    Ok(_) => break,
-                    // Others were faster 64 times.
-                    Err(Error::Changed) => {}
-                    Err(why) => panic!("{why}"),
-                }
-            }
+            let counted = map.update("n", |n| Some(n.unwrap_or(&0) + 1)).await;
+            counted.expect("counted");
         }
     };
     let counting = [&here, &there, &here, &there].map(|map| tokio::spawn(count(map.clone())));
@@ -76,6 +70,17 @@ async fn updates_of_many_programs_lose_nothing() {
         one.await.expect("it counts");
     }
     assert_eq!(there.get("n").await.expect("read"), Some(200));
+    // Of the same kind: of many callers that remove by what they see, one gets the value.
+    let removing = (0..100).map(|n| {
+        let map = if n % 2 == 0 { &here } else { &there }.clone();
+        tokio::spawn(async move { map.remove_if("gone", |n| *n == 7).await })
+    });
+    here.insert("gone", &7).await.expect("written");
+    let mut removed = 0;
+    for one in removing.collect::<Vec<_>>() {
+        removed += usize::from(one.await.expect("it runs").expect("asked").is_some());
+    }
+    assert!(removed <= 1 && here.get("gone").await.expect("read").is_none() == (removed == 1));
     // An update may remove, and may leave a key absent.
     let gone = here.update("n", |n| n.filter(|n| **n < 200).copied()).await;
     assert_eq!(gone.expect("removed"), None);
@@ -84,6 +89,110 @@ async fn updates_of_many_programs_lose_nothing() {
         None
     );
     assert!(!there.contains("n").await.expect("read"));
+}
+
+/// A queue for each key: what was a livelock of 100,000 callers is done in their order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_number_of_callers_update_few_keys() {
+    let (one, two) = two().await;
+    let here: Map<u64, u64> = one.map("counts").await.expect("a map");
+    let there: Map<u64, u64> = two.map("counts").await.expect("a map");
+    let add = |map: &Map<u64, u64>, key| {
+        let map = map.clone();
+        tokio::spawn(async move { map.update(&key, |n| Some(n.unwrap_or(&0) + 1)).await })
+    };
+    for callers in [10_u64, 100, 300] {
+        let adding = (0..callers).map(|n| add(if n % 2 == 0 { &here } else { &there }, callers));
+        for one in adding.collect::<Vec<_>>() {
+            one.await.expect("it runs").expect("updated");
+        }
+        assert_eq!(here.get(&callers).await, Ok(Some(callers)));
+    }
+    let adding = (0..100_000).map(|n| add(if n % 2 == 0 { &here } else { &there }, 1_000 + n % 10));
+    for one in adding.collect::<Vec<_>>() {
+        one.await.expect("it runs").expect("updated");
+    }
+    for key in 1_000..1_010 {
+        assert_eq!(there.get(&key).await, Ok(Some(10_000)), "{key}");
+    }
+}
+
+/// A process beside the primary whose queue is never empty leaves gaps for the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_far_from_the_primary_is_not_left_out() {
+    let (one, two) = two().await;
+    let here: Map<u64, u64> = one.map("counts").await.expect("a map");
+    let there: Map<u64, u64> = two.map("counts").await.expect("a map");
+    // Some of these keys are led by the one node, and some by the other.
+    let busy: Vec<_> = (0..8_u64)
+        .map(|n| {
+            let map = here.clone();
+            tokio::spawn(async move {
+                loop {
+                    let added = map.update(&(n % 4), |n| Some(n.unwrap_or(&0) + 1)).await;
+                    added.expect("updated");
+                }
+            })
+        })
+        .collect();
+    let far = async {
+        for key in 0..4 {
+            for _ in 0..5 {
+                let added = there.update(&key, |n| Some(n.unwrap_or(&0) + 1)).await;
+                added.expect("updated");
+            }
+        }
+    };
+    let done = tokio::time::timeout(Duration::from_secs(60), far).await;
+    busy.iter().for_each(tokio::task::JoinHandle::abort);
+    done.expect("it is not left out");
+}
+
+/// Maps need no runtime, and a pause between two attempts does not, either.
+#[test]
+fn an_update_needs_no_runtime() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let (one, two) = runtime.block_on(two());
+    let map: Map<u64, u64> = runtime
+        .block_on(one.map("counts").into_future())
+        .expect("a map");
+    let other: Map<u64, u64> = runtime
+        .block_on(two.map("counts").into_future())
+        .expect("a map");
+    let adding = [map.clone(), map.clone(), other].map(|map| {
+        std::thread::spawn(move || {
+            for _ in 0..200 {
+                let added = map.update(&1, |n| Some(n.unwrap_or(&0) + 1));
+                block_on(added).expect("updated");
+            }
+        })
+    });
+    adding
+        .into_iter()
+        .for_each(|one| one.join().expect("it runs"));
+    assert_eq!(block_on(map.get(&1)), Ok(Some(600)));
+    runtime.block_on(async { tokio::join!(one.kill(), two.kill()) });
+}
+
+/// Runs a future without any runtime.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Thread(std::thread::Thread);
+    impl std::task::Wake for Thread {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = std::sync::Arc::new(Thread(std::thread::current())).into();
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future
+            .as_mut()
+            .poll(&mut std::task::Context::from_waker(&waker))
+        {
+            std::task::Poll::Ready(done) => return done,
+            std::task::Poll::Pending => std::thread::park(),
+        }
+    }
 }
 
 #[tokio::test]
@@ -112,6 +221,16 @@ async fn many_keys_are_read_and_written_at_once() {
         .insert(&1, &"stays".to_owned())
         .await
         .expect("written");
+    // One that cannot be decoded does not hide the others, if the caller wants so.
+    let numbers: Map<u64, u64> = one.map("words").await.expect("a map");
+    numbers.insert(&1, &7).await.expect("written");
+    let each = numbers.get_each(&[1, 2, 9_999]).await;
+    assert!(
+        matches!(each[..], [Ok(Some(7)), Err(Error::Value(_)), Ok(None)]),
+        "{each:?}"
+    );
+    assert!(numbers.get_many(&[1, 2]).await.is_err());
+    here.insert(&1, &"1".to_owned()).await.expect("written");
     // One that is too large does not hold up the others.
     let large = "x".repeat(20 << 20);
     let word = "fits".to_owned();

@@ -127,11 +127,16 @@ where
     }
 
     async fn cache_remove(&self, key: &K) -> Result<Option<V>, Error> {
-        self.map.take(key).await
+        match self.map.take(key).await {
+            Ok(Some(value)) => Ok(Some(value)),
+            // What cannot be read is not taken. Of results that are remembered, it is only removed.
+            Ok(None) | Err(Error::Value(_)) => self.map.remove(key).await.map(|_| None),
+            Err(why) => Err(why),
+        }
     }
 
     async fn cache_remove_entry(&self, key: &K) -> Result<Option<(K, V)>, Error> {
-        let removed = self.map.take(key).await?;
+        let removed = self.cache_remove(key).await?;
         Ok(removed.map(|value| (key.clone(), value)))
     }
 

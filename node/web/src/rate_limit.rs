@@ -44,6 +44,7 @@ const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// | above the limit | 429 with `Retry-After`; the service is not called |
 /// | its key is none that the grid takes | 400 |
 /// | the grid does not answer [in time](Self::timeout) | the service's; 503 with [`fail_closed`](Self::fail_closed) |
+/// | the limiter fails with an error that does not pass by itself, such as a full memory | 503 |
 ///
 /// The first two have the headers of the IETF draft `draft-ietf-httpapi-ratelimit-headers`:
 /// `RateLimit: "api";r=99;t=60` says that 99 requests are left, and that the limit is as new in 60
@@ -232,7 +233,7 @@ impl Settings {
             Err(_) => Error::Unavailable,
         };
         tracing::warn!("a rate limit is not known: {why}");
-        if self.closed {
+        if self.closed || !passes(&why) {
             return Err(Problem::of_error(&Error::Unavailable));
         }
         Ok(None)
@@ -253,6 +254,12 @@ impl Settings {
             headers.append(POLICY, policy.clone());
         }
     }
+}
+
+/// Whether the grid only does not answer at the moment. Any other error would let all requests pass
+/// for as long as a person does not help.
+const fn passes(why: &Error) -> bool {
+    why.retryable() || matches!(why, Error::Unknown | Error::Closed)
 }
 
 fn refusal(decision: &Decision) -> Problem {
@@ -283,7 +290,28 @@ fn value(text: String) -> Option<HeaderValue> {
 
 #[cfg(test)]
 mod tests {
-    use super::quoted;
+    use super::{passes, quoted};
+    use doyen::Error;
+
+    #[test]
+    fn only_errors_that_pass_let_requests_pass() {
+        for open in [
+            Error::Unavailable,
+            Error::Overloaded,
+            Error::Unknown,
+            Error::Closed,
+        ] {
+            assert!(passes(&open), "{open:?}");
+        }
+        for closed in [
+            Error::WrongType,
+            Error::OutOfMemory,
+            Error::MapFull,
+            Error::Dropped,
+        ] {
+            assert!(!passes(&closed), "{closed:?}");
+        }
+    }
 
     #[test]
     fn any_name_is_a_string_of_a_header() {

@@ -9,6 +9,7 @@ use super::{NotReshaped, assign, reshape};
 use crate::division::{Cut, Division, RangeStart, Runs};
 use crate::hash::SLOTS;
 use crate::id::{KeyspaceId, MapId, PartitionId};
+use crate::level::LIMITS_RAISED;
 use crate::rule::Rule;
 use crate::table::{
     Eviction, Invalid, Keyspace, MapEntry, MapLimits, MapWish, Mode, OnLoss, Reshape, Reshaping,
@@ -137,7 +138,7 @@ pub enum Refused {
     /// The same.
     #[error(
         "the map {0:?} was made without a time after which unused entries expire (max_idle), and \
-         cannot get one: leave it out; or drop the map, or use another name"
+         cannot get one before every member runs this version: leave it out, or finish the upgrade"
     )]
     NotIdle(String),
     /// Only partitions of slots are halved.
@@ -328,17 +329,25 @@ pub fn want_map(table: &Table, wanted: &WantedMap) -> Result<(Option<Table>, Map
     let mut next = table.clone();
     match (*wish, known) {
         (MapWish::Exists, Some(known)) => Ok((None, known.clone())),
-        (MapWish::Limited(limits), Some(known)) if limits == known.limits => {
-            Ok((None, known.clone()))
-        }
-        (MapWish::Limited(limits), Some(known)) => {
+        (MapWish::Limited(wanted) | MapWish::Replaced(wanted), Some(known)) => {
+            let raises = table.level >= LIMITS_RAISED && matches!(wish, MapWish::Limited(_));
+            let limits = if raises {
+                known.limits.raised_to(wanted)
+            } else {
+                wanted
+            };
+            if limits == known.limits {
+                return Ok((None, known.clone()));
+            }
             if limits.bounds() && home.mode == Mode::Range {
                 return Err(Refused::Bounded(name.to_owned()));
             }
             match (known.limits.idle_ms, limits.idle_ms) {
                 (Some(_), None) => return Err(Refused::Idle(name.clone())),
-                (None, Some(_)) => return Err(Refused::NotIdle(name.clone())),
-                (Some(_), Some(_)) | (None, None) => {}
+                (None, Some(_)) if table.level < LIMITS_RAISED => {
+                    return Err(Refused::NotIdle(name.clone()));
+                }
+                (_, Some(_)) | (None, None) => {}
             }
             let entry = MapEntry {
                 limits,
@@ -355,8 +364,23 @@ pub fn want_map(table: &Table, wanted: &WantedMap) -> Result<(Option<Table>, Map
         }
         (MapWish::Dropped, None) => Err(Refused::NoMap(name.clone())),
         (MapWish::Exists, None) => create_map(next, name, home, MapLimits::NONE),
-        (MapWish::Limited(limits), None) => create_map(next, name, home, limits),
+        (MapWish::Limited(limits) | MapWish::Replaced(limits), None) => {
+            create_map(next, name, home, limits)
+        }
     }
+}
+
+/// Notes in a table who changed the limits of a map, if they differ from those of the table before.
+pub fn note_limits(before: &Table, next: &mut Table, map: MapId, by: &str) {
+    let limits = |table: &Table| table.map(map).map(|map| map.limits);
+    let changed = matches!((limits(before), limits(next)), (Some(a), Some(b)) if a != b);
+    if !changed || next.level < LIMITS_RAISED {
+        return;
+    }
+    let mut annex = next.annex.as_ref().clone();
+    annex.limited.retain(|map, _| next.map(*map).is_some());
+    annex.limited.insert(map, by.to_owned());
+    next.annex = Arc::new(annex);
 }
 
 /// The table with a new map.

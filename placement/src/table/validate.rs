@@ -1,5 +1,6 @@
 //! Validity of tables. Tables of peers are checked before any code acts on them.
 
+use super::annex::GONE_MAX;
 use super::{
     Addresses, Eviction, Keyspace, Member, MemberState, Mode, Partition, ReplicaState, Reshape,
     Role, Table,
@@ -60,6 +61,9 @@ pub enum Invalid {
         /// The limit.
         max: usize,
     },
+    /// The branches are too many, name too many members, or two have one id.
+    #[error("the branches of the table are not valid")]
+    Branches,
     /// A term, a version or an age is absurdly high.
     #[error("a term, a version or an age is out of range")]
     Count,
@@ -223,6 +227,11 @@ impl Table {
         self.validate_voters()?;
         self.validate_keyspaces()?;
         self.validate_maps()?;
+        at_most("members that went", GONE_MAX, self.annex.gone.len())?;
+        for gone in &self.annex.gone {
+            name("member", &gone.name)?;
+        }
+        self.annex.validate()?;
         self.access.validate()
     }
 

@@ -3,7 +3,7 @@
 use crate::common::*;
 use doyen_placement::planner::{
     self, DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, admit, alter_keyspace,
-    create_keyspace, drop_keyspace, want_map,
+    create_keyspace, drop_keyspace, note_limits, want_map,
 };
 use doyen_placement::table::validate::{KEYSPACES_MAX, PARTITIONS_ALL_MAX};
 use doyen_placement::{
@@ -239,7 +239,7 @@ fn of_map(name: &str, keyspace: &str, wish: MapWish) -> WantedMap {
 }
 
 #[test]
-fn a_map_has_the_limits_that_were_wanted_last_until_it_is_dropped() {
+fn limits_of_a_map_are_raised_and_replaced_on_purpose_until_it_is_dropped() {
     let table = created(&cluster(16, 1, &[PLAIN, PLAIN]), "orders", 4, 1);
     let limits = |entries, idle_ms| MapLimits {
         entries,
@@ -263,15 +263,65 @@ fn a_map_has_the_limits_that_were_wanted_last_until_it_is_dropped() {
     let second = next.expect("it is changed");
     check_step(&first, &second);
     assert_eq!((changed.id, changed.limits), (made.id, more));
-    // What cannot be changed, and what is no limit.
-    let refused = |wish| want(&second, wish).expect_err("it is refused");
+    // Opening it with lower limits, or with another eviction, changes nothing.
+    let lru = MapLimits {
+        eviction: Eviction::Lru,
+        ..few
+    };
+    let bytes = MapLimits {
+        bytes: Some(1),
+        ..MapLimits::NONE
+    };
+    for lower in [few, lru, bytes, limits(Some(20), None)] {
+        let wish = MapWish::Limited(lower);
+        assert_eq!(
+            want(&second, wish),
+            Ok((None, changed.clone())),
+            "{lower:?}"
+        );
+        assert!(wish.met(&second, &changed), "{lower:?}");
+    }
+    // On purpose they are replaced, also by none.
+    for limits in [few, lru, bytes, MapLimits::NONE] {
+        let wish = MapWish::Replaced(limits);
+        assert!(!wish.met(&second, &changed));
+        let (next, replaced) = want(&second, wish).expect("it may be");
+        let mut next = next.expect("it is changed");
+        assert!(wish.met(&next, &replaced));
+        assert_eq!(replaced.limits, limits);
+        note_limits(&second, &mut next, replaced.id, "n2");
+        assert_eq!(
+            next.annex.limited.get(&replaced.id).map(String::as_str),
+            Some("n2")
+        );
+        check_step(&second, &next);
+    }
+    // Below the level, opening it replaces them.
+    let old = Table {
+        level: 15,
+        ..second.clone()
+    };
+    let (_, replaced) = want(&old, MapWish::Limited(few)).expect("it may be");
+    assert_eq!(replaced.limits, few);
+    let idle = MapWish::Limited(limits(Some(20), Some(5)));
+    assert_eq!(want(&old, idle), Err(Refused::NotIdle("open".into())));
+    // An idle time may be added and made longer, not taken away.
+    let (idler, with_idle) = want(&second, idle).expect("it may be");
+    assert_eq!(with_idle.limits.idle_ms, Some(5));
+    let idler = idler.expect("it is changed");
+    let (_, longer) = want(&idler, MapWish::Limited(limits(None, Some(9)))).expect("it may be");
     assert_eq!(
-        refused(MapWish::Limited(limits(Some(20), Some(1)))),
-        Refused::NotIdle("open".into())
+        (longer.limits.entries, longer.limits.idle_ms),
+        (Some(20), Some(9))
     );
     assert_eq!(
-        refused(MapWish::Limited(limits(Some(0), None))),
-        Refused::Invalid(Invalid::MapLimit(made.id))
+        want(&idler, MapWish::Replaced(few)),
+        Err(Refused::Idle("open".into()))
+    );
+    // What is no limit.
+    assert_eq!(
+        want(&second, MapWish::Replaced(limits(Some(0), None))),
+        Err(Refused::Invalid(Invalid::MapLimit(made.id)))
     );
     let delta = TableDelta::between(&first, &second);
     assert_eq!(delta.apply(&first), Ok(second.clone()));

@@ -5,6 +5,7 @@ mod balance;
 mod command;
 mod common;
 mod cost;
+mod gone;
 mod keyspaces;
 mod loads;
 mod operators;

@@ -2,7 +2,7 @@
 //! to 10, and the invariants of data).
 
 use super::shards::{
-    AT, CLIENT, Shards, being_split, bulk, change, learning, next, replicas, set, table,
+    AT, CLIENT, Shards, being_split, bulk, change, id, learning, next, replicas, set, table,
     without_the_last,
 };
 use crate::action_of;
@@ -797,5 +797,38 @@ pub(super) fn a_write_waits_while_its_link_is_full() -> Result<(), String> {
         Err(format!(
             "{executed} of {WRITES} values of a megabyte were sent at once"
         ))
+    }
+}
+
+/// The partition has one copy, and the learner of the missing one is behind. A large write is not
+/// answered before the learner has it, or writes could outrun it for ever. A small write does not
+/// wait for long.
+pub(super) fn a_large_write_waits_for_the_learner_of_a_missing_copy() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    let first = table(3, &[1]);
+    s.show_all(&first);
+    s.write(1, "x", "1")?;
+    s.hold(2, 1, Lane::Calls);
+    s.show_all(&change(&first, |p| {
+        p.replicas = replicas(&[1], &[2]);
+        p.goal = Some(vec![id(1), id(2)]);
+    }));
+    s.run(20)?;
+    let large = s.submit(1, "y", set(&"large".repeat(200_000)));
+    let small = s.submit(1, "z", set("small"));
+    let outcome = s.done(small, 50, "a small write")?;
+    if outcome != Outcome::Ok {
+        return Err(format!("a small write came to {outcome:?}"));
+    }
+    s.run(200)?;
+    if let Some(outcome) = s.outcome(large) {
+        return Err(format!(
+            "a write that the learner lacks came to {outcome:?}"
+        ));
+    }
+    s.let_go(2, 1, Lane::Calls);
+    match s.done(large, 1_000, "a large write")? {
+        Outcome::Ok => Ok(()),
+        outcome => Err(format!("a large write came to {outcome:?}")),
     }
 }

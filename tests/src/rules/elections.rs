@@ -3,7 +3,7 @@
 use super::members::{Fate, Letter, Members, Place, Setup, find, id};
 use super::orders::every_course;
 use doyen_gossip::Input;
-use doyen_gossip::agreement::{AdminRequest, InSyncChange, InSyncRequest};
+use doyen_gossip::agreement::{AdminRequest, InSyncChange, InSyncRequest, VotersGone};
 use doyen_gossip::wire::{Ballot, Committed, Message, Payload, Proposal, Pulse};
 use doyen_placement::planner::Pace;
 use doyen_placement::{Epoch, MemberState, Version};
@@ -513,6 +513,7 @@ pub(super) fn an_operators_word_needs_all_other_members() -> Result<(), String> 
         2,
         Input::Recover {
             dead: vec!["n4".into(), "n5".into()],
+            gone: VotersGone { gone: 2, voters: 5 },
             ticket: 1,
         },
     );

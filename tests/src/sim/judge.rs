@@ -9,6 +9,7 @@ use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::{World, describe};
 use crate::linear::{self, Verdict};
 use doyen_gossip::Input;
+use doyen_gossip::agreement::VotersGone;
 use doyen_placement::Loads;
 use doyen_placement::planner;
 use doyen_placement::quorum::majority;
@@ -204,7 +205,16 @@ impl World {
             .max();
         self.oracle.recovers(cluster, known.unwrap_or(Version(0)));
         self.lockers.forget();
+        let process = &self.processes[p];
+        let voters = process.agreement.status(process.clock(now)).voters;
         let input = Input::Recover {
+            gone: VotersGone {
+                gone: voters
+                    .iter()
+                    .filter(|v| dead.contains(&v.to_string()))
+                    .count(),
+                voters: voters.len(),
+            },
             dead: dead.into_iter().collect(),
             ticket: now,
         };

@@ -21,8 +21,8 @@ use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
 use doyen_engine::op::{Action, Failure, Operation, Outcome, Work};
 use doyen_engine::sync::{
-    Acquired, Owner, Permits, acquire, cancel, read_acquired, read_done, read_renewed, release,
-    renew,
+    Acquired, Owner, Permits, acquire, acquire_same, cancel, read_acquired, read_done,
+    read_renewed, release, renew,
 };
 use doyen_placement::{Keyspace, KeyspaceId, MapId, PartitionId};
 use rand::{Rng, SeedableRng};
@@ -310,6 +310,10 @@ impl World {
                 (Asks::Release, release(owner, grant.token))
             }
             None if attempt.asked >= ASKS_MAX => (Asks::Cancel, cancel(owner)),
+            // Callers of a semaphore have to give the same number, and do.
+            _ if permits != Permits::ONE => {
+                (Asks::Acquire, acquire_same(owner, permits, ttl, wait))
+            }
             _ => (Asks::Acquire, acquire(owner, permits, ttl, wait)),
         };
         attempt.asked += 1;
@@ -455,6 +459,10 @@ impl World {
                     key.lost(attempt.held, now)?;
                     Ok((None, think))
                 }
+                Acquired::Otherwise { permits } => Err(format!(
+                    "locks: all callers give the same number of permits, and {permits} is said to \
+                     be another one"
+                )),
             },
             Asks::Renew => {
                 let Some(grant) = attempt.held.map(|at| &mut key.grants[at]) else {

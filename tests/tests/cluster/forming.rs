@@ -386,7 +386,7 @@ fn a_pair_that_loses_its_older_asks_for_recover_and_goes_on_after_it() {
         status["waiting"]
             .as_str()
             .is_some_and(|w| w.contains(&format!(
-                "--http {http} --assert-dead {older} --secret-file FILE"
+                "--http {http} --assert-dead {older} --gone 1/2 --secret-file FILE"
             ))),
         "{status}"
     );
@@ -398,6 +398,8 @@ fn a_pair_that_loses_its_older_asks_for_recover_and_goes_on_after_it() {
         &secret,
         "--assert-dead",
         "absent",
+        "--gone",
+        "1/2",
     ]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
@@ -412,6 +414,8 @@ fn a_pair_that_loses_its_older_asks_for_recover_and_goes_on_after_it() {
         &secret,
         "--assert-dead",
         &older,
+        "--gone",
+        "1/2",
     ]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
@@ -420,7 +424,16 @@ fn a_pair_that_loses_its_older_asks_for_recover_and_goes_on_after_it() {
             && said.contains("no partition begins empty"),
         "{output:?}"
     );
-    let output = cluster.command(&["recover", "--http", &http, "--assert-dead", &older, "--yes"]);
+    let output = cluster.command(&[
+        "recover",
+        "--http",
+        &http,
+        "--assert-dead",
+        &older,
+        "--gone",
+        "1/2",
+        "--yes",
+    ]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         !output.status.success() && said.contains("requires a token"),
@@ -434,6 +447,8 @@ fn a_pair_that_loses_its_older_asks_for_recover_and_goes_on_after_it() {
         &secret,
         "--assert-dead",
         &older,
+        "--gone",
+        "1/2",
         "--yes",
     ]);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -459,6 +474,8 @@ fn a_pair_that_loses_its_older_asks_for_recover_and_goes_on_after_it() {
         &secret,
         "--assert-dead",
         "absent",
+        "--gone",
+        "1/2",
     ]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(

@@ -48,6 +48,11 @@ fn every_node_reports_the_loads_and_a_new_coordinator_learns_them() {
             bytes >= 300_000 && keys == 3 && members == ["n0", "n1", "n2"]
         });
     }
+    // With named tokens or users in the table, the input of `simulate` could not be read.
+    let token = cluster.file("token").display().to_string();
+    let named = ["token", "new", "look", "--role", "read", "--out", &token];
+    cluster.change("n1", &named);
+    cluster.change("n1", &["acl", "set", "app", "on >a-long-password ~* +@all"]);
     let http = cluster.node("n1").ready.http.to_string();
     let secret = cluster.secret_file().display().to_string();
     let simulate = |events: &[&str]| {

@@ -23,6 +23,7 @@ mod rebalance;
 mod reshaping;
 mod runbooks;
 mod secrets;
+mod split;
 mod stages;
 mod threads;
 mod tokens;

@@ -516,6 +516,65 @@ impl Certificates {
     }
 }
 
+/// Regression: three nodes, one dies, the others are safe again: no alert, and no line anywhere.
+#[test]
+fn a_member_that_died_is_missed_until_it_is_forgotten_and_one_that_left_is_not() {
+    let members = ["n1", "n2", "n3", "n4"].map(|name| (name, &[][..]));
+    let (mut cluster, mut operator) = begin(&[], &members);
+    let missed = |c: &Cluster| metrics(c, "n1")["doyen_members_gone"];
+    let gone = |c: &Cluster| {
+        let gone = c.report("n1", "/status")["gone"].clone();
+        let gone = gone.as_array().cloned().unwrap_or_default();
+        let of = |gone: &serde_json::Value| format!("{} {}", gone["name"], gone["why"]);
+        gone.iter().map(of).collect::<Vec<_>>()
+    };
+    cluster.leave("n4");
+    cluster.eventually("n4 has left", |c| gone(c) == ["\"n4\" \"left\""]);
+    assert_eq!(missed(&cluster), 0.0, "it left in order");
+    cluster.kill("n3");
+    let both = ["\"n4\" \"left\"", "\"n3\" \"silent\""];
+    cluster.eventually("n3 is missed", |c| missed(c) == 1.0 && gone(c) == both);
+    let said = operator.types(&mut cluster, "n1", "DoyenMemberGone");
+    assert!(
+        said.contains("n3: gone ") && said.contains(" ago: it does not answer"),
+        "{said}"
+    );
+    assert!(!said.contains("n4: "), "{said}");
+    let said = operator.types(&mut cluster, "n1", "DoyenMemberGone");
+    assert!(said.contains("n3 is forgotten"), "{said}");
+    assert_eq!(missed(&cluster), 0.0);
+    let (done, said) = cluster.asks("n2", &["forget", "n3"]);
+    assert!(
+        !done && said.contains("no member \"n3\" is remembered as gone"),
+        "{said}"
+    );
+    operator.finish();
+}
+
+/// A node that is started again under its name is missed no more.
+#[test]
+fn a_member_that_comes_back_is_not_missed() {
+    let members = ["n1", "n2", "n3"].map(|name| (name, &[][..]));
+    let (mut cluster, _) = begin(&[], &members);
+    let missed = |c: &Cluster| metrics(c, "n1")["doyen_members_gone"];
+    cluster.kill("n3");
+    cluster.eventually("n3 is missed", |c| missed(c) == 1.0);
+    cluster.join_with("n3", &[]);
+    cluster.eventually("n3 is back", |c| missed(c) == 0.0);
+}
+
+#[test]
+fn what_clients_get_is_looked_at() {
+    let (mut cluster, mut operator) = begin(&[], &[("n1", &[])]);
+    let said = operator.types(&mut cluster, "n1", "DoyenConnectionsNearLimit");
+    assert!(said.contains("doyen_resp_connections_max 10000"), "{said}");
+    let said = operator.types(&mut cluster, "n1", "DoyenCommandErrors");
+    assert!(said.contains("doyen_resp_command_errors_total"), "{said}");
+    let said = operator.types(&mut cluster, "n1", "DoyenCommandsSlow");
+    assert!(said.contains("nothing moves"), "{said}");
+    operator.finish();
+}
+
 #[test]
 fn a_certificate_that_expires_is_replaced_without_a_restart() {
     let (mut cluster, mut operator) = (Cluster::new(BINARY), Operator::new(BINARY));

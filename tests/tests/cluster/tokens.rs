@@ -113,6 +113,16 @@ fn a_token_opens_what_its_role_may_do_at_every_member_until_it_is_revoked() {
             let token = token.map(String::as_str);
             assert_eq!(status(at, "PATCH /balance", token), wanted);
         }
+        // A user may read all data, so no named token makes one.
+        for request in ["PUT /users/thief", "DELETE /users/thief"] {
+            for (token, wanted) in [(None, 401), (Some(&*read), 403), (Some(&*operate), 403)] {
+                let rules = r#"{"rules": ["on", "nopass", "~*", "+@all"]}"#;
+                let (status, said) = asked(at, request, token, rules);
+                assert_eq!(status, wanted, "{request}: {said}");
+                let told = said.contains("--secret-file operator");
+                assert!(told || token != Some(&operate), "{said}");
+            }
+        }
     }
     let (_, refusal) = asked(at(&cluster, "n1"), "GET /table", Some(&read), "");
     assert!(

@@ -412,7 +412,7 @@ fn members_without_a_vote_follow_a_coordinator_that_an_operator_made() {
     }
     net.run_ms(1500);
     let (slot, dead) = net.stuck().expect("no majority of the voters is left");
-    net.input(slot, Input::Recover { dead, ticket: 1 });
+    net.recover(slot, dead);
     net.until(12_000, Net::healed);
     assert_eq!(net.table(slot).members.len(), 5);
 }

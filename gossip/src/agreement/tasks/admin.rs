@@ -4,7 +4,7 @@ use super::super::api::AdminRequest;
 use super::super::problem::Problem;
 use super::newcomers::bore;
 use doyen_placement::planner;
-use doyen_placement::{MapEntry, MapWish, Member, MemberState, Table, WantedMap};
+use doyen_placement::{MapEntry, MapWish, Member, MemberId, MemberState, Table, WantedMap};
 
 pub(super) type Administered = Result<(Option<Table>, Option<MapEntry>), Problem>;
 
@@ -13,7 +13,8 @@ fn changed(table: &Table, next: Result<Table, impl Into<Problem>>) -> Administer
     Ok(((next != *table).then_some(next), None))
 }
 
-pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
+/// Carries out what this member, or a client of it, asks for.
+pub(super) fn administer(table: &Table, by: MemberId, request: AdminRequest) -> Administered {
     let next = match request {
         AdminRequest::CreateMap { name, keyspace } => {
             let wish = MapWish::Exists;
@@ -26,8 +27,22 @@ pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
             return Ok((next, Some(map)));
         }
         AdminRequest::WantMap(wanted) => {
-            let (next, map) = planner::want_map(table, &wanted)?;
+            let (mut next, map) = planner::want_map(table, &wanted)?;
+            if let Some(next) = &mut next {
+                let by = table.member(by).map_or("a member", |member| &member.name);
+                planner::note_limits(table, next, map.id, by);
+            }
             return Ok((next, Some(map)));
+        }
+        AdminRequest::KeepHalf(branch) => {
+            let annex = table.annex.branch(branch).is_some().then_some(&table.annex);
+            let kept = annex
+                .and_then(|annex| annex.without_names())
+                .map(|annex| Table {
+                    annex: annex.into(),
+                    ..table.clone()
+                });
+            return Ok((kept, None));
         }
         AdminRequest::ChangeAccess(change) => {
             return Ok((planner::change_access(table, &change)?, None));
@@ -63,6 +78,7 @@ pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
             return changed(table, planner::cancel(table, partition));
         }
         AdminRequest::Drain { name } => return changed(table, planner::drain(table, &name)),
+        AdminRequest::Forget { name } => return changed(table, planner::forget(table, &name)),
         AdminRequest::Fill { name } => return changed(table, planner::fill(table, &name)),
         AdminRequest::GiveUp { name } => {
             let member = planner::named(table, &name)?;
@@ -94,8 +110,8 @@ mod tests {
     fn only_a_silent_member_is_given_up() {
         let table = planned(8);
         let give_up = |name: &str| {
-            administer(&table, AdminRequest::GiveUp { name: name.into() })
-                .expect_err("no member is silent")
+            let request = AdminRequest::GiveUp { name: name.into() };
+            administer(&table, table.members[0].id, request).expect_err("no member is silent")
         };
         let names: Vec<&str> = table.members.iter().map(|m| m.name.as_str()).collect();
         assert_eq!(

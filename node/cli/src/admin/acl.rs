@@ -11,7 +11,8 @@ use std::process::ExitCode;
 
 /// List, change and remove the users of Redis clients in the table of the cluster.
 ///
-/// An operator may do that also if no user may run ACL SETUSER. Nodes with --resp-acl-file do not
+/// An operator may do that also if no user may run ACL SETUSER. Changes need --secret-file, the
+/// operators' or the members'; in a cluster without a secret, --http-token-file. Nodes with --resp-acl-file do not
 /// use the users of the table.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AclCommand {
@@ -76,6 +77,9 @@ fn listed(users: &[UserReport]) -> String {
         } = user;
         // Writing to a text does not fail.
         let _ = writeln!(text, "{name:width$}  {passwords:9}  {rules}");
+    }
+    if users.iter().any(|user| user.name == "default") {
+        text += "at nodes with --resp-password-file, default needs that password, too\n";
     }
     text
 }

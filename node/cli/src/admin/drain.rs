@@ -47,6 +47,26 @@ pub(crate) struct Remove {
     endpoint: Endpoint,
 }
 
+/// Forgets a member that is gone and will not come back. `doyen status` and the alert
+/// DoyenMemberGone miss it until then, or until a node of its name joins.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Forget {
+    /// The name of the member that is gone
+    name: String,
+    #[command(flatten)]
+    endpoint: Endpoint,
+}
+
+impl Forget {
+    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+        let path = format!("/gone/{}", escaped(&self.name));
+        let node = self.endpoint.client()?;
+        let _: Value = node.change("DELETE", &path, "").await.map_err(failed)?;
+        write(&format!("{} is forgotten\n", self.name))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
 impl Drain {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         let (node, name) = (self.endpoint.client()?, &self.name);

@@ -3,7 +3,7 @@
 use crate::{PARTITIONS, bytes, counted, wrap};
 use doyen::report::loads::PartitionLoadReport;
 use doyen::report::moves::BalanceReport;
-use doyen::report::status::{ClusterReport, KeyspaceReport};
+use doyen::report::status::{ClusterReport, KeyspaceReport, MemberReport};
 use doyen::report::table::{
     KeysReport, PartitionState, PartitionsReport, StartReport, TableReport,
 };
@@ -11,6 +11,7 @@ use doyen_gossip::agreement::consequence;
 use doyen_placement::loads::{FILLED, FULL};
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::net::SocketAddr;
 
 /// Rows of cells. Each column is as wide as its widest cell.
 pub(super) fn columns(rows: &[Vec<String>]) -> String {
@@ -55,7 +56,10 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
             "safe, with one copy: there is no other member".to_owned()
         }
         (true, true, _) => "safe, with one copy: no other member may hold data".to_owned(),
-        (true, false, _) => "safe".to_owned(),
+        (true, false, _) => match full(report) {
+            none if none.is_empty() => "safe".to_owned(),
+            names => format!("safe, but full: writes are refused at {}", names.join(" ")),
+        },
         (false, _, Some(why)) => format!("not safe: {why}"),
         (false, _, None) => "not safe".to_owned(),
     };
@@ -68,9 +72,14 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
     if report.level < report.level_max {
         let _ = writeln!(
             text,
-            "level: {}; this node speaks {}, and at least one member does not",
+            "level: {}; this node speaks {}, and at least one member does not (it is older, or was \
+             started with --level-max)",
             report.level, report.level_max
         );
+    }
+    if let Some(split) = &report.split {
+        let verdict = if split.ready { "SPLIT" } else { "NOT READY" };
+        let _ = writeln!(text, "{verdict}: {}", split.text);
     }
     for other in &report.others {
         let _ = writeln!(text, "NOT READY: {other}");
@@ -140,6 +149,14 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         }
     }
     let _ = write!(text, "\n{}", columns(&rows));
+    for gone in report.gone.iter().filter(|gone| gone.is_missed()) {
+        let _ = writeln!(
+            text,
+            "\n  {gone}. Start it again, or `doyen forget {}` if it is not to come back",
+            gone.name
+        );
+    }
+    text += &here_only(&report.members);
     let full = report
         .members
         .iter()
@@ -211,6 +228,38 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
             );
         }
         text.push('\n');
+    }
+    text
+}
+
+/// The members that refuse writes because their memory is full.
+fn full(report: &ClusterReport) -> Vec<&str> {
+    let refuses = report.keyspaces.iter().any(|k| k.eviction == "none");
+    let is_full = |m: &&MemberReport| m.memory_percent.is_some_and(|percent| percent >= FULL);
+    let members = report.members.iter().filter(|_| refuses);
+    members.filter(is_full).map(|m| &*m.name).collect()
+}
+
+/// A line for each kind of port that programs on other machines do not reach, with the members.
+fn here_only(members: &[MemberReport]) -> String {
+    let mut text = String::new();
+    let ports: [(&str, &str, fn(&MemberReport) -> _); 3] = [
+        ("resp", "--resp", |m| m.resp),
+        ("cluster-aware", "--resp-cluster", |m| m.resp_cluster),
+        ("http", "--http", |m| m.http),
+    ];
+    for (port, flag, of) in ports {
+        let on_loopback = |at: SocketAddr| at.ip().to_canonical().is_loopback();
+        let here = |m: &&MemberReport| !on_loopback(m.address) && of(m).is_some_and(on_loopback);
+        let names: Vec<&str> = members.iter().filter(here).map(|m| &*m.name).collect();
+        if !names.is_empty() {
+            let _ = writeln!(
+                text,
+                "\n  {port} of {}: this machine only. It listens on loopback; {flag} ADDRESS:PORT \
+                 opens it to other machines",
+                names.join(", ")
+            );
+        }
     }
     text
 }
@@ -388,7 +437,7 @@ fn shares(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
             shares.entry(m).or_default()[2] += 1;
         }
     }
-    let mut rows = vec![row(["member", "leads", "copies", "being copied"])];
+    let mut rows = vec![row(["member", "leads", "backs up", "receives"])];
     rows.extend(shares.iter().map(|(name, n)| {
         vec![
             (*name).to_owned(),
@@ -584,6 +633,33 @@ mod tests {
             "it evicts keys of b, c, and refuses writes to a that need more memory"
         );
         assert_eq!(told(89, &[b]), consequence(89));
+    }
+
+    #[test]
+    fn ports_that_no_other_machine_reaches_are_named() {
+        let at = |text: &str| text.parse().expect("an address");
+        let mut report = ClusterReport::sample(&["n1", "n2", "n3"], true);
+        for m in &mut report.members {
+            (m.resp, m.http) = (Some(at("127.0.0.1:7379")), Some(at("[::1]:7480")));
+        }
+        assert!(
+            !cluster(&report).contains("this machine only"),
+            "it is one machine"
+        );
+        for m in &mut report.members {
+            m.address = at("10.0.0.1:7400");
+        }
+        report.members[1].resp = Some(at("10.0.0.2:7379"));
+        let text = cluster(&report);
+        assert!(
+            text.contains("\n  resp of n1, n3: this machine only. "),
+            "{text}"
+        );
+        assert!(
+            text.contains("\n  http of n1, n2, n3: this machine only. "),
+            "{text}"
+        );
+        assert!(!text.contains("cluster-aware of"), "those are off: {text}");
     }
 
     /// In a terminal of 40x10, lines wrapped, and the picture scrolled away at every refresh.

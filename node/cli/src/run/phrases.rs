@@ -32,9 +32,31 @@ pub(super) fn judge(trust: &Trust) -> Result<(), Failed> {
     Ok(())
 }
 
+/// Phrases that everyone knows, as letters alone: they are the first that are tried.
+const FAMOUS: [&str; 12] = [
+    "correcthorsebatterystaple",
+    "myvoiceismypassport",
+    "openthepodbaydoors",
+    "thequickbrownfoxjumps",
+    "tobeornottobe",
+    "maytheforcebewithyou",
+    "onceuponatime",
+    "itwasadarkandstormynight",
+    "inthebeginning",
+    "loremipsum",
+    "speakfriendandenter",
+    "helloworld",
+];
+
 /// About how many bits a phrase is worth. Words, names, dates, patterns of keys and repetitions
-/// count for little.
+/// count for little, and a famous phrase for nothing beyond what stands beside it.
 fn strength(phrase: &str) -> f64 {
+    let letters = phrase.chars().filter(|c| c.is_alphanumeric());
+    let letters: String = letters.flat_map(char::to_lowercase).collect();
+    if let Some(famous) = FAMOUS.iter().find(|famous| letters.contains(**famous)) {
+        let rest = letters.replace(famous, "");
+        return zxcvbn::zxcvbn(&rest, &["doyen"]).guesses_log10() * std::f64::consts::LOG2_10;
+    }
     zxcvbn::zxcvbn(phrase, &["doyen"]).guesses_log10() * std::f64::consts::LOG2_10
 }
 
@@ -55,6 +77,8 @@ mod tests {
         for weak in [
             "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
             "passwordpasswordpassword",
+            "correct horse battery staple",
+            "My voice is my passport, verify me!",
             "0123456789abcdef",
             "qwertyuiopasdfghjkl",
             "abcabcabcabcabcabcabcabcabcabc",

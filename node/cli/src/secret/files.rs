@@ -4,6 +4,7 @@ use super::authorities;
 use crate::Failed;
 use doyen::config::Secrets;
 use doyen::net::identity::secret::Role;
+use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
@@ -92,32 +93,98 @@ impl Set {
     }
 }
 
+/// The directory of a secret, locked while this lives. Two rotations at once would each add a secret
+/// of its own, and the one that ends first would lose its own.
+#[derive(Debug)]
+pub(super) struct Alone {
+    _directory: fs::File,
+}
+
+impl Alone {
+    /// Locks the directory of this file. The lock ends with the process.
+    pub(super) fn with(path: &Path) -> Result<Self, Failed> {
+        let unread = |e| {
+            let path = path.display();
+            Failed::usage(format!("cannot read {path} (--secret-file): {e}"))
+        };
+        let path = path.canonicalize().map_err(unread)?;
+        let directory = directory_of(&path);
+        let opened = fs::File::open(directory).map_err(unread)?;
+        match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { _directory: opened }),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(Failed::new(format!(
+                "nothing was changed: another `doyen secret rotate` works in {}. Wait until it has \
+                 ended, and see what is left to do by running this command again",
+                directory.display()
+            ))),
+            Err(e) => Err(Failed::new(format!(
+                "nothing was changed: {} cannot be locked ({e}), and two rotations at once would \
+                 lose a secret. Rotate with a copy of its files on a local disk",
+                directory.display()
+            ))),
+        }
+    }
+}
+
 /// Replaces the content of a file at once, and keeps its owner and its permissions: nodes must be
-/// able to read it as before.
+/// able to read it as before. The caller holds [`Alone`], so what an earlier call left beside the
+/// file when it was killed is removed: it may be a secret.
 pub(super) fn replace(path: &Path, content: &str) -> Result<(), Failed> {
+    // A link stays one: its target is replaced.
+    let target = path.canonicalize().map_err(|e| cannot_write(path, &e))?;
+    remove_left_over(&target)?;
+    let other = beside(&target, &format!(".{:016x}", rand::random::<u64>()));
     let write = || {
-        // A link stays one: its target is replaced.
-        let path = path.canonicalize()?;
-        let known = fs::metadata(&path)?;
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".new");
-        let other = path.with_file_name(name);
+        let known = fs::metadata(&target)?;
         let mut file = OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(OWNER_ALONE)
             .open(&other)?;
-        let written = file
-            .write_all(content.as_bytes())
-            .and_then(|()| keep_owner(&other, &known))
-            .and_then(|()| file.sync_all())
-            .and_then(|()| fs::rename(&other, &path));
-        if written.is_err() {
-            let _ = fs::remove_file(&other);
-        }
-        written
+        file.write_all(content.as_bytes())?;
+        keep_owner(&other, &known)?;
+        file.sync_all()?;
+        fs::rename(&other, &target)?;
+        // Only then does the new name survive a loss of power.
+        fs::File::open(directory_of(&target))?.sync_all()
     };
-    write().map_err(|e| cannot_write(path, &e))
+    write().map_err(|e| {
+        let _ = fs::remove_file(&other);
+        cannot_write(path, &e)
+    })
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
+}
+
+/// The name of a new content of this file until it replaces the file.
+fn beside(path: &Path, random: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{name}{random}.new"))
+}
+
+/// Removes new contents of this file that never replaced it.
+fn remove_left_over(path: &Path) -> Result<(), Failed> {
+    let is_hex = |text: &str| text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_left_over = |other: &str| {
+        let rest = other
+            .strip_prefix(&*name)
+            .and_then(|r| r.strip_suffix(".new"));
+        rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix('.').is_some_and(is_hex))
+    };
+    let cannot = |e: io::Error| cannot_write(path, &e);
+    for entry in fs::read_dir(directory_of(path)).map_err(cannot)? {
+        let entry = entry.map_err(cannot)?;
+        if is_left_over(&entry.file_name().to_string_lossy()) {
+            fs::remove_file(entry.path()).map_err(|e| {
+                let path = entry.path();
+                Failed::new(format!("{} is in the way: remove it ({e})", path.display()))
+            })?;
+        }
+    }
+    Ok(())
 }
 
 fn keep_owner(path: &Path, known: &fs::Metadata) -> io::Result<()> {
@@ -130,4 +197,82 @@ fn keep_owner(path: &Path, known: &fs::Metadata) -> io::Result<()> {
 
 fn cannot_write(path: &Path, e: &io::Error) -> Failed {
     Failed::new(format!("cannot write {}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a rotation that was killed left `FILE.new`, and no rotation worked any more.
+    #[test]
+    fn what_a_killed_rotation_left_is_removed_and_other_files_are_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        let write = |name: &str| fs::write(at(name), "before").expect("a file");
+        let left = ["member.new", "member.0123456789abcdef.new"];
+        let others = ["member.old", "members.new", "member.mine.new", "client.new"];
+        ["member"]
+            .iter()
+            .chain(&left)
+            .chain(&others)
+            .for_each(|name| write(name));
+        fs::set_permissions(at("member"), Permissions::from_mode(0o640)).expect("ours");
+        replace(&at("member"), "after").expect("replaced");
+        assert_eq!(fs::read_to_string(at("member")).expect("a file"), "after");
+        let mode = fs::metadata(at("member")).expect("a file").mode();
+        assert_eq!(mode & 0o777, 0o640);
+        let mut names: Vec<String> = fs::read_dir(dir.path())
+            .expect("a directory")
+            .map(|entry| {
+                entry
+                    .expect("an entry")
+                    .file_name()
+                    .to_string_lossy()
+                    .into_owned()
+            })
+            .collect();
+        names.sort();
+        let mut kept = vec!["member"];
+        kept.extend(others);
+        kept.sort_unstable();
+        assert_eq!(names, kept);
+
+        // What cannot be removed is named.
+        fs::create_dir(at("member.new")).expect("a directory");
+        let why = replace(&at("member"), "later")
+            .expect_err("it is in the way")
+            .message;
+        assert!(why.contains("member.new is in the way"), "{why}");
+        assert_eq!(fs::read_to_string(at("member")).expect("a file"), "after");
+    }
+
+    #[test]
+    fn a_link_stays_one_and_its_target_is_replaced() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (link, target) = (dir.path().join("member"), dir.path().join("..data"));
+        fs::write(&target, "before").expect("a file");
+        std::os::unix::fs::symlink(&target, &link).expect("a link");
+        replace(&link, "after").expect("replaced");
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_to_string(&target).expect("a file"), "after");
+    }
+
+    /// Regression: of two rotations at once, both said "added", and one secret was lost.
+    #[test]
+    fn two_rotations_of_one_directory_do_not_work_at_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let member = dir.path().join("member");
+        assert!(Alone::with(&member).is_err(), "there is no such file");
+        fs::write(&member, "secret").expect("a file");
+        let first = Alone::with(&member).expect("nothing is under way");
+        let refused = Alone::with(&member)
+            .expect_err("the first is at work")
+            .message;
+        assert!(
+            refused.contains("another `doyen secret rotate`"),
+            "{refused}"
+        );
+        drop(first);
+        Alone::with(&member).expect("the first has ended");
+    }
 }

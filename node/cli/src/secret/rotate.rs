@@ -15,7 +15,7 @@
 //! and operators need the files of *use* before. So a call makes one step and says what to copy,
 //! also with `--wait`.
 
-use super::files::{AUTHORITY, CLIENT, OPERATOR, Set, replace};
+use super::files::{AUTHORITY, Alone, CLIENT, MEMBER, OPERATOR, Set, replace};
 use super::secrets_of;
 use crate::admin::Target;
 use crate::{Failed, say};
@@ -135,8 +135,9 @@ impl File {
         if secrets.role() != Role::Member {
             return Err(Failed::usage(format!(
                 "--secret-file: this is the file of {}, and a rotation begins with that of the \
-                 members",
-                secrets.role().with_article()
+                 members: give --secret-file {}",
+                secrets.role().with_article(),
+                path.with_file_name(MEMBER).display()
             )));
         }
         let text = std::fs::read_to_string(path).map(Zeroizing::new);
@@ -204,6 +205,7 @@ impl File {
 
 impl Rotate {
     pub(super) async fn main(self) -> Result<ExitCode, Failed> {
+        let _alone = Alone::with(&self.secret_file)?;
         let mut file = File::read(&self.secret_file)?;
         self.admits(file.step)?;
         let waits = (self.wait || self.all) && file.step != Step::None;

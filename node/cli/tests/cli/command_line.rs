@@ -114,7 +114,16 @@ fn wrong_arguments_are_answered_in_one_line() {
     );
     wrong(&["run", "--log", "nonsense=="], &[], &["--log", "info"]);
     refused(&["demo", "--nodes", "1"], &[], &["--nodes"]);
-    refused(&["recover"], &[], &["--assert-dead"]);
+    refused(&["recover", "--gone", "1/2"], &[], &["--assert-dead"]);
+    let dead = ["recover", "--assert-dead", "n1", "--yes"];
+    refused(&dead, &[], &["--gone", "N/VOTERS"]);
+    for wrong in ["3", "1/", "/2", "a/2", "-1/2", "1/2/3", "+1/2", "99999/2"] {
+        refused(
+            &[&dead[..], &["--gone", wrong]].concat(),
+            &[],
+            &["such as 3/4"],
+        );
+    }
     for name in ["", ".", "..", "a/b"] {
         for command in [&["token", "new", name][..], &["token", "revoke", name]] {
             refused(command, &[], &["1 to 64 letters", "must not be . or .."]);
@@ -408,7 +417,15 @@ fn a_node_that_does_not_listen_is_named() {
         &[&free, "--http"],
     );
     refused(
-        &["recover", "--assert-dead", "x", "--http", &free],
+        &[
+            "recover",
+            "--assert-dead",
+            "x",
+            "--gone",
+            "1/2",
+            "--http",
+            &free,
+        ],
         &[],
         &[&free, "--http"],
     );

@@ -6,3 +6,4 @@ mod command_line;
 mod common;
 mod demo;
 mod exposed;
+mod production;

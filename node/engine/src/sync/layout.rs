@@ -17,6 +17,8 @@ pub(super) enum Kind {
     Permits = 1,
     Bucket = 2,
     Window = 3,
+    /// Permits with the number that all callers have to give.
+    Numbered = 4,
 }
 
 /// The version of all layouts. A layout that changes gets the next one.

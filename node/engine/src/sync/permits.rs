@@ -16,6 +16,8 @@ pub const WAITERS_MAX: usize = 1024;
 
 /// No cluster has so many lineages and writes. A value with a higher token is no state.
 const TOKEN_MAX: u64 = 1 << 62;
+/// Added to the number of permits: all callers have to give the same one.
+pub(super) const SAME: i64 = 1 << 16;
 /// Bytes of a holder and of a waiter.
 const HOLDER_BYTES: usize = 28;
 const WAITER_BYTES: usize = 20;
@@ -33,14 +35,17 @@ pub(super) static ACQUIRE: Procedure = Procedure {
         let [high, low, permits, ttl, wait] = inputs.numbers[..] else {
             return failed(Failure::NotAnInteger);
         };
-        let permits = u16::try_from(permits).ok().and_then(super::Permits::new);
+        let same = permits >= SAME;
+        let permits = u16::try_from(permits % SAME).ok();
+        let permits = permits.and_then(super::Permits::new);
         let (Some(permits), Some(ttl), Some(wait)) = (permits, ms(ttl), ms(wait)) else {
             return failed(Failure::NotAnInteger);
         };
         change(entry, cx, |state| {
             let ask = Ask {
                 owner: Owner::of_numbers([high, low]),
-                permits: permits.count().into(),
+                permits: permits.count(),
+                same,
                 until: cx.clock.saturating_add(ttl.max(1)),
                 wait,
             };
@@ -222,7 +227,9 @@ pub(super) struct Waiter {
 #[derive(Debug, Clone, Copy)]
 struct Ask {
     owner: Owner,
-    permits: usize,
+    permits: u16,
+    /// All callers have to give the same number.
+    same: bool,
     until: u64,
     wait: u64,
 }
@@ -230,11 +237,14 @@ struct Ask {
 /// The state of a lock or a semaphore.
 ///
 /// ```text
-///   head │ last token 8 │ holders 2, waiters 2 │ holders: owner 16, token 8, before 4
-///                                              │ waiters: owner 16, before 4
+///   head │ (permits 2) │ last token 8 │ holders 2, waiters 2 │ holders: owner 16, token 8, before 4
+///                                                            │ waiters: owner 16, before 4
 /// ```
+/// The number of permits is there only if callers have to give the same one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct State {
+    /// The number that all callers have to give, as long as there is a holder or a waiter.
+    pub(super) permits: Option<u16>,
     /// The highest token that was granted.
     pub(super) token: u64,
     pub(super) holders: Vec<Holder>,
@@ -257,7 +267,13 @@ impl State {
 
     /// Decodes a value whose deadlines count back from this moment.
     pub(super) fn decode(value: &[u8], base: u64) -> Option<Self> {
-        let mut reader = Reader::of(value, Layout::Permits)?;
+        let (mut reader, permits) = match Reader::of(value, Layout::Numbered) {
+            Some(mut reader) => {
+                let permits = super::Permits::new(reader.u16()?)?;
+                (reader, Some(permits.count()))
+            }
+            None => (Reader::of(value, Layout::Permits)?, None),
+        };
         let token = reader.u64().filter(|token| *token <= TOKEN_MAX)?;
         let (holders, waiters) = (usize::from(reader.u16()?), usize::from(reader.u16()?));
         let counts = holders <= PERMITS_MAX.into() && waiters <= WAITERS_MAX;
@@ -266,6 +282,7 @@ impl State {
             return None;
         }
         let mut state = Self {
+            permits,
             token,
             holders: Vec::with_capacity(holders),
             waiters: Vec::with_capacity(waiters),
@@ -297,7 +314,10 @@ impl State {
             let before = u32::try_from(latest.saturating_sub(until)).unwrap_or(u32::MAX);
             before.to_le_bytes()
         };
-        let mut value = Layout::Permits.head().to_vec();
+        let mut value = match self.permits {
+            Some(permits) => [&Layout::Numbered.head()[..], &permits.to_le_bytes()].concat(),
+            None => Layout::Permits.head().to_vec(),
+        };
         value.extend(self.token.to_le_bytes());
         value.extend(count(self.holders.len()));
         value.extend(count(self.waiters.len()));
@@ -367,16 +387,22 @@ impl State {
         }
         let place = self.place(owner);
         let ahead = place.unwrap_or(self.waiters.len());
-        if self.is_free(ahead, ask.permits) {
+        if ask.same {
+            match self.permits {
+                Some(permits) if permits != ask.permits && self.latest().is_some() => {
+                    return Acquired::Otherwise { permits };
+                }
+                _ => self.permits = Some(ask.permits),
+            }
+        }
+        let permits = ask.permits.into();
+        if self.is_free(ahead, permits) {
             if let Some(place) = place {
                 self.waiters.remove(place);
             }
             return self.grant(ask, cx);
         }
-        let turn_ms = self
-            .turn(ahead, ask.permits)
-            .saturating_sub(cx.clock)
-            .max(1);
+        let turn_ms = self.turn(ahead, permits).saturating_sub(cx.clock).max(1);
         if wait == 0 {
             return Acquired::Busy {
                 place: ahead,

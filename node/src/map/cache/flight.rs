@@ -1,7 +1,8 @@
 //! Loads that are under way in this process, one a key.
 
 use super::Settings;
-use super::load::{Brought, Loader};
+use super::load::{Brought, Loader, after};
+use super::waits::{Abroad, Link, UnderWay};
 use crate::data::DataHandle;
 use crate::error::Error;
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// The first pause before an entry that another node loads is looked at again.
@@ -29,49 +31,96 @@ pub(super) struct Landed {
     pub(super) is_void: bool,
 }
 
+/// Why a load failed.
+#[derive(Debug, Clone)]
+pub(super) struct Failed {
+    pub(super) why: Error,
+    /// It waited for itself, by way of its own loader.
+    in_cycle: bool,
+}
+
+impl Failed {
+    pub(super) const fn of(why: Error) -> Self {
+        Self {
+            why,
+            in_cycle: false,
+        }
+    }
+
+    /// Whether that says nothing about a load of another caller, which has another loader and
+    /// begins later.
+    pub(super) const fn is_of_others(&self) -> bool {
+        self.in_cycle || matches!(self.why, Error::LoadTimeout(_))
+    }
+}
+
 /// A load that any number of callers wait for.
-pub(super) type Flight = Shared<BoxFuture<'static, Result<Arc<Landed>, Error>>>;
+type Flight = Shared<BoxFuture<'static, Result<Arc<Landed>, Failed>>>;
+
+/// A load that a caller has joined.
+pub(super) struct Joined {
+    pub(super) id: ClaimId,
+    pub(super) flight: Flight,
+    /// This caller's loader runs.
+    pub(super) leads: bool,
+}
 
 /// All loads of a cache that are under way in this process. A lock that is held for moments,
 /// because callers are on any thread.
 #[derive(Default)]
-pub(super) struct Flights(Mutex<HashMap<Bytes, Flight>>);
+pub(super) struct Flights(Mutex<HashMap<Bytes, (ClaimId, Flight)>>);
 
 impl Flights {
-    fn all(&self) -> MutexGuard<'_, HashMap<Bytes, Flight>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<Bytes, (ClaimId, Flight)>> {
         // Each change of it is one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the load of a key, or begins it with this loader. Says whether it began. `None`: there
-    /// is none, and the loader was used before.
+    /// Joins the load of a key, or begins it with this loader. `None`: there is none, and the loader
+    /// was used before.
     pub(super) fn join(
         self: &Arc<Self>,
-        key: Bytes,
-        load: Load,
+        key: &Bytes,
+        begin: impl FnOnce(ClaimId) -> Load,
         loader: &mut Option<Loader>,
-    ) -> Option<(Flight, bool)> {
+    ) -> Option<Joined> {
         let mut all = self.all();
-        if let Some(flight) = all.get(&key) {
-            return Some((flight.clone(), false));
+        if let Some((id, flight)) = all.get(key) {
+            return Some(Joined {
+                id: *id,
+                flight: flight.clone(),
+                leads: false,
+            });
         }
         let loader = loader.take()?;
+        let load = begin(rand::random());
+        let id = load.link.id();
+        let under_way = UnderWay::new(load.link.clone(), load.data.clone());
         let place = Place {
             flights: self.clone(),
             key: key.clone(),
         };
         let task = tokio::spawn(async move {
-            let landed = load.run(&place.key, loader).await.map(Arc::new);
+            let landed = load.run(&place.key, loader).await;
+            let landed = landed.map(Arc::new).map_err(|why| Failed {
+                why,
+                in_cycle: under_way.in_cycle(),
+            });
             // Its place ends with the task, also if the task is cancelled.
-            drop(place);
+            drop((place, under_way));
             landed
         });
+        let ended = || Err(Failed::of(Error::load("its runtime has ended")));
         let flight = task
-            .map(|ended| ended.unwrap_or_else(|_| Err(Error::load("its runtime has ended"))))
+            .map(move |landed| landed.unwrap_or_else(|_| ended()))
             .boxed()
             .shared();
-        all.insert(key, flight.clone());
-        Some((flight, true))
+        all.insert(key.clone(), (id, flight.clone()));
+        Some(Joined {
+            id,
+            flight,
+            leads: true,
+        })
     }
 }
 
@@ -89,6 +138,7 @@ impl Drop for Place {
 
 /// One load of an entry.
 pub(super) struct Load {
+    pub(super) link: Link,
     pub(super) data: DataHandle,
     pub(super) place: (KeyspaceId, MapId),
     pub(super) settings: Arc<Settings>,
@@ -98,9 +148,10 @@ pub(super) struct Load {
 
 impl Load {
     async fn run(&self, key: &Bytes, loader: Loader) -> Result<Landed, Error> {
-        let id: ClaimId = rand::random();
-        let until = Instant::now() + self.settings.hard_timeout;
+        let id = self.link.id();
+        let until = after(self.settings.hard_timeout);
         let mut pause = LOOK;
+        let mut abroad = Abroad::new(self.link.clone(), self.data.clone());
         loop {
             let claim = cached::claim_for(id, self.settings.lease, self.ahead);
             let claimed = match self.execute(key, claim).await {
@@ -113,12 +164,20 @@ impl Load {
                         is_void: false,
                     });
                 }
+                // To claim again with the same id is harmless.
+                Err(Error::Unknown) if Instant::now() < until => {
+                    tokio::time::sleep(pause).await;
+                    continue;
+                }
                 claimed => claimed?,
             };
             let (verdict, found) = Found::of_claim(claimed)
                 .ok_or_else(|| Error::Unexpected("no answer to a claim".into()))?;
             match verdict {
-                Verdict::Claimed => return self.load(key, id, loader).await,
+                Verdict::Claimed => {
+                    drop(abroad);
+                    return self.load(key, id, loader).await;
+                }
                 Verdict::Fresh => {
                     return Ok(Landed {
                         body: found.body().flatten().map(Bytes::copy_from_slice),
@@ -128,6 +187,9 @@ impl Load {
                 Verdict::Taken(left) => {
                     if Instant::now() >= until {
                         return Err(Error::LoadTimeout(self.settings.hard_timeout));
+                    }
+                    if let Some(holder) = found.claim() {
+                        abroad.wait_for(holder).await?;
                     }
                     tokio::time::sleep(pause.min(left.max(LOOK))).await;
                     pause = (pause * 2).min(LOOK_MAX);
@@ -171,26 +233,29 @@ impl Load {
         })
     }
 
-    /// Runs the loader, and renews the claim meanwhile.
+    /// Runs the loader. A thread of the node renews the claim meanwhile, because the loader may
+    /// block its own one.
     async fn bring(&self, key: &Bytes, id: ClaimId, loader: Loader) -> Result<Brought, Error> {
         let limit = self.settings.hard_timeout;
-        let loading = AssertUnwindSafe(async move { loader().await }).catch_unwind();
-        let loading = tokio::time::timeout(limit, loading);
-        tokio::pin!(loading);
-        let renewing = async {
-            loop {
-                tokio::time::sleep(self.settings.lease / 3).await;
-                // If the claim is lost, what is brought is not stored.
-                let _ = self
-                    .execute(key, cached::renew(id, self.settings.lease))
-                    .await;
+        let renewing = {
+            let (data, lease) = (self.data.clone(), self.settings.lease);
+            let renewal = self.operation(key, cached::renew(id, lease));
+            async move {
+                let until = after(limit);
+                while Instant::now() < until {
+                    tokio::time::sleep(lease / 3).await;
+                    let renewed = data.execute(renewal.clone()).await;
+                    if let Some((Verdict::Taken(_), _)) = Found::of_claim(renewed) {
+                        // It is lost: what is brought is not stored.
+                        return;
+                    }
+                }
             }
         };
-        let loaded = tokio::select! {
-            loaded = &mut loading => loaded,
-            () = renewing => Ok(Ok(Err(Error::LoadTimeout(limit)))),
-        };
-        match loaded {
+        let _renewing = Keeping(self.data.keep(renewing));
+        let loading = self.link.clone().run(async move { loader().await });
+        let loading = AssertUnwindSafe(loading).catch_unwind();
+        match tokio::time::timeout(limit, loading).await {
             Ok(Ok(brought)) => brought,
             Ok(Err(_)) => Err(Error::load("the loader panicked")),
             Err(_) => Err(Error::LoadTimeout(limit)),
@@ -207,15 +272,27 @@ impl Load {
     }
 
     async fn execute(&self, key: &Bytes, action: Action) -> Result<Outcome, Error> {
-        let operation = Operation {
+        match self.data.execute(self.operation(key, action)).await {
+            Outcome::Failed(failure) => Err(Error::of_write(failure)),
+            outcome => Ok(outcome),
+        }
+    }
+
+    fn operation(&self, key: &Bytes, action: Action) -> Operation {
+        Operation {
             keyspace: self.place.0,
             map: self.place.1,
             key: key.clone(),
             action,
-        };
-        match self.data.execute(operation).await {
-            Outcome::Failed(failure) => Err(Error::of_write(failure)),
-            outcome => Ok(outcome),
         }
+    }
+}
+
+/// A claim is renewed, until this is dropped.
+struct Keeping(JoinHandle<()>);
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }

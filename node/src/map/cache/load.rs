@@ -1,10 +1,11 @@
 //! Reads an entry, and loads it if it is missing.
 
-use super::flight::{Flight, Load};
+use super::flight::{Failed, Joined, Load};
 use super::store::Extra;
+use super::waits::{Entry, Link, Waiting};
 use super::{Cache, Held};
 use crate::error::Error;
-use crate::map::{encode_key, encode_value};
+use crate::map::encode_value;
 use bytes::Bytes;
 use doyen_engine::cached::Freshness;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -127,8 +128,8 @@ where
     /// # Errors
     /// [`Error::Load`]: the loader failed or panicked, and no old value may be served; its `source`
     /// is the loader's error. [`Error::LoadTimeout`]: no value came within
-    /// [`hard_timeout`](crate::OpenCache::hard_timeout). Otherwise as for
-    /// [`Map::get`](crate::Map::get).
+    /// [`hard_timeout`](crate::OpenCache::hard_timeout). [`Error::LoadCycle`]: this is called by a
+    /// loader for which the key waits. Otherwise as for [`Map::get`](crate::Map::get).
     ///
     /// # Cancel safety
     /// If the future is dropped, a load that has begun goes on, and what it brings is stored. A
@@ -144,8 +145,10 @@ where
     {
         let loader = self.loader(move || load().map(|loaded| loaded.map(Some)));
         // Another caller may have stored that there is nothing.
-        let found = self.obtain(encode_key(key)?, loader).await?;
-        found.ok_or_else(|| Error::load("there is nothing to load"))
+        let found = self
+            .obtain(self.slot.key(key)?, &|| shown(key), loader)
+            .await?;
+        found.ok_or_else(nothing)
     }
 
     /// As [`Cache::get_or_load`], for a loader that may find nothing. The cache remembers that for
@@ -176,7 +179,8 @@ where
         E: Into<BoxError>,
     {
         let loader = self.loader(load);
-        self.obtain(encode_key(key)?, loader).await
+        self.obtain(self.slot.key(key)?, &|| shown(key), loader)
+            .await
     }
 
     /// A loader that encodes what it brings.
@@ -199,16 +203,26 @@ where
                     body: None,
                     extra: Extra::default(),
                 }),
-                Err(why) => Err(Error::Load(Arc::from(why.into()))),
+                Err(why) => Err(match why.into().downcast::<Error>() {
+                    // It says all there is to say.
+                    Ok(why) if matches!(*why, Error::LoadCycle(_)) => *why,
+                    Ok(why) => Error::Load(Arc::from(why as BoxError)),
+                    Err(why) => Error::Load(Arc::from(why)),
+                }),
             });
             loading.boxed()
         })
     }
 
-    async fn obtain(&self, key: Bytes, loader: Loader) -> Result<Option<V>, Error> {
+    async fn obtain(
+        &self,
+        key: Bytes,
+        shown: &impl Fn() -> String,
+        loader: Loader,
+    ) -> Result<Option<V>, Error> {
         crate::node::within_runtime()?;
         let mut loader = Some(loader);
-        let until = Instant::now() + self.settings.hard_timeout;
+        let until = after(self.settings.hard_timeout);
         loop {
             let next = Next::of(self.held(key.clone()).await?, self.ahead());
             self.map
@@ -217,8 +231,8 @@ where
             let (old, although_fresh) = match next {
                 Next::Return(value) => return Ok(value),
                 Next::ReturnAndLoad(value) => {
-                    // It runs by itself.
-                    drop(self.join(key, self.ahead(), &mut loader));
+                    // It runs by itself, and no loader waits for it.
+                    drop(self.join((key, shown), None, self.ahead(), &mut loader));
                     return Ok(value);
                 }
                 Next::Load {
@@ -231,18 +245,41 @@ where
             } else {
                 Duration::ZERO
             };
-            let Some((flight, leads)) = self.join(key.clone(), ahead, &mut loader) else {
-                return Err(Error::load(
-                    "the load was void, because the entry was changed",
-                ));
+            let above = Link::current();
+            let may_ask = match &above {
+                Some(above) => above.may_ask(&self.entry(&key), &self.shown(shown)),
+                None => Ok(()),
             };
+            let joined = may_ask
+                .map(|()| self.join((key.clone(), shown), above.clone(), ahead, &mut loader));
+            let (joined, waiting) = match joined {
+                Ok(Some(joined)) => {
+                    let waiting = above.map(|above| Waiting::new(above.id(), joined.id));
+                    (Some(joined), waiting.transpose())
+                }
+                Ok(None) => {
+                    return Err(Error::load(
+                        "the load was void, because the entry was changed",
+                    ));
+                }
+                Err(why) => (None, Err(why)),
+            };
+            let leads = joined.as_ref().is_none_or(|joined| joined.leads);
             let soft = self.settings.soft_timeout.filter(|_| old.is_some());
             let limit = soft.unwrap_or(self.settings.hard_timeout);
-            let until = soft.map_or(until, |soft| until.min(Instant::now() + soft));
-            let landed = tokio::time::timeout_at(until, flight).await;
-            match (landed.unwrap_or(Err(Error::LoadTimeout(limit))), old) {
+            let until_now = soft.map_or(until, |soft| until.min(after(soft)));
+            let landed = match (joined, waiting) {
+                (Some(joined), Ok(_waiting)) => {
+                    let landed = tokio::time::timeout_at(until_now, joined.flight).await;
+                    landed.unwrap_or(Err(Failed::of(Error::LoadTimeout(limit))))
+                }
+                (_, Err(why)) => return old.ok_or(why),
+                (None, Ok(_)) => Err(Failed::of(Error::LoadTimeout(limit))),
+            };
+            let is_over = Instant::now() >= until_now;
+            match (landed, old) {
                 // It was under way before this caller began, which still has time to load itself.
-                (Err(Error::LoadTimeout(_)), None) if !leads && Instant::now() < until => {}
+                (Err(failed), None) if !leads && !is_over && failed.is_of_others() => {}
                 // What was loaded may be older than an invalidation that this caller knows of.
                 (Ok(landed), _) if landed.is_void && !leads => {}
                 (Ok(landed), _) => {
@@ -251,33 +288,77 @@ where
                         None => Ok(None),
                     };
                 }
-                (Err(why), Some(old)) => {
-                    tracing::debug!("an old value of {} is served: {why}", self.name());
+                (Err(failed), Some(old)) => {
+                    tracing::debug!("an old value of {} is served: {}", self.name(), failed.why);
                     return Ok(old);
                 }
-                (Err(why), None) => return Err(why),
+                (Err(failed), None) => return Err(failed.why),
             }
         }
     }
 
     /// How long before its end an entry is loaded ahead.
-    fn ahead(&self) -> Duration {
+    pub(super) fn ahead(&self) -> Duration {
         self.settings.times.fresh.mul_f64(self.settings.ahead)
     }
 
-    /// Joins the load of a key, or begins it.
+    /// What a key is of all keys of all clusters.
+    fn entry(&self, key: &Bytes) -> Entry {
+        Entry {
+            cluster: self.map.data.table().map(|table| table.cluster),
+            place: (self.map.entry.keyspace, self.map.entry.id),
+            key: key.clone(),
+        }
+    }
+
+    /// A key for people, with the name of the cache.
+    fn shown(&self, key: &impl Fn() -> String) -> String {
+        format!("{} {}", self.name(), key())
+    }
+
+    /// Joins the load of a key, or begins it for the loader of another one.
     fn join(
         &self,
-        key: Bytes,
+        (key, shown): (Bytes, &impl Fn() -> String),
+        above: Option<Link>,
         ahead: Duration,
         loader: &mut Option<Loader>,
-    ) -> Option<(Flight, bool)> {
-        let load = Load {
-            data: self.map.data.clone(),
-            place: (self.map.entry.keyspace, self.map.entry.id),
-            settings: self.settings.clone(),
-            ahead,
+    ) -> Option<Joined> {
+        let begin = |id| {
+            let entry = self.entry(&key);
+            Load {
+                link: Link::new(id, entry, self.shown(shown), above),
+                data: self.map.data.clone(),
+                place: (self.map.entry.keyspace, self.map.entry.id),
+                settings: self.settings.clone(),
+                ahead,
+            }
         };
-        self.flights.join(key, load, loader)
+        self.flights.join(&key, begin, loader)
     }
+}
+
+/// Another caller has found that there is nothing.
+pub(super) fn nothing() -> Error {
+    Error::load("there is nothing to load")
+}
+
+/// The longest key that errors show.
+const SHOWN_MAX: usize = 60;
+
+/// A key for people.
+fn shown<Q: Serialize + ?Sized>(key: &Q) -> String {
+    let mut shown = serde_json::to_string(key).unwrap_or_else(|_| "(a key)".to_owned());
+    if let Some((cut, _)) = shown.char_indices().nth(SHOWN_MAX) {
+        shown.truncate(cut);
+        shown.push_str("..");
+    }
+    shown
+}
+
+/// The moment after so long a time, or one that does not come.
+pub(super) fn after(time: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(time)
+        .unwrap_or_else(|| now + Duration::from_secs(1 << 30))
 }

@@ -1,11 +1,14 @@
 //! Opens a cache with its times.
 
+use super::schemas::{Slot, map_of};
 use super::{Cache, Settings};
 use crate::error::Error;
+use crate::map::Map;
 use crate::map::open::OpenMap;
 use crate::map::value::{Codec, Undecodable};
 use doyen_engine::cached::Times;
-use doyen_placement::Eviction;
+use doyen_placement::level::CACHE_SCHEMAS;
+use doyen_placement::{Eviction, MapEntry};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
@@ -18,6 +21,8 @@ const FRESH: Duration = Duration::from_secs(60);
 const LEASE: Duration = Duration::from_secs(3);
 const HARD_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_secs(1);
+/// Members send newer tables to clients each second.
+const TABLES: Duration = Duration::from_millis(1_500);
 /// The shortest lease: a claim is renewed after a third of it.
 const LEASE_LEAST: Duration = Duration::from_millis(100);
 
@@ -48,6 +53,8 @@ const LEASE_LEAST: Duration = Duration::from_millis(100);
 #[must_use = "it is opened when it is awaited"]
 pub struct OpenCache<'a, K, V> {
     map: OpenMap<'a, K, V>,
+    /// The map of entries with a schema.
+    schemas: OpenMap<'a, K, V>,
     settings: Settings,
 }
 
@@ -61,8 +68,9 @@ impl<K, V> fmt::Debug for OpenCache<'_, K, V> {
 }
 
 impl<'a, K, V> OpenCache<'a, K, V> {
-    pub(crate) fn new(map: OpenMap<'a, K, V>) -> Self {
+    pub(crate) fn new([map, schemas]: [OpenMap<'a, K, V>; 2]) -> Self {
         Self {
+            schemas,
             // What another version of the program cached is loaded anew.
             map: map.on_undecodable(Undecodable::Miss),
             settings: Settings {
@@ -94,7 +102,10 @@ impl<'a, K, V> OpenCache<'a, K, V> {
         self
     }
 
-    /// What the values are, as for [`OpenMap::schema`]. A value of another schema is loaded anew.
+    /// What the values are, as for [`OpenMap::schema`]. Entries of another schema are other entries:
+    /// while a program is deployed with the next version, both versions have theirs, and what one of
+    /// them writes or invalidates is gone for both. They lie in a map beside that of the cache
+    /// (`NAME/schemas`), which has the same limits.
     pub fn schema(mut self, name: impl Into<Cow<'static, str>>, version: u16) -> Self {
         self.map = self.map.schema(name, version);
         self
@@ -109,6 +120,12 @@ impl<'a, K, V> OpenCache<'a, K, V> {
     /// The most bytes, as for [`OpenMap::max_bytes`].
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.map = self.map.max_bytes(bytes);
+        self
+    }
+
+    /// Sets exactly these limits, also if they are lower, as for [`OpenMap::replace_limits`].
+    pub fn replace_limits(mut self) -> Self {
+        self.map = self.map.replace_limits();
         self
     }
 
@@ -161,21 +178,23 @@ impl<'a, K, V> OpenCache<'a, K, V> {
     /// Loads an entry anew in the background if a read finds it within this part of its freshness
     /// from its end, 0 to 1: with `0.2` and 60 s, in its last 12 s. 0 by default.
     pub const fn refresh_ahead(mut self, part: f64) -> Self {
-        self.settings.ahead = clamped(part);
+        self.settings.ahead = part;
         self
     }
 
     /// Lets each entry be fresh for up to this part less, 0 to 1, so that entries of one moment do
     /// not expire in one moment. 0 by default.
     pub const fn jitter(mut self, part: f64) -> Self {
-        self.settings.jitter = clamped(part);
+        self.settings.jitter = part;
         self
     }
 
     /// How long the node that loads an entry may be silent before another one loads; 3 s by
-    /// default, 100 ms at least. It renews its claim by itself while its loader runs.
-    pub fn claim_lease(mut self, lease: Duration) -> Self {
-        self.settings.lease = lease.max(LEASE_LEAST);
+    /// default, 100 ms at least. A thread of the node renews the claim while the loader runs, also
+    /// if the loader blocks its own thread, until [`hard_timeout`](Self::hard_timeout): a loader
+    /// that never returns loses its claim then.
+    pub const fn claim_lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease;
         self
     }
 
@@ -200,9 +219,26 @@ impl<'a, K, V> OpenCache<'a, K, V> {
     }
 }
 
-/// A part from 0 to 1. What is no number is 0.
-const fn clamped(part: f64) -> f64 {
-    if part > 0.0 { part.min(1.0) } else { 0.0 }
+impl Settings {
+    /// # Errors
+    /// Something is out of its bounds.
+    fn check(&self) -> Result<(), Error> {
+        let refuse = |what: String| Err(Error::Refused(what));
+        if self.lease < LEASE_LEAST {
+            let lease = self.lease;
+            return refuse(format!(
+                "claim_lease of a cache is {lease:?}: give {LEASE_LEAST:?} or more"
+            ));
+        }
+        for (what, part) in [("refresh_ahead", self.ahead), ("jitter", self.jitter)] {
+            if !(0.0..=1.0).contains(&part) {
+                return refuse(format!(
+                    "{what} of a cache is {part}: give a part from 0 to 1"
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl<'a, K, V> IntoFuture for OpenCache<'a, K, V>
@@ -214,10 +250,38 @@ where
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Self { map, settings } = self;
+        let Self {
+            map,
+            schemas,
+            settings,
+        } = self;
         Box::pin(async move {
-            let (place, form) = map.found().await?;
-            Ok(Cache::new(place, form, settings))
+            settings.check()?;
+            let schemas = schemas.like(&map);
+            let ((plain, data), form) = map.found().await?;
+            let slot = |byte| Slot {
+                cache: plain.name.as_str().into(),
+                byte,
+            };
+            let table = data.table();
+            let level = table.as_ref().map_or(0, |table| table.level);
+            let Some(byte) = Slot::of(&form).filter(|_| level >= CACHE_SCHEMAS) else {
+                let slot = slot(None);
+                return Ok(Cache::new((plain, data, form), slot, settings));
+            };
+            let slot = slot(Some(byte));
+            let name = map_of(&plain.name);
+            let known = table.is_some_and(|table| {
+                let is_it = |map: &MapEntry| map.keyspace == plain.keyspace && map.name == name;
+                table.maps.iter().any(is_it)
+            });
+            let is_used = !Map::<K, V>::new(plain, data, form, None).is_empty().await?;
+            let ((entry, data), form) = schemas.found().await?;
+            if is_used && !known {
+                // Until all clients know that map, they do not invalidate what it has.
+                tokio::time::sleep(TABLES).await;
+            }
+            Ok(Cache::new((entry, data, form), slot, settings))
         })
     }
 }

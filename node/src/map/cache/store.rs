@@ -2,6 +2,7 @@
 
 use super::{Cache, Settings};
 use crate::error::Error;
+use crate::map::encode_value;
 use bytes::Bytes;
 use doyen_engine::cached::{self, Times};
 use doyen_engine::op::Outcome;
@@ -82,7 +83,8 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     {
         CachePut {
             cache: self,
-            encoded: self.map.encoded(key, value),
+            encoded: (self.slot.key(key))
+                .and_then(|key| Ok((key, encode_value(&self.map.form, value)?))),
             extra: Extra::default(),
         }
     }
@@ -135,6 +137,7 @@ where
         Box::pin(async move {
             let (key, body) = encoded?;
             let times = extra.times(&cache.settings);
+            cache.remove_elsewhere(&key).await?;
             let action = cached::store_as(None, times, extra.head()?, Some(body));
             match cache.map.write_encoded(key, action).await? {
                 Outcome::Int(1) => Ok(()),

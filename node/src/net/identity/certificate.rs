@@ -17,8 +17,8 @@ const UNIT: &[u64] = &[2, 5, 4, 11];
 pub(super) struct Facts {
     /// 0 is version 1.
     version: u8,
-    /// When it ends, in seconds since 1970.
-    not_after: UnixTimestamp,
+    /// When it begins and when it ends.
+    validity: (UnixTimestamp, UnixTimestamp),
     /// The common names of its subject.
     #[cfg_attr(
         not(feature = "resp"),
@@ -42,9 +42,9 @@ impl Facts {
                     for _serial_algorithm_issuer in 0..3 {
                         signed.next().read_der()?;
                     }
-                    let not_after = signed.next().read_sequence(|validity| {
-                        validity.next().read_der()?;
-                        read_time(validity.next())
+                    let validity = signed.next().read_sequence(|validity| {
+                        let begins = read_time(validity.next())?;
+                        Ok((begins, read_time(validity.next())?))
                     })?;
                     let subject = signed.next().read_der()?;
                     let texts = |kind| yasna::parse_der(&subject, |name| read_texts(name, kind));
@@ -53,7 +53,7 @@ impl Facts {
                     while signed.read_optional(|rest| rest.read_der())?.is_some() {}
                     Ok(Self {
                         version: version.unwrap_or(0),
-                        not_after,
+                        validity,
                         common_names,
                         units,
                     })
@@ -116,5 +116,12 @@ pub(super) fn is_of_an_old_version(certificate: &CertificateDer<'_>) -> bool {
 
 /// When a certificate ends; `None` if this cannot be read.
 pub(super) fn end_of(certificate: &CertificateDer<'_>) -> Option<UnixTimestamp> {
-    Some(Facts::of(certificate)?.not_after)
+    Some(Facts::of(certificate)?.validity.1)
+}
+
+/// When a certificate begins and ends; `None` if this cannot be read.
+pub(super) fn validity_of(
+    certificate: &CertificateDer<'_>,
+) -> Option<(UnixTimestamp, UnixTimestamp)> {
+    Some(Facts::of(certificate)?.validity)
 }

@@ -1,13 +1,13 @@
 //! Certificates in PEM files of the operator.
 
 use super::IdentityError;
-use super::certificate::is_of_an_old_version;
+use super::certificate::{is_of_an_old_version, validity_of};
 use super::tls::{Tls, provider};
 use super::trust::{End, Pem, own};
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls_pki_types::pem::{self, PemObject};
-use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use webpki::{CertRevocationList, OwnedCertRevocationList, anchor_from_trusted_cert};
@@ -68,6 +68,7 @@ impl PemFiles {
             ("--tls-key", self.key.clone()),
         );
         let key = key_of(&chain, &cert, &key)?;
+        of_this_time(&chain, &cert, time.current_time())?;
         let anchors = roots
             .iter()
             .map(|root| anchor_from_trusted_cert(root).map(|anchor| anchor.to_owned()))
@@ -157,6 +158,30 @@ pub(super) fn key_of(
         }
         _ => Ok(key),
     }
+}
+
+/// Refuses a chain whose own certificate has expired, or is not valid yet: every client would
+/// refuse it. An authority in the chain may have expired, because clients may know another way.
+pub(super) fn of_this_time(
+    chain: &[CertificateDer<'static>],
+    (flag, path): &Named,
+    now: Option<UnixTime>,
+) -> Result<(), IdentityError> {
+    let validity = chain.first().and_then(validity_of);
+    let (Some((begins, ends)), Some(now)) = (validity, now) else {
+        return Ok(());
+    };
+    let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    if (begins..=ends).contains(&now) {
+        return Ok(());
+    }
+    Err(IdentityError::Untimely {
+        flag: *flag,
+        path: path.clone(),
+        begins,
+        ends,
+        now,
+    })
 }
 
 /// The certificates in a file, at least one.

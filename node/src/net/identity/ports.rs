@@ -5,20 +5,26 @@
 //! with.
 
 use super::authority::{self, Authority};
-use super::files::{Named, certificates, key_of, named};
+use super::files::{Named, certificates, key_of, named, of_this_time};
 use super::secret::{Role, Secrets};
-use super::tls::provider;
+use super::tls::{provider, provider_of_tls12};
 #[cfg(feature = "http")]
 pub use trusted::Trusted;
 
-use super::{Identity, IdentityError, Stamp, Validity, stamps, unusable};
+use super::certificate::end_of;
+use super::{CertificateReport, Identity, IdentityError, Stamp, Validity, stamps, unusable};
+use crate::config::TlsMin;
+use crate::seldom::{A_MINUTE, Seldom};
 use arc_swap::ArcSwap;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// Where the certificate of ports comes from.
 #[derive(Debug, Clone)]
@@ -34,14 +40,30 @@ pub(crate) enum Source {
     Authority(Vec<String>),
 }
 
+/// What TLS of ports shall be.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    /// The kind of ports, as metrics and logs call it: `resp` or `http`.
+    pub(crate) port: &'static str,
+    pub(crate) source: Source,
+    /// The authority of certificates that clients may show.
+    pub(crate) client_ca: Option<Named>,
+    /// The least version that clients may speak.
+    pub(crate) min: TlsMin,
+}
+
 /// TLS of ports.
 #[derive(Debug)]
 pub(crate) struct Ports {
-    source: Source,
-    /// The authority of certificates that clients may show.
-    client_ca: Option<Named>,
+    wanted: Wanted,
     /// Read for each connection, on any thread.
     current: ArcSwap<Loaded>,
+    /// How often changed files came into force, and how often they could not be used.
+    reloads: [AtomicU64; 2],
+    /// Handshakes that failed.
+    failed: AtomicU64,
+    /// Held for moments, by the thread whose client failed.
+    told: Mutex<Seldom>,
 }
 
 /// What is in force.
@@ -50,6 +72,10 @@ struct Loaded {
     config: Arc<ServerConfig>,
     /// The files, as they were read.
     read: Vec<Option<Stamp>>,
+    /// When the first certificate of the chain ends, in Unix seconds.
+    ends: Option<i64>,
+    /// When files that were refused are read again though they do not change.
+    again: Option<UnixTime>,
     /// When the member authority issued the certificate, and the fingerprint of that authority.
     issued: Option<(Validity, String)>,
     /// Why the last attempt to renew it failed.
@@ -57,21 +83,18 @@ struct Loaded {
 }
 
 impl Ports {
-    /// TLS with this certificate. With `client_ca`, clients may show a certificate of that
-    /// authority.
+    /// TLS as it is wanted. With `client_ca`, clients may show a certificate of that authority.
     ///
     /// # Errors
     /// A file cannot be used, or the authority must not be shown to strangers.
-    pub(crate) fn new(
-        identity: &Identity,
-        source: Source,
-        client_ca: Option<Named>,
-    ) -> Result<Self, IdentityError> {
-        let loaded = load(identity, &source, client_ca.as_ref())?;
+    pub(crate) fn new(identity: &Identity, wanted: Wanted) -> Result<Self, IdentityError> {
+        let loaded = load(identity, &wanted)?;
         Ok(Self {
-            source,
-            client_ca,
+            wanted,
             current: ArcSwap::from_pointee(loaded),
+            reloads: Default::default(),
+            failed: AtomicU64::new(0),
+            told: Mutex::new(Seldom::new(A_MINUTE)),
         })
     }
 
@@ -80,29 +103,77 @@ impl Ports {
         self.current.load().config.clone()
     }
 
+    /// A client's handshake failed for this reason. The log tells of it once a minute.
+    pub(crate) fn handshake_failed(&self, from: IpAddr, why: &dyn std::fmt::Display) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(others) = told.happened(Instant::now()) {
+            let at_least = match self.wanted.min {
+                TlsMin::V12 => "1.2",
+                TlsMin::V13 => "1.3",
+            };
+            tracing::warn!(
+                "the TLS handshake of a client at {from} failed at a port of --{}: {why}. Clients \
+                 must speak TLS {at_least} or later, and trust this node's certificate{others}",
+                self.wanted.port
+            );
+        }
+    }
+
+    /// The kind of ports, and how many handshakes failed.
+    pub(super) fn failed(&self) -> (&'static str, u64) {
+        (self.wanted.port, self.failed.load(Ordering::Relaxed))
+    }
+
+    /// Adds what is known of these ports.
+    pub(super) fn add_to(&self, mut report: CertificateReport) -> CertificateReport {
+        let ends = self.current.load().ends;
+        report
+            .ends
+            .extend(ends.map(|ends| (self.wanted.port, ends)));
+        report.reloads += self.reloads[0].load(Ordering::Relaxed);
+        report.reloads_failed += self.reloads[1].load(Ordering::Relaxed);
+        report
+    }
+
     /// Whether [`Ports::refresh`] has something to do.
     pub(super) fn is_stale(&self, identity: &Identity) -> bool {
         let current = self.current.load();
+        let now = identity.time.current_time();
         let over = current.issued.as_ref().is_some_and(|(validity, by)| {
-            let now = identity.time.current_time();
             now.is_some_and(|now| validity.is_over(now))
                 || identity.fingerprints().first() != Some(by)
         });
-        over || current.read != self.stamps()
+        let again = current
+            .again
+            .zip(now)
+            .is_some_and(|(again, now)| again <= now);
+        over || again || current.read != self.stamps()
     }
 
     /// Takes changed files, or another certificate of the authority. If they cannot be used, the
     /// former ones stay in force, and the log says why.
     pub(super) fn refresh(&self, identity: &Identity) {
-        let read = self.stamps();
-        match load(identity, &self.source, self.client_ca.as_ref()) {
-            Ok(loaded) => self.current.store(Arc::new(loaded)),
-            Err(why) => {
-                let (former, why) = (self.current.load(), why.to_string());
+        let (read, former) = (self.stamps(), self.current.load_full());
+        let port = self.wanted.port;
+        match load(identity, &self.wanted) {
+            Ok(loaded) => {
+                if former.read != loaded.read || former.again.is_some() {
+                    self.reloads[0].fetch_add(1, Ordering::Relaxed);
+                    tracing::info!(
+                        "the certificate of the ports of --{port} was read again: new connections \
+                         use it"
+                    );
+                }
+                self.current.store(Arc::new(loaded));
+            }
+            Err(e) => {
+                let why = e.to_string();
                 // It is tried again and again if it is due, and told once.
                 if former.failed.as_ref() != Some(&why) || former.read != read {
+                    self.reloads[1].fetch_add(1, Ordering::Relaxed);
                     tracing::warn!(
-                        "the certificate of the ports for clients cannot be renewed; the former \
+                        "the certificate of the ports of --{port} cannot be renewed; the former \
                          one stays in force: {why}"
                     );
                 }
@@ -110,6 +181,8 @@ impl Ports {
                 self.current.store(Arc::new(Loaded {
                     config: former.config.clone(),
                     read,
+                    ends: former.ends,
+                    again: e.good_from(),
                     issued: former.issued.clone(),
                     failed: Some(why),
                 }));
@@ -128,32 +201,27 @@ impl Ports {
     }
 
     fn stamps(&self) -> Vec<Option<Stamp>> {
-        stamps(paths(&self.source, self.client_ca.as_ref()))
+        stamps(paths(&self.wanted))
     }
 }
 
-fn paths<'a>(
-    source: &'a Source,
-    client_ca: Option<&'a Named>,
-) -> impl Iterator<Item = &'a PathBuf> {
-    let own = match source {
+fn paths(wanted: &Wanted) -> impl Iterator<Item = &PathBuf> {
+    let own = match &wanted.source {
         Source::Files { cert, key } => vec![cert, key],
         Source::Authority(_) => Vec::new(),
     };
-    own.into_iter().chain(client_ca).map(|(_, path)| path)
+    let all = own.into_iter().chain(&wanted.client_ca);
+    all.map(|(_, path)| path)
 }
 
-fn load(
-    identity: &Identity,
-    source: &Source,
-    client_ca: Option<&Named>,
-) -> Result<Loaded, IdentityError> {
+fn load(identity: &Identity, wanted: &Wanted) -> Result<Loaded, IdentityError> {
     // Before the files: what changes meanwhile is read again.
-    let read = stamps(paths(source, client_ca));
-    let (chain, key, issued) = match source {
+    let read = stamps(paths(wanted));
+    let (chain, key, issued) = match &wanted.source {
         Source::Files { cert, key } => {
             let chain = certificates(cert.0, &cert.1)?;
             let key = key_of(&chain, cert, key)?;
+            of_this_time(&chain, cert, identity.time.current_time())?;
             (chain, key, None)
         }
         Source::Authority(names) => {
@@ -164,18 +232,26 @@ fn load(
             (chain, key, Some((validity, secrets.first().fingerprint())))
         }
     };
-    let clients: Arc<dyn ClientCertVerifier> = match client_ca {
+    let ends = chain.iter().filter_map(end_of).min();
+    let (provider, versions) = match wanted.min {
+        TlsMin::V13 => (provider(), vec![&rustls::version::TLS13]),
+        TlsMin::V12 => (
+            provider_of_tls12(),
+            vec![&rustls::version::TLS13, &rustls::version::TLS12],
+        ),
+    };
+    let clients: Arc<dyn ClientCertVerifier> = match &wanted.client_ca {
         None => WebPkiClientVerifier::no_client_auth(),
         Some((flag, path)) => {
             let roots = Arc::new(roots(flag, path)?);
-            WebPkiClientVerifier::builder_with_provider(roots, provider())
+            WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
                 .allow_unauthenticated()
                 .build()
                 .map_err(unusable)?
         }
     };
-    let mut config = ServerConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&rustls::version::TLS13])
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&versions)
         .map_err(unusable)?
         .with_client_cert_verifier(clients)
         .with_single_cert(chain, key)
@@ -186,6 +262,8 @@ fn load(
     Ok(Loaded {
         config: Arc::new(config),
         read,
+        ends,
+        again: None,
         issued,
         failed: None,
     })

@@ -555,8 +555,13 @@ fn ports_without_a_certificate_of_the_first_secret_are_told() {
     write(&[1]);
     let node = Identity::of_secrets(secrets(&[1]), Some(path.clone()), Role::Member, "a").unwrap();
     let source = ports::Source::Authority(vec!["localhost".into()]);
-    let client_ca = Some(("--resp-tls-client-ca", ca.clone()));
-    let ports = Arc::new(Ports::new(&node, source, client_ca).unwrap());
+    let wanted = ports::Wanted {
+        port: "resp",
+        source,
+        client_ca: Some(("--resp-tls-client-ca", ca.clone())),
+        min: Default::default(),
+    };
+    let ports = Arc::new(Ports::new(&node, wanted).unwrap());
     node.keep_ports(&ports);
     write(&[1, 2]);
     node.refresh();

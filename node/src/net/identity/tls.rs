@@ -386,6 +386,19 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
     PROVIDER.clone()
 }
 
+/// The same, with the ciphers of TLS 1.2 that have forward secrecy.
+#[cfg(any(feature = "http", feature = "resp"))]
+pub(super) fn provider_of_tls12() -> Arc<CryptoProvider> {
+    use rustls::crypto::ring;
+    let own = CryptoProvider::clone(&provider());
+    let others = ring::ALL_CIPHER_SUITES.iter();
+    let others = others.filter(|suite| suite.tls13().is_none()).copied();
+    Arc::new(CryptoProvider {
+        cipher_suites: own.cipher_suites.iter().copied().chain(others).collect(),
+        ..own
+    })
+}
+
 /// The SHA-256 of a token of HTTP.
 pub(crate) fn hash_of(token: &[u8]) -> [u8; 32] {
     let mut hash = [0; 32];

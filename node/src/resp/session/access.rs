@@ -158,7 +158,9 @@ impl Session {
         }
         let now = context.now();
         let from = self.peer.ip();
-        if let Some(others) = context.door.guesses.borrow_mut().failed(now, from) {
+        context.door.counters.auth_failures += 1;
+        let due = context.door.common.guesses().failed(now, from);
+        if let Some(others) = due {
             let why = not_admitted(found.as_deref());
             tracing::warn!("a RESP client at {from} was not logged in: {why}{others}");
         }

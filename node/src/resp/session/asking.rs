@@ -311,7 +311,7 @@ impl Context {
             output_bytes: counters.output_bytes,
             expired: stats.expired,
             evicted: stats.evicted,
-            auth_failures: self.door.guesses.borrow().failures(),
+            auth_failures: counters.auth_failures,
             denied: counters.denied,
             connections_expelled: counters.connections_expelled
                 + counters.output_limited

@@ -1,8 +1,9 @@
 //! Clients that speak TLS.
 
 use super::*;
+use crate::config::TlsMin;
 use crate::net::identity::Identity;
-use crate::net::identity::ports::{Ports, Source};
+use crate::net::identity::ports::{Ports, Source, Wanted};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair,
 };
@@ -55,6 +56,10 @@ struct Secured {
 
 impl Secured {
     fn start(clients: Option<&Authority>, auth_timeout: Option<Duration>) -> Self {
+        Self::speaking(TlsMin::default(), clients, auth_timeout)
+    }
+
+    fn speaking(min: TlsMin, clients: Option<&Authority>, auth_timeout: Option<Duration>) -> Self {
         let (authority, dir) = (Authority::new(), tempfile::tempdir().unwrap());
         let at = |name: &str| dir.path().join(name);
         let client_ca = clients.map(|clients| {
@@ -67,7 +72,13 @@ impl Secured {
             key: ("--resp-tls-key", at("key.pem")),
         };
         let identity = Identity::insecure_loopback("n1").unwrap();
-        let ports = Arc::new(Ports::new(&identity, source, client_ca).unwrap());
+        let wanted = Wanted {
+            port: "resp",
+            source,
+            client_ca,
+            min,
+        };
+        let ports = Arc::new(Ports::new(&identity, wanted).unwrap());
         identity.keep_ports(&ports);
         let node = Node::secured(ports, auth_timeout);
         Self {
@@ -84,11 +95,21 @@ impl Secured {
         trusted: &Authority,
         shown: Option<Pair>,
     ) -> Result<TlsStream, std::io::Error> {
+        let version = &rustls::version::TLS13;
+        self.connect_by(version, trusted, shown).await
+    }
+
+    async fn connect_by(
+        &self,
+        version: &'static rustls::SupportedProtocolVersion,
+        trusted: &Authority,
+        shown: Option<Pair>,
+    ) -> Result<TlsStream, std::io::Error> {
         let mut roots = RootCertStore::empty();
         roots.add(trusted.certificate.der().clone()).unwrap();
         let config =
             ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-                .with_protocol_versions(&[&rustls::version::TLS13])
+                .with_protocol_versions(&[version])
                 .unwrap()
                 .with_root_certificates(roots);
         let config = match shown {
@@ -174,8 +195,9 @@ async fn both_ports_speak_tls_and_nothing_else() {
     let secured = Secured::start(None, None);
     let client = secured.client().await;
     for port in [secured.node.resp, secured.node.cluster] {
+        // It is told in words, not by bytes of an alert.
         let told = raw(port, b"PING\r\n").await;
-        assert!(!told.contains("PONG"), "{told}");
+        assert!(told.starts_with("-ERR this port speaks TLS"), "{told}");
         // Bytes that look like the beginning of a handshake.
         let told = raw(port, &[&[22, 3, 1, 0, 200, 1, 0][..], &[7; 198]].concat()).await;
         assert!(!told.contains("PONG"), "{told}");
@@ -186,6 +208,37 @@ async fn both_ports_speak_tls_and_nothing_else() {
     let (_, answer) = exchange(client, b"PING\r\n".to_vec(), 7).await;
     assert_eq!(answer, b"+PONG\r\n");
     secured.node.stop().await;
+}
+
+/// Regression: 201 refused clients left no line, and no count.
+#[tokio::test]
+async fn tls_1_2_is_spoken_if_it_is_asked_for_and_refused_handshakes_are_counted() {
+    let (v12, v13) = (&rustls::version::TLS12, &rustls::version::TLS13);
+    for (min, versions) in [(TlsMin::V13, &[v13][..]), (TlsMin::V12, &[v12, v13])] {
+        let clients = Authority::new();
+        let secured = Secured::speaking(min, Some(&clients), None);
+        for version in [v12, v13] {
+            let shown = Some(clients.issue("bob"));
+            let client = secured.connect_by(version, &secured.authority, shown).await;
+            assert_eq!(
+                client.is_ok(),
+                versions.contains(&version),
+                "{min:?} {version:?}"
+            );
+            if let Ok(client) = client {
+                let (_, answer) = exchange(client, b"PING\r\n".to_vec(), 7).await;
+                assert_eq!(answer, b"+PONG\r\n");
+            }
+        }
+        let refused = 2 - versions.len() as u64;
+        assert_eq!(secured.identity.handshakes_failed(), [("resp", refused)]);
+        raw(secured.node.cluster, b"PING\r\n").await;
+        assert_eq!(
+            secured.identity.handshakes_failed(),
+            [("resp", refused + 1)]
+        );
+        secured.node.stop().await;
+    }
 }
 
 #[tokio::test]

@@ -117,6 +117,49 @@ async fn requests_pass_without_the_grid_or_are_refused(cluster: Local) {
     assert_eq!(served.load(Ordering::SeqCst), 5);
 }
 
+/// Two versions of a service, one behind the other: each counts by its own rule.
+#[doyen::test(nodes = 2)]
+async fn a_rule_that_changes_does_not_let_all_pass(cluster: Local) {
+    let served = Arc::new(AtomicU32::new(0));
+    let former = app(&served, layer(&cluster.node(0)).await);
+    let rules = [
+        cluster.node(1).rate_limiter("api").token_bucket(2, 1, HOUR),
+        cluster.node(1).rate_limiter("api").sliding_window(2, HOUR),
+        cluster
+            .node(1)
+            .rate_limiter("api")
+            .sliding_window(2, HOUR * 2),
+    ];
+    for rule in rules {
+        let limiter = rule.await.expect("a limiter");
+        let layer = RateLimitLayer::new(limiter, user as fn(&Request) -> _);
+        let next = app(&served, layer);
+        for (status, of_former) in [(200, 200), (200, 200), (429, 200), (429, 429)] {
+            assert_eq!(send(&next, of("ada"), Body::empty()).await.status, status);
+            let answer = send(&former, of("ada"), Body::empty()).await;
+            assert!([of_former, 429].contains(&answer.status), "{answer:?}");
+        }
+    }
+}
+
+#[doyen::test(nodes = 1, backups = 0)]
+async fn a_limiter_that_cannot_count_refuses(cluster: Local) {
+    let node = cluster.node(0);
+    let served = Arc::new(AtomicU32::new(0));
+    let app = app(&served, layer(&node).await);
+    assert_eq!(send(&app, of("ada"), Body::empty()).await.status, 200);
+    node.drop_map("default", "doyen.limits")
+        .await
+        .expect("dropped");
+    let refused = async {
+        while send(&app, of("ada"), Body::empty()).await.status != 503 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let refused = tokio::time::timeout(Duration::from_secs(60), refused).await;
+    refused.expect("it does not pass for ever");
+}
+
 #[doyen::test(nodes = 1, backups = 0)]
 async fn a_request_that_is_cancelled_is_not_served(cluster: Local) {
     let node = cluster.node(0);

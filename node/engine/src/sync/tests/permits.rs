@@ -3,6 +3,38 @@
 use super::*;
 
 #[test]
+fn callers_that_have_to_agree_are_told_the_number_of_the_others() {
+    let mut key = Key::new();
+    let ask = |key: &mut Key, owner, permits, wait| {
+        let permits = Permits::new(permits).unwrap();
+        read_acquired(&key.run(&acquire_same(of(owner), permits, 1_000, wait))).unwrap()
+    };
+    let (token, _) = granted(ask(&mut key, 1, 2, 0));
+    let otherwise = Acquired::Otherwise { permits: 2 };
+    let before = key.entry.clone();
+    for (permits, wait) in [(1, 0), (3, 0), (5, 500)] {
+        assert_eq!(ask(&mut key, 2, permits, wait), otherwise);
+    }
+    assert_eq!(key.entry, before, "nothing has changed");
+    granted(ask(&mut key, 2, 2, 0));
+    assert_eq!(ask(&mut key, 3, 2, 500), queued(0, 250));
+    assert_eq!(ask(&mut key, 4, 3, 0), otherwise);
+    // A holder that asks again, renews and releases as others do.
+    assert_eq!(granted(ask(&mut key, 1, 2, 0)).0, token);
+    assert!(key.renew(1, token, 1_000).is_some() && key.release(1, token));
+    assert_eq!(ask(&mut key, 4, 3, 0), otherwise);
+    // Once none of them holds or waits, the number is free.
+    key.clock += 2_000;
+    granted(ask(&mut key, 4, 3, 0));
+    // Callers that need not agree are judged as ever.
+    assert!(matches!(key.acquire(5, 1, 1_000, 0), Acquired::Busy { .. }));
+    granted(key.acquire(5, 2, 1_000, 0));
+    assert_eq!(ask(&mut key, 6, 2, 0), Acquired::Otherwise { permits: 3 });
+    let state = super::super::permits::State::of(key.entry.as_ref()).unwrap();
+    assert_eq!((state.permits, state.holders.len()), (Some(3), 2));
+}
+
+#[test]
 fn a_lock_is_granted_to_one_owner_and_the_next_one_gets_a_higher_token() {
     let mut key = Key::new();
     let (token, remaining) = granted(key.acquire(1, 1, 1_000, 0));

@@ -31,6 +31,8 @@ struct Subject<'a> {
     uri: Option<&'a str>,
     unit: Option<&'a str>,
     serial: u64,
+    /// The year in which it begins; 0: long ago.
+    begins: i32,
     /// The year in which it ends; 0: far away.
     ends: i32,
 }
@@ -81,6 +83,9 @@ impl Operator {
                 .push(DnType::OrganizationalUnitName, unit);
         }
         params.serial_number = Some(SerialNumber::from(subject.serial));
+        if subject.begins > 0 {
+            params.not_before = rcgen::date_time_ymd(subject.begins, 1, 1);
+        }
         if subject.ends > 0 {
             params.not_after = rcgen::date_time_ymd(subject.ends, 1, 1);
         }
@@ -129,6 +134,7 @@ const NODE: Subject<'_> = Subject {
     uri: Some("doyen:member"),
     unit: None,
     serial: 1,
+    begins: 0,
     ends: 0,
 };
 const CLIENT: Subject<'_> = Subject {
@@ -136,6 +142,7 @@ const CLIENT: Subject<'_> = Subject {
     uri: Some("doyen:client"),
     unit: None,
     serial: 2,
+    begins: 0,
     ends: 0,
 };
 
@@ -407,9 +414,88 @@ fn a_chain_ends_with_the_first_of_its_certificates() {
     let read = |name: &str| std::fs::read_to_string(operator.path(name)).unwrap();
     operator.write("later.pem", &(read("later.pem") + &read("sooner.pem")));
     let node = identity(files, Role::Member, "node");
-    assert_eq!(node.certificate().ends, Some(2_177_452_800), "2039-01-01");
+    let ends = node.certificate().ends;
+    assert_eq!(ends, [("listen", 2_177_452_800)], "2039-01-01");
     assert_eq!(
         certificate::end_of(&CertificateDer::from(vec![1, 2, 3])),
         None
     );
+}
+
+/// Regression: an expired certificate, and one of tomorrow, came into force over a good one, without
+/// a line.
+#[test]
+fn certificates_of_another_time_are_refused_and_the_last_good_one_stays() {
+    let operator = Operator::new();
+    // In October of 2024.
+    let hand = Hand::at_day(20_000);
+    let node = Identity::at(secrets(&[1]), None, (Role::Member, "a"), hand.clone()).unwrap();
+    let wanted = |name: &str| ports::Wanted {
+        port: "resp",
+        source: ports::Source::Files {
+            cert: ("--resp-tls-cert", operator.path(&format!("{name}.pem"))),
+            key: ("--resp-tls-key", operator.path(&format!("{name}.key"))),
+        },
+        client_ca: None,
+        min: Default::default(),
+    };
+    operator.issue("over", Subject { ends: 2024, ..NODE });
+    operator.issue(
+        "early",
+        Subject {
+            begins: 2025,
+            ..NODE
+        },
+    );
+    for (name, part) in [
+        ("over", "expired 277 days ago"),
+        ("early", "begins in 89 days"),
+    ] {
+        let of_ports = Ports::new(&node, wanted(name))
+            .expect_err("refused")
+            .to_string();
+        let of_node = operator.files(name).load(hand.clone()).map(|_| ());
+        let of_node = of_node.expect_err("refused").to_string();
+        assert!(
+            of_ports.contains(part) && of_ports.contains("--resp-tls-cert"),
+            "{of_ports}"
+        );
+        assert!(
+            of_node.contains(part) && of_node.contains("--tls-cert"),
+            "{of_node}"
+        );
+    }
+
+    operator.issue("good", Subject { ends: 2030, ..NODE });
+    let ports = Arc::new(Ports::new(&node, wanted("good")).expect("it is of this time"));
+    node.keep_ports(&ports);
+    let good = ports.config();
+    let copy = |name: &str| {
+        for kind in ["key", "pem"] {
+            let [from, to] = [name, "good"].map(|name| operator.path(&format!("{name}.{kind}")));
+            std::fs::copy(from, to).expect("copied");
+        }
+    };
+    let counted = |reloads, failed| {
+        let report = node.certificate();
+        assert_eq!((report.reloads, report.reloads_failed), (reloads, failed));
+        report
+            .ends
+            .into_iter()
+            .find(|(port, _)| *port == "resp")
+            .map(|(_, ends)| ends)
+    };
+    let in_2030 = Some(1_893_456_000);
+    assert_eq!(counted(0, 0), in_2030);
+    for (failed, name) in [(1, "over"), (2, "early")] {
+        copy(name);
+        for _ in 0..3 {
+            assert_eq!(counted(0, failed), in_2030, "{name}");
+            assert!(Arc::ptr_eq(&good, &ports.config()), "{name}");
+        }
+    }
+    // Its time comes, though nobody writes the file again.
+    hand.move_to(20_100 * DAY);
+    assert_ne!(counted(1, 2), in_2030);
+    assert!(!Arc::ptr_eq(&good, &ports.config()));
 }

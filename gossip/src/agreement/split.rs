@@ -1,0 +1,404 @@
+//! Splits (rule 13): an operator's word (`recover`) let one half of a cluster go on, and the other
+//! half lives.
+//!
+//! ```text
+//!   table 1.40 ──> 1.41 ──> 1.42          a majority goes on by elections
+//!        └──────> 5.41 b ──> 5.42 b       a minority was recovered: branch b, from 1.40 on
+//! ```
+//!
+//! Every table after a recovery has its branch, so two tables tell whether one may come after the
+//! other. Processes that meet and are not members of one table tell each other which tables they
+//! follow, and sign that with the key of their votes. A named member that was asserted dead, and
+//! signs that it follows tables without the branch, proves the split: only that process has the
+//! key. Then the half with the branch serves nothing any more.
+
+use super::api::Output;
+use super::context::{Context, NamedTable};
+use super::event::{Event, Half};
+use super::member_core::MemberCore;
+use crate::mutant::{self, broken};
+use crate::signing::Signature;
+use crate::time::Time;
+use crate::wire::{Descent, Message};
+use doyen_placement::level::ANNEX;
+use doyen_placement::table::annex::BRANCHES_MAX;
+use doyen_placement::{Branch, BranchId, MemberId, NamedDead, Table, TableName};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// A half that was not heard for this long counts as gone, unless it stops this one.
+const QUIET: Duration = Duration::from_secs(30);
+/// The number of processes whose statements are kept.
+const HEARD_MAX: usize = 64;
+
+/// Another half of this cluster.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Split {
+    /// The name of a process of the other half.
+    pub name: String,
+    /// Its control port.
+    pub address: Option<SocketAddr>,
+    /// What that means for this half.
+    pub half: Half,
+    /// Whether that process was heard within half a minute.
+    pub is_heard: bool,
+}
+
+/// What is wrong, without what to type.
+impl fmt::Display for Split {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the cluster is split: {}", self.name)?;
+        if let Some(address) = self.address {
+            write!(f, " at {address}")?;
+        }
+        write!(f, " {}", self.half)
+    }
+}
+
+/// What a member knows of other halves.
+#[derive(Debug, Default)]
+pub(super) struct Halves {
+    heard: BTreeMap<MemberId, Heard>,
+    /// The last statements of voters of this half. Others show them once those voters are gone: the
+    /// other half named them, and believes no other process.
+    kept: BTreeMap<MemberId, Descent>,
+    /// Names and control ports of processes that are no members here.
+    met: BTreeMap<MemberId, (String, SocketAddr)>,
+    now: Time,
+    /// This process's last statement. Signing takes longer than comparing.
+    own: Option<Descent>,
+    /// What people were told last.
+    told: Option<Half>,
+}
+
+/// A process whose statement was checked.
+#[derive(Debug)]
+struct Heard {
+    name: String,
+    address: Option<SocketAddr>,
+    half: Half,
+    at: Time,
+}
+
+impl Halves {
+    fn is_fresh(&self, heard: &Heard) -> bool {
+        self.now.since(heard.at) < QUIET
+    }
+
+    /// This process is of no other half. What stops this half is not forgotten.
+    fn forget(&mut self, process: MemberId) {
+        let stops = |heard: &Heard| matches!(heard.half, Half::Stopped { .. });
+        if !self.heard.get(&process).is_some_and(stops) {
+            self.heard.remove(&process);
+        }
+    }
+
+    fn keep(&mut self, said: Descent) {
+        self.kept.insert(said.member, said);
+        if self.kept.len() > HEARD_MAX {
+            let earliest = self.kept.values().min_by_key(|said| said.committed.order());
+            let earliest = earliest.map(|said| said.member);
+            earliest.map(|member| self.kept.remove(&member));
+        }
+    }
+}
+
+impl MemberCore {
+    /// The branch of an operator's word. Its table is known when the first one is proposed.
+    pub(super) fn new_branch(&mut self, cx: &mut Context, dead: &[MemberId]) -> Branch {
+        // What a dead member said of a table that no survivor has proves no life.
+        let base = self.accepted.name;
+        self.halves
+            .kept
+            .retain(|_, k| k.committed.order() <= base.order());
+        let mut named: Vec<NamedDead> = Vec::new();
+        for id in dead {
+            let tables = [&self.accepted, &self.committed];
+            let known = tables.into_iter().find_map(|table| table.member(*id));
+            if let Some(member) = known.filter(|_| !named.iter().any(|n| n.id == *id)) {
+                named.push(NamedDead {
+                    id: *id,
+                    key: self.vote_key(*id).or_else(|| cx.vote_key(*id)),
+                    name: member.name.clone(),
+                    control: member.addresses.control,
+                });
+            }
+        }
+        Branch {
+            id: BranchId(u128::from(cx.random()) << 64 | u128::from(cx.random())),
+            base,
+            named,
+        }
+    }
+
+    /// The control ports of members that were asserted dead.
+    pub(super) fn named_addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.accepted.annex.named().map(|named| named.control)
+    }
+
+    /// Whether this node serves nothing: a process that was asserted dead by this half follows
+    /// tables without its branch, and no operator has kept this half since.
+    pub(super) fn is_stopped(&self) -> bool {
+        let stops = |heard: &Heard| matches!(heard.half, Half::Stopped { .. });
+        self.halves.heard.values().any(stops)
+    }
+
+    /// Whether this process follows tables of another half. Nothing that it says about agreement
+    /// counts: otherwise two halves that ping each other would raise the term again and again.
+    pub(super) fn is_apart(&self, process: MemberId) -> bool {
+        self.halves.heard.contains_key(&process)
+    }
+
+    /// Whether this table is of this half. No half takes a table of the other one, believed or not:
+    /// what it acknowledged would be lost without a word.
+    pub(super) fn may_take(&self, cx: &Context, table: &Table) -> bool {
+        let before = &self.committed;
+        let gave_up = || table.annex.gave_up(cx.me(), before.name, &before.annex);
+        table.annex.descends_from(&before.annex) && !gave_up()
+    }
+
+    /// What is known of the other half, if there is one: what concerns this one most.
+    pub(super) fn split(&self) -> Option<Split> {
+        let rank = |heard: &&Heard| match heard.half {
+            Half::Serves => 0,
+            Half::Doubted => 1,
+            Half::Stopped { both } => 2 + u8::from(!both),
+        };
+        let heard = self.halves.heard.values().max_by_key(rank)?;
+        Some(Split {
+            name: heard.name.clone(),
+            address: heard.address,
+            half: heard.half,
+            is_heard: self.halves.is_fresh(heard),
+        })
+    }
+
+    /// Tells a process that this one met which tables it follows, and what voters of this half said
+    /// that are gone.
+    pub(super) fn show_descent(
+        &mut self,
+        cx: &mut Context,
+        to: MemberId,
+        (name, address): &(String, SocketAddr),
+    ) {
+        if self.halves.met.len() >= HEARD_MAX {
+            self.halves.met.clear();
+        }
+        self.halves.met.insert(to, (name.clone(), *address));
+        let gone: Vec<Descent> = self.said_by_former_members().collect();
+        let own = self.statement(cx);
+        for said in gone.into_iter().chain(own) {
+            self.pass_on(cx, to, &said);
+        }
+    }
+
+    /// Members came or went. Voters tell all members which table they follow now, and newcomers what
+    /// voters said that are gone: they can show it to another half later.
+    pub(super) fn tell_descent(&mut self, cx: &mut Context, newcomers: &[MemberId]) {
+        let me = cx.me();
+        if !self.committed.voters.contains(&me) {
+            return;
+        }
+        let gone: Vec<Descent> = self.said_by_former_members().collect();
+        let own = self.statement(cx);
+        let members: Vec<MemberId> = self.committed.members.iter().map(|m| m.id).collect();
+        for member in members.into_iter().filter(|m| *m != me) {
+            let gone = gone.iter().filter(|_| newcomers.contains(&member));
+            for said in gone.chain(&own) {
+                self.pass_on(cx, member, said);
+            }
+        }
+    }
+
+    fn said_by_former_members(&self) -> impl Iterator<Item = Descent> {
+        let gone = |said: &&Descent| self.committed.member(said.member).is_none();
+        self.halves.kept.values().filter(gone).cloned()
+    }
+
+    fn pass_on(&self, cx: &mut Context, to: MemberId, said: &Descent) {
+        if cx.speaks(to).is_some_and(|level| level >= ANNEX) {
+            cx.send(to, Message::Descent(Box::new(said.clone())));
+        }
+    }
+
+    /// What this process says. `None`: the cluster has no table with branches yet.
+    fn statement(&mut self, cx: &Context) -> Option<Descent> {
+        if self.committed.level < ANNEX {
+            return None;
+        }
+        let name_of = |branch: &Branch| (branch.id, branch.base);
+        let mut said = Descent {
+            cluster: self.cluster(),
+            member: cx.me(),
+            committed: self.committed.name,
+            led: self.leader.is_some(),
+            branches: self.committed.annex.branches.iter().map(name_of).collect(),
+            signature: Signature::new([[0; 32]; 2]),
+        };
+        let own = self.halves.own.take().filter(|own| {
+            said.signature = own.signature;
+            *own == said
+        });
+        let own = own.unwrap_or_else(|| {
+            said.signature = cx.signing.state(&said);
+            said
+        });
+        self.halves.own = Some(own.clone());
+        Some(own)
+    }
+
+    /// A process says which tables it follows, or passes on what another one said.
+    pub(super) fn on_descent(&mut self, cx: &mut Context, from: MemberId, said: Descent) {
+        self.halves.now = cx.now;
+        let speaker = said.member;
+        if speaker == cx.me() || said.branches.len() > BRANCHES_MAX {
+            return cx.ignore();
+        }
+        let ours = &self.accepted.annex.branches;
+        let theirs = |id: BranchId| said.branches.iter().any(|(of, _)| *of == id);
+        let unshared: Vec<&Branch> = ours.iter().filter(|b| !theirs(b.id)).collect();
+        let foreign: Vec<TableName> = said
+            .branches
+            .iter()
+            .filter(|(id, _)| !ours.iter().any(|b| b.id == *id))
+            .map(|(_, base)| *base)
+            .collect();
+        if unshared.is_empty() && foreign.is_empty() {
+            // It is of this half. What a voter says that is a member may be of use to others later.
+            let known = self.halves.kept.get(&speaker);
+            let later = known.is_none_or(|k| k.committed.order() < said.committed.order());
+            let key = self.vote_key(speaker).or_else(|| self.former_key(speaker));
+            if later && key.is_some_and(|key| said.signature.vouches(&key, &said)) {
+                self.halves.keep(said);
+            }
+            return;
+        }
+        let mut named = unshared.iter().flat_map(|b| &b.named);
+        let named = named.find(|named| named.id == speaker).cloned();
+        let proved = named.as_ref().and_then(|named| named.key);
+        // The hello showed the key of the sender, and of no other process.
+        let shown = || cx.vote_key(speaker).filter(|_| from == speaker);
+        let key = (proved.or_else(|| self.vote_key(speaker)))
+            .or_else(|| self.former_key(speaker))
+            .or_else(shown);
+        let unproved = broken(&mutant::BELIEVES_UNPROVED_SPLITS);
+        let is_signed = key.is_some_and(|key| said.signature.vouches(&key, &said));
+        if !is_signed && !unproved {
+            return cx.ignore();
+        }
+        let half = if unshared.is_empty() {
+            // The other half was recovered. A member that was left behind, alone, joins it again, as
+            // one that was expelled. Only voters can have gone on.
+            let name = self.committed.name.order();
+            let votes = self.committed.voters.contains(&cx.me());
+            let behind = !votes || foreign.iter().any(|base| name <= base.order());
+            if self.leader.is_none() && behind {
+                return self.halves.forget(speaker);
+            }
+            Half::Serves
+        } else {
+            // Only its own connection shows that it says so now: what is passed on may be from before
+            // the recovery.
+            let is_led = said.led && from == speaker;
+            // It did not go on after the recovery, so it joins again. A process that was not named
+            // had no vote that counted, so alone it did not go on either.
+            let left_behind = |b: &&Branch| said.committed.order() <= b.base.order();
+            let behind = proved.is_none() || unshared.iter().all(left_behind);
+            if foreign.is_empty() && !is_led && behind && !unproved {
+                return self.halves.forget(speaker);
+            }
+            // An operator kept this half.
+            let is_kept = |b: &&Branch| b.named.is_empty();
+            let is_member = self.accepted.member(speaker).is_some();
+            match (proved, is_member) {
+                (Some(_), _) => Half::Stopped {
+                    both: !foreign.is_empty(),
+                },
+                _ if unproved => Half::Stopped { both: false },
+                // A member of this half stops it by no statement.
+                (None, true) => return cx.ignore(),
+                (None, false) if unshared.iter().all(is_kept) => Half::Serves,
+                (None, false) => Half::Doubted,
+            }
+        };
+        self.hear_half(cx, said, half, named);
+    }
+
+    fn hear_half(&mut self, cx: &mut Context, said: Descent, half: Half, named: Option<NamedDead>) {
+        let speaker = said.member;
+        let known = self.halves.heard.get(&speaker).map(|heard| heard.half);
+        if known.is_none() && self.halves.heard.len() >= HEARD_MAX {
+            return cx.ignore();
+        }
+        let tables = [&self.accepted, &self.committed];
+        let member = tables.into_iter().find_map(|table| table.member(speaker));
+        let named = named.map(|named| (named.name, Some(named.control)));
+        let member = || member.map(|m| (m.name.clone(), Some(m.addresses.control)));
+        let (name, address) = named
+            .or_else(member)
+            .or_else(|| {
+                let (name, address) = self.halves.met.get(&speaker)?;
+                Some((name.clone(), Some(*address)))
+            })
+            .unwrap_or_else(|| (speaker.to_string(), None));
+        let was_stopped = self.is_stopped();
+        let heard = Heard {
+            name,
+            address,
+            half,
+            at: cx.now,
+        };
+        self.halves.heard.insert(speaker, heard);
+        if self.is_stopped() && !was_stopped && !broken(&mutant::SERVES_THOUGH_SPLIT) {
+            cx.outputs.push_back(Output::Lease(Time::ZERO));
+        }
+        self.tell_split(cx);
+        if known != Some(half) && matches!(half, Half::Stopped { .. }) {
+            // The others of this half may not reach that process. They check its word themselves.
+            let me = cx.me();
+            let others: Vec<MemberId> = self.committed.members.iter().map(|m| m.id).collect();
+            for member in others.into_iter().filter(|m| *m != me) {
+                self.pass_on(cx, member, &said);
+            }
+        }
+    }
+
+    /// Forgets halves that were not heard for long. One that stops this half is remembered until an
+    /// operator keeps this half.
+    pub(super) fn forget_halves(&mut self, cx: &mut Context) {
+        self.halves.now = cx.now;
+        if self.halves.heard.is_empty() {
+            return;
+        }
+        let names = |table: &NamedTable, id| table.annex.named().any(|named| named.id == id);
+        let mut heard = std::mem::take(&mut self.halves.heard);
+        heard.retain(|id, heard| match heard.half {
+            Half::Stopped { .. } if broken(&mutant::BELIEVES_UNPROVED_SPLITS) => true,
+            Half::Stopped { .. } => names(&self.committed, *id) || names(&self.accepted, *id),
+            Half::Serves | Half::Doubted => self.halves.is_fresh(heard),
+        });
+        self.halves.heard = heard;
+        self.tell_split(cx);
+    }
+
+    /// Tells people what changed.
+    fn tell_split(&mut self, cx: &mut Context) {
+        let split = self.split();
+        let half = split.as_ref().map(|split| split.half);
+        if self.halves.told == half {
+            return;
+        }
+        self.halves.told = half;
+        cx.event(split.map_or(Event::SplitEnded, |split| {
+            Event::Split {
+                name: split.name,
+                address: split
+                    .address
+                    .map_or_else(|| "an unknown address".to_owned(), |at| at.to_string()),
+                half: split.half,
+            }
+        }));
+    }
+}
