@@ -339,6 +339,13 @@ impl Options {
     /// # Errors
     /// The options contradict each other or cannot be used; the message has one line.
     pub fn resolve(self, defaults: Defaults) -> Result<Config, ConfigError> {
+        if let Some(preset) = self.preset {
+            let own = Self {
+                preset: None,
+                ..self
+            };
+            return own.or(preset.options()).resolve(defaults);
+        }
         let trust = self.trust(&[TrustRole::Member])?;
         let advertise = self
             .advertise

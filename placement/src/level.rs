@@ -44,6 +44,14 @@ pub const LEVELS: (u16, u16) = (15, 16);
 /// From this level on, tables have an annex ([`Annex`](crate::table::Annex)).
 pub const ANNEX: u16 = 16;
 
+/// Connections of this version carry questions about the receivers of a message, and about the names
+/// that have subscribers.
+pub const COUNTING: u16 = 16;
+
+/// From this level on, the value of a key is given to a key of another partition (`RENAME`,
+/// `COPY`), and to one whose value is too large for one record.
+pub const TRANSFERS: u16 = 16;
+
 /// From this level on, to open a map only raises its limits, and a wish replaces them on purpose.
 /// Callers of a semaphore have to give the same number of permits.
 pub const LIMITS_RAISED: u16 = 16;

@@ -50,7 +50,7 @@ mod surplus;
 mod unmet;
 mod weights;
 
-pub use access::{NotGranted, change_access};
+pub use access::{NotGranted, change_access, tell_of_keys};
 pub use admit::admit;
 pub use adopt::adopt;
 pub use advance::{MoveLimits, Waits, advance};

@@ -227,6 +227,12 @@ pub enum AdminRequest {
     /// Changes users of Redis clients and tokens of HTTP: all of them, or none. Members of the
     /// level before do not know it.
     ChangeAccess(AccessChange),
+    /// Sets which messages about keys Redis clients are told. Members of the level before do not
+    /// know it.
+    TellOfKeys {
+        /// As [`Annex::key_events`](doyen_placement::table::Annex::key_events).
+        events: u32,
+    },
     /// Keeps the half of a split that has this branch: the members that were asserted dead are
     /// forgotten. From level 16 on.
     KeepHalf(BranchId),
@@ -265,6 +271,7 @@ doyen_placement::tagged!(AdminRequest {
     14 => ChangeAccess(change),
     15 => KeepHalf(branch),
     16 => Forget { name },
+    17 => TellOfKeys { events },
 });
 
 impl AdminRequest {

@@ -409,7 +409,15 @@ pub(super) fn changes(
     found: &mut Vec<Change>,
 ) {
     let (by, first) = (Some(by).filter(|by| *by != By::UNKNOWN), found.len());
+    // The key whose table is unfinished. It is told with its last part.
+    let mut unseen = None;
     for (n, part) in effect.parts().iter().enumerate() {
+        let begun = matches!(part, Effect::Put { entry, .. } if entry.is_unfinished());
+        unseen = unseen.filter(|place| part.place() == Some(*place));
+        if begun || unseen.is_some() {
+            unseen = part.place();
+            continue;
+        }
         let Some((map, key, what)) = change(part, filter) else {
             continue;
         };

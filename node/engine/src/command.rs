@@ -56,6 +56,7 @@ mod reply;
 mod several;
 mod string;
 mod table;
+pub(crate) mod transfer;
 
 pub use crate::hash::{Fields, Part};
 use crate::integer;
@@ -68,7 +69,9 @@ pub use call::{Arguments, Call, is};
 pub use error::{ErrorText, NOT_A_FLOAT, NOT_AN_INTEGER, SYNTAX, unknown_subcommand, wrong_arity};
 pub use many::{Join, Many};
 pub use reply::{Reply, Shape};
+pub(crate) use several::transfer_of;
 pub use table::{Sorting, Spec, Table, place_of};
+pub use transfer::{Read, Transfer};
 
 /// Where keys stand among a command's arguments: first, last (negative: from the end), step. If the
 /// first is 0, see [`counted_keys`].
@@ -264,7 +267,7 @@ pub(crate) static PROCEDURES: &[&[&Procedure]] = &[
 ];
 
 /// The operations on several keys that commands call.
-pub(crate) static JOINTS: &[&[&Joint]] = &[several::JOINTS];
+pub(crate) static JOINTS: &[&[&Joint]] = &[several::JOINTS, transfer::JOINTS];
 
 /// The commands on data.
 pub static COMMANDS: Table<Parse> = Table::of(&SORTED);

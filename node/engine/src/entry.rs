@@ -35,6 +35,9 @@ const TABLE: u64 = 1 << 61;
 /// All that a version says of a value's kind.
 const KINDS: u64 = HASH | TABLE;
 
+/// Whether a table is unfinished: a bit of its birth, which is a sequence and never so high.
+const UNFINISHED: u64 = 1 << 63;
+
 /// The largest entry that is recycled, and how many are kept: entries that a pass writes are given
 /// up after it.
 const RECYCLED_BYTES_MAX: usize = 512;
@@ -77,6 +80,12 @@ impl Entry {
     /// The entry of a hash that is a table. `born` is the sequence that made it one.
     pub(super) fn of_table(key: &[u8], born: u64) -> Self {
         Self::of_stamp(key, &born.to_le_bytes(), 0, KINDS)
+    }
+
+    /// The same of a table that another key's value is being given to, part by part. Until it is
+    /// finished, commands do not see it.
+    pub(super) fn of_unfinished(key: &[u8], born: u64) -> Self {
+        Self::of_table(key, born | UNFINISHED)
     }
 
     /// The row of a field. Its version is set when it is applied.
@@ -319,6 +328,15 @@ impl Entry {
     /// The sequence that made it a table. 0: a learner knows some of its rows, but not the table
     /// itself.
     pub(super) fn born(&self) -> u64 {
+        self.birth() & !UNFINISHED
+    }
+
+    /// Whether it is a table that commands do not see yet.
+    pub(super) fn is_unfinished(&self) -> bool {
+        self.is_table() && self.birth() & UNFINISHED != 0
+    }
+
+    fn birth(&self) -> u64 {
         let bytes = self.value().first_chunk().copied();
         bytes.map_or(0, u64::from_le_bytes)
     }

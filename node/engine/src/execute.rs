@@ -330,7 +330,7 @@ impl Context {
                 let clock = held.clock.advance(self.data_now());
                 let order = held.store.order(&op.key);
                 self.draw(held, op.map, order, &op.key);
-                let mut found = held.store.found(op.map, order, &op.key);
+                let mut found = held.store.shown(op.map, order, &op.key);
                 if let Some(entry) = found.entry
                     && entry.overdue(clock)
                 {
@@ -342,7 +342,7 @@ impl Context {
                     }
                     let key = entry.key().into();
                     self.expire(held, op.map, key);
-                    found = held.store.found(op.map, order, &op.key);
+                    found = held.store.shown(op.map, order, &op.key);
                 }
                 if let Some((change, count)) = held.store.purged(found, clock) {
                     if !open || (still && !broken(&mutant::WRITES_WHILE_RESHAPED)) {
@@ -355,7 +355,7 @@ impl Context {
                         self.log(held, order, effect, (None, By::FIELD_EXPIRED), Outcome::Ok);
                         self.stats.expired += count;
                     }
-                    found = held.store.found(op.map, order, &op.key);
+                    found = held.store.shown(op.map, order, &op.key);
                 }
                 let footprint = op.action.footprint();
                 let rows = self.limits.page_rows;

@@ -23,7 +23,7 @@ use super::op::{
 };
 use super::peers::Lanes;
 use super::procedure::{Called, ProcedureCall};
-use super::publishing::Publication;
+use super::publishing::{AskedSubscribers, Publication};
 use super::store::{Before, Effect, Key, Piece, digest_bytes};
 use super::traces::TraceContext;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -234,6 +234,17 @@ pub(super) enum Frame {
     },
     /// So many.
     Counted { ticket: u64, counts: Vec<u64> },
+    /// A question about the subscribers at the receiver's process.
+    Ask {
+        ticket: u64,
+        asked: AskedSubscribers,
+    },
+    /// These names. More follow after `next`.
+    Named {
+        ticket: u64,
+        names: Vec<Vec<u8>>,
+        next: Option<Vec<u8>>,
+    },
     /// Tell me the committed changes that this filter lets through, from where I am on.
     Subscribe {
         at: PartitionRef,
@@ -418,6 +429,8 @@ const CONFIRMED: u8 = 42;
 const WANT_MAP: u8 = 43;
 const TRACED: u8 = 44;
 const CLOCKS: u8 = 45;
+const ASK: u8 = 47;
+const NAMED: u8 = 48;
 
 /// Takes one frame off the front if all of it is there, and returns how many bytes it had.
 pub(super) fn take(

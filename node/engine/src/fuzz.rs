@@ -11,7 +11,7 @@ use super::op::{
     Action, Condition, Expiry, Failure, FindQuery, Kind, Operation, Outcome, PartitionAction,
     PartitionOperation, RangeQuery, ScriptCall, Step, Transaction, Watched, Work,
 };
-use super::publishing::Publication;
+use super::publishing::{AskedSubscribers, Publication};
 use super::shard::Shard;
 use super::store::{Before, Effect, Key, Piece, digest_bytes};
 use super::traces::TraceContext;
@@ -368,6 +368,23 @@ pub(crate) fn every() -> Vec<Frame> {
         Frame::Counted {
             ticket: 1,
             counts: vec![2],
+        },
+        Frame::Ask {
+            ticket: 1,
+            asked: AskedSubscribers::Receivers(vec![(true, b"news".to_vec())]),
+        },
+        Frame::Ask {
+            ticket: 1,
+            asked: AskedSubscribers::Names {
+                kind: 1,
+                pattern: Some(b"n*".to_vec()),
+                after: None,
+            },
+        },
+        Frame::Named {
+            ticket: 1,
+            names: vec![b"news".to_vec()],
+            next: Some(b"news".to_vec()),
         },
         Frame::Subscribed {
             at: at(1),

@@ -108,7 +108,7 @@ pub use extended::Extended;
 #[doc(hidden)]
 pub use inspect::{Asked, Inspection};
 pub use integer::integer;
-pub use publishing::{CHANNEL_BYTES_MAX, CountQuestion, Publication};
+pub use publishing::{AskedSubscribers, CHANNEL_BYTES_MAX, CountQuestion, Counted, Publication};
 #[doc(hidden)]
 pub use threads::Threads;
 #[doc(hidden)]

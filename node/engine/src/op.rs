@@ -5,6 +5,7 @@ use super::changes::By;
 use super::entry::Entry;
 use super::extended::Extended;
 use super::procedure::{Called, ProcedureCall};
+use crate::command::transfer::is_step;
 use bytes::Bytes;
 use doyen_placement::{KeyspaceId, MapId, PartitionId};
 use std::fmt;
@@ -473,6 +474,11 @@ impl Action {
         matches!(self, Self::Call(call) if call.is_joint())
     }
 
+    /// Whether it is a step of giving a key's value to another key.
+    pub(super) fn is_of_transfer(&self) -> bool {
+        matches!(self, Self::Call(call) if is_step(call.called.number()))
+    }
+
     /// What subscribers are told of it.
     pub(super) const fn by(&self) -> By {
         match self {
@@ -520,6 +526,15 @@ impl Action {
             _ => None,
         };
         call.into_iter().flat_map(move |call| call.others(map))
+    }
+
+    /// What it gives to another key, if it is a renaming or a copy of a key in this map.
+    #[must_use]
+    pub fn transfer(&self, map: MapId) -> Option<crate::command::Transfer> {
+        match self {
+            Self::Call(call) => crate::command::transfer_of(call, map),
+            _ => None,
+        }
     }
 
     /// A write without conditions, and without a deadline of its own.

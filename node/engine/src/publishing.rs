@@ -15,13 +15,15 @@
 //! bytes slower than they come has messages waiting for it, up to a limit. Later ones are dropped
 //! for this peer alone, and counted.
 //!
-//! To count the subscribers of a channel, a thread asks one thread of each member with subscribers.
-//! The shell of that thread answers for its whole process. A member that does not answer in time counts as none.
+//! To know how many subscribers get a message, or which channels have some, a thread asks one thread
+//! of each member with subscribers. The shell of that thread answers for its whole process. A member
+//! that does not answer in time counts as none.
 //!
 //! ```text
-//!   count_subscribers ── Count ──> poll_question ── answer_question ── Counted ──> poll_counted
+//!   ask_subscribers ── Count, Ask ──> poll_question ── answer_.. ── Counted, Named ──> poll_counted
 //! ```
-//!
+//! A question follows the messages that were published before it on the same lane, so it is answered
+//! after them.
 
 use super::api::Lane;
 use super::context::Context;
@@ -31,6 +33,7 @@ use super::timers::Duty;
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
+use doyen_placement::level::COUNTING;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -46,8 +49,10 @@ pub const CHANNEL_BYTES_MAX: usize = 1 << 10;
 const OVERHEAD: usize = 128;
 /// How long an answer about subscribers may take.
 const COUNTED_MAX: Duration = Duration::from_secs(1);
-/// Questions of peers that wait for the shell. Later ones are not answered.
-const QUESTIONS_MAX: usize = 1_024;
+/// Bytes of questions of peers that wait for the shell. Later ones are not answered.
+const QUESTIONS_BYTES_MAX: usize = 8 << 20;
+/// Bytes of names that members answer to one question. Further ones are left out, and it is said.
+const NAMES_BYTES_MAX: usize = 32 << 20;
 /// How long a thread waits until all peers know that it wants messages.
 const HEARD_MAX: Duration = Duration::from_secs(1);
 
@@ -70,23 +75,98 @@ impl Publication {
     }
 }
 
-/// A question of a peer: how many subscribers have these channels?
+/// A question about subscribers, to all members.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AskedSubscribers {
+    /// How many subscribers have these channels, or these shard channels?
+    Subscribers {
+        /// Whether they are shard channels.
+        sharded: bool,
+        /// Their names.
+        names: Vec<Vec<u8>>,
+    },
+    /// How many subscribers get messages of these channels, by name or by pattern? Each with whether
+    /// it is a shard channel. Members of version 15 are not asked.
+    Receivers(Vec<(bool, Vec<u8>)>),
+    /// Which names have subscribers? Members of version 15 are not asked.
+    Names {
+        /// Of channels (0), patterns (1) or shard channels (2).
+        kind: u8,
+        /// Which of them; `None`: all.
+        pattern: Option<Vec<u8>>,
+        /// Those after this one.
+        after: Option<Vec<u8>>,
+    },
+}
+
+doyen_placement::tagged!(AskedSubscribers {
+    0 => Subscribers { sharded, names },
+    1 => Receivers(channels),
+    2 => Names { kind, pattern, after },
+});
+
+impl AskedSubscribers {
+    fn bytes(&self) -> usize {
+        let names = match self {
+            Self::Subscribers { names, .. } => names.iter().map(|n| n.len() + OVERHEAD).sum(),
+            Self::Receivers(names) => names.iter().map(|(_, n)| n.len() + OVERHEAD).sum(),
+            Self::Names { pattern, after, .. } => {
+                let bytes = |name: &Option<Vec<u8>>| name.as_ref().map_or(0, Vec::len);
+                bytes(pattern) + bytes(after)
+            }
+        };
+        names + OVERHEAD
+    }
+
+    /// How many numbers answer it.
+    fn numbers(&self) -> usize {
+        match self {
+            Self::Subscribers { names, .. } => names.len(),
+            Self::Receivers(names) => names.len(),
+            Self::Names { .. } => 0,
+        }
+    }
+
+    fn frame(&self, ticket: u64) -> Frame {
+        match self.clone() {
+            Self::Subscribers { sharded, names } => Frame::Count {
+                ticket,
+                sharded,
+                names,
+            },
+            asked => Frame::Ask { ticket, asked },
+        }
+    }
+}
+
+/// A question of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CountQuestion {
     peer: MemberId,
     ticket: u64,
-    /// Whether they are shard channels.
-    pub sharded: bool,
-    /// Their names.
-    pub names: Vec<Vec<u8>>,
+    /// What it asks.
+    pub asked: AskedSubscribers,
+}
+
+/// What other members answered to a question.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// A number for each name that was asked about: of all of them together.
+    pub counts: Vec<u64>,
+    /// The names that were asked for.
+    pub names: BTreeSet<Vec<u8>>,
+    /// Whether there are more names than fit.
+    pub too_many: bool,
+    bytes: usize,
 }
 
 /// A question to peers.
 #[derive(Debug)]
 struct Counting {
+    asked: AskedSubscribers,
     /// The peers that have not answered.
     unheard: BTreeSet<MemberId>,
-    counts: Vec<u64>,
+    counted: Counted,
     until: Time,
 }
 
@@ -105,9 +185,10 @@ pub(super) struct Publishing {
     counting: BTreeMap<u64, Counting>,
     counting_last: u64,
     /// Questions that were answered.
-    counted: VecDeque<(u64, Vec<u64>)>,
-    /// Questions of peers.
+    counted: VecDeque<(u64, Counted)>,
+    /// Questions of peers, and their bytes.
     questions: VecDeque<CountQuestion>,
+    questions_bytes: usize,
 }
 
 impl Publishing {
@@ -115,6 +196,7 @@ impl Publishing {
     pub(super) fn disconnected(&mut self, peer: MemberId) {
         self.unheard.remove(&peer);
         self.questions.retain(|question| question.peer != peer);
+        self.questions_bytes = self.questions.iter().map(|q| q.asked.bytes()).sum();
         let all = self.counting.values_mut();
         all.for_each(|counting| _ = counting.unheard.remove(&peer));
         self.finish_counting(Time::ZERO);
@@ -127,22 +209,83 @@ impl Publishing {
         self.counting.retain(|ticket, counting| {
             let ends = over(counting);
             if ends {
-                counted.push_back((*ticket, std::mem::take(&mut counting.counts)));
+                counted.push_back((*ticket, std::mem::take(&mut counting.counted)));
             }
             !ends
         });
     }
 
-    /// A peer has answered a question.
+    /// A peer has answered a question with numbers.
     fn counted(&mut self, peer: MemberId, ticket: u64, counts: &[u64]) {
         if let Some(counting) = self.counting.get_mut(&ticket)
             && counting.unheard.remove(&peer)
         {
-            for (sum, count) in counting.counts.iter_mut().zip(counts) {
+            for (sum, count) in counting.counted.counts.iter_mut().zip(counts) {
                 *sum = sum.saturating_add(*count);
             }
         }
-        self.finish_counting(Time::ZERO);
+        self.finish_one(ticket);
+    }
+
+    /// A peer has answered a question with names. Returns what to ask it next, if more follow.
+    fn named(
+        &mut self,
+        peer: MemberId,
+        ticket: u64,
+        (names, next): (Vec<Vec<u8>>, Option<Vec<u8>>),
+        now: Time,
+    ) -> Option<Frame> {
+        let counting = self.counting.get_mut(&ticket)?;
+        if !counting.unheard.contains(&peer) {
+            return None;
+        }
+        let counted = &mut counting.counted;
+        for name in names {
+            counted.bytes += name.len() + OVERHEAD;
+            if counted.bytes > NAMES_BYTES_MAX {
+                counted.too_many = true;
+            } else {
+                counted.names.insert(name);
+            }
+        }
+        if let Some(next) = next
+            && !counted.too_many
+            && let AskedSubscribers::Names { kind, pattern, .. } = &counting.asked
+        {
+            counting.until = now + COUNTED_MAX;
+            let asked = AskedSubscribers::Names {
+                kind: *kind,
+                pattern: pattern.clone(),
+                after: Some(next),
+            };
+            return Some(asked.frame(ticket));
+        }
+        counting.unheard.remove(&peer);
+        self.finish_one(ticket);
+        None
+    }
+
+    /// Ends a question if all have answered.
+    fn finish_one(&mut self, ticket: u64) {
+        let over = |counting: &Counting| counting.unheard.is_empty();
+        if self.counting.get(&ticket).is_some_and(over)
+            && let Some(counting) = self.counting.remove(&ticket)
+        {
+            self.counted.push_back((ticket, counting.counted));
+        }
+    }
+
+    /// A peer asks.
+    fn asked(&mut self, peer: MemberId, ticket: u64, asked: AskedSubscribers) {
+        let bytes = asked.bytes();
+        if self.questions_bytes + bytes <= QUESTIONS_BYTES_MAX || self.questions.is_empty() {
+            self.questions_bytes += bytes;
+            self.questions.push_back(CountQuestion {
+                peer,
+                ticket,
+                asked,
+            });
+        }
     }
 
     /// The peer knows it.
@@ -189,13 +332,20 @@ impl Context {
                 ticket,
                 sharded,
                 names,
-            } if self.publishing.questions.len() < QUESTIONS_MAX => {
-                self.publishing.questions.push_back(CountQuestion {
-                    peer,
-                    ticket,
-                    sharded,
-                    names,
-                });
+            } => {
+                let asked = AskedSubscribers::Subscribers { sharded, names };
+                self.publishing.asked(peer, ticket, asked);
+            }
+            Frame::Ask { ticket, asked } => self.publishing.asked(peer, ticket, asked),
+            Frame::Named {
+                ticket,
+                names,
+                next,
+            } => {
+                let now = self.now;
+                if let Some(more) = self.publishing.named(peer, ticket, (names, next), now) {
+                    self.peers.send(peer, Lane::Calls, &more);
+                }
             }
             Frame::Counted { ticket, counts } => self.publishing.counted(peer, ticket, &counts),
             _ => {}
@@ -276,58 +426,74 @@ impl Shard {
         self.cx.publish(publication);
     }
 
-    /// Asks the other members how many subscribers these channels have. [`Shard::poll_counted`] has
-    /// the answer by this number. `None`: no other member has subscribers.
-    pub fn count_subscribers(
-        &mut self,
-        now: Time,
-        sharded: bool,
-        names: &[Vec<u8>],
-    ) -> Option<u64> {
+    /// Asks the other members about subscribers. [`Shard::poll_counted`] has the answer by this
+    /// number. `None`: no other member has subscribers.
+    pub fn ask_subscribers(&mut self, now: Time, asked: AskedSubscribers) -> Option<u64> {
         let cx = &mut self.cx;
         cx.now = cx.now.max(now);
-        let mut asked: BTreeMap<MemberId, MemberId> = BTreeMap::new();
-        let others = cx.peers.wanting();
-        for peer in others.filter(|peer| peer.member() != cx.me.member()) {
-            asked.entry(peer.member()).or_insert(peer);
+        let is_old = matches!(asked, AskedSubscribers::Subscribers { .. });
+        let mut peers: BTreeMap<MemberId, MemberId> = BTreeMap::new();
+        for peer in cx.peers.wanting() {
+            let knows = is_old || cx.peers.version(peer) >= COUNTING;
+            if peer.member() != cx.me.member() && knows {
+                peers.entry(peer.member()).or_insert(peer);
+            }
         }
-        if asked.is_empty() {
+        if peers.is_empty() {
             return None;
         }
         let publishing = &mut cx.publishing;
         publishing.counting_last += 1;
         let ticket = publishing.counting_last;
+        let frame = asked.frame(ticket);
         let counting = Counting {
-            unheard: asked.values().copied().collect(),
-            counts: vec![0; names.len()],
+            unheard: peers.values().copied().collect(),
+            counted: Counted {
+                counts: vec![0; asked.numbers()],
+                ..Counted::default()
+            },
             until: cx.now + COUNTED_MAX,
+            asked,
         };
         publishing.counting.insert(ticket, counting);
         if publishing.counting.len() == 1 {
             cx.timers.set(Duty::Count, cx.now + COUNTED_MAX);
         }
-        let count = Frame::Count {
-            ticket,
-            sharded,
-            names: names.to_vec(),
-        };
-        for peer in asked.into_values() {
-            cx.peers.send(peer, Lane::Calls, &count);
+        for peer in peers.into_values() {
+            cx.peers.send(peer, Lane::Calls, &frame);
         }
         Some(ticket)
     }
 
-    /// The next question that was answered, and the numbers of subscribers at other members.
-    pub fn poll_counted(&mut self) -> Option<(u64, Vec<u64>)> {
+    /// The next question that was answered, and what other members answered.
+    pub fn poll_counted(&mut self) -> Option<(u64, Counted)> {
         self.cx.publishing.counted.pop_front()
     }
 
     /// The next question of another member, about the subscribers of this process.
     pub fn poll_question(&mut self) -> Option<CountQuestion> {
-        self.cx.publishing.questions.pop_front()
+        let question = self.cx.publishing.questions.pop_front()?;
+        self.cx.publishing.questions_bytes -= question.asked.bytes();
+        Some(question)
     }
 
-    /// Answers a question, with a number for each of its channels.
+    /// Answers a question with names. `next`: more follow after this one.
+    pub fn answer_names(
+        &mut self,
+        question: &CountQuestion,
+        names: Vec<Vec<u8>>,
+        next: Option<Vec<u8>>,
+    ) {
+        let ticket = question.ticket;
+        let named = Frame::Named {
+            ticket,
+            names,
+            next,
+        };
+        self.cx.peers.send(question.peer, Lane::Calls, &named);
+    }
+
+    /// Answers a question with a number for each of its channels.
     pub fn answer_question(&mut self, question: &CountQuestion, counts: Vec<u64>) {
         let ticket = question.ticket;
         let counted = Frame::Counted { ticket, counts };

@@ -365,7 +365,9 @@ impl Shard {
             | Frame::Interest { .. }
             | Frame::Interested { .. }
             | Frame::Count { .. }
-            | Frame::Counted { .. } => {
+            | Frame::Counted { .. }
+            | Frame::Ask { .. }
+            | Frame::Named { .. } => {
                 self.cx.told_of_publishing(peer, read);
                 return Ok(());
             }
@@ -535,7 +537,9 @@ impl Shard {
             | Frame::Interest { .. }
             | Frame::Interested { .. }
             | Frame::Count { .. }
-            | Frame::Counted { .. } => {}
+            | Frame::Counted { .. }
+            | Frame::Ask { .. }
+            | Frame::Named { .. } => {}
             Frame::Subscribe { .. }
             | Frame::Subscribed { .. }
             | Frame::Changes { .. }

@@ -8,6 +8,7 @@
 use super::action::{self, Change, Context};
 use super::bounds::Bounds;
 use super::changes::Cause;
+use super::command::transfer::fits;
 use super::entry::Entry;
 use super::idle;
 use super::log::Log;
@@ -195,7 +196,7 @@ impl<'a> Rows<'a> {
                 .into_iter()
                 .for_each(Entry::mark);
         }
-        let held = self.store.found(map, order, key);
+        let held = self.store.shown(map, order, key);
         let held = found.as_ref().map_or(Found::default(), |_| held);
         let (outcome, change) = match self.bounds.idle_ms(map) {
             None => action::apply(action, held, &self.cx),
@@ -274,7 +275,7 @@ impl<'a> Rows<'a> {
         let deadline = entry.deadline();
         let found = self.store.found(from, self.store.order(key), key);
         let change = match found.table {
-            Some(table) if table.content_bytes() > self.cx.value_bytes_max => {
+            Some(_) if !fits(found, key.len().max(to.1.len()), self.cx.value_bytes_max) => {
                 return Err(Failure::TooLarge);
             }
             Some(table) => Change::Table {
@@ -293,10 +294,65 @@ impl<'a> Rows<'a> {
                 }
             }
         };
-        // A table takes the place of another one only once that is gone.
-        self.change(to, None, Change::Delete);
-        self.change(to, None, change);
+        self.replace(to, change);
         Ok(())
+    }
+
+    /// Gives a key this, whatever it holds.
+    pub(crate) fn replace(&mut self, key: (MapId, &[u8]), change: Change) {
+        // A table takes the place of another one only once that is gone.
+        self.change(key, None, Change::Delete);
+        self.change(key, None, change);
+    }
+
+    /// Gives a key an unfinished table with these rows. Returns its birth.
+    pub(crate) fn begin_table(
+        &mut self,
+        (map, key): (MapId, &[u8]),
+        deadline: u64,
+        rows: impl Iterator<Item = Entry>,
+    ) -> u64 {
+        self.change((map, key), None, Change::Delete);
+        let born = self.log.last() + 1;
+        self.add_to_table((map, key), (born, false, deadline), rows);
+        born
+    }
+
+    /// Adds rows to the table of this birth, and says whether it is finished then.
+    pub(crate) fn add_to_table(
+        &mut self,
+        (map, key): (MapId, &[u8]),
+        (born, ends, deadline): (u64, bool, u64),
+        rows: impl Iterator<Item = Entry>,
+    ) {
+        let (seq, key) = (self.log.last() + 1, Key::from(key));
+        let table = if ends {
+            Entry::of_table(&key, born)
+        } else {
+            Entry::of_unfinished(&key, born)
+        };
+        // First: subscribers are told of a table before its rows.
+        let table = Effect::Put {
+            map,
+            entry: table,
+            deadline,
+            before: Before::Value,
+        };
+        self.apply(seq, table);
+        for row in rows {
+            let key = key.clone();
+            self.apply(seq, Effect::Row { map, key, row });
+        }
+    }
+
+    /// What a key holds, once [`Rows::find`] has looked for it. Its table may be unfinished.
+    pub(crate) fn held(&self, map: MapId, key: &[u8]) -> Found<'_> {
+        self.store.found(map, self.store.order(key), key)
+    }
+
+    /// The moment, and the limits.
+    pub(crate) const fn cx(&self) -> &Context {
+        &self.cx
     }
 
     /// The entry of a key. An overdue one is deleted.
@@ -305,7 +361,7 @@ impl<'a> Rows<'a> {
         if !self.store.is_whole() {
             self.store.draw(map, order, key);
         }
-        let held = self.store.found(map, order, key);
+        let held = self.store.shown(map, order, key);
         let found = held.entry;
         // Its own changes need no waiting, and may be taken back.
         let read_at = super::execute::read_at(found, self.log).min(self.log.last());

@@ -32,7 +32,8 @@ pub(super) fn scan(
 ) -> (u64, Vec<Bytes>) {
     let mut keys = Vec::new();
     let next = walk(store, map, (cursor, ORDER_SHIFT, count), |entry| {
-        if entry.overdue(clock) || kind.is_some_and(|kind| kind != entry.kind()) {
+        let other = kind.is_some_and(|kind| kind != entry.kind());
+        if other || entry.overdue(clock) || entry.is_unfinished() {
             return 0;
         }
         keys.push(Bytes::copy_from_slice(entry.key()));
@@ -237,7 +238,8 @@ fn range_of(
         if keys >= query.count || (keys > 0 && (looked >= COUNT_MAX || bytes >= ANSWER_BYTES)) {
             return (true, found);
         }
-        if entry.overdue(clock) || (query.values && entry.kind() != Kind::String) {
+        let other = query.values && entry.kind() != Kind::String;
+        if other || entry.overdue(clock) || entry.is_unfinished() {
             continue;
         }
         keys += 1;

@@ -15,6 +15,7 @@ use super::traces::{Serve, TraceContext};
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_gossip::Time;
+use doyen_placement::level::TRANSFERS;
 use doyen_placement::{Eviction, KeyspaceId, MapId, MemberId, PartitionId, PartitionRef};
 use std::time::Duration;
 
@@ -129,7 +130,7 @@ impl Shard {
     /// The same for an operation on several keys.
     ///
     /// # Errors
-    /// It is too large.
+    /// It is too large, or a member does not know it.
     fn may_join(&self, work: &Work) -> Result<(), Failure> {
         let limits = &self.cx.limits;
         let mut keys = work.keys();
@@ -138,7 +139,12 @@ impl Shard {
         {
             return Err(Failure::TooLarge);
         }
-        Ok(())
+        match work {
+            Work::Key(operation) if operation.action.is_of_transfer() => {
+                self.cx.tables.need_level(TRANSFERS)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The same for an operation on a partition.

@@ -64,7 +64,8 @@ pub(super) fn classify(table: &Table, request: &AdminRequest, why: String) -> Re
             Err(NotGranted::NoOperator) => Refusal::Unsafe { why },
             Err(_) | Ok(_) => Refusal::Conflict { why },
         },
-        AdminRequest::ApplyPlan { .. }
+        AdminRequest::TellOfKeys { .. }
+        | AdminRequest::ApplyPlan { .. }
         | AdminRequest::Schedule(_)
         | AdminRequest::Balance(_)
         | AdminRequest::KeepHalf(_) => Refusal::Conflict { why },

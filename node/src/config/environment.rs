@@ -88,6 +88,7 @@ values!(
     super::value::KeyEvents,
     super::value::TlsMin,
     super::value::LossPolicy,
+    super::value::Preset,
     super::value::Size,
     super::value::Span,
     super::value::Toggle

@@ -3,7 +3,7 @@
 use super::ConfigError;
 use super::environment::Variable;
 use super::value::{
-    AssignmentName, EvictionPolicy, KeyEvents, LossPolicy, Size, Span, TlsMin, Toggle,
+    AssignmentName, EvictionPolicy, KeyEvents, LossPolicy, Preset, Size, Span, TlsMin, Toggle,
 };
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -295,6 +295,10 @@ options! {
     /// Limit on native clients [default: 1000]
     #[arg(long, env = "DOYEN_CLIENTS_MAX", value_name = "N")]
     clients_max: u32,
+    /// Only for a new cluster: one-server makes three nodes one Redis server with failover, as
+    /// --partitions 1 --backups 2 do. Options that are given besides count
+    #[arg(long, env = "DOYEN_PRESET", value_name = "NAME")]
+    preset: Preset,
     /// Only for a new cluster: number of partitions, a power of two up to 16384 [default: 1024]
     #[arg(long, env = "DOYEN_PARTITIONS", value_name = "N")]
     partitions: u16,

@@ -1,6 +1,7 @@
 //! Values as people write them: `512mb`, `30s`, `off`, `reset:10m`. They parse alike from a flag,
 //! the environment and TOML, and an error says what was expected.
 
+use super::Options;
 use crate::net::address::canonical;
 use doyen_placement::{Assignment, Eviction, OnLoss, Rule};
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
@@ -461,6 +462,57 @@ impl FromStr for AssignmentName {
     }
 }
 
+/// Several options by one name, for those that are not given.
+///
+/// ```
+/// use doyen::config::value::Preset;
+/// use doyen::config::{Defaults, Options};
+///
+/// let options = Options { preset: Some("one-server".parse()?), ..Options::default() };
+/// let config = options.resolve(Defaults::Binary)?;
+/// assert_eq!(config.keyspace.backups, 2);
+/// assert_eq!(Preset::OneServer.to_string(), "one-server");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preset {
+    /// All keys in one partition, and a copy of it at each of three nodes: they are one Redis server
+    /// that goes on when one of them dies.
+    OneServer,
+}
+
+impl Preset {
+    /// The options that it stands for.
+    pub(super) fn options(self) -> Options {
+        match self {
+            Self::OneServer => Options {
+                partitions: Some(1),
+                backups: Some(2),
+                ..Options::default()
+            },
+        }
+    }
+}
+
+impl FromStr for Preset {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "one-server" => Ok(Self::OneServer),
+            _ => Err(format!("`{text}` is no preset: write one-server")),
+        }
+    }
+}
+
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OneServer => "one-server",
+        })
+    }
+}
+
 /// A rule of placement as text: `primary in zone=a`.
 ///
 /// ```
@@ -680,6 +732,7 @@ from_text!(
     LossPolicy,
     EvictionPolicy,
     AssignmentName,
+    Preset,
     KeyEvents,
     RuleText,
     TlsMin

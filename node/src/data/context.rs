@@ -16,7 +16,8 @@ use bytes::BytesMut;
 use doyen_engine::grants::Refusal;
 use doyen_engine::op::{Failure, Operation, Outcome, Work};
 use doyen_engine::{
-    Filter, Lane, Limits, Malformed, Patience, Publication, Shard, SubscriptionId, Told,
+    AskedSubscribers, CountQuestion, Counted, Filter, Lane, Limits, Malformed, Patience,
+    Publication, Shard, SubscriptionId, Told,
 };
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
@@ -206,26 +207,35 @@ impl<D: Door> Context<D> {
         self.shard.is_heard(self.now)
     }
 
-    /// Asks the other members how many subscribers these channels have. The answer comes with this
-    /// number. `None`: no other member has subscribers.
-    pub(crate) fn count_subscribers(&mut self, sharded: bool, names: &[Vec<u8>]) -> Option<u64> {
-        self.shard.count_subscribers(self.now, sharded, names)
+    /// Asks the other members about subscribers. The answer comes with this number. `None`: no other
+    /// member has subscribers.
+    pub(crate) fn ask_subscribers(&mut self, asked: AskedSubscribers) -> Option<u64> {
+        self.shard.ask_subscribers(self.now, asked)
     }
 
     /// The next answer to such a question.
-    pub(crate) fn poll_counted(&mut self) -> Option<(u64, Vec<u64>)> {
+    pub(crate) fn poll_counted(&mut self) -> Option<(u64, Counted)> {
         self.shard.poll_counted()
     }
 
-    /// Answers the questions of other members about subscribers.
-    pub(crate) fn answer_questions(&mut self, count: impl Fn(bool, &[u8]) -> usize) {
-        while let Some(question) = self.shard.poll_question() {
-            let names = question.names.iter();
-            let counts = names
-                .map(|name| count(question.sharded, name) as u64)
-                .collect();
-            self.shard.answer_question(&question, counts);
-        }
+    /// The next such question of another member.
+    pub(crate) fn poll_question(&mut self) -> Option<CountQuestion> {
+        self.shard.poll_question()
+    }
+
+    /// Answers a question with numbers.
+    pub(crate) fn answer_question(&mut self, question: &CountQuestion, counts: Vec<u64>) {
+        self.shard.answer_question(question, counts);
+    }
+
+    /// Answers a question with names; `next`: more follow after this one.
+    pub(crate) fn answer_names(
+        &mut self,
+        question: &CountQuestion,
+        names: Vec<Vec<u8>>,
+        next: Option<Vec<u8>>,
+    ) {
+        self.shard.answer_names(question, names, next);
     }
 
     /// The next message of a publisher.

@@ -85,13 +85,19 @@ fn run_errand(shared: &Shared, errand: Errand) -> AdminReply {
         Errand::Admin(request) => request,
         Errand::Blocking(work) => return work(),
     };
-    let AdminRequest::ChangeAccess(change) = request else {
-        return AdminReply::Refused("no test asks for it".to_owned());
-    };
     let local = shared.local();
     let mut view = local.view.clone().expect("a view");
     let table = view.installed.clone();
-    match doyen_placement::planner::change_access(&table, &change) {
+    let next = match request {
+        AdminRequest::ChangeAccess(change) => {
+            doyen_placement::planner::change_access(&table, &change)
+        }
+        AdminRequest::TellOfKeys { events } => {
+            Ok(doyen_placement::planner::tell_of_keys(&table, events))
+        }
+        _ => return AdminReply::Refused("no test asks for it".to_owned()),
+    };
+    match next {
         Ok(next) => {
             if let Some(mut next) = next {
                 next.version = doyen_placement::Version(table.version.0 + 1);

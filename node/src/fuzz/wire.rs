@@ -643,6 +643,7 @@ fn requests(table: &Table, base: TableName) -> Vec<AdminRequest> {
         AdminRequest::Schedule(Schedulers::ALL),
         AdminRequest::Balance(BalanceChange::Rate(MoveRate::Bytes(1 << 20))),
         AdminRequest::Cancel(Some(at(1))),
+        AdminRequest::TellOfKeys { events: 0x1ff },
         AdminRequest::Drain { name: "n1".into() },
         AdminRequest::Fill { name: "n1".into() },
         AdminRequest::KeepHalf(BranchId(7)),

@@ -283,6 +283,12 @@ impl Door for Resp {
 
     fn view_changed(&mut self, view: Option<&View>) {
         self.backups_least = cluster::backups_least(view, cluster::KEYSPACE);
+        if let Some(view) = view {
+            // The accepted table: a change that a client is told of is known to a majority then.
+            self.common
+                .settings
+                .use_events(view.accepted.annex.key_events);
+        }
         // A process that is no member for a moment keeps its users.
         let of_table = self.common.users_file().is_none();
         if let Some(view) = view.filter(|_| of_table) {

@@ -5,9 +5,9 @@
 //!   SUBSCRIBE __key.. ──> this thread follows the databases ──> Shard::subscribe
 //!   client <── Hub <── Shard::notify <── a message or two for each change
 //! ```
-//! A thread follows changes only while its node's setting asks for such messages and one of its
-//! clients subscribes to a name that may be theirs. So they cost nothing otherwise, and no member
-//! sends messages without subscribers. Like all messages, they come at most once.
+//! A thread follows changes while one of its clients subscribes to a name that is theirs, or, while
+//! the setting asks for such messages, to one that may be. So they cost nothing otherwise, and no
+//! member sends messages without subscribers. The setting is one of the cluster: the table has it. Like all messages, they come at most once.
 
 use super::Context;
 use super::cluster::KEYSPACE;
@@ -165,7 +165,10 @@ impl Context {
     /// Begins or ends to follow changes.
     fn follow_keys(&mut self, wanted: bool) {
         let life = self.incarnation();
-        let wanted = wanted && self.door.common.settings.events().any();
+        // Clients that subscribe to such names hear what happens from the moment on at which the
+        // setting asks for it.
+        let waits = self.door.hub.registry().is_about_keys_alone();
+        let wanted = wanted && (waits || self.door.common.settings.events().any());
         let notices = &mut self.door.notices;
         if notices.following.is_some_and(|(of, _)| of != life) {
             // This process became another member.
@@ -231,17 +234,16 @@ impl Context {
         true
     }
 
-    /// A client subscribes to a name that is about keys alone. If the setting is off here, it will
-    /// hear nothing.
+    /// A client subscribes to a name that is about keys alone. If the setting is off, it hears
+    /// nothing.
     pub(super) fn note_silence(&mut self) {
         if self.door.common.settings.events().any() {
             return;
         }
         if let Some(others) = self.door.notices.off_line.happened(Instant::now()) {
             tracing::warn!(
-                "a client subscribes to messages about keys, but this node sends none: set \
-                 notify-keyspace-events here, or start all nodes with \
-                 --notify-keyspace-events{others}"
+                "a client subscribes to messages about keys, but there are none: set them with \
+                 `CONFIG SET notify-keyspace-events KEA`, for example{others}"
             );
         }
     }

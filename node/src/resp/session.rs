@@ -15,6 +15,7 @@ mod running;
 mod script;
 pub(super) mod subscribing;
 mod transaction;
+mod transferring;
 
 use super::acl::compiled::Compiled;
 use super::acl::users::Users;
@@ -52,6 +53,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use subscribing::Subscribing;
 use transaction::Transacting;
+use transferring::Transferring;
 
 /// Most replies that one connection may wait for.
 const PENDING_MAX: usize = 8192;
@@ -162,6 +164,8 @@ pub(crate) struct Session {
     slots: VecDeque<Slot>,
     /// The number of the first slot.
     first: u64,
+    /// The slots below this number may be of commands that a message must come after.
+    unpublished_until: u64,
     /// Replies of this pass that are in `out` and must not leave unless the pass is judged well:
     /// reads, and the replies after them. Their numbers were just below `first`.
     provisional: Vec<Provisional>,
@@ -309,6 +313,10 @@ enum State {
     Reading(Box<Reading>),
     /// A transaction, or the keys that it is to watch.
     Running(Box<Running>),
+    /// A key's value is given to another key, step by step.
+    Transferring(Box<Transferring>),
+    /// A message has left, for so many subscribers of this node. The other members are asked.
+    Publishing(u64),
     /// The other data threads are asked.
     Asking(Box<Asking>),
     Encoded(Bytes),
@@ -376,6 +384,7 @@ impl Connection {
             map: MapId(0),
             slots: VecDeque::new(),
             first: 0,
+            unpublished_until: 0,
             provisional: Vec::new(),
             provisional_from: 0,
             pending_bytes: 0,
@@ -539,7 +548,28 @@ impl Connection {
                     goes_on = session.ran(at);
                 }
             }
-            State::Asking(_) | State::Done { .. } | State::Encoded(_) => return false,
+            State::Transferring(transferring) => {
+                let held = transferring.held();
+                entry.weight += bytes;
+                session.pending_bytes += bytes;
+                transferring.take(now, outcome);
+                charge(
+                    &session.budget,
+                    &mut session.charged,
+                    &mut entry.charged,
+                    |c| c + transferring.held() - held,
+                );
+                goes_on = transferring.has_next_step();
+                if let Some(reply) = transferring.reply(entry.protocol) {
+                    if let State::Encoded(bytes) = &reply {
+                        counts::note(&mut session.failed, entry.command, bytes, false);
+                    }
+                    entry.state = reply;
+                }
+            }
+            State::Publishing(_) | State::Asking(_) | State::Done { .. } | State::Encoded(_) => {
+                return false;
+            }
         }
         if !goes_on && (at == 0 && session.encode_ready() || session.partway.is_some()) {
             self.wake();
@@ -596,6 +626,18 @@ impl Connection {
             && let State::Reading(reading) = &mut entry.state
         {
             reading.submit(self, context, (slot, patience));
+        }
+        if let Some(entry) = session.slots.get_mut(at)
+            && let State::Transferring(transferring) = &mut entry.state
+        {
+            let held = transferring.held();
+            transferring.submit(self, context, (slot, patience));
+            charge(
+                &session.budget,
+                &mut session.charged,
+                &mut entry.charged,
+                |c| c + transferring.held() - held,
+            );
         }
         if let Some(entry) = session.slots.get_mut(at)
             && let State::Running(running) = &mut entry.state
@@ -749,10 +791,19 @@ impl Connection {
                         .into_iter()
                         .for_each(|token| context.forget(token));
                 }
+                State::Transferring(transferring) => {
+                    transferring
+                        .token()
+                        .into_iter()
+                        .for_each(|token| context.forget(token));
+                }
                 State::Running(running) => {
                     running.tokens().for_each(|token| context.forget(token));
                 }
-                State::Asking(_) | State::Done { .. } | State::Encoded(_) => {}
+                State::Publishing(_)
+                | State::Asking(_)
+                | State::Done { .. }
+                | State::Encoded(_) => {}
             }
         }
     }
@@ -1075,7 +1126,7 @@ impl Session {
                 .slots
                 .back()
                 .is_some_and(|slot| match &slot.state {
-                    State::Asking(_) | State::Running(_) => true,
+                    State::Asking(_) | State::Running(_) | State::Transferring(_) => true,
                     State::Reading(reading) => reading.held() > 0,
                     _ => false,
                 })
@@ -1308,7 +1359,10 @@ impl Session {
             let start = out.len();
             let mut encoder = Encoder::new(out, slot.protocol);
             match &mut slot.state {
-                State::Waiting { .. } | State::Asking(_) => break,
+                State::Waiting { .. }
+                | State::Publishing(_)
+                | State::Asking(_)
+                | State::Transferring(_) => break,
                 State::Gathering(gather) if !gather.is_done() => break,
                 State::Reading(reading) if !reading.is_done() => break,
                 State::Running(running) if running.waits() > 0 => break,
@@ -1473,6 +1527,7 @@ impl Session {
             weight
         });
         self.slots.push_back(slot);
+        self.unpublished_until = self.next();
     }
 
     /// The keyspace and the map that commands are about.
@@ -1539,6 +1594,9 @@ impl Session {
                 };
                 if self.leaves_database(&action) {
                     return self.answer(|e| e.error(OTHER_DATABASE));
+                }
+                if let Some(transfer) = action.transfer(self.map) {
+                    return self.transfer(connection, context, (key, action, shape), transfer);
                 }
                 let footprint = action.footprint();
                 if let Shape::Fields(part) = shape {

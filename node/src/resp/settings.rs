@@ -34,12 +34,22 @@ pub(crate) struct Settings {
     /// Milliseconds that a client may be idle. 0: for ever.
     timeout_ms: AtomicU64,
     clients_max: AtomicUsize,
-    /// Which messages about keys there are.
+    /// Which messages about keys there are, and which there are unless the table says.
     events: AtomicU32,
+    own_events: AtomicU32,
     /// Seconds until the system asks a silent client for a sign of life. 0: for ever.
     keepalive_s: AtomicU32,
     /// `client-output-buffer-limit` of each class, in the order of its numbers.
     output: [[AtomicU64; 3]; CLASSES.len()],
+}
+
+/// What `CONFIG SET` sets: checked, and not set yet.
+#[derive(Debug, Default)]
+pub(crate) struct WantedSettings {
+    numbers: Vec<(String, i64)>,
+    output: Vec<(usize, OutputLimit)>,
+    /// Which messages about keys there are to be.
+    pub(crate) events: Option<KeyEvents>,
 }
 
 /// The classes of clients that have limits of their own.
@@ -146,6 +156,7 @@ impl Settings {
             timeout_ms: AtomicU64::new(timeout_ms),
             clients_max: AtomicUsize::new(clients_max),
             events: AtomicU32::new(events.bits()),
+            own_events: AtomicU32::new(events.bits()),
             keepalive_s: AtomicU32::new(keepalive_s.min(KEEPALIVE_S_MAX)),
             output: OutputLimit::DEFAULTS
                 .map(|limit| [limit.hard, limit.soft, limit.soft_s].map(AtomicU64::new)),
@@ -220,11 +231,21 @@ impl Settings {
         KeyEvents::of_bits(self.events.load(Ordering::Relaxed))
     }
 
-    /// Sets all of these, or none.
+    /// The messages about keys that the table says; `None`: those that this node was started with.
+    pub(crate) fn use_events(&self, of_table: Option<u32>) {
+        let events = of_table.unwrap_or_else(|| self.own_events.load(Ordering::Relaxed));
+        self.events.store(events, Ordering::Relaxed);
+    }
+
+    /// What is to be set: all of these, or none.
     ///
     /// # Errors
     /// Redis's text about the first setting that cannot be set.
-    pub(crate) fn set(&self, facts: &Facts, wanted: &[(String, Bytes)]) -> Result<(), String> {
+    pub(crate) fn check(
+        &self,
+        facts: &Facts,
+        wanted: &[(String, Bytes)],
+    ) -> Result<WantedSettings, String> {
         let (mut numbers, mut events, mut output) = (Vec::new(), None, Vec::new());
         for (at, (name, value)) in wanted.iter().enumerate() {
             let failed = |why: &str| {
@@ -275,19 +296,29 @@ impl Settings {
                     range.end()
                 )));
             }
-            numbers.push((name.as_str(), number));
+            numbers.push((name.clone(), number));
         }
-        if let Some(events) = events {
+        Ok(WantedSettings {
+            numbers,
+            output,
+            events,
+        })
+    }
+
+    /// Sets these at this node. Messages about keys: unless the table says which ones there are.
+    pub(crate) fn set(&self, wanted: WantedSettings, of_table: bool) {
+        if let Some(events) = wanted.events.filter(|_| !of_table) {
+            self.own_events.store(events.bits(), Ordering::Relaxed);
             self.events.store(events.bits(), Ordering::Relaxed);
         }
-        for (class, limit) in output {
+        for (class, limit) in wanted.output {
             let numbers = [limit.hard, limit.soft, limit.soft_s];
             let stored = self.output[class].iter().zip(numbers);
             stored.for_each(|(stored, number)| stored.store(number, Ordering::Relaxed));
         }
-        for (name, number) in numbers {
+        for (name, number) in wanted.numbers {
             let count = usize::try_from(number).unwrap_or_default();
-            match name {
+            match name.as_str() {
                 "slowlog-log-slower-than" => self.slow_us.store(number, Ordering::Relaxed),
                 "acllog-max-len" => self.acl_entries.store(count, Ordering::Relaxed),
                 "slowlog-max-len" => self.slow_entries.store(count, Ordering::Relaxed),
@@ -301,7 +332,6 @@ impl Settings {
                 _ => self.clients_max.store(count, Ordering::Relaxed),
             }
         }
-        Ok(())
     }
 }
 
@@ -406,7 +436,9 @@ mod tests {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), Bytes::copy_from_slice(value.as_bytes())))
             .collect();
-        settings.set(&Facts::default(), &pairs)
+        settings
+            .check(&Facts::default(), &pairs)
+            .map(|wanted| settings.set(wanted, false))
     }
 
     #[test]

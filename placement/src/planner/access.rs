@@ -4,7 +4,8 @@ use crate::access::{
     Access, AccessChange, AccessToken, AccessUser, AccessWeight, Grant, TokenChange, TokenRole,
     UserChange, WeightChange,
 };
-use crate::table::{Invalid, Table};
+use crate::level::ANNEX;
+use crate::table::{Annex, Invalid, Table};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -100,6 +101,23 @@ pub fn change_access(table: &Table, change: &AccessChange) -> Result<Option<Tabl
     });
     next.validate()?;
     Ok(Some(next))
+}
+
+/// The table in which all nodes tell Redis clients these messages about keys. `None`: it has that
+/// already, or no annex.
+#[must_use]
+pub fn tell_of_keys(table: &Table, events: u32) -> Option<Table> {
+    if table.level < ANNEX {
+        return None;
+    }
+    let annex = Annex {
+        key_events: Some(events),
+        ..(*table.annex).clone()
+    };
+    (annex != *table.annex).then(|| Table {
+        annex: Arc::new(annex),
+        ..table.clone()
+    })
 }
 
 /// Replaces an entry that must be as it is said to be before.

@@ -17,6 +17,7 @@ mod memory;
 mod messages;
 mod moves;
 mod native;
+mod one_server;
 mod places;
 mod rebalance;
 mod reshaping;

@@ -18,15 +18,20 @@ fn subscriber(cluster: &Cluster, name: &str) -> Client {
     client
 }
 
-/// Publishes at each node, and returns what each subscriber gets, one text a publisher.
-fn publish(cluster: &Cluster, round: &str) -> Vec<String> {
+/// Publishes at each node to so many subscribers, and returns what each of them gets, one text a
+/// publisher.
+fn publish(cluster: &Cluster, round: &str, subscribers: usize) -> Vec<String> {
     let mut texts = Vec::new();
     for name in cluster.nodes.keys() {
         let mut publisher = cluster.client(name);
         for n in 0..EACH {
             let text = format!("{round} {name} {n}");
             let reply = publisher.command(&[b"PUBLISH", b"news", text.as_bytes()]);
-            assert!(matches!(reply, Ok(Reply::Int(1..))), "{reply:?}");
+            assert_eq!(
+                reply.expect("a reply"),
+                Reply::Int(subscribers as i64),
+                "{name}"
+            );
         }
         texts.push(format!("{round} {name}"));
     }
@@ -85,7 +90,7 @@ fn every_message_reaches_the_subscribers_of_all_nodes_once_also_after_a_death() 
     };
     let mut before = subscribers(&cluster);
     count(&cluster, 6);
-    let publishers = publish(&cluster, "first");
+    let publishers = publish(&cluster, "first", 6);
     before
         .iter_mut()
         .for_each(|(_, subscriber)| gets_all(subscriber, &publishers));
@@ -97,7 +102,66 @@ fn every_message_reaches_the_subscribers_of_all_nodes_once_also_after_a_death() 
     cluster.await_safe(3);
     // A newcomer learns which members have subscribers, and they learn of its own.
     let mut after = subscribers(&cluster);
-    let publishers = publish(&cluster, "second");
+    let publishers = publish(&cluster, "second", before.len() + after.len());
     let all = before.iter_mut().chain(&mut after);
     all.for_each(|(_, subscriber)| gets_all(subscriber, &publishers));
+}
+
+/// Regression: `PUBLISH` and `PUBSUB CHANNELS` and `NUMPAT` counted the node that was asked, so what
+/// a client learned depended on where it was connected.
+#[test]
+fn the_plain_ports_of_all_nodes_count_the_subscribers_of_the_cluster() {
+    let mut cluster = Cluster::new(BINARY);
+    cluster.join_with("n0", &["--threads", "2"]);
+    cluster.join_with("n1", &[]);
+    cluster.join_with("n2", &[]);
+    cluster.await_safe(3);
+    let asked = |cluster: &Cluster, name: &str, line: &str| {
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        cluster.client(name).command(&words).expect("a reply")
+    };
+    // Without subscribers, and with one at each place.
+    for name in ["n0", "n1", "n2"] {
+        assert_eq!(asked(&cluster, name, "PUBLISH only x"), Reply::Int(0));
+        assert_eq!(asked(&cluster, name, "PUBSUB NUMPAT"), Reply::Int(0));
+    }
+    let mut held = Vec::new();
+    for (name, line) in [
+        ("n0", "SUBSCRIBE all only"),
+        ("n1", "SUBSCRIBE all"),
+        ("n2", "SUBSCRIBE all"),
+        ("n1", "PSUBSCRIBE on* a*"),
+        ("n2", "PSUBSCRIBE on*"),
+    ] {
+        let mut client = cluster.client(name);
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        client.command(&words).expect("a reply");
+        held.push(client);
+    }
+    let list = |names: &[&str]| Reply::Array(names.iter().map(|name| bulk(name)).collect());
+    for name in ["n0", "n1", "n2"] {
+        for (line, reply) in [
+            ("PUBLISH all x", Reply::Int(4)),
+            ("PUBLISH only x", Reply::Int(3)),
+            ("PUBLISH none x", Reply::Int(0)),
+            ("SPUBLISH all x", Reply::Int(0)),
+            ("PUBSUB CHANNELS", list(&["all", "only"])),
+            ("PUBSUB CHANNELS o*", list(&["only"])),
+            ("PUBSUB CHANNELS x*", list(&[])),
+            ("PUBSUB NUMPAT", Reply::Int(2)),
+        ] {
+            assert_eq!(asked(&cluster, name, line), reply, "{name}: {line}");
+        }
+        // In a transaction, and in a pipeline with what it waits for.
+        let mut client = cluster.client(name);
+        for line in ["MULTI", "PUBLISH all x", "PUBLISH only x", "PUBLISH none x"] {
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            client.command(&words).expect("a reply");
+        }
+        let counts = [4, 3, 0].map(Reply::Int).to_vec();
+        assert_eq!(
+            client.command(&[b"EXEC"]).expect("a reply"),
+            Reply::Array(counts)
+        );
+    }
 }

@@ -47,6 +47,9 @@ pub(super) fn administer(table: &Table, by: MemberId, request: AdminRequest) -> 
         AdminRequest::ChangeAccess(change) => {
             return Ok((planner::change_access(table, &change)?, None));
         }
+        AdminRequest::TellOfKeys { events } => {
+            return Ok((planner::tell_of_keys(table, events), None));
+        }
         AdminRequest::CreateKeyspace(wanted) => planner::create_keyspace(table, wanted),
         AdminRequest::AlterKeyspace { name, change } => {
             planner::alter_keyspace(table, &name, change)

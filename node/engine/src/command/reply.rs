@@ -168,6 +168,10 @@ impl Shape {
                 "ERR the keys and values are larger together than one value may be \
                  (--value-max): nothing was written; write them with several commands"
             }
+            Failure::TooLarge if matches!(self, Self::Renamed | Self::Copied) => {
+                "ERR the value is too large to be renamed or copied inside of MULTI or a script \
+                 (--value-max): nothing happened; send the command by itself"
+            }
             Failure::WrongType => {
                 "WRONGTYPE Operation against a key holding the wrong kind of value"
             }

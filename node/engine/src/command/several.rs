@@ -2,10 +2,11 @@
 
 use super::call::Unit;
 use super::reply::SAME_OBJECT;
+use super::transfer::Transfer;
 use super::{Access, Call, Description, Parse, Parsed, Rights, SYNTAX, Shape, counted_keys, is};
 use crate::integer;
 use crate::op::{Action, Condition, Expiry, Failure, Footprint, Given, Outcome};
-use crate::procedure::{Inputs, Joint, WRITES};
+use crate::procedure::{Inputs, Joint, ProcedureCall, WRITES};
 use doyen_placement::MapId;
 
 /// The first two arguments are keys.
@@ -184,6 +185,23 @@ static SET_ALL: Joint = Joint {
         Outcome::Int(1)
     },
 };
+
+/// What a renaming or a copy is to do, if the action is one.
+pub(crate) fn transfer_of(call: &ProcedureCall, map: MapId) -> Option<Transfer> {
+    let number = call.called.number();
+    let numbers = &call.inputs.numbers;
+    let (renames, only_new) = match number {
+        _ if number == RENAME.number => (true, *numbers.first()? != 0),
+        _ if number == COPY.number => (false, *numbers.get(1)? == 0),
+        _ => return None,
+    };
+    let (map, key) = call.others(map).next()?;
+    Some(Transfer {
+        to: (map, key.clone()),
+        renames,
+        only_new,
+    })
+}
 
 fn one_other(runs: usize) -> Option<(std::ops::Range<usize>, usize)> {
     (runs == 1).then_some((0..1, 1))

@@ -60,6 +60,8 @@ rare! {
     INTERESTED => Interested { round },
     COUNT => Count { ticket, sharded, names },
     COUNTED => Counted { ticket, counts },
+    ASK => Ask { ticket, asked },
+    NAMED => Named { ticket, names, next },
     SUBSCRIBE => Subscribe { at, ticket, filter, had },
     SUBSCRIBED => Subscribed { at, ticket, seq, missing },
     TAKEN => Taken { at, ticket, bytes },

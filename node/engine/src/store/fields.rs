@@ -104,6 +104,14 @@ impl Map {
         self.index.iter_from(order)
     }
 
+    /// The rows that follow the row of a field, or all of them.
+    pub(in super::super) fn rows_after(
+        &self,
+        field: Option<&[u8]>,
+    ) -> impl Iterator<Item = &Entry> {
+        self.index.iter_after(field)
+    }
+
     /// The order of a field.
     pub(in super::super) fn order_of(&self, field: &[u8]) -> u64 {
         self.index.order(field)
@@ -289,6 +297,16 @@ impl Store {
             0 => None,
             all if all == table.len() => Some((Change::Delete, count)),
             _ => Some((Change::Rows(rows), count)),
+        }
+    }
+
+    /// The same for commands, which do not see an unfinished table.
+    #[inline]
+    pub(in super::super) fn shown(&self, map: MapId, order: u64, key: &[u8]) -> Found<'_> {
+        let found = self.found(map, order, key);
+        match found.table {
+            Some(_) if found.entry.is_some_and(Entry::is_unfinished) => Found::default(),
+            _ => found,
         }
     }
 

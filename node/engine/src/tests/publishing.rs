@@ -1,6 +1,7 @@
 //! Messages of publishers reach the threads that have subscribers, and no others.
 
 use super::*;
+use crate::publishing::AskedSubscribers;
 
 /// A member with two threads, and two with one.
 fn world(seed: u64) -> World {
@@ -153,7 +154,11 @@ fn all_members_with_subscribers_are_asked_once_how_many_they_have() {
     let ask = |w: &mut World, n: u64| {
         let now = w.now;
         let shard = &mut w.nodes.get_mut(&n).unwrap().shard;
-        let ticket = shard.count_subscribers(now, true, &names);
+        let asked = AskedSubscribers::Subscribers {
+            sharded: true,
+            names: names.to_vec(),
+        };
+        let ticket = shard.ask_subscribers(now, asked);
         w.drain(n);
         w.settle(Duration::from_millis(10));
         ticket
@@ -162,7 +167,10 @@ fn all_members_with_subscribers_are_asked_once_how_many_they_have() {
         let shard = &mut w.nodes.get_mut(&n).unwrap().shard;
         std::iter::from_fn(|| shard.poll_question()).collect()
     };
-    let counted = |w: &mut World, n: u64| w.nodes.get_mut(&n).unwrap().shard.poll_counted();
+    let counted = |w: &mut World, n: u64| {
+        let counted = w.nodes.get_mut(&n).unwrap().shard.poll_counted();
+        counted.map(|(ticket, counted)| (ticket, counted.counts))
+    };
     assert_eq!(ask(&mut w, 3), None, "nobody has subscribers");
     [1, 1001, 2, 3].into_iter().for_each(|n| w.want(n, true));
     w.settle(Duration::from_millis(20));
@@ -171,7 +179,12 @@ fn all_members_with_subscribers_are_asked_once_how_many_they_have() {
     let mut asked = 0;
     for (n, counts) in [(1, [4, 0]), (1001, [4, 0]), (2, [1, 2])] {
         for question in questions(&mut w, n) {
-            assert!(question.sharded && question.names == names);
+            let sharded = true;
+            let names = names.to_vec();
+            assert_eq!(
+                question.asked,
+                AskedSubscribers::Subscribers { sharded, names }
+            );
             let shard = &mut w.nodes.get_mut(&n).unwrap().shard;
             shard.answer_question(&question, counts.to_vec());
             asked += 1;
@@ -195,4 +208,71 @@ fn all_members_with_subscribers_are_asked_once_how_many_they_have() {
     w.settle(Duration::from_millis(1_100));
     assert_eq!(counted(&mut w, 3), Some((third, vec![0, 0])));
     assert_eq!(counted(&mut w, 3), None);
+}
+
+/// Regression: a publisher was told of the subscribers of its own member only.
+#[test]
+fn the_receivers_of_a_message_and_all_names_are_asked_of_the_other_members() {
+    let mut w = world(10);
+    [1, 2, 3].into_iter().for_each(|n| w.want(n, true));
+    w.settle(Duration::from_millis(20));
+    let ask = |w: &mut World, asked: AskedSubscribers| {
+        let now = w.now;
+        let ticket = w
+            .nodes
+            .get_mut(&3)
+            .unwrap()
+            .shard
+            .ask_subscribers(now, asked);
+        w.drain(3);
+        w.settle(Duration::from_millis(10));
+        ticket.unwrap()
+    };
+    let question = |w: &mut World, n: u64| w.nodes.get_mut(&n).unwrap().shard.poll_question();
+    let channels = vec![(false, b"news".to_vec()), (true, b"news".to_vec())];
+    let first = ask(&mut w, AskedSubscribers::Receivers(channels.clone()));
+    for (n, counts) in [(1, vec![2, 0]), (2, vec![1, 7])] {
+        let asked = question(&mut w, n).unwrap();
+        assert_eq!(asked.asked, AskedSubscribers::Receivers(channels.clone()));
+        w.nodes
+            .get_mut(&n)
+            .unwrap()
+            .shard
+            .answer_question(&asked, counts);
+        w.drain(n);
+    }
+    w.settle(Duration::from_millis(10));
+    let (ticket, counted) = w.nodes.get_mut(&3).unwrap().shard.poll_counted().unwrap();
+    assert_eq!((ticket, counted.counts), (first, vec![3, 7]));
+    // Names come in pages.
+    let names = |after: Option<&[u8]>| AskedSubscribers::Names {
+        kind: 1,
+        pattern: None,
+        after: after.map(<[u8]>::to_vec),
+    };
+    let second = ask(&mut w, names(None));
+    let told =
+        |w: &mut World, n: u64, after: Option<&[u8]>, told: &[&[u8]], next: Option<&[u8]>| {
+            let asked = question(w, n).unwrap();
+            assert_eq!(asked.asked, names(after));
+            let told = told.iter().map(|name| name.to_vec()).collect();
+            let next = next.map(<[u8]>::to_vec);
+            w.nodes
+                .get_mut(&n)
+                .unwrap()
+                .shard
+                .answer_names(&asked, told, next);
+            w.drain(n);
+            w.settle(Duration::from_millis(10));
+            w.drain(3);
+            w.settle(Duration::from_millis(10));
+        };
+    told(&mut w, 1, None, &[b"a*", b"b*"], Some(b"b*"));
+    told(&mut w, 2, None, &[b"a*"], None);
+    assert_eq!(w.nodes.get_mut(&3).unwrap().shard.poll_counted(), None);
+    told(&mut w, 1, Some(b"b*"), &[b"c*"], None);
+    let (ticket, counted) = w.nodes.get_mut(&3).unwrap().shard.poll_counted().unwrap();
+    let all: Vec<_> = counted.names.iter().map(|name| &**name).collect();
+    assert_eq!((ticket, all), (second, vec![&b"a*"[..], b"b*", b"c*"]));
+    assert!(!counted.too_many);
 }

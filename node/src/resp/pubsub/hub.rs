@@ -3,17 +3,17 @@
 //! Messages are handed out one after the other, so each subscriber gets them in the order in which
 //! they came. One message for many subscribers takes several passes.
 
-use super::{Board, Kind, Push, encode, following};
+use super::{Board, Kind, Names, Push, encode, following};
 use crate::resp::Context;
 use crate::resp::encode::Protocol;
-use crate::resp::notices::{database_of, may_be_about_keys};
+use crate::resp::notices::{database_of, is_about_keys, may_be_about_keys};
 use crate::resp::session::Connection;
 use crate::resp::session::subscribing::Took;
 use crate::resp::settings::OutputLimit;
 use crate::seldom::{A_MINUTE, Losses, Seldom};
 use bytes::Bytes;
-use doyen_engine::Publication;
 use doyen_engine::glob::Matching;
+use doyen_engine::{AskedSubscribers, CountQuestion, Counted, Publication};
 use doyen_gossip::Time;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -26,10 +26,12 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The part of a thread's memory that messages for all subscribers take at most. Each is counted
 /// once, however many subscribers wait for it.
 const HELD_PART: usize = 8;
-/// The part of a thread's memory that subscriptions take at most.
-const NAMES_PART: usize = 16;
-/// What a subscription costs besides its name.
-const SUBSCRIPTION_OVERHEAD: usize = 256;
+/// The part of a thread's memory that subscriptions take at most, and what they may always take.
+const NAMES_PART: usize = 8;
+const NAMES_BYTES_LEAST: usize = 96 << 20;
+/// About what a subscription costs besides its name: its places here, on the board, and with its
+/// client.
+const SUBSCRIPTION_OVERHEAD: usize = 512;
 /// Why a subscriber is disconnected.
 pub(in crate::resp) const OVER_LIMIT: &str = "which is more than client-output-buffer-limit allows \
     (pubsub)";
@@ -37,6 +39,11 @@ pub(in crate::resp) const OVER_LIMIT: &str = "which is more than client-output-b
 const WORK: usize = 4096;
 /// What the comparison of a name with a pattern costs, in such units, is a part of this.
 const COMPARE_PART: usize = 64;
+/// Questions of other members that are answered in one round of a pass, and the work of one answer.
+const QUESTIONS: usize = 512;
+const COUNT_WORK: usize = 1 << 16;
+/// What it costs to look at a name, in the units of comparisons.
+pub(in crate::resp) const NAME_WORK: usize = 16;
 /// How long a thread without subscribers still takes messages: clients that subscribe for a moment,
 /// one after the other, cost the peers nothing.
 const WANTED_FOR: Duration = Duration::from_secs(10);
@@ -46,6 +53,8 @@ const WANTED_FOR: Duration = Duration::from_secs(10);
 pub(in crate::resp) struct Registry {
     names: [BTreeMap<Bytes, Subscribers>; 3],
     bytes: usize,
+    /// Names that are those of messages about keys.
+    about_keys_alone: usize,
     /// Names to which messages about keys may come.
     about_keys: usize,
 }
@@ -69,6 +78,11 @@ impl Registry {
         self.names[kind.at()].len()
     }
 
+    /// Whether a client subscribes to messages about keys by their names.
+    pub(in crate::resp) const fn is_about_keys_alone(&self) -> bool {
+        self.about_keys_alone > 0
+    }
+
     pub(super) fn walk(
         &self,
         kind: Kind,
@@ -86,6 +100,8 @@ impl Registry {
         let all = names.entry(name.clone()).or_default();
         let tells = kind != Kind::Shard && may_be_about_keys(&name);
         self.about_keys += usize::from(all.is_empty() && tells);
+        let alone = tells && is_about_keys(&name);
+        self.about_keys_alone += usize::from(all.is_empty() && alone);
         if all.insert(id, subscriber).is_none() {
             self.bytes += name.len() + SUBSCRIPTION_OVERHEAD;
         }
@@ -103,6 +119,8 @@ impl Registry {
             names.remove(name);
             let tells = kind != Kind::Shard && may_be_about_keys(name);
             self.about_keys = self.about_keys.saturating_sub(usize::from(tells));
+            let alone = tells && is_about_keys(name);
+            self.about_keys_alone = self.about_keys_alone.saturating_sub(usize::from(alone));
         }
         if was {
             self.bytes = self
@@ -134,9 +152,11 @@ pub(in crate::resp) struct Hub {
     unheard: Vec<Rc<Connection>>,
     unheard_until: Time,
     /// Connections that asked all members about subscribers, by the number of the question, in this
-    /// life of the thread.
-    asking: BTreeMap<u64, Rc<Connection>>,
+    /// life of the thread. With the reply that the answer is for, or for their present command.
+    asking: BTreeMap<u64, (Rc<Connection>, Option<u64>)>,
     life: u64,
+    /// A question of another member that is being answered, and how far that is.
+    answering: Option<(CountQuestion, Vec<u64>, Option<CountedUpTo>)>,
     /// Publishers that wait until fewer messages wait.
     crowd: Vec<Rc<Connection>>,
     look_at: Time,
@@ -183,11 +203,13 @@ impl Hub {
             delivery: None,
             held: Rc::default(),
             held_max: memory_bytes_max / HELD_PART,
-            names_max: memory_bytes_max / NAMES_PART,
+            names_max: (memory_bytes_max / NAMES_PART)
+                .max(NAMES_BYTES_LEAST.min(memory_bytes_max / 2)),
             unheard: Vec::new(),
             unheard_until: Time::ZERO,
             asking: BTreeMap::new(),
             life: 0,
+            answering: None,
             crowd: Vec::new(),
             look_at: Time::ZERO,
             expelled: 0,
@@ -217,9 +239,9 @@ impl Hub {
         self.clients.len()
     }
 
-    /// Whether there is room for so many subscriptions with names of so many bytes together.
-    pub(in crate::resp) fn has_room(&self, count: usize, bytes: usize) -> bool {
-        self.registry.bytes + bytes + count * SUBSCRIPTION_OVERHEAD <= self.names_max
+    /// Whether there is room for a subscription with a name of so many bytes.
+    pub(in crate::resp) fn has_room(&self, bytes: usize) -> bool {
+        self.registry.bytes + bytes + SUBSCRIPTION_OVERHEAD <= self.names_max
     }
 
     /// A client subscribes. It gets the messages from this one on. Returns the name as it is kept.
@@ -451,6 +473,64 @@ pub(in crate::resp) fn compare(pattern: &[u8], name: &[u8]) -> (bool, usize) {
     (matches.unwrap_or_default(), usize::MAX - left)
 }
 
+/// How far the patterns are compared with a channel, and how many subscribers were found.
+pub(in crate::resp) type CountedUpTo = (Option<Bytes>, usize);
+
+/// How many subscribers get a message of a channel, or of a shard channel. The error is how far that
+/// has come if the work did not suffice.
+pub(in crate::resp) fn count_receivers(
+    names: &Names<'_>,
+    (channel, sharded): (&[u8], bool),
+    progress: Option<CountedUpTo>,
+    work: &mut usize,
+) -> Result<usize, CountedUpTo> {
+    if sharded {
+        return Ok(names.subscribers(Kind::Shard, channel));
+    }
+    let (before, mut count) =
+        progress.unwrap_or_else(|| (None, names.subscribers(Kind::Channel, channel)));
+    let mut after = None;
+    let whole = names.walk(Kind::Pattern, before.as_ref(), |pattern, subscribers| {
+        let (matches, cost) = compare(pattern, channel);
+        if matches {
+            count += subscribers;
+        }
+        *work = work.saturating_sub(NAME_WORK + cost);
+        if *work == 0 {
+            after = Some(pattern.clone());
+        }
+        *work > 0
+    });
+    if whole {
+        Ok(count)
+    } else {
+        Err((after, count))
+    }
+}
+
+/// Names that have subscribers, and after which one to go on.
+fn page(
+    names: &Names<'_>,
+    kind: Kind,
+    pattern: Option<&[u8]>,
+    after: Option<Bytes>,
+) -> (Vec<Vec<u8>>, Option<Vec<u8>>) {
+    let (mut found, mut work, mut last) = (Vec::new(), COUNT_WORK, None);
+    let whole = names.walk(kind, after.as_ref(), |name, _| {
+        let (matches, cost) = match pattern {
+            Some(pattern) => compare(pattern, name),
+            None => (true, 0),
+        };
+        if matches {
+            found.push(name.to_vec());
+        }
+        last = Some(name.to_vec());
+        work = work.saturating_sub(NAME_WORK + name.len() + cost);
+        work > 0
+    });
+    (found, if whole { None } else { last })
+}
+
 impl Context {
     /// The number of the next message that comes to this thread.
     pub(in crate::resp) fn next_published(&self) -> u64 {
@@ -477,33 +557,84 @@ impl Context {
         heard && tells
     }
 
-    /// Asks all other members how many subscribers these channels have. False: no other member has
-    /// any. The connection is woken with the answer.
+    /// Asks all other members about subscribers. False: no other member has any. The connection is
+    /// woken with the answer. `reply`: the reply that it is for; `None`: its present command.
     pub(in crate::resp) fn ask_members(
         &mut self,
         connection: &Rc<Connection>,
-        sharded: bool,
-        names: &[Vec<u8>],
+        reply: Option<u64>,
+        asked: AskedSubscribers,
     ) -> bool {
-        let Some(ticket) = self.count_subscribers(sharded, names) else {
+        let Some(ticket) = self.ask_subscribers(asked) else {
             return false;
         };
-        self.door.hub.asking.insert(ticket, connection.clone());
+        let asking = &mut self.door.hub.asking;
+        asking.insert(ticket, (connection.clone(), reply));
         true
     }
 
-    /// Answers questions about subscribers, and hands out answers to those that asked.
-    fn count_for_members(&mut self) {
-        let common = self.door.common.clone();
-        self.answer_questions(|sharded, name| {
-            let kind = if sharded { Kind::Shard } else { Kind::Channel };
-            common.board().look().subscribers(kind, name)
-        });
-        while let Some((ticket, counts)) = self.poll_counted() {
-            if let Some(connection) = self.door.hub.asking.remove(&ticket) {
-                connection.counted(counts);
+    /// Answers questions about subscribers, and hands out answers to those that asked. True if there
+    /// are more questions.
+    fn count_for_members(&mut self) -> bool {
+        while let Some((ticket, counted)) = self.poll_counted() {
+            if let Some((connection, reply)) = self.door.hub.asking.remove(&ticket) {
+                connection.counted(reply, counted);
             }
         }
+        let common = self.door.common.clone();
+        for _ in 0..QUESTIONS {
+            let begun = self.door.hub.answering.take();
+            let next = begun.or_else(|| Some((self.poll_question()?, Vec::new(), None)));
+            let Some((question, mut counts, progress)) = next else {
+                return false;
+            };
+            match &question.asked {
+                AskedSubscribers::Subscribers { sharded, names } => {
+                    let board = common.board().look();
+                    let kind = if *sharded { Kind::Shard } else { Kind::Channel };
+                    let names = names.iter();
+                    counts = names
+                        .map(|name| board.subscribers(kind, name) as u64)
+                        .collect();
+                }
+                AskedSubscribers::Receivers(names) => {
+                    let board = common.board().look();
+                    let (mut progress, mut work) = (progress, COUNT_WORK);
+                    for (sharded, name) in names.iter().skip(counts.len()) {
+                        let channel = (&name[..], *sharded);
+                        match count_receivers(&board, channel, progress.take(), &mut work) {
+                            Ok(count) => counts.push(count as u64),
+                            Err(upto) => {
+                                progress = Some(upto);
+                                break;
+                            }
+                        }
+                    }
+                    if counts.len() < names.len() {
+                        drop(board);
+                        self.door.hub.answering = Some((question, counts, progress));
+                        return true;
+                    }
+                }
+                AskedSubscribers::Names {
+                    kind,
+                    pattern,
+                    after,
+                } => {
+                    let (names, next) = match Kind::ALL.get(usize::from(*kind)) {
+                        Some(kind) => {
+                            let after = after.as_deref().map(Bytes::copy_from_slice);
+                            page(&common.board().look(), *kind, pattern.as_deref(), after)
+                        }
+                        None => (Vec::new(), None),
+                    };
+                    self.answer_names(&question, names, next);
+                    continue;
+                }
+            }
+            self.answer_question(&question, counts);
+        }
+        true
     }
 
     /// Whether a publisher may go on. If not, the connection is woken when it may.
@@ -517,8 +648,8 @@ impl Context {
 
     /// Hands out messages. True if there are more.
     pub(in crate::resp) fn hand_out(&mut self) -> bool {
-        let untold = self.tell_of_keys();
-        self.count_for_members();
+        let unanswered = self.count_for_members();
+        let untold = self.tell_of_keys() | unanswered;
         let hub = &self.door.hub;
         if !hub.is_busy() && hub.crowd.is_empty() && self.shard().published_waiting().0 == 0 {
             return untold;
@@ -580,8 +711,10 @@ impl Context {
         if std::mem::replace(&mut self.door.hub.life, life) != life {
             // This process became another member: what it asked before is not answered.
             let asking = std::mem::take(&mut self.door.hub.asking);
-            let asking = asking.values();
-            asking.for_each(|connection| connection.counted(Vec::new()));
+            self.door.hub.answering = None;
+            for (connection, reply) in asking.into_values() {
+                connection.counted(reply, Counted::default());
+            }
             self.door.hub.expel_all();
         }
         let wants_keys = self.door.hub.registry.about_keys > 0;

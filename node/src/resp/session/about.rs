@@ -327,17 +327,7 @@ impl Session {
                     settings::encode(e, &facts, &context.door.common.settings, &patterns)
                 });
             }
-            ServerCommand::ConfigSet(pairs) => {
-                let set = context
-                    .door
-                    .common
-                    .settings
-                    .set(&self.facts(context, Needs::Nothing), &pairs);
-                self.answer(|e| match set {
-                    Ok(()) => e.simple("OK"),
-                    Err(why) => e.error(&why),
-                });
-            }
+            ServerCommand::ConfigSet(pairs) => self.configure(context, &pairs),
             ServerCommand::ResetStat => {
                 context.reset_counts();
                 self.ask(context, Asking::done(Question::ResetCounts));
@@ -424,7 +414,7 @@ impl Session {
         }
     }
 
-    fn facts(&self, context: &Context, needs: Needs) -> info::Facts {
+    pub(super) fn facts(&self, context: &Context, needs: Needs) -> info::Facts {
         // On the plain port, the node is one server. On the cluster-aware port, each of its threads
         // is one.
         let (me, memory) = match self.cluster_port {

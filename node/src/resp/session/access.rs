@@ -30,6 +30,7 @@ use crate::resp::pubsub::Kind;
 use doyen_engine::command::{Arguments, CATEGORIES, wrong_arity};
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
 use doyen_placement::access::{Access, AccessChange, AccessUser, UserChange};
+use doyen_placement::level::ANNEX;
 use doyen_placement::planner::DEFAULT_KEYSPACE;
 use std::collections::BTreeSet;
 
@@ -548,6 +549,57 @@ impl Session {
         };
         context.door.use_users(&users);
         self.use_users(context.door.users.get_mut())
+    }
+
+    /// `CONFIG SET`. Which messages about keys there are is the table's, for all members, so that
+    /// takes the steps of a change of users.
+    pub(super) fn configure(&mut self, context: &mut Context, pairs: &[(String, Bytes)]) {
+        self.looking = Looking::No;
+        let change = self.change.take();
+        let facts = self.facts(context, info::Needs::Nothing);
+        let wanted = match context.door.common.settings.check(&facts, pairs) {
+            Ok(wanted) => wanted,
+            Err(why) => return self.answer(|e| e.error(&why)),
+        };
+        let table = context.view().map(|view| &view.installed);
+        let of_table = table.is_some_and(|table| table.level >= ANNEX);
+        let has = table.and_then(|table| table.annex.key_events);
+        let ends = change.as_ref().is_some_and(|change| change.ends);
+        if let Some(events) = wanted.events.filter(|_| of_table) {
+            let what = format!("CONFIG SET notify-keyspace-events {events}");
+            let step = match change.map(|change| change.step) {
+                None | Some(Step::Asked | Step::Again) if has != Some(events.bits()) => {
+                    let events = events.bits();
+                    let request = AdminRequest::TellOfKeys { events };
+                    context.run_errand(self.id, Errand::Admin(request));
+                    Some(Step::Asked)
+                }
+                Some(Step::Answered(AdminReply::Done(_))) => {
+                    context.look_for_table(self.id);
+                    Some(Step::Installing)
+                }
+                Some(Step::Answered(AdminReply::Refused(why) | AdminReply::Outdated(why))) => {
+                    self.audit(context, &what, Outcome::Failed(why.clone()));
+                    self.closing |= ends;
+                    return self.answer(|e| e.error(&format!("ERR {why}")));
+                }
+                None | Some(Step::Asked | Step::Again | Step::Installing) => None,
+            };
+            if let Some(step) = step {
+                self.looking = Looking::Waits;
+                self.change = Some(Box::new(Change {
+                    step,
+                    attempts: 0,
+                    reply: Reply::Ok,
+                    ends,
+                }));
+                return;
+            }
+            self.audit(context, &what, Outcome::Done);
+        }
+        context.door.common.settings.set(wanted, of_table);
+        self.answer(|e| e.simple("OK"));
+        self.closing |= ends;
     }
 
     /// Lets the control thread run work that may wait for a disk. `make` makes it.

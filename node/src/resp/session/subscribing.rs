@@ -6,14 +6,12 @@
 use super::*;
 use crate::resp::command::PubSubCommand;
 use crate::resp::notices::{database_of, is_about_keys, may_be_about_keys};
-use crate::resp::pubsub::hub::compare;
+use crate::resp::pubsub::hub::{CountedUpTo, NAME_WORK, compare, count_receivers};
 use crate::resp::pubsub::{Kind, NAME_BYTES_MAX, Names, Push, Queued, confirm};
 use crate::resp::settings::OutputLimit;
-use doyen_engine::Publication;
+use doyen_engine::{AskedSubscribers, Counted, Publication};
 use std::collections::BTreeSet;
 
-/// Most subscriptions of one client.
-const SUBSCRIPTIONS_MAX: usize = 1 << 16;
 /// Channels whose subscribers one command counts at most.
 const COUNTED_NAMES_MAX: usize = 4_096;
 /// Names of one command that are handled in one slice.
@@ -43,7 +41,7 @@ pub(in crate::resp) struct Subscribing {
     /// Messages of a transaction that was executed, to be published next.
     executed: Vec<Publication>,
     /// It asked all members about subscribers, and these are at others.
-    counted: Option<Vec<u64>>,
+    counted: Option<Counted>,
 }
 
 /// What the present command waits for. It is run again then.
@@ -68,10 +66,10 @@ enum Hold {
 enum Progress {
     /// The next of its names.
     Names(usize),
-    /// The patterns up to this one are compared; so many subscribers get the message.
-    Counting(Option<Bytes>, usize),
+    /// The patterns are compared with a message's channel so far.
+    Counting(CountedUpTo),
     /// The channels up to this one are compared; these match.
-    Listing(Option<Bytes>, Vec<Bytes>),
+    Listing(Option<Bytes>, BTreeSet<Bytes>),
 }
 
 /// What came of a message for a subscriber.
@@ -170,12 +168,34 @@ impl Connection {
         std::mem::take(&mut subscribing.bytes)
     }
 
-    /// So many subscribers have the channels that it asked about at other members.
-    pub(in crate::resp) fn counted(&self, counts: Vec<u64>) {
-        if let Some(subscribing) = &mut self.session.borrow_mut().subscribing {
-            subscribing.counted = Some(counts);
+    /// What other members answered to its question about subscribers: for this reply, or for its
+    /// present command.
+    pub(in crate::resp) fn counted(&self, reply: Option<u64>, counted: Counted) {
+        let mut session = self.session.borrow_mut();
+        let Some(reply) = reply else {
+            if let Some(subscribing) = &mut session.subscribing {
+                subscribing.counted = Some(counted);
+            }
+            drop(session);
+            return self.goes_on();
+        };
+        let at = reply
+            .checked_sub(session.first)
+            .and_then(|at| usize::try_from(at).ok());
+        let Some(slot) = at.and_then(|at| session.slots.get_mut(at)) else {
+            return;
+        };
+        let State::Publishing(own) = slot.state else {
+            return;
+        };
+        let others = counted.counts.first().copied().unwrap_or_default();
+        let mut bytes = BytesMut::new();
+        let count = i64::try_from(own.saturating_add(others)).unwrap_or(i64::MAX);
+        Encoder::new(&mut bytes, slot.protocol).integer(count);
+        slot.state = State::Encoded(bytes.freeze());
+        if at == Some(0) && session.encode_ready() {
+            self.wake();
         }
-        self.goes_on();
     }
 
     /// What its command waited for is over.
@@ -392,6 +412,9 @@ impl Session {
             Some(subscribing) => std::mem::take(&mut subscribing.hold),
             None => Hold::No,
         };
+        if matches!(hold, Hold::No) {
+            self.forget_counted();
+        }
         match asked {
             PubSubCommand::Subscribe(kind) => {
                 self.subscribe(connection, context, args, (kind, hold))
@@ -401,17 +424,12 @@ impl Session {
                 self.publish(connection, context, args, (sharded, hold))
             }
             PubSubCommand::Channels(kind, pattern) => {
-                self.list_channels(context, (kind, &pattern), hold)
+                self.list_channels(connection, context, (kind, &pattern), hold)
             }
             PubSubCommand::Subscribers(kind, names) => {
                 self.count_subscribers(connection, context, (kind, &names), hold);
             }
-            PubSubCommand::Patterns => {
-                let count = self
-                    .names(context, context.door.common.board())
-                    .len(Kind::Pattern);
-                self.answer(|e| e.integer(i64::try_from(count).unwrap_or(i64::MAX)));
-            }
+            PubSubCommand::Patterns => self.count_patterns(connection, context, hold),
         }
         self.forget_subscribing();
     }
@@ -423,6 +441,7 @@ impl Session {
                 && !s.monitors
                 && s.queue.is_empty()
                 && s.executed.is_empty()
+                && s.counted.is_none()
                 && matches!(s.hold, Hold::No)
         });
     }
@@ -441,16 +460,54 @@ impl Session {
         }
     }
 
-    /// How many subscribers the channel of a message has, without those of patterns: a transaction
-    /// is not interrupted to compare many of them.
-    pub(super) fn subscribers_of(&self, context: &Context, message: &Publication) -> i64 {
-        let kind = if message.sharded {
-            Kind::Shard
-        } else {
-            Kind::Channel
-        };
+    /// Asks the other members how many subscribers get the messages of a transaction that is about to
+    /// be executed. True: `EXEC` is run again with the answer.
+    pub(super) fn asks_receivers<'m>(
+        &mut self,
+        connection: &Rc<Connection>,
+        context: &mut Context,
+        messages: impl Iterator<Item = &'m Publication>,
+    ) -> bool {
+        if let Some(subscribing) = &mut self.subscribing
+            && let Hold::Ready = std::mem::take(&mut subscribing.hold)
+        {
+            return false;
+        }
+        self.forget_counted();
+        let channels: Vec<_> = messages
+            .take(COUNTED_NAMES_MAX)
+            .map(|message| (message.sharded, message.channel.to_vec()))
+            .collect();
+        let asks = !self.cluster_port
+            && !channels.is_empty()
+            && context.ask_members(connection, None, AskedSubscribers::Receivers(channels));
+        if asks {
+            self.hold(Hold::Woken);
+        }
+        asks
+    }
+
+    /// No command waits for what other members answered.
+    fn forget_counted(&mut self) {
+        if let Some(subscribing) = &mut self.subscribing {
+            subscribing.counted = None;
+        }
+    }
+
+    /// How many subscribers at other members get each message of the transaction that is executed.
+    pub(super) fn receivers_elsewhere(&mut self) -> Vec<u64> {
+        let counted = self.subscribing.as_mut().and_then(|s| s.counted.take());
+        self.forget_subscribing();
+        counted.unwrap_or_default().counts
+    }
+
+    /// How many subscribers of this node get a message of a transaction. Of very many patterns, only
+    /// the first are compared: a transaction is not interrupted for that.
+    pub(super) fn receivers_here(&self, context: &Context, message: &Publication) -> u64 {
         let names = self.names(context, context.door.common.board());
-        i64::try_from(names.subscribers(kind, &message.channel)).unwrap_or(i64::MAX)
+        let channel = (&*message.channel, message.sharded);
+        let counted = count_receivers(&names, channel, None, &mut COMPARE_AT_ONCE.clone());
+        counted.unwrap_or_else(|(_, count)| count) as u64
     }
 
     /// The names with subscribers that this client is told of.
@@ -482,7 +539,7 @@ impl Session {
             if self.waits_for_answers() {
                 return;
             }
-            if let Err(why) = self.may_subscribe(context, args, kind) {
+            if let Err(why) = Self::may_subscribe(args, kind) {
                 return self.answer(|e| e.error(&why.0));
             }
             let keys = kind != Kind::Shard && args.iter_from(1).any(may_be_about_keys);
@@ -515,13 +572,18 @@ impl Session {
             return self.hold(Hold::Slice(Progress::Names(at)));
         }
         let from = context.next_published();
-        let end = args.len().min(at + SLICE_NAMES);
+        let mut end = args.len().min(at + SLICE_NAMES);
+        let mut is_full = false;
         let (id, protocol) = (self.id, self.protocol);
         let mut bytes = BytesMut::new();
         let mut encoder = Encoder::new(&mut bytes, protocol);
         let subscribing = self.subscribing.get_or_insert_default();
         for name in (at..end).map(|at| args.get(at)) {
             if !subscribing.names[kind.at()].contains(name) {
+                if !context.door.hub.has_room(name.len()) {
+                    is_full = true;
+                    break;
+                }
                 let client = (id, connection);
                 let hub = &mut context.door.hub;
                 let name = hub.subscribe(common.board(), (kind, name), client, from);
@@ -534,19 +596,19 @@ impl Session {
                 subscribing.count(kind),
             );
         }
+        if is_full {
+            // Those before it are confirmed, so the client knows which ones it has.
+            encoder.error(FULL);
+            end = args.len();
+        }
         self.queue_confirmations(context, bytes);
         if end < args.len() {
             self.hold(Hold::Slice(Progress::Names(end)));
         }
     }
 
-    /// Whether there is room for the subscriptions, as if all were new.
-    fn may_subscribe(
-        &self,
-        context: &Context,
-        args: Args<'_>,
-        kind: Kind,
-    ) -> Result<(), ErrorText> {
+    /// Whether the names may be subscribed to.
+    fn may_subscribe(args: Args<'_>, kind: Kind) -> Result<(), ErrorText> {
         if args.iter_from(1).any(|name| name.len() > NAME_BYTES_MAX) {
             let what = if kind == Kind::Pattern {
                 "pattern"
@@ -555,23 +617,6 @@ impl Session {
             };
             return Err(
                 format!("ERR the {what} is too long: at most {NAME_BYTES_MAX} bytes").into(),
-            );
-        }
-        let present = self.subscriptions().map_or(0, |all| all.iter().sum());
-        let more = args.len() - 1;
-        if present + more > SUBSCRIPTIONS_MAX {
-            return Err(format!(
-                "ERR too many subscriptions: at most {SUBSCRIPTIONS_MAX} of one client; subscribe \
-                 to patterns, or with several connections"
-            )
-            .into());
-        }
-        let bytes = args.iter_from(1).map(<[u8]>::len).sum();
-        if !context.door.hub.has_room(more, bytes) {
-            return Err(
-                "ERR the subscriptions of all clients take too much memory: unsubscribe, or raise \
-                 --memory-max"
-                    .into(),
             );
         }
         Ok(())
@@ -592,12 +637,16 @@ impl Session {
                 return self.answer(|e| e.error(&why));
             }
             let asked: Vec<Vec<u8>> = names.iter().map(|name| name.to_vec()).collect();
-            if context.ask_members(connection, kind == Kind::Shard, &asked) {
+            let asked = AskedSubscribers::Subscribers {
+                sharded: kind == Kind::Shard,
+                names: asked,
+            };
+            if context.ask_members(connection, None, asked) {
                 return self.hold(Hold::Woken);
             }
         }
         let others = self.subscribing.as_mut().and_then(|s| s.counted.take());
-        let others = others.unwrap_or_default();
+        let others = others.unwrap_or_default().counts;
         let common = context.door.common.clone();
         let own = self.names(context, common.board());
         let count = |at: usize, name: &[u8]| {
@@ -687,15 +736,15 @@ impl Session {
     ) {
         let (channel, message) = (args.get(1), args.get(2));
         let progress = match hold {
-            Hold::Slice(Progress::Counting(after, count)) => Some((after, count)),
+            Hold::Slice(Progress::Counting(upto)) => Some(upto),
             _ => None,
         };
         if progress.is_none() {
             if let Err(why) = checked(channel) {
                 return self.answer(|e| e.error(&why.0));
             }
-            // A message about a write comes after the write.
-            if !self.slots.is_empty() {
+            // A message about a write comes after the write. Earlier messages have left.
+            if self.unpublished_until > self.first {
                 return self.hold(Hold::Answers);
             }
             if !context.may_publish(connection) {
@@ -704,26 +753,89 @@ impl Session {
         }
         let counted = {
             let names = self.names(context, context.door.common.board());
-            count_receivers(&names, channel, sharded, progress, COMPARE_AT_ONCE)
+            let mut work = COMPARE_AT_ONCE;
+            count_receivers(&names, (channel, sharded), progress, &mut work)
         };
         let count = match counted {
-            Ok(count) => count,
-            Err(progress) => return self.hold(Hold::Slice(progress)),
+            Ok(count) => count as u64,
+            Err(upto) => return self.hold(Hold::Slice(Progress::Counting(upto))),
         };
         context.publish(of(channel, message, sharded));
+        let waits_for = self.unpublished_until;
+        let reply = Some(self.next());
+        let asks = || AskedSubscribers::Receivers(vec![(sharded, channel.to_vec())]);
+        if !self.cluster_port && context.ask_members(connection, reply, asks()) {
+            self.push(State::Publishing(count), 0);
+        } else {
+            self.answer(|e| e.integer(i64::try_from(count).unwrap_or(i64::MAX)));
+        }
+        self.unpublished_until = waits_for;
+    }
+
+    /// Asks the other members for names that have subscribers. True: the command waits for them.
+    fn asks_names(
+        &mut self,
+        connection: &Rc<Connection>,
+        context: &mut Context,
+        (kind, pattern): (Kind, Option<&Bytes>),
+    ) -> bool {
+        let asked = AskedSubscribers::Names {
+            kind: kind.at() as u8,
+            pattern: pattern.map(|pattern| pattern.to_vec()),
+            after: None,
+        };
+        let asks = !self.cluster_port && context.ask_members(connection, None, asked);
+        if asks {
+            self.hold(Hold::Woken);
+        }
+        asks
+    }
+
+    /// The names that other members answered. The error: they are too many.
+    fn names_elsewhere(&mut self) -> Result<BTreeSet<Bytes>, ()> {
+        let counted = self.subscribing.as_mut().and_then(|s| s.counted.take());
+        let counted = counted.unwrap_or_default();
+        let names = counted.names.into_iter().map(Bytes::from).collect();
+        if counted.too_many { Err(()) } else { Ok(names) }
+    }
+
+    /// `PUBSUB NUMPAT`: how many patterns have subscribers.
+    fn count_patterns(&mut self, connection: &Rc<Connection>, context: &mut Context, hold: Hold) {
+        let first = matches!(hold, Hold::No);
+        if first && self.asks_names(connection, context, (Kind::Pattern, None)) {
+            return;
+        }
+        let Ok(others) = self.names_elsewhere() else {
+            return self.answer(|e| e.error(TOO_MANY_NAMES));
+        };
+        let common = context.door.common.clone();
+        let own = self.names(context, common.board());
+        let here = |name: &&Bytes| own.subscribers(Kind::Pattern, name) > 0;
+        let both = others.iter().filter(here).count();
+        let count = own.len(Kind::Pattern) + others.len() - both;
+        drop(own);
         self.answer(|e| e.integer(i64::try_from(count).unwrap_or(i64::MAX)));
     }
 
     /// `PUBSUB CHANNELS` or `PUBSUB SHARDCHANNELS`.
     fn list_channels(
         &mut self,
-        context: &Context,
+        connection: &Rc<Connection>,
+        context: &mut Context,
         (kind, pattern): (Kind, &Option<Bytes>),
         hold: Hold,
     ) {
         let (mut after, mut found) = match hold {
             Hold::Slice(Progress::Listing(after, found)) => (after, found),
-            _ => (None, Vec::new()),
+            Hold::No if self.asks_names(connection, context, (kind, pattern.as_ref())) => return,
+            _ => match self.names_elsewhere() {
+                Ok(mut found) => {
+                    let database = |name: &Bytes| database_of(name).filter(|_| kind != Kind::Shard);
+                    found.retain(|name| database(name).is_none_or(|of| self.may_look_at(of)));
+                    (None, found)
+                }
+                Err(()) => return self.answer(|e| e.error(TOO_MANY_NAMES)),
+            },
         };
         let mut work = COMPARE_AT_ONCE;
         let before = after.take();
@@ -738,7 +850,7 @@ impl Session {
                 let database = database_of(name).filter(|_| kind != Kind::Shard);
                 let shown = database.is_none_or(|database| self.may_look_at(database));
                 if matches && shown {
-                    found.push(name.clone());
+                    found.insert(name.clone());
                 }
                 after = Some(name.clone());
                 work = work.saturating_sub(NAME_WORK + cost);
@@ -779,41 +891,10 @@ fn of(channel: &[u8], message: &[u8], sharded: bool) -> Publication {
     }
 }
 
-/// What it costs to look at a name, in the units of comparisons.
-const NAME_WORK: usize = 16;
-
-/// How many subscribers get a message. The error is how far that has come if the work did not
-/// suffice.
-fn count_receivers(
-    names: &Names<'_>,
-    channel: &[u8],
-    sharded: bool,
-    progress: Option<(Option<Bytes>, usize)>,
-    mut work: usize,
-) -> Result<usize, Progress> {
-    if sharded {
-        return Ok(names.subscribers(Kind::Shard, channel));
-    }
-    let (before, mut count) =
-        progress.unwrap_or_else(|| (None, names.subscribers(Kind::Channel, channel)));
-    let mut after = None;
-    let whole = names.walk(Kind::Pattern, before.as_ref(), |pattern, subscribers| {
-        let (matches, cost) = compare(pattern, channel);
-        if matches {
-            count += subscribers;
-        }
-        work = work.saturating_sub(NAME_WORK + cost);
-        if work == 0 {
-            after = Some(pattern.clone());
-        }
-        work > 0
-    });
-    if whole {
-        Ok(count)
-    } else {
-        Err(Progress::Counting(after, count))
-    }
-}
+const FULL: &str = "ERR the subscriptions of all clients of this node take too much memory: this \
+    channel and those after it were not subscribed to; subscribe to patterns, or raise --memory-max";
+const TOO_MANY_NAMES: &str = "ERR too many names have subscribers: ask with a pattern that fewer \
+    names match";
 
 #[cfg(test)]
 mod tests {
@@ -851,17 +932,16 @@ mod tests {
             let (mut progress, mut slices) = (None, 0);
             let count = loop {
                 slices += 1;
-                match count_receivers(&names, b"news", false, progress, work) {
+                match count_receivers(&names, (b"news", false), progress, &mut work.clone()) {
                     Ok(count) => break count,
-                    Err(Progress::Counting(after, count)) => progress = Some((after, count)),
-                    Err(other) => panic!("{other:?}"),
+                    Err(upto) => progress = Some(upto),
                 }
             };
             assert_eq!(count, 4);
             assert!((slices == 1) == (work == 1000), "{slices}");
         }
         assert_eq!(
-            count_receivers(&names, b"news", true, None, 1).ok(),
+            count_receivers(&names, (b"news", true), None, &mut 1).ok(),
             Some(0)
         );
     }

@@ -424,6 +424,15 @@ impl Session {
             self.transacting = Some(transacting);
             return self.answer(|e| e.error("ERR EXEC without MULTI"));
         };
+        let messages = queue.commands.iter().filter_map(|queued| match queued {
+            Queued::Publish(message) => Some(message),
+            _ => None,
+        });
+        if self.asks_receivers(connection, context, messages) {
+            transacting.queue = Some(queue);
+            self.transacting = Some(transacting);
+            return;
+        }
         charge(&self.budget, &mut self.charged, &mut queue.charged, |_| 0);
         let watching = transacting.watching;
         if queue.refused {
@@ -595,6 +604,7 @@ impl Session {
         commands: Vec<Queued>,
     ) -> (Vec<Answer>, Vec<Publication>) {
         let exec = self.command;
+        let mut elsewhere = self.receivers_elsewhere().into_iter();
         self.transacting.get_or_insert_default().captured = Some(BytesMut::new());
         let (mut answers, mut messages) = (Vec::with_capacity(commands.len()), Vec::new());
         for queued in commands {
@@ -607,7 +617,9 @@ impl Session {
                     Answer::Encoded(self.take_captured())
                 }
                 Queued::Publish(message) => {
-                    let count = self.subscribers_of(context, &message);
+                    let here = self.receivers_here(context, &message);
+                    let count = here.saturating_add(elsewhere.next().unwrap_or_default());
+                    let count = i64::try_from(count).unwrap_or(i64::MAX);
                     messages.push(message);
                     self.answer(|e| e.integer(count));
                     Answer::Encoded(self.take_captured())
