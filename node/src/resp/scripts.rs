@@ -6,6 +6,7 @@
 //! lately is compiled before it goes anywhere: what does not compile is neither stored nor sent.
 
 use super::{cluster, databases};
+use crate::clock;
 use bytes::Bytes;
 use doyen_engine::op::{Action, Condition, Expiry, Operation};
 use doyen_gossip::Time;
@@ -28,15 +29,34 @@ const EVALUATED_MS: i64 = 24 * 3600 * 1000;
 /// would have that of the keyspace.)
 const LOADED_MS: i64 = 3650 * 24 * 3600 * 1000;
 
+/// A microsecond of compiling is as much work as handling so many bytes of values.
+const WORK_PER_US: usize = 1_000;
+
+/// The most work of compiling for one transaction: 20 ms.
+pub(super) const COMPILE_WORK_MAX: usize = 20_000 * WORK_PER_US;
+
 /// The digest of a script, in small hexadecimal digits.
 pub(super) type Digest = Box<str>;
 
 /// Scripts by their digests.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Cache {
     scripts: BTreeMap<Digest, (Bytes, Time)>,
     bytes: usize,
     compiler: Interpreter,
+    /// The work of compilations since the last call of `take_work`.
+    work: usize,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self {
+            scripts: BTreeMap::new(),
+            bytes: 0,
+            compiler: Interpreter::with_clock(clock::thread_time_about),
+            work: 0,
+        }
+    }
 }
 
 impl Cache {
@@ -68,11 +88,26 @@ impl Cache {
     /// # Errors
     /// Why it does not, in the words of Redis.
     pub(super) fn compiles(&mut self, body: &Bytes) -> Result<Digest, String> {
+        let began = clock::thread_time_about();
         let script = Script::parse(body.clone())?;
-        match self.compiler.check(&script) {
+        let compiled = self.compiler.check(&script);
+        let took = clock::thread_time_about().saturating_sub(began);
+        let work = usize::try_from(took.as_micros()).unwrap_or(usize::MAX);
+        self.work = self.work.saturating_add(work.saturating_mul(WORK_PER_US));
+        match compiled {
             Ok(()) => Ok(script.sha1().into()),
             Err(why) => Err(why.text().to_owned()),
         }
+    }
+
+    /// The work of compilations that was not taken yet.
+    pub(super) const fn work(&self) -> usize {
+        self.work
+    }
+
+    /// Takes the work of compilations, as bytes of values that are handled in the same time.
+    pub(super) fn take_work(&mut self) -> usize {
+        std::mem::take(&mut self.work)
     }
 }
 

@@ -53,6 +53,10 @@ impl Session {
         if let Err(why) = self.admits_keys(context, args, keys) {
             return self.refuse(&why);
         }
+        if args.get(1).len() > doyen_scripts::BODY_BYTES_MAX {
+            let why = doyen_scripts::errors::LARGE_BODY;
+            return self.answer(|e| e.error(if by_digest { NO_SCRIPT } else { why }));
+        }
         let resp3 = self.protocol == Protocol::Resp3;
         let mut call = call_of(self.about(), args, keys, (read_only, resp3));
         call.grants = self.grants(context);

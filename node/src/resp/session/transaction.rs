@@ -59,6 +59,9 @@ impl Transacting {
     }
 }
 
+const TOO_MUCH_TEXT: &str = "ERR the scripts of the transaction take too long to compile \
+    together: this one was not run; send fewer in one transaction, or load them first (SCRIPT LOAD)";
+
 impl Queue {
     /// The text of the script that is this step.
     fn bring(&mut self, at: usize, body: &Bytes) {
@@ -72,6 +75,7 @@ impl Queue {
     /// stores the texts that came with the others.
     fn check_scripts(&mut self, context: &mut Context) -> Vec<Work> {
         let (mut stores, mut checked) = (Vec::new(), BTreeMap::new());
+        let work_most = context.door.scripts.work() + scripts::COMPILE_WORK_MAX;
         let mut steps = std::mem::take(&mut self.steps).into_iter().enumerate();
         for queued in &mut self.commands {
             let count = match queued {
@@ -88,6 +92,9 @@ impl Queue {
                             let now = context.now();
                             if context.door.scripts.get(&digest, now).is_some() {
                                 return None;
+                            }
+                            if context.door.scripts.work() > work_most {
+                                return Some(TOO_MUCH_TEXT.to_owned());
                             }
                             match Session::bring(context, &call.body) {
                                 Ok(store) => {
