@@ -12,6 +12,10 @@ use doyen_placement::MapId;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+/// The map of the scripts that clients loaded, in the keyspace `default`. Its keys are never
+/// evicted. The databases have the numbers above.
+pub const SCRIPTS: MapId = MapId(u32::MAX - MapId::DATABASES);
+
 /// Refusals that wait for the shell. Later ones are dropped.
 const REFUSALS_MAX: usize = 128;
 

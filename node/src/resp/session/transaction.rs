@@ -71,10 +71,9 @@ impl Queue {
         }
     }
 
-    /// Answers the scripts at once that have no text, or whose text does not compile. Returns what
-    /// stores the texts that came with the others.
-    fn check_scripts(&mut self, context: &mut Context) -> Vec<Work> {
-        let (mut stores, mut checked) = (Vec::new(), BTreeMap::new());
+    /// Answers the scripts at once that have no text, or whose text does not compile.
+    fn check_scripts(&mut self, context: &mut Context) {
+        let mut checked = BTreeMap::new();
         let work_most = context.door.scripts.work() + scripts::COMPILE_WORK_MAX;
         let mut steps = std::mem::take(&mut self.steps).into_iter().enumerate();
         for queued in &mut self.commands {
@@ -96,13 +95,7 @@ impl Queue {
                             if context.door.scripts.work() > work_most {
                                 return Some(TOO_MUCH_TEXT.to_owned());
                             }
-                            match Session::bring(context, &call.body) {
-                                Ok(store) => {
-                                    stores.push(store);
-                                    None
-                                }
-                                Err(why) => Some(why),
-                            }
+                            Session::bring(context, &call.body).err()
                         });
                         known.clone()
                     }
@@ -114,7 +107,6 @@ impl Queue {
                 }
             }
         }
-        stores
     }
 }
 
@@ -536,7 +528,7 @@ impl Session {
             watching,
             ..
         } = prepared;
-        let stores = queue.check_scripts(context);
+        queue.check_scripts(context);
         if !watching.keys.is_empty() && queue.steps.is_empty() {
             // Whether a watched key has changed must be asked all the same.
             let Watched { map, key, .. } = watching.keys[0].clone();
@@ -585,11 +577,6 @@ impl Session {
             if running.submit_steps(asked, context, transaction, places) && answers_value {
                 expected += self.expected;
             }
-        }
-        running.needs_no_more();
-        for store in stores {
-            weight += store.bytes();
-            running.submit(connection, context, slot, store);
         }
         (weight, expected)
     }
