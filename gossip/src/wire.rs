@@ -65,7 +65,7 @@ pub enum Message {
     PreVoteAnswer(BallotAnswer),
     /// Asks for a vote.
     Vote(Ballot),
-    /// The answer to `Vote`, if the vote is not signed: below level 15, or because it is refused.
+    /// The answer to `Vote`, if the vote is refused.
     VoteAnswer(BallotAnswer),
     /// The answer to `Vote` that grants it, with the signature of the voter.
     SignedVote(BallotAnswer, Signature),

@@ -39,41 +39,7 @@
 //! version alone, its corpus, and the tags that only it used. Tags are not reused.
 
 /// The lowest and the highest version that this program speaks.
-pub const LEVELS: (u16, u16) = (14, 15);
+pub const LEVELS: (u16, u16) = (15, 16);
 
-/// From this level on, operations on several keys of a partition are executed together, and logged
-/// as one record.
-pub const TRANSACTIONS: u16 = 15;
-
-/// From this level on, a new keyspace places the keys of all databases by their tags
-/// ([`Tags`](crate::Tags)). Tables of this level say the rule of each keyspace.
-pub const TAGS: u16 = 15;
-
-/// From this level on, the name of a map is one within its keyspace. Below it, it is one within the
-/// cluster.
-pub const MAP_NAMES: u16 = 15;
-
-/// From this level on, maps have limits, and can be dropped.
-pub const MAP_LIMITS: u16 = 15;
-
-/// From this level on, tables have the users of Redis clients, the tokens of HTTP, and the weights
-/// that operators allow ([`Access`](crate::access::Access)), so newcomers with other high weights
-/// wait ([`too_heavy`](crate::planner::too_heavy)).
-pub const ACCESS: u16 = 15;
-
-/// From this level on, subscribers are told of committed changes.
-pub const SUBSCRIBING: u16 = 15;
-
-/// From this level on, keys are found by the tags of their values, and with their values.
-pub const FINDING: u16 = 15;
-
-/// From this level on, votes are signed, and members of the table have keys ([`VoteKey`]).
-///
-/// [`VoteKey`]: crate::VoteKey
-pub const SIGNED_VOTES: u16 = 15;
-
-/// Connections of this version carry the contexts of callers' spans.
-pub const TRACING: u16 = 15;
-
-/// Connections of this version carry messages of publishers.
-pub const PUBLISHING: u16 = 15;
+/// From this level on, tables have an annex ([`Annex`](crate::table::Annex)).
+pub const ANNEX: u16 = 16;

@@ -4,12 +4,14 @@
 //! A table is a value. A change makes the next table, and agreement decides which table is in
 //! force.
 
+pub mod annex;
 pub mod delta;
 mod leveled;
 mod name;
 mod packed;
 pub mod validate;
 
+pub use annex::Annex;
 pub use delta::{DeltaError, TableDelta};
 pub use name::NoTableName;
 pub use validate::Invalid;
@@ -28,7 +30,6 @@ use crate::scheduler::Schedulers;
 use crate::tags::Tags;
 use crate::vote_key::VoteKey;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -79,8 +80,10 @@ pub struct Table {
     pub maps: Vec<MapEntry>,
     /// Number of the next map. The number of a dropped map is not reused.
     pub next_map: MapId,
-    /// Who may do what. Tables have it from level 15 on.
+    /// Who may do what.
     pub access: Arc<Access>,
+    /// Fields of level 16 and later.
+    pub annex: Arc<Annex>,
 }
 
 /// Settings that every member must share, so that a successor decides as its predecessor did.
@@ -163,7 +166,7 @@ pub struct Member {
     pub weight: u32,
     /// The key with which its votes are checked. It tells the coordinator once it is a member, so a
     /// new member has none for a moment. The key never changes.
-    #[serde(skip, default)] // From level 15 on, tables and deltas carry it (`leveled`).
+    #[serde(skip, default)] // `leveled` encodes it.
     pub vote_key: Option<VoteKey>,
 }
 
@@ -269,7 +272,7 @@ pub struct Keyspace {
     /// Whether each partition keeps its keys in order. Partitions of ranges do so anyway.
     pub ordered: bool,
     /// The databases in which a `{tag}` alone decides the partition of a key. It never changes.
-    #[serde(skip, default)] // From level 15 on, tables and deltas carry it (`leveled`).
+    #[serde(skip, default)] // `leveled` encodes it.
     pub tags: Tags,
     /// Which members may hold and lead its partitions.
     pub rules: Vec<Rule>,
@@ -437,7 +440,7 @@ pub struct MapEntry {
     /// The keyspace of its keys.
     pub keyspace: KeyspaceId,
     /// How much it may hold, and for how long.
-    #[serde(skip, default)] // From level 15 on, tables and deltas carry it (`leveled`).
+    #[serde(skip, default)] // `leveled` encodes it.
     pub limits: MapLimits,
 }
 
@@ -509,7 +512,7 @@ pub struct WantedMap {
     pub wish: MapWish,
 }
 
-/// Written by hand, without the key: names of tables have it from level 15 on ([`Table::name`]).
+/// Written by hand, without the key: `Table::name` adds it.
 impl Hash for Member {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self {
@@ -527,8 +530,7 @@ impl Hash for Member {
     }
 }
 
-/// Written by hand, without the limits: names of tables have them from level 15 on
-/// ([`Table::name`]).
+/// Written by hand, without the limits: `Table::name` adds them.
 impl Hash for MapEntry {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.id, &self.name, self.keyspace).hash(state);
@@ -551,7 +553,7 @@ impl TableName {
     }
 }
 
-/// Written by hand, without the tags: names of tables have them from level 15 on ([`Table::name`]).
+/// Written by hand, without the tags: `Table::name` adds them.
 impl Hash for Keyspace {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self {
@@ -743,6 +745,7 @@ impl Table {
             maps,
             next_map,
             access,
+            annex,
         } = self;
         let mut digest = Digest::new();
         (
@@ -757,21 +760,16 @@ impl Table {
             level,
         )
             .hash(&mut digest);
-        if *level >= level::TAGS {
-            keyspaces
-                .iter()
-                .for_each(|keyspace| keyspace.tags.hash(&mut digest));
-        }
-        if *level >= level::MAP_LIMITS {
-            maps.iter().for_each(|map| map.limits.hash(&mut digest));
-        }
-        if *level >= level::ACCESS {
-            access.hash(&mut digest);
-        }
-        if *level >= level::SIGNED_VOTES {
-            members
-                .iter()
-                .for_each(|member| member.vote_key.hash(&mut digest));
+        keyspaces
+            .iter()
+            .for_each(|keyspace| keyspace.tags.hash(&mut digest));
+        maps.iter().for_each(|map| map.limits.hash(&mut digest));
+        access.hash(&mut digest);
+        members
+            .iter()
+            .for_each(|member| member.vote_key.hash(&mut digest));
+        if *level >= level::ANNEX {
+            annex.hash(&mut digest);
         }
         TableName {
             cluster: *cluster,
@@ -789,31 +787,8 @@ impl Table {
             level: self.level.min(level),
             ..self.clone()
         };
-        if lower.level < level::TAGS {
-            lower
-                .keyspaces
-                .iter_mut()
-                .for_each(|keyspace| keyspace.tags = Tags::default());
-        }
-        if lower.level < level::MAP_NAMES {
-            // It would refuse a table with two maps of one name. It asks members for maps that it
-            // does not find.
-            let mut names = BTreeSet::new();
-            lower.maps = self.maps.clone();
-            lower.maps.retain(|map| names.insert(map.name.clone()));
-        }
-        if lower.level < level::MAP_LIMITS {
-            lower
-                .maps
-                .iter_mut()
-                .for_each(|map| map.limits = MapLimits::NONE);
-        }
-        if lower.level < level::ACCESS {
-            lower.access = Arc::default();
-        }
-        if lower.level < level::SIGNED_VOTES {
-            let keyed = lower.members.iter_mut().filter(|m| m.vote_key.is_some());
-            keyed.for_each(|member| Arc::make_mut(member).vote_key = None);
+        if lower.level < level::ANNEX {
+            lower.annex = Arc::default();
         }
         lower
     }

@@ -10,18 +10,16 @@
 
 use crate::hash;
 use crate::id::MapId;
-use crate::level;
 use crate::token::Token;
 use serde::{Deserialize, Serialize};
 
 /// The databases of a keyspace in which a `{tag}` alone decides the partition of a key.
 ///
-/// A keyspace never changes it, because its keys would be looked for in other partitions. So
-/// keyspaces that are older than level 15 keep the former rule.
+/// A keyspace never changes it, because its keys would be looked for in other partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Tags {
-    /// Database 0 alone. Each other database is placed as other maps are. Keyspaces that were made
-    /// below level 15.
+    /// Database 0 alone. Each other database is placed as other maps are. Keyspaces
+    /// that were made below level 15 keep this rule.
     #[default]
     Zero,
     /// Every database.
@@ -29,16 +27,6 @@ pub enum Tags {
 }
 
 impl Tags {
-    /// The rule of a keyspace that is made in a table of this level.
-    #[must_use]
-    pub const fn at(level: u16) -> Self {
-        if level < level::TAGS {
-            Self::Zero
-        } else {
-            Self::Databases
-        }
-    }
-
     /// Whether a `{tag}` decides alone in this map.
     #[must_use]
     pub const fn count_in(self, map: MapId) -> bool {
@@ -129,7 +117,7 @@ mod tests {
             }
         }
 
-        /// Programs of level 14 place keys of maps by the same rule, and know no other.
+        /// The former rule placed the keys of maps in this way.
         #[test]
         fn maps_are_placed_by_their_number_and_the_key_as_before(
             map in (1..=u32::MAX).prop_map(MapId),
@@ -155,13 +143,5 @@ mod tests {
             let uneven = keys.iter().filter(|n| !(800..1200).contains(*n)).count();
             assert_eq!(uneven, 0, "{map}: {keys:?}");
         }
-    }
-
-    /// Keys of the other databases may have been written by the former rule.
-    #[test]
-    fn only_keyspaces_that_are_made_from_level_15_on_have_tags_in_all_databases() {
-        assert_eq!(Tags::default(), Tags::Zero);
-        assert_eq!(Tags::at(14), Tags::Zero);
-        assert_eq!(Tags::at(15), Tags::Databases);
     }
 }

@@ -30,8 +30,6 @@ pub struct Tally {
     pub unknown: u64,
     /// Errors that say that nothing happened, and how often each came.
     pub refused: BTreeMap<String, u64>,
-    /// Operations that need a higher level than the cluster has: nothing happened.
-    pub premature: u64,
     /// The longest time that an operation took.
     pub longest: Duration,
     /// What was asked and answered, by key.
@@ -121,12 +119,6 @@ impl Load {
     #[must_use]
     pub fn answered(&self) -> u64 {
         self.shared.tally().answered
-    }
-
-    /// Operations so far that need a higher level than the cluster has.
-    #[must_use]
-    pub fn premature(&self) -> u64 {
-        self.shared.tally().premature
     }
 
     /// Ends the load.
@@ -280,10 +272,6 @@ async fn write(
         Ok(answer) => {
             tally.answered += 1;
             (answered, Some((answered, answer)))
-        }
-        Err(Error::OldMembers) => {
-            tally.premature += 1;
-            return;
         }
         Err(error) if error.happened() != Happened::No => {
             tally.unknown += 1;

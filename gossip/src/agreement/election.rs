@@ -8,7 +8,6 @@ use crate::mutant::{self, broken};
 use crate::signing::Signature;
 use crate::time::Time;
 use crate::wire::{Ballot, BallotAnswer, Mandate, Message};
-use doyen_placement::level::SIGNED_VOTES;
 use doyen_placement::quorum::majority;
 use doyen_placement::{MemberId, TableName, Term};
 use std::collections::BTreeMap;
@@ -395,7 +394,7 @@ impl MemberCore {
             mine: self.term,
             accepted: self.accepted.name,
         };
-        let message = if granted && self.accepted.level >= SIGNED_VOTES {
+        let message = if granted {
             let signature = cx.signing.sign(&self.vote(ballot.term, from));
             Message::SignedVote(answer, signature)
         } else {

@@ -19,7 +19,6 @@ use crate::mutant::{self, broken};
 use crate::signing::Vote;
 use crate::time::Time;
 use crate::wire::{Mandate, Message, Proposal};
-use doyen_placement::level::SIGNED_VOTES;
 use doyen_placement::quorum::majority;
 use doyen_placement::table::validate::VOTERS_MAX;
 use doyen_placement::{Age, MemberId, TableName, Term, VoteKey};
@@ -90,8 +89,7 @@ impl MemberCore {
 
     /// Whether this member believes what it cannot check.
     pub(super) fn unchecked(&self, cx: &Context) -> bool {
-        self.committed.level < SIGNED_VOTES
-            || (self.leader.is_none() && self.leaderless_for(cx) >= UNCHECKED_AFTER)
+        self.leader.is_none() && self.leaderless_for(cx) >= UNCHECKED_AFTER
     }
 
     /// The first term has no election: the writer of the first table, who is the oldest member,
@@ -241,13 +239,11 @@ impl MemberCore {
 
     /// This member has won an election. Every member gets the proof before anything that needs it.
     pub(super) fn show_mandate(&mut self, cx: &mut Context, mandate: Mandate) {
-        if self.accepted.level >= SIGNED_VOTES {
-            let members = self.committed.members.iter().chain(&self.accepted.members);
-            let mut members: BTreeSet<MemberId> = members.map(|m| m.id).collect();
-            members.remove(&cx.me());
-            for member in members {
-                cx.send(member, Message::Mandate(Box::new(mandate.clone())));
-            }
+        let members = self.committed.members.iter().chain(&self.accepted.members);
+        let mut members: BTreeSet<MemberId> = members.map(|m| m.id).collect();
+        members.remove(&cx.me());
+        for member in members {
+            cx.send(member, Message::Mandate(Box::new(mandate.clone())));
         }
         self.mandates.settle();
         self.mandates.keep(mandate);
@@ -257,11 +253,7 @@ impl MemberCore {
     /// have got their keys since the election, or others have become voters. Then it stands again.
     pub(super) fn outlived_mandate(&mut self, cx: &Context) -> bool {
         let (now, settled) = (self.committed.name, self.accepted.name);
-        if self.mandates.compared == Some(now)
-            || settled != now
-            || self.committed.level < SIGNED_VOTES
-            || !self.asserted_dead.is_empty()
-        {
+        if self.mandates.compared == Some(now) || settled != now || !self.asserted_dead.is_empty() {
             return false;
         }
         self.mandates.compared = Some(now);

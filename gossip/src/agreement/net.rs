@@ -11,7 +11,7 @@ use crate::hints::Hint;
 use crate::signing::SigningSeed;
 use crate::time::Time;
 use crate::wire::Message;
-use doyen_placement::level::{LEVELS, SIGNED_VOTES};
+use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, ClusterId, Epoch, Keyspace, KeyspaceId, Location, MemberId, OnLoss, OrderKey,
     PartitionRef, Role, Settings, Table, TableName, Term, Version, VoteKey, planner,
@@ -201,8 +201,7 @@ impl Net {
     pub(super) fn config(&mut self, slot: Slot, id: MemberId) -> AgreementConfig {
         let at = address(slot);
         let level_max = self.levels.get(&slot).copied().unwrap_or(LEVELS.1);
-        // Programs of the level before have no key.
-        let key = (level_max >= SIGNED_VOTES).then(|| SigningSeed::of_test(id.0).vote_key());
+        let key = Some(SigningSeed::of_test(id.0).vote_key());
         self.speak.insert(id, (level_max, key));
         let role = if self.witnesses.contains(&slot) {
             Role::Witness

@@ -19,7 +19,7 @@ use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::LeaveStep;
 use admin::administer;
-use doyen_placement::level::{ACCESS, LEVELS, SIGNED_VOTES};
+use doyen_placement::level::LEVELS;
 use doyen_placement::loads::PartitionLoad;
 use doyen_placement::planner::{
     self, Absence, InSyncChange, InSyncRequest, NotGranted, Pace, PlannedChanges, WritesStopped,
@@ -748,12 +748,7 @@ impl MemberCore {
             .map(|m| speaks(m.id))
             .fold(cx.config.level_max, u16::min);
         if level > table.level {
-            let may_allow = table.level < ACCESS && level >= ACCESS;
-            let table = table.to_mut();
-            table.level = level;
-            if may_allow {
-                planner::allow_present(table);
-            }
+            table.to_mut().level = level;
         }
     }
 
@@ -844,9 +839,6 @@ impl MemberCore {
 /// Members get the keys that their hellos showed. A newcomer has said hello to the coordinator
 /// before it is admitted, so this happens in the table that admits it.
 fn draft_keys(cx: &Context, table: &mut Cow<'_, Table>) {
-    if table.level < SIGNED_VOTES {
-        return;
-    }
     for place in 0..table.members.len() {
         let member = &table.members[place];
         if member.vote_key.is_none()

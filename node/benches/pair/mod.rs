@@ -257,6 +257,7 @@ pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<
     };
     Table {
         level: LEVELS.1,
+        annex: Arc::default(),
         cluster: ClusterId(7),
         order_key: OrderKey(7),
         term: Term(1),

@@ -32,7 +32,6 @@ use super::shard::Shard;
 use crate::codec;
 use bytes::Bytes;
 use doyen_gossip::Time;
-use doyen_placement::level::MAP_LIMITS;
 use doyen_placement::{MapEntry, MapWish, MemberId, Table, TableName, WantedMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -505,13 +504,9 @@ impl Context {
 
     /// Asks a member for a map, another member each time. False: no member is connected.
     pub(super) fn ask_map(&mut self, ticket: u64, wanted: WantedMap) -> bool {
-        let least = match wanted.wish {
-            MapWish::Exists => 0,
-            MapWish::Limited(_) | MapWish::Dropped => MAP_LIMITS,
-        };
         let mut ready = self.peers.ids();
         ready.retain(|id| {
-            let ready = |p: &mut Peer| p.visit.value_bytes_max.is_some() && p.version >= least;
+            let ready = |p: &mut Peer| p.visit.value_bytes_max.is_some();
             self.peers.get(*id).is_some_and(ready)
         });
         let Some(member) = ready.get(ticket as usize % ready.len().max(1)) else {

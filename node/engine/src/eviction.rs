@@ -449,7 +449,7 @@ impl Context {
                     .gone
                     .push_front((held.at, map, key.clone()));
             }
-            let cause = self.told_cause(Cause::Evicted);
+            let cause = Cause::Evicted;
             let effect = Effect::Delete { map, key, cause };
             self.log(held, order, effect, (None, By::UNKNOWN), Outcome::Ok);
             self.stats.evicted += 1;

@@ -19,7 +19,6 @@ use super::scan;
 use super::scripting::Spent;
 use super::store::{Before, ENTRY_OVERHEAD, Effect, Key, Undo};
 use crate::mutant::{self, broken};
-use doyen_placement::level::SUBSCRIBING;
 use doyen_placement::{Eviction, MapId, MemberId};
 
 /// The result of executing a call.
@@ -711,18 +710,10 @@ impl Context {
         copies.fold(of((self.headroom(), 0)), Room::min)
     }
 
-    /// A member of the level before knows no causes.
-    pub(super) fn told_cause(&self, cause: Cause) -> Cause {
-        match self.tables.need_level(SUBSCRIBING) {
-            Ok(()) => cause,
-            Err(_) => Cause::Command,
-        }
-    }
-
     /// Deletes an overdue key, as a logged effect without an operation.
     pub(super) fn expire(&mut self, held: &mut Held, map: MapId, key: Key) {
         let order = held.store.order(&key);
-        let cause = self.told_cause(Cause::Expired);
+        let cause = Cause::Expired;
         let effect = Effect::Delete { map, key, cause };
         self.log(held, order, effect, (None, By::UNKNOWN), Outcome::Ok);
         self.stats.expired += 1;
@@ -733,7 +724,7 @@ impl Context {
         let order = held.store.order(&key);
         let found = held.store.found(map, order, &key);
         let effect = if found.table.is_some_and(|table| table.len() == 1) {
-            let cause = self.told_cause(Cause::Expired);
+            let cause = Cause::Expired;
             Effect::Delete { map, key, cause }
         } else {
             Effect::RowDelete { map, key, field }
@@ -804,10 +795,7 @@ impl Context {
     ) -> u64 {
         let before = held.bytes();
         let seq = held.log.last() + 1;
-        // A member of the level before does not know what was there before.
-        if self.tables.need_level(SUBSCRIBING).is_ok() {
-            effect.note_before(&undo, &|| held.clock.advance(self.data_now()));
-        }
+        effect.note_before(&undo, &|| held.clock.advance(self.data_now()));
         let keeps = self.keeps_replaced(held.at.keyspace);
         if let Some(id) = op {
             held.dedup.remember(id, seq, outcome.clone());

@@ -389,13 +389,11 @@ const CONTINUE: u8 = 26;
 const ARRIVED: u8 = 27;
 const NO_ROOM: u8 = 28;
 const LATER: u8 = 29;
-// From `level::PUBLISHING` on.
 const PUBLISH: u8 = 30;
 const INTEREST: u8 = 31;
 const INTERESTED: u8 = 32;
 const COUNT: u8 = 39;
 const COUNTED: u8 = 40;
-// From `level::SUBSCRIBING` on.
 const SUBSCRIBE: u8 = 33;
 const SUBSCRIBED: u8 = 34;
 const CHANGES: u8 = 35;
@@ -405,7 +403,6 @@ const READS: u8 = 38;
 const CONFIRM: u8 = 41;
 const CONFIRMED: u8 = 42;
 const WANT_MAP: u8 = 43;
-// From `level::TRACING` on.
 const TRACED: u8 = 44;
 
 /// Takes one frame off the front if all of it is there, and returns how many bytes it had.

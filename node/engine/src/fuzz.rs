@@ -792,6 +792,7 @@ fn table() -> Table {
     };
     Table {
         level: LEVELS.1,
+        annex: Arc::default(),
         cluster: ClusterId(7),
         order_key: OrderKey(7),
         term: Term(1),

@@ -22,7 +22,6 @@
 //!   count_subscribers ── Count ──> poll_question ── answer_question ── Counted ──> poll_counted
 //! ```
 //!
-//! These frames are sent only over connections of [`PUBLISHING`] and later.
 
 use super::api::Lane;
 use super::context::Context;
@@ -32,7 +31,6 @@ use super::timers::Duty;
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
-use doyen_placement::level::PUBLISHING;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -169,8 +167,7 @@ impl Publishing {
 impl Context {
     /// A connection with a peer is up: it is told that messages are wanted.
     pub(super) fn tell_interest(&mut self, peer: MemberId) {
-        let understands = |version| version >= PUBLISHING && !peer.is_client();
-        if self.publishing.wanted && self.peers.get(peer).is_some_and(|p| understands(p.version)) {
+        if self.publishing.wanted && !peer.is_client() && self.peers.up(peer) {
             let round = self.publishing.round;
             let wanted = true;
             self.peers
@@ -243,7 +240,7 @@ impl Shard {
         publishing.unheard.clear();
         let round = publishing.round;
         for peer in cx.peers.ids() {
-            if peer.is_client() || cx.peers.version(peer) < PUBLISHING {
+            if peer.is_client() {
                 continue;
             }
             cx.peers

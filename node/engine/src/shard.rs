@@ -6,7 +6,7 @@ use super::entry::Entry;
 use super::execute::read_at;
 use super::forwarding::{Call, Executed, Source};
 use super::op::{
-    Action, Failure, Kind, Operation, Outcome, PartitionAction, PartitionOperation, ScriptCall,
+    Failure, Kind, Operation, Outcome, PartitionAction, PartitionOperation, ScriptCall,
     Transaction, Work,
 };
 use super::slots::Slots;
@@ -15,7 +15,6 @@ use super::traces::{Serve, TraceContext};
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_gossip::Time;
-use doyen_placement::level::{FINDING, TRANSACTIONS};
 use doyen_placement::{Eviction, KeyspaceId, MapId, MemberId, PartitionId, PartitionRef};
 use std::time::Duration;
 
@@ -81,12 +80,9 @@ impl Shard {
         work: impl Into<Work>,
         patience: Patience,
     ) -> bool {
-        let mut work = work.into();
+        let work = work.into();
         self.cx.now = now;
         self.cx.wall = (unix_ms, now);
-        if let Work::Partition(operation) = &mut work {
-            self.fit_level(&mut operation.action);
-        }
         let placed = match &work {
             Work::Key(operation) if operation.action.is_joint() => self
                 .may_join(&work)
@@ -121,12 +117,10 @@ impl Shard {
     /// Whether an operation of a local caller may be executed.
     ///
     /// # Errors
-    /// Its key is too long, or a member does not know the operation.
+    /// Its key is too long.
     fn may_submit(&self, operation: &Operation) -> Result<(), Failure> {
         if operation.key.len() > self.cx.limits.key_bytes_max {
             Err(Failure::TooLarge)
-        } else if matches!(operation.action, Action::Version | Action::Call(_)) {
-            self.cx.tables.need_level(TRANSACTIONS)
         } else {
             Ok(())
         }
@@ -135,7 +129,7 @@ impl Shard {
     /// The same for an operation on several keys.
     ///
     /// # Errors
-    /// It is too large, or a member does not know it.
+    /// It is too large.
     fn may_join(&self, work: &Work) -> Result<(), Failure> {
         let limits = &self.cx.limits;
         let mut keys = work.keys();
@@ -144,24 +138,23 @@ impl Shard {
         {
             return Err(Failure::TooLarge);
         }
-        self.cx.tables.need_level(TRANSACTIONS)
+        Ok(())
     }
 
     /// The same for an operation on a partition.
     ///
     /// # Errors
-    /// It is too large, or a member does not know it.
+    /// It is too large.
     fn may_sweep(&self, operation: &PartitionOperation) -> Result<(), Failure> {
         match &operation.action {
-            PartitionAction::Scan { kind: Some(_), .. } => self.cx.tables.need_level(TRANSACTIONS),
             PartitionAction::Find(query) => {
                 let tag = query.holding.as_ref().map_or(0, Bytes::len);
                 if query.prefix.len() > self.cx.limits.key_bytes_max || tag > TAG_BYTES_MAX {
                     return Err(Failure::TooLarge);
                 }
-                self.cx.tables.need_level(FINDING)
+                Ok(())
             }
-            PartitionAction::Scan { kind: None, .. }
+            PartitionAction::Scan { .. }
             | PartitionAction::Count
             | PartitionAction::Clear
             | PartitionAction::Range(_)
@@ -169,20 +162,10 @@ impl Shard {
         }
     }
 
-    /// A cluster of a lower level holds only strings, so a scan of strings is one of all keys.
-    fn fit_level(&self, action: &mut PartitionAction) {
-        if let PartitionAction::Scan { kind, .. } = action
-            && *kind == Some(Kind::String)
-            && self.cx.tables.need_level(TRANSACTIONS).is_err()
-        {
-            *kind = None;
-        }
-    }
-
     /// The same for a script.
     ///
     /// # Errors
-    /// It is too large, or a member does not know scripts.
+    /// It is too large.
     fn may_run(&self, call: &ScriptCall) -> Result<(), Failure> {
         let Limits {
             key_bytes_max,
@@ -192,13 +175,13 @@ impl Shard {
         if call.bytes() > value_bytes_max || call.keys.iter().any(|k| k.len() > key_bytes_max) {
             return Err(Failure::TooLarge);
         }
-        self.cx.tables.need_level(TRANSACTIONS)
+        Ok(())
     }
 
     /// The same for a transaction.
     ///
     /// # Errors
-    /// It is too large, or a member does not know transactions.
+    /// It is too large.
     fn may_transact(&self, transaction: &Transaction) -> Result<(), Failure> {
         let Limits {
             key_bytes_max,
@@ -212,7 +195,7 @@ impl Shard {
         {
             return Err(Failure::TooLarge);
         }
-        self.cx.tables.need_level(TRANSACTIONS)
+        Ok(())
     }
 
     /// Whether this thread is the primary of a key in the installed table.

@@ -17,7 +17,6 @@ use super::shard::Shard;
 use super::timers::Duty;
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
-use doyen_placement::level::SUBSCRIBING;
 use doyen_placement::{
     Epoch, KeyspaceId, Lineage, MemberId, Partition, PartitionId, PartitionRef, Table,
 };
@@ -314,7 +313,7 @@ impl Shard {
     /// bookmark. [`Shard::poll_subscription`] names subscriptions that were told something.
     ///
     /// # Errors
-    /// There is no such keyspace, a member is too old, the key is too long, or there are too many.
+    /// There is no such keyspace, the key is too long, or there are too many.
     pub fn subscribe(
         &mut self,
         now: Time,
@@ -323,7 +322,6 @@ impl Shard {
     ) -> Result<SubscriptionId, Failure> {
         let cx = &mut self.cx;
         cx.now = cx.now.max(now);
-        cx.tables.need_level(SUBSCRIBING)?;
         let table = cx.tables.view.as_ref().map(|view| &view.installed);
         if table.is_none_or(|table| table.keyspace(filter.keyspace).is_none()) {
             return Err(Failure::NoPartition);
@@ -614,7 +612,7 @@ impl Shard {
                 if same && waits {
                     continue;
                 }
-                if primary != *me && peers.version(primary) < SUBSCRIBING {
+                if primary != *me && !peers.up(primary) {
                     // It is asked once it is connected.
                     continue;
                 }
@@ -689,7 +687,7 @@ impl Shard {
         cx.note_read(&keyspaces);
         let reads = Frame::Reads { keyspaces };
         for peer in cx.peers.ids() {
-            if !peer.is_client() && cx.peers.version(peer) >= SUBSCRIBING {
+            if !peer.is_client() {
                 cx.peers.send(peer, Lane::Calls, &reads);
             }
         }

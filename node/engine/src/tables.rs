@@ -83,6 +83,7 @@ impl Tables {
     ///
     /// # Errors
     /// Some do not yet.
+    #[allow(dead_code)] // The next operation of a new level uses it.
     pub(super) fn need_level(&self, level: u16) -> Result<(), Failure> {
         match self.installed() {
             Some(table) if table.level < level => Err(Failure::OldMembers),

@@ -165,6 +165,7 @@ fn table_of_threads(
     };
     Table {
         level: LEVELS.1,
+        annex: Arc::default(),
         cluster: ClusterId(7),
         order_key: OrderKey(7),
         term: Term(1),

@@ -10,14 +10,12 @@
 //! The shell makes the span: this module only holds it. What is lost is a span, never an operation,
 //! so nothing here is repeated or acknowledged.
 //!
-//! These frames are sent only over connections of [`TRACING`] and later.
 
 use super::context::Context;
 use super::forwarding::Call;
 use super::frame::Forwarded;
 use super::op::Work;
 use doyen_gossip::Time;
-use doyen_placement::level::TRACING;
 use doyen_placement::{MemberId, PartitionRef};
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -93,7 +91,7 @@ impl Context {
     /// The context that goes before this call to its primary.
     pub(super) fn context_for(&self, primary: MemberId, call: &Call) -> Option<TraceContext> {
         let context = self.callers.traced(call.source.token()?)?;
-        (self.peers.version(primary) >= TRACING).then_some(context)
+        self.peers.up(primary).then_some(context)
     }
 
     /// A call follows that has this context.

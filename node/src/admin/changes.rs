@@ -7,11 +7,8 @@ use super::{Admin, RECOVER_MAX, plan, refusal};
 use crate::node::within_runtime;
 use crate::report::rebalance::RebalancePlan;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange};
-use doyen_placement::level::MAP_LIMITS;
-use doyen_placement::planner::Refused;
 use doyen_placement::{
-    Balancing, Keyspace, MapEntry, MapId, MapWish, MoveRate, Paused, Schedulers, Table, WantedMap,
-    Window,
+    Balancing, Keyspace, MapEntry, MapId, MoveRate, Paused, Schedulers, Table, WantedMap, Window,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -454,12 +451,6 @@ impl Admin {
     /// Lets a map be as it is wanted, and waits until it is so here.
     pub(crate) async fn want_map(&self, wanted: WantedMap) -> Result<MapEntry, AdminError> {
         let (until, wish) = (self.deadline(), wanted.wish);
-        // A coordinator of the version before does not know the request.
-        let level = self.installed().map_or(MAP_LIMITS, |table| table.level);
-        if wish != MapWish::Exists && level < MAP_LIMITS {
-            let why = Refused::NoLimits.to_string();
-            return Err(AdminError::Refused(Refusal::Conflict { why }));
-        }
         let entry = self.ask(until, AdminRequest::of_map(wanted)).await?;
         let entry = entry.ok_or_else(|| AdminError::Unknown {
             why: "the coordinator did not say which map it is".into(),

@@ -4,7 +4,6 @@ use crate::access::{
     Access, AccessChange, AccessToken, AccessUser, AccessWeight, Grant, TokenChange, TokenRole,
     UserChange, WeightChange,
 };
-use crate::level::ACCESS;
 use crate::table::{Invalid, Table};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +11,6 @@ use std::sync::Arc;
 /// Why users, tokens and allowed weights are not changed. The table stays as it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotGranted {
-    /// The level of the table is too low.
-    #[error(
-        "users, tokens and allowed weights are kept by clusters of level {ACCESS}, and this one \
-         has level {0}: update every member first"
-    )]
-    Level(u16),
     /// A user, a token or an allowed weight is not as it was said to be.
     #[error("the {what} {name} was changed meanwhile: try again")]
     Changed {
@@ -41,12 +34,9 @@ pub enum NotGranted {
 /// it has it already.
 ///
 /// # Errors
-/// A user, a token or an allowed weight is not as it was said to be before, there would be too many
-/// or too much text, or the level of the table is too low.
+/// A user, a token or an allowed weight is not as it was said to be before, or there would be too many
+/// or too much text.
 pub fn change_access(table: &Table, change: &AccessChange) -> Result<Option<Table>, NotGranted> {
-    if table.level < ACCESS {
-        return Err(NotGranted::Level(table.level));
-    }
     let access = &table.access;
     // A request that is repeated finds its own change, and that is no conflict.
     let has_user = |user: &UserChange| access.rules(&user.name) == user.after.as_deref();

@@ -30,7 +30,7 @@ pub fn first(
     }
     let (next_keyspace, next_map) = (keyspace.id.next(), MapId(1));
     let keyspaces = vec![Keyspace {
-        tags: Tags::at(LEVELS.1),
+        tags: Tags::Databases,
         partitions: Vec::new(),
         ..keyspace
     }];
@@ -50,6 +50,7 @@ pub fn first(
         maps: Vec::new(),
         next_map,
         access: Arc::default(),
+        annex: Arc::default(),
     };
     table.voters = elders(&table);
     allow_present(&mut table);

@@ -9,7 +9,6 @@ use super::{NotReshaped, assign, reshape};
 use crate::division::{Cut, Division, RangeStart, Runs};
 use crate::hash::SLOTS;
 use crate::id::{KeyspaceId, MapId, PartitionId};
-use crate::level::{MAP_LIMITS, MAP_NAMES};
 use crate::rule::Rule;
 use crate::table::{
     Eviction, Invalid, Keyspace, MapEntry, MapLimits, MapWish, Mode, OnLoss, Reshape, Reshaping,
@@ -120,21 +119,9 @@ pub enum Refused {
     /// The first keyspace stays.
     #[error("the keyspace `{DEFAULT_KEYSPACE}` cannot be dropped: Redis clients begin in it")]
     Default,
-    /// There is a map of this name in another keyspace.
-    #[error(
-        "the map {0:?} exists in another keyspace: choose another name, or finish the upgrade of \
-         all members"
-    )]
-    OtherKeyspace(String),
     /// There is no map of this name.
     #[error("there is no map {0:?} in this keyspace")]
     NoMap(String),
-    /// Some member does not know limits of maps yet.
-    #[error(
-        "not every member knows limits of maps, and how maps are dropped: finish the upgrade of \
-         all members"
-    )]
-    NoLimits,
     /// Ranges hold as many keys as they like.
     #[error(
         "the map {0:?} is in a keyspace of ranges, where keys of one map are in few partitions: \
@@ -231,7 +218,7 @@ pub fn create_keyspace(table: &Table, wanted: NewKeyspace) -> Result<Option<Tabl
             .map(KeyspaceId)
             .ok_or(Refused::NoNumber)?;
     next.keyspaces.push(Keyspace {
-        tags: Tags::at(table.level),
+        tags: Tags::Databases,
         ..wanted.numbered(id)
     });
     next.validate()?;
@@ -329,18 +316,13 @@ pub fn drop_keyspace(table: &Table, name: &str) -> Result<Table, Refused> {
 /// it, if it was not so before.
 ///
 /// # Errors
-/// There is no such keyspace or no map to drop, the map cannot have such limits, or the level of
-/// the table is too low: below [`MAP_LIMITS`], or below [`MAP_NAMES`] and another keyspace has a
-/// map of this name.
+/// There is no such keyspace or no map to drop, or the map cannot have such limits.
 pub fn want_map(table: &Table, wanted: &WantedMap) -> Result<(Option<Table>, MapEntry), Refused> {
     let WantedMap {
         keyspace,
         name,
         wish,
     } = wanted;
-    if *wish != MapWish::Exists && table.level < MAP_LIMITS {
-        return Err(Refused::NoLimits);
-    }
     let home = &table.keyspaces[place(table, keyspace)?];
     let known = table.map_in(keyspace, name);
     let mut next = table.clone();
@@ -386,9 +368,6 @@ fn create_map(
 ) -> Result<(Option<Table>, MapEntry), Refused> {
     if limits.bounds() && home.mode == Mode::Range {
         return Err(Refused::Bounded(name.to_owned()));
-    }
-    if table.level < MAP_NAMES && table.map_named(name).is_some() {
-        return Err(Refused::OtherKeyspace(name.into()));
     }
     let entry = MapEntry {
         id: table.next_map,

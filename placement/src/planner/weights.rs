@@ -2,7 +2,6 @@
 //! itself, so a newcomer with such a weight waits until an operator allows it.
 
 use crate::access::AccessWeight;
-use crate::level::ACCESS;
 use crate::table::{Member, MemberState, Role, Table};
 use std::sync::Arc;
 
@@ -32,11 +31,10 @@ pub struct TooHeavy {
 ///
 /// Of an even number of weights, the median is the lower of the two in the middle: half of the
 /// members cannot raise it. If no data member is live, the others count. Witnesses never do, and
-/// a newcomer that is one never waits. Nothing is too heavy for a table without a data member, or
-/// below level 15, which has no place for what is allowed.
+/// a newcomer that is one never waits. Nothing is too heavy for a table without a data member.
 #[must_use]
 pub fn too_heavy(table: &Table, newcomer: &Member) -> Option<TooHeavy> {
-    if table.level < ACCESS || newcomer.role != Role::Data {
+    if newcomer.role != Role::Data {
         return None;
     }
     let median = median_weight(table)?;
@@ -50,8 +48,8 @@ pub fn too_heavy(table: &Table, newcomer: &Member) -> Option<TooHeavy> {
     })
 }
 
-/// Allows the weights that members have already: of founders, and of members of a cluster whose
-/// level rises. Otherwise they would wait for an operator after their next restart.
+/// Allows the weights that founders have. Otherwise they would wait for an operator after their next
+/// restart.
 pub fn allow_present(table: &mut Table) {
     let heavy = |m: &&Arc<Member>| too_heavy(table, m).is_some();
     let heavy: Vec<AccessWeight> = table

@@ -5,7 +5,7 @@
 //! it acts.
 
 use super::leveled::{self, Additions, Bearers};
-use super::{Invalid, Keyspace, MapEntry, Member, Partition, Settings, Table, TableName};
+use super::{Annex, Invalid, Keyspace, MapEntry, Member, Partition, Settings, Table, TableName};
 use crate::access::AccessDelta;
 use crate::division::{Arcs, Brought, Division, NotDivided, RangeStart, Ranges, RunStart, Runs};
 use crate::id::{Age, KeyspaceId, MapId, MemberId, PartitionId, Term, Version};
@@ -21,8 +21,10 @@ pub struct TableDelta {
     /// The level of the resulting table.
     level: u16,
     changes: Changes,
-    /// The difference in who may do what. From level 15 on, deltas carry it (`leveled`).
+    /// The difference in who may do what.
     access: AccessDelta,
+    /// The annex, if it changed. From level 16 on, deltas carry it (`leveled`).
+    annex: Option<Arc<Annex>>,
 }
 
 /// The contents of a delta, as they are encoded.
@@ -150,6 +152,7 @@ impl TableDelta {
             level: new.level,
             changes,
             access: AccessDelta::between(&old.access, &new.access),
+            annex: (old.annex != new.annex).then(|| new.annex.clone()),
         }
     }
 
@@ -208,6 +211,7 @@ impl TableDelta {
             } else {
                 Arc::new(self.access.apply(&old.access))
             },
+            annex: self.annex.as_ref().unwrap_or(&old.annex).clone(),
         };
         new.validate()?;
         Ok(new)
@@ -236,6 +240,7 @@ impl Serialize for TableDelta {
             limits: leveled::limits_of(&self.changes.maps),
             access: &self.access,
             keys: leveled::keys_of(&self.changes.members),
+            annex: &self.annex,
         };
         leveled::serialize(serializer, self.level, cluster, &rest, &additions)
     }
@@ -243,7 +248,7 @@ impl Serialize for TableDelta {
 
 impl<'de> Deserialize<'de> for TableDelta {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (level, cluster, rest, access) =
+        let (level, cluster, rest, access, annex) =
             leveled::deserialize(deserializer, |(_, changes): &mut Rest<Changes>| {
                 let heads = changes.keyspaces.iter_mut().map(|k| k.head.as_mut());
                 Bearers {
@@ -264,6 +269,7 @@ impl<'de> Deserialize<'de> for TableDelta {
             level,
             changes,
             access,
+            annex,
         })
     }
 }

@@ -1,9 +1,9 @@
 //! Encodings that contain their level.
 //!
 //! ```text
-//!   level 14    0, level, cluster, the rest
 //!   level 15    0, level, cluster, the rest, the tags of the keyspaces, the limits of the maps,
 //!               who may do what, the keys of the members
+//!   level 16    the same, the annex
 //! ```
 //!
 //! The 0 stands where tables without a level had their cluster, and no cluster has that number
@@ -11,7 +11,7 @@
 
 use super::{Keyspace, MapEntry, MapLimits, Member};
 use crate::id::{ClusterId, MapId, MemberId};
-use crate::level::{ACCESS, LEVELS, MAP_LIMITS, SIGNED_VOTES, TAGS};
+use crate::level::{ANNEX, LEVELS};
 use crate::tags::Tags;
 use crate::vote_key::VoteKey;
 use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
@@ -23,8 +23,8 @@ use std::sync::Arc;
 /// The beginning of every encoding.
 const MARK: ClusterId = ClusterId(0);
 
-/// What tables of the level before did not carry.
-pub(super) struct Additions<A> {
+/// What the rest does not contain.
+pub(super) struct Additions<A, X> {
     /// The tags of the keyspaces in the rest.
     pub(super) tags: Vec<Tags>,
     /// The limits of those maps in the rest that have some.
@@ -33,6 +33,8 @@ pub(super) struct Additions<A> {
     pub(super) access: A,
     /// The keys of those members in the rest that have one.
     pub(super) keys: Vec<(MemberId, VoteKey)>,
+    /// The annex, or the changed one. From level 16 on.
+    pub(super) annex: X,
 }
 
 /// The limits of these maps.
@@ -48,10 +50,8 @@ pub(super) fn keys_of(members: &[Arc<Member>]) -> Vec<(MemberId, VoteKey)> {
     all.filter_map(|m| Some((m.id, m.vote_key?))).collect()
 }
 
-const _: () = assert!(TAGS == MAP_LIMITS && TAGS == ACCESS && TAGS == SIGNED_VOTES);
-
 /// Encodes a table or a delta of this level.
-pub(super) fn serialize<S: Serializer, R: Serialize, A: Serialize>(
+pub(super) fn serialize<S: Serializer, R: Serialize, A: Serialize, X: Serialize>(
     serializer: S,
     level: u16,
     cluster: ClusterId,
@@ -61,12 +61,18 @@ pub(super) fn serialize<S: Serializer, R: Serialize, A: Serialize>(
         limits,
         access,
         keys,
-    }: &Additions<A>,
+        annex,
+    }: &Additions<A, X>,
 ) -> Result<S::Ok, S::Error> {
-    if level < TAGS {
-        (MARK, level, cluster, rest).serialize(serializer)
+    let former = (MARK, level, cluster, rest, tags, limits, access, keys);
+    if level < ANNEX {
+        former.serialize(serializer)
     } else {
-        (MARK, level, cluster, rest, tags, limits, access, keys).serialize(serializer)
+        let (mark, level, cluster, rest, tags, limits, access, keys) = former;
+        let all = (
+            mark, level, cluster, rest, tags, limits, access, keys, annex,
+        );
+        all.serialize(serializer)
     }
 }
 
@@ -80,25 +86,34 @@ pub(super) struct Bearers<'a> {
 
 type Find<R> = fn(&mut R) -> Bearers<'_>;
 
-/// Decodes the level, the cluster, the rest, and who may do what: nothing is said of that below
-/// level 15.
-pub(super) fn deserialize<'de, D, R, A>(
+/// What an encoding contains: the level, the cluster, the rest, who may do what, and the annex,
+/// which has its default value below level 16.
+pub(super) type Decoded<R, A, X> = (u16, ClusterId, R, A, X);
+
+/// Decodes a table or a delta.
+pub(super) fn deserialize<'de, D, R, A, X>(
     deserializer: D,
     bearers: Find<R>,
-) -> Result<(u16, ClusterId, R, A), D::Error>
+) -> Result<Decoded<R, A, X>, D::Error>
 where
     D: Deserializer<'de>,
     R: DeserializeOwned,
-    A: DeserializeOwned + Default,
+    A: DeserializeOwned,
+    X: DeserializeOwned + Default,
 {
     // The largest possible number of parts.
-    deserializer.deserialize_tuple(8, Parts(bearers, PhantomData))
+    deserializer.deserialize_tuple(9, Parts(bearers, PhantomData))
 }
 
-struct Parts<R, A>(Find<R>, PhantomData<A>);
+struct Parts<R, A, X>(Find<R>, PhantomData<(A, X)>);
 
-impl<'de, R: DeserializeOwned, A: DeserializeOwned + Default> Visitor<'de> for Parts<R, A> {
-    type Value = (u16, ClusterId, R, A);
+impl<'de, R, A, X> Visitor<'de> for Parts<R, A, X>
+where
+    R: DeserializeOwned,
+    A: DeserializeOwned,
+    X: DeserializeOwned + Default,
+{
+    type Value = Decoded<R, A, X>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a table or a delta")
@@ -124,37 +139,39 @@ impl<'de, R: DeserializeOwned, A: DeserializeOwned + Default> Visitor<'de> for P
             )));
         }
         let (cluster, mut rest) = (next(&mut parts)?, next(&mut parts)?);
-        let mut access = A::default();
-        if level >= TAGS {
-            let tags: Vec<Tags> = next(&mut parts)?;
-            let limits: Vec<(MapId, MapLimits)> = next(&mut parts)?;
-            access = next(&mut parts)?;
-            let keys: Vec<(MemberId, VoteKey)> = next(&mut parts)?;
-            let Bearers {
-                keyspaces,
-                maps,
-                members,
-            } = (self.0)(&mut rest);
-            if tags.len() != keyspaces.len() {
-                return Err(de::Error::custom("the table has tags of no keyspace"));
-            }
-            for (keyspace, tags) in keyspaces.into_iter().zip(tags) {
-                keyspace.tags = tags;
-            }
-            for (id, limits) in limits {
-                let map = maps.binary_search_by_key(&id, |map| map.id);
-                let map = map.map_err(|_| de::Error::custom("the table has limits of no map"))?;
-                maps[map].limits = limits;
-            }
-            // Members and keys stand in the same order.
-            let mut members = members.iter_mut();
-            for (id, key) in keys {
-                let member = members.find(|m| m.id == id);
-                let member =
-                    member.ok_or_else(|| de::Error::custom("the table has a key of no member"))?;
-                Arc::make_mut(member).vote_key = Some(key);
-            }
+        let tags: Vec<Tags> = next(&mut parts)?;
+        let limits: Vec<(MapId, MapLimits)> = next(&mut parts)?;
+        let access = next(&mut parts)?;
+        let keys: Vec<(MemberId, VoteKey)> = next(&mut parts)?;
+        let Bearers {
+            keyspaces,
+            maps,
+            members,
+        } = (self.0)(&mut rest);
+        if tags.len() != keyspaces.len() {
+            return Err(de::Error::custom("the table has tags of no keyspace"));
         }
-        Ok((level, cluster, rest, access))
+        for (keyspace, tags) in keyspaces.into_iter().zip(tags) {
+            keyspace.tags = tags;
+        }
+        for (id, limits) in limits {
+            let map = maps.binary_search_by_key(&id, |map| map.id);
+            let map = map.map_err(|_| de::Error::custom("the table has limits of no map"))?;
+            maps[map].limits = limits;
+        }
+        // Members and keys stand in the same order.
+        let mut members = members.iter_mut();
+        for (id, key) in keys {
+            let member = members.find(|m| m.id == id);
+            let member =
+                member.ok_or_else(|| de::Error::custom("the table has a key of no member"))?;
+            Arc::make_mut(member).vote_key = Some(key);
+        }
+        let annex = if level >= ANNEX {
+            next(&mut parts)?
+        } else {
+            X::default()
+        };
+        Ok((level, cluster, rest, access, annex))
     }
 }

@@ -2,6 +2,7 @@
 //! two instead of nine, and partitions contain only values that differ from the expected ones. A
 //! table of 16,384 partitions in three copies on 100 members takes a third of the size with ids.
 
+use super::Annex;
 use super::{
     Age, Keyspace, MapEntry, Member, Origin, Partition, Replica, ReplicaState, Settings, Table,
     leveled::{self, Additions, Bearers},
@@ -81,6 +82,7 @@ impl From<Table> for Packed {
             maps,
             next_map,
             access: _,
+            annex: _,
         } = table;
         let places: HashMap<MemberId, u16> =
             members.iter().map(|m| m.id).zip(0..UNLISTED / 2).collect();
@@ -134,6 +136,7 @@ impl Serialize for Table {
             limits: leveled::limits_of(&packed.maps),
             access: &*self.access,
             keys: leveled::keys_of(&packed.members),
+            annex: &*self.annex,
         };
         leveled::serialize(serializer, self.level, self.cluster, &packed, &additions)
     }
@@ -141,20 +144,26 @@ impl Serialize for Table {
 
 impl<'de> Deserialize<'de> for Table {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (level, cluster, packed, access) =
+        let (level, cluster, packed, access, annex) =
             leveled::deserialize(deserializer, |packed: &mut Packed| Bearers {
                 keyspaces: packed.keyspaces.iter_mut().collect(),
                 maps: &mut packed.maps,
                 members: &mut packed.members,
             })?;
         packed
-            .unpack(level, cluster, access)
+            .unpack(level, cluster, access, annex)
             .map_err(de::Error::custom)
     }
 }
 
 impl Packed {
-    fn unpack(self, level: u16, cluster: ClusterId, access: Access) -> Result<Table, Unpacked> {
+    fn unpack(
+        self,
+        level: u16,
+        cluster: ClusterId,
+        access: Access,
+        annex: Annex,
+    ) -> Result<Table, Unpacked> {
         let Self {
             term,
             version,
@@ -231,6 +240,7 @@ impl Packed {
             maps,
             next_map,
             access: Arc::new(access),
+            annex: Arc::new(annex),
         })
     }
 }

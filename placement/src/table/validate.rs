@@ -8,7 +8,7 @@ use crate::access::{TOKEN_NAME_BYTES_MAX, USER_NAME_BYTES_MAX, USER_RULES_BYTES_
 use crate::division::{Cut, Division, SPLIT_BYTES_MAX};
 use crate::hash::SLOTS;
 use crate::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX};
-use crate::level::{LEVELS, MAP_NAMES};
+use crate::level::LEVELS;
 use crate::rule::{self, RulesError};
 use std::collections::BTreeSet;
 
@@ -322,12 +322,7 @@ impl Table {
             }
             after = map.id;
             name("map", &map.name)?;
-            let home = if self.level < MAP_NAMES {
-                KeyspaceId(0)
-            } else {
-                map.keyspace
-            };
-            unique("maps", &mut names, (home, &*map.name), &map.name)?;
+            unique("maps", &mut names, (map.keyspace, &*map.name), &map.name)?;
             if self.keyspace(map.keyspace).is_none() {
                 return Err(Invalid::MapKeyspace(map.id));
             }

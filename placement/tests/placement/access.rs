@@ -103,10 +103,6 @@ fn a_change_of_users_is_made_whole_if_they_are_as_it_says() {
         (gone.access.users.len(), gone.access.rules(b"bob")),
         (1, None)
     );
-
-    let lower = next.at_level(14);
-    assert!(lower.access.users.is_empty());
-    assert_eq!(change_users(&lower, &both), Err(NotGranted::Level(14)));
 }
 
 #[test]
@@ -246,9 +242,6 @@ fn a_token_changes_only_if_it_is_as_it_is_said_to_be() {
         .expect("it is taken")
         .expect("it is new");
     assert!(gone.access.tokens.is_empty());
-    assert!(next.at_level(14).access.tokens.is_empty());
-    let lower = change_tokens(&table.at_level(14), &new);
-    assert_eq!(lower, Err(NotGranted::Level(14)));
 }
 
 /// Two operators who revoked the last two tokens with the role operate at two nodes were both told
@@ -345,9 +338,6 @@ fn an_allowed_weight_changes_only_if_it_is_as_it_is_said_to_be() {
         .expect("it is taken")
         .expect("it is new");
     assert_eq!(gone.access, table.access);
-    let lower = more.at_level(14);
-    assert!(lower.access.weights.is_empty());
-    assert_eq!(change_weights(&lower, &new), Err(NotGranted::Level(14)));
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Keyspaces are made, changed and dropped while members come and go.
 
 use crate::common::*;
-use doyen_placement::level::{MAP_LIMITS, MAP_NAMES};
 use doyen_placement::planner::{
     self, DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, admit, alter_keyspace,
     create_keyspace, drop_keyspace, want_map,
@@ -274,7 +273,6 @@ fn a_map_has_the_limits_that_were_wanted_last_until_it_is_dropped() {
         refused(MapWish::Limited(limits(Some(0), None))),
         Refused::Invalid(Invalid::MapLimit(made.id))
     );
-    // The delta and the encoding carry limits, and lower levels do not know them.
     let delta = TableDelta::between(&first, &second);
     assert_eq!(delta.apply(&first), Ok(second.clone()));
     assert_ne!(first.name().hash, {
@@ -282,10 +280,6 @@ fn a_map_has_the_limits_that_were_wanted_last_until_it_is_dropped() {
         other.maps[0].limits = more;
         other.name().hash
     });
-    let lower = second.at_level(MAP_LIMITS - 1);
-    assert_eq!(lower.maps[0].limits, MapLimits::NONE);
-    let old = want_map(&lower, &of_map("open", "orders", MapWish::Limited(few)));
-    assert_eq!(old, Err(Refused::NoLimits));
     let (next, gone) = want(&second, MapWish::Dropped).expect("it may be");
     let third = next.expect("it is gone");
     check_step(&second, &third);
@@ -359,14 +353,6 @@ fn the_name_of_a_map_is_one_within_its_keyspace() {
     assert_eq!(
         want_map(&table, &of_map("open", "orders", MapWish::Exists)),
         Ok((None, first.clone()))
-    );
-    // A client of the release before knows one of them, and asks members for the other.
-    let lower = table.at_level(MAP_NAMES - 1);
-    assert_eq!(lower.validate(), Ok(()));
-    assert_eq!(lower.maps, [first]);
-    assert_eq!(
-        want_map(&lower, &of_map("open", DEFAULT_KEYSPACE, MapWish::Exists)),
-        Err(Refused::OtherKeyspace("open".into()))
     );
 }
 

@@ -1,7 +1,7 @@
 //! Tables on the wire: how many bytes they take, and what becomes of damaged ones.
 
 use crate::common::*;
-use doyen_placement::level::SIGNED_VOTES;
+use doyen_placement::level::LEVELS;
 use doyen_placement::planner::{self, Absence, Pace};
 use doyen_placement::{
     Assignment, Keyspace, KeyspaceId, Loads, MapId, OnLoss, Schedulers, Table, TableDelta, VoteKey,
@@ -55,32 +55,13 @@ fn keys_of_members_travel_with_tables_and_deltas_and_never_change() {
         !keyed(&with, 1, 9).may_follow(&with),
         "a key does not change"
     );
-
-    // Processes that know no keys get none.
-    let lower = with.at_level(SIGNED_VOTES - 1);
-    assert_eq!(
-        lower.name(),
-        with_version(&without, &with)
-            .at_level(SIGNED_VOTES - 1)
-            .name()
-    );
-    assert_eq!(decode::<Table>(&encode(&lower)), Some(lower.clone()));
-    assert!(lower.members.iter().all(|m| m.vote_key.is_none()));
-}
-
-/// The one table, with the version of the other.
-fn with_version(table: &Table, other: &Table) -> Table {
-    Table {
-        version: other.version,
-        ..table.clone()
-    }
 }
 
 #[test]
 fn a_table_with_a_key_of_no_member_is_refused() {
-    let with = keyed(&cluster(8, 1, &[PLAIN; 2]), 1, 7);
+    let with = keyed(&cluster(8, 1, &[PLAIN; 2]), 1, 7).at_level(LEVELS.0);
     let bytes = encode(&with);
-    // The last part has the keys: their number, then a member and 32 bytes each.
+    // At the lower level, the last part has the keys: their number, then a member and 32 bytes each.
     let at = bytes.len() - 33;
     for wrong in [bytes[at] ^ 1, 0] {
         let mut changed = bytes.clone();

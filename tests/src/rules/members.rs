@@ -8,7 +8,7 @@ use crate::sim::oracle::Oracle;
 use doyen_gossip::agreement::{AdminReply, Event, Explain, InSyncRequest, Peer, Timing, View};
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, AgreementConfig, Input, Output, SigningSeed, Time};
-use doyen_placement::level::{LEVELS, SIGNED_VOTES};
+use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, Assignment, Division, Epoch, Eviction, Keyspace, KeyspaceId, Location, MemberId,
     Mode, OnLoss, OrderKey, Partition, PartitionId, PartitionRef, Reshaping, Role, Schedulers,
@@ -219,8 +219,7 @@ impl Members {
         let control = address(place);
         let (level, seed) = ((self.setup.level_max)(place), SigningSeed::of_test(place));
         self.oracle.speaks(id(place), level);
-        // Programs of the level before have no key.
-        let key = (level >= SIGNED_VOTES).then(|| seed.vote_key());
+        let key = Some(seed.vote_key());
         self.hellos.insert(place, (level, key));
         let config = AgreementConfig {
             range_bytes_max: 64 << 20,

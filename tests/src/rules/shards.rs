@@ -153,6 +153,7 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
     };
     let mut table = Table {
         level: LEVELS.1,
+        annex: Arc::default(),
         cluster: ClusterId(7),
         order_key: OrderKey(7),
         term: Term(1),

@@ -16,7 +16,6 @@ use doyen_engine::op::{
 };
 use doyen_gossip::Input;
 use doyen_gossip::agreement::AdminRequest;
-use doyen_placement::level::MAP_LIMITS;
 use doyen_placement::{KeyspaceId, MapId, MapLimits, MapWish, Table, WantedMap};
 use rand::Rng;
 use std::collections::BTreeMap;
@@ -734,11 +733,8 @@ impl World {
         let (ticket, me) = (self.histories.serial, self.processes[at].me);
         if let Some(name) = map_name(key) {
             let limits = self.mix.limits;
-            let view = self.processes[at].view.as_ref();
-            let limited = name == "users"
-                && limits != MapLimits::NONE
-                && self.mix.placed != Placed::Range
-                && view.is_some_and(|view| view.installed.level >= MAP_LIMITS);
+            let limited =
+                name == "users" && limits != MapLimits::NONE && self.mix.placed != Placed::Range;
             let request = AdminRequest::of_map(WantedMap {
                 keyspace: "default".into(),
                 name: name.into(),

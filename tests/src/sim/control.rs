@@ -9,7 +9,6 @@ use doyen_gossip::agreement::Peer;
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Input, Output, SigningSeed, Time};
-use doyen_placement::level::SIGNED_VOTES;
 use doyen_placement::{MemberId, planner};
 use rand::Rng;
 
@@ -28,9 +27,7 @@ impl World {
                     && self.processes[p].met.insert(*from)
                 {
                     let id = *from;
-                    // Programs of the level before have no key.
-                    let key =
-                        (level >= SIGNED_VOTES).then(|| SigningSeed::of_test(id.0).vote_key());
+                    let key = Some(SigningSeed::of_test(id.0).vote_key());
                     let speaks = Input::Speaks { id, level, key };
                     self.processes[p].agreement.handle(now, speaks);
                 }

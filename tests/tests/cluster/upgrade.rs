@@ -1,8 +1,7 @@
 //! A loaded cluster is upgraded from the program before, and back: `just upgrade` builds that
 //! program, and runs these.
 //!
-//! An operation has failed if its client was answered with an error, or was not answered at all,
-//! unless the operation is new: until the level rises, it is refused, and nothing happens. A
+//! An operation has failed if its client was answered with an error, or was not answered at all. A
 //! leaver closes the connections of its Redis clients between two operations: a client that then
 //! connects to another node and sends the same again has failed nothing.
 
@@ -110,22 +109,6 @@ fn is_at_level(cluster: &Cluster, level: u16) -> bool {
     })
 }
 
-/// The replies of a node of the present program to a transaction, and to `WATCH`.
-fn transact(cluster: &Cluster, name: &str) -> [Reply; 2] {
-    let mut client = cluster.client(name);
-    let mut command = |words: &[&str]| {
-        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-        client.command(&words).expect("a reply")
-    };
-    let key = format!("{{transacted}}{name}");
-    let queued = Reply::Simple("QUEUED".into());
-    assert_eq!(command(&["MULTI"]), Reply::Simple("OK".into()));
-    assert_eq!(command(&["SET", &key, "1"]), queued);
-    assert_eq!(command(&["INCR", &key]), queued);
-    let executed = command(&["EXEC"]);
-    [executed, command(&["WATCH", &key])]
-}
-
 /// The replies that a node gives to these commands, on one connection.
 fn replies(cluster: &Cluster, name: &str, lines: &[&str]) -> Vec<Reply> {
     let mut client = cluster.client(name);
@@ -154,8 +137,7 @@ fn fills_database_1(cluster: &Cluster) {
     }
 }
 
-/// A keyspace of the program before finds its keys where they were, and in a new one `{tags}` keep
-/// the keys of each database together.
+/// A keyspace of the program before finds its keys where they were.
 fn keeps_databases(cluster: &Cluster) {
     let lines = lines_in_database_1("GET");
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
@@ -164,44 +146,6 @@ fn keeps_databases(cluster: &Cluster) {
         let values = (0..50).map(|n: u32| Reply::Bulk(n.to_string().into_bytes()));
         assert!(found[1..].iter().cloned().eq(values), "{name}: {found:?}");
     }
-    let transaction = [
-        "SELECT 1",
-        "WATCH {t}watched",
-        "MULTI",
-        "INCR {t}counted-1",
-        "INCR {t}counted-2",
-        "EXEC",
-    ];
-    let executed = replies(cluster, "n0", &transaction).pop();
-    let is_split = |reply: &Reply| matches!(reply, Reply::Error(why) if why.contains("CROSSSLOT"));
-    assert!(executed.as_ref().is_some_and(is_split), "{executed:?}");
-    let (_, made) = cluster.asks("n0", &["keyspace", "create", "tagged"]);
-    for (name, count) in NAMES.into_iter().zip(1..) {
-        let told = |c: &Cluster| {
-            let chosen = c.command_at(name, &["CLIENT", "KEYSPACE", "tagged"]);
-            chosen == Reply::Simple("OK".into())
-        };
-        cluster.eventually(&format!("{name} knows the keyspace: {made}"), told);
-        let lines = [&["CLIENT KEYSPACE tagged"][..], &transaction].concat();
-        let executed = replies(cluster, name, &lines).pop();
-        let counted = Reply::Array(vec![Reply::Int(count), Reply::Int(count)]);
-        assert_eq!(executed, Some(counted), "{name}");
-    }
-}
-
-fn refuses_transactions(cluster: &Cluster, name: &str) {
-    let why = "ERR not every member of the cluster runs this version: nothing happened; finish the \
-               upgrade";
-    let refused = || Reply::Error(why.into());
-    assert_eq!(transact(cluster, name), [refused(), refused()], "{name}");
-    let key = format!("{{transacted}}{name}");
-    assert_eq!(cluster.command_at(name, &["GET", &key]), Reply::Nil);
-}
-
-fn executes_transactions(cluster: &Cluster, name: &str) {
-    let ok = || Reply::Simple("OK".into());
-    let executed = Reply::Array(vec![ok(), Reply::Int(2)]);
-    assert_eq!(transact(cluster, name), [executed, ok()], "{name}");
 }
 
 #[test]
@@ -212,24 +156,12 @@ fn an_upgrade_under_load_fails_nothing_and_the_level_rises_with_the_last_node() 
     upgrade.roll(PRESENT, &[], |cluster, gone| match gone {
         // Without the last node of the program before, nothing holds the level.
         "n2" => {}
-        "n1" => {
-            assert!(is_at_level(cluster, LEVELS.0));
-            refuses_transactions(cluster, "n0");
-        }
         _ => assert!(is_at_level(cluster, LEVELS.0)),
     });
     let risen = |c: &Cluster| is_at_level(c, LEVELS.1);
     upgrade.cluster.eventually("the level rises", risen);
-    for name in NAMES {
-        executes_transactions(&upgrade.cluster, name);
-    }
     keeps_databases(&upgrade.cluster);
     upgrade.progress();
-    // Versioned reads were refused so far. From now on they are answered.
-    let premature = upgrade.native.premature();
-    assert!(premature > 0);
-    upgrade.progress();
-    assert_eq!(upgrade.native.premature(), premature);
     let mut cluster = upgrade.end();
     let events = cluster.node("n0").http("/events").expect("it answers");
     assert!(events.contains("\"level\""), "{events}");
@@ -254,9 +186,6 @@ fn an_upgrade_that_is_held_is_taken_back_under_load_and_fails_nothing() {
     let held = LEVELS.0.to_string();
     upgrade.roll(PRESENT, &["--level-max", &held], |_, _| {});
     assert!(is_at_level(&upgrade.cluster, LEVELS.0));
-    for name in NAMES {
-        refuses_transactions(&upgrade.cluster, name);
-    }
     upgrade.roll(previous(), &[], |cluster, _| {
         assert!(is_at_level(cluster, LEVELS.0));
     });

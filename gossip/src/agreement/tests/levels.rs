@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::agreement::hostile::mandate;
+use doyen_placement::MemberState;
 use doyen_placement::level::LEVELS;
-use doyen_placement::{MemberState, Tags};
 
 const FORMER: u16 = LEVELS.0;
 const PRESENT: u16 = LEVELS.1;
@@ -21,11 +21,6 @@ fn level(net: &Net) -> Option<u16> {
     net.agreed().map(|table| table.level)
 }
 
-/// The rule by which the first keyspace places its keys.
-fn tags(net: &Net) -> Option<Tags> {
-    net.agreed().map(|table| table.keyspaces[0].tags)
-}
-
 fn said(net: &Net, slot: usize, what: &str) -> bool {
     net.process(slot)
         .events
@@ -38,13 +33,11 @@ fn a_new_cluster_begins_at_the_level_of_all_founders() {
     for count in 1..=3 {
         let net = founded(&[], count);
         assert_eq!(level(&net), Some(PRESENT));
-        assert_eq!(tags(&net), Some(Tags::at(PRESENT)));
         assert!(!said(&net, 0, "level"), "it never had another one");
     }
     let mut net = founded(&[1], 3);
     net.run_ms(5_000);
     assert_eq!(level(&net), Some(FORMER));
-    assert_eq!(tags(&net), Some(Tags::at(FORMER)));
 }
 
 /// Each process is replaced by one of the present program. The level rises when the last process of
@@ -71,11 +64,6 @@ fn the_level_rises_once_the_last_process_of_the_former_program_is_gone() {
     net.until(1000, |net| level(net) == Some(PRESENT));
     let risen = format!("every member speaks level {PRESENT}");
     assert!((0..2).all(|slot| said(&net, slot, &risen)));
-    assert_eq!(tags(&net), Some(Tags::at(FORMER)), "its keys stay in place");
-    // The same table has the keys. The coordinator was elected by votes that were not signed, so
-    // it stands again.
-    let keyed = |t: &Table| t.members.iter().all(|m| m.vote_key.is_some());
-    net.until(1000, |net| net.agreed().is_some_and(|t| keyed(&t)));
     net.run_ms(500);
     let leader = net.leaders()[0];
     let mandate = mandate(&mut net, leader, (leader + 1) % 3);

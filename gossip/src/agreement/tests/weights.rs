@@ -3,7 +3,6 @@
 use super::*;
 use doyen_placement::MemberState;
 use doyen_placement::access::{AccessChange, WeightChange};
-use doyen_placement::level::LEVELS;
 
 const WAITS: &str = "more than 8 times the median weight";
 
@@ -120,34 +119,6 @@ fn a_founder_far_above_the_others_comes_back_with_its_weight_and_with_no_more() 
         let heard = net.leaders().into_iter().map(|slot| told(&net, slot));
         assert_eq!(heard.sum::<usize>(), 1, "seed {seed}");
     }
-}
-
-/// Members of a cluster of a lower level were admitted with any weight, and may keep it.
-#[test]
-fn a_cluster_whose_level_rises_allows_the_weights_that_its_members_have() {
-    let mut net = Net::cluster_with(5, 4, |net| {
-        net.levels.insert(2, LEVELS.0);
-        net.weights.insert(1, 5000);
-    });
-    net.until(3000, Net::healed);
-    net.weights.insert(4, 4000);
-    net.start(4);
-    net.until(5000, |net| {
-        net.healed() && net.agreed().is_some_and(|t| t.members.len() == 5)
-    });
-    assert_eq!(net.table(0).level, LEVELS.0);
-    assert!(net.table(0).access.weights.is_empty());
-    net.kill(2);
-    net.until(5000, |net| {
-        net.agreed().is_some_and(|t| t.level == LEVELS.1)
-    });
-    let access = net.table(0).access.clone();
-    let allowed: Vec<_> = access
-        .weights
-        .iter()
-        .map(|w| (&*w.name, w.weight))
-        .collect();
-    assert_eq!(allowed, [("n1", 5000), ("n4", 4000)]);
 }
 
 /// The silent member may answer again, and then it still has its name.

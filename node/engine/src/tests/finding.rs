@@ -5,7 +5,6 @@ use super::*;
 use crate::op::{FindQuery, PartitionAction, RangeQuery};
 use crate::tags;
 use doyen_placement::division::Cut;
-use doyen_placement::level::FINDING;
 use doyen_placement::{MapEntry, MapLimits, Reshape};
 
 const NAMED: MapId = MapId(3);
@@ -333,15 +332,6 @@ fn members_of_the_version_before_are_not_asked() {
         let find = PartitionAction::Find(too_large);
         let outcome = w.whole(2, MapId(0), PartitionId(0), find);
         assert_eq!(outcome, Outcome::Failed(Failure::TooLarge));
-    }
-    let mut lower = (*w.tables[w.committed]).clone();
-    lower.level = FINDING - 1;
-    w.tables[w.committed] = Arc::new(lower);
-    w.members().into_iter().for_each(|n| w.show(n, false));
-    for n in 1..=2 {
-        let find = PartitionAction::Find(query("", 1));
-        let outcome = w.whole(n, MapId(0), PartitionId(0), find);
-        assert_eq!(outcome, Outcome::Failed(Failure::OldMembers));
     }
 }
 

@@ -3,7 +3,6 @@
 use super::*;
 use crate::command::{Arguments, COMMANDS, Fields, Part, Request};
 use crate::op::Kind;
-use doyen_placement::level::TRANSACTIONS;
 
 fn many(outcomes: impl IntoIterator<Item = Outcome>) -> Outcome {
     Outcome::Many(outcomes.into_iter().collect())
@@ -123,20 +122,6 @@ fn a_scan_finds_keys_of_a_kind() {
     assert_eq!(of_kind(None), ["h", "s"]);
     assert_eq!(of_kind(Some(Kind::String)), ["s"]);
     assert_eq!(of_kind(Some(Kind::Hash)), ["h"]);
-}
-
-#[test]
-fn a_cluster_of_a_lower_level_has_no_hashes() {
-    let mut w = World::new(4, 2, |_| vec![1]);
-    w.settle(Duration::from_millis(50));
-    let mut lower = (*w.tables[w.committed]).clone();
-    lower.level = TRANSACTIONS - 1;
-    w.tables[w.committed] = Arc::new(lower);
-    w.members().into_iter().for_each(|n| w.show(n, false));
-    for line in ["HSET h f 1", "HGETALL h", "HLEN h"] {
-        let refused = Outcome::Failed(Failure::OldMembers);
-        assert_eq!(w.hash(2, line), refused, "{line}");
-    }
 }
 
 #[test]

@@ -133,15 +133,3 @@ fn a_peer_that_goes_takes_its_spans_with_it() {
     w.disconnect(1, 3);
     assert_eq!(served().1, 0);
 }
-
-#[test]
-fn a_connection_of_the_version_before_carries_no_context() {
-    let (mut w, _alone) = world(44);
-    w.speaks.insert(3, LEVELS.0);
-    w.disconnect(1, 3);
-    w.connect(1, 3);
-    let read = submit_traced(&mut w, 3, 1, Action::Get);
-    assert_eq!(w.outcome(read), Outcome::Nil);
-    assert!(served().0.is_empty());
-    check_kept(&w);
-}

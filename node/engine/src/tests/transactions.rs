@@ -3,7 +3,6 @@
 use super::*;
 use crate::op::ExpireCondition;
 use crate::tables::Tables;
-use doyen_placement::level::TRANSACTIONS;
 
 /// Node 1 leads, node 2 has the copies; node 3 only asks.
 fn world(seed: u64) -> World {
@@ -199,18 +198,6 @@ fn keys_of_several_partitions_are_refused() {
     );
     assert_eq!(w.transact(3, &[(&b, None)], [(&*a, set("1"))]), crossed);
     assert_eq!((w.get(1, &a), w.get(1, &b)), (Outcome::Nil, Outcome::Nil));
-}
-
-#[test]
-fn a_cluster_of_a_lower_level_refuses_transactions() {
-    let mut w = world(6);
-    let mut lower = (*w.tables[w.committed]).clone();
-    lower.level = TRANSACTIONS - 1;
-    w.tables[w.committed] = Arc::new(lower);
-    w.members().into_iter().for_each(|n| w.show(n, false));
-    let outcome = w.transact(1, &[], [("a", set("1"))]);
-    assert_eq!(outcome, Outcome::Failed(Failure::OldMembers));
-    assert_eq!(w.get(1, "a"), Outcome::Nil);
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use super::*;
 use crate::{Database, Error, Happened, Map};
 use doyen_placement::MapEntry;
-use doyen_placement::level::TRANSACTIONS;
 
 fn database(node: &Running) -> Database {
     Database::new(KeyspaceId(0), node.handle.clone())
@@ -162,24 +161,5 @@ async fn a_transaction_without_operations_looks_at_what_it_watches() {
         assert_eq!(done.is_ok(), expected, "{done:?}");
         database.set("a", "1").await.unwrap();
     }
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn while_a_member_runs_the_former_program_transactions_are_refused() {
-    let mut view = view_of(vec![member(ME, addresses())], 1);
-    let mut table = (*view.installed).clone();
-    table.level = TRANSACTIONS - 1;
-    view.installed = Arc::new(table);
-    view.accepted = view.installed.clone();
-    let node = Running::start(vec![NoDoor], limits(), view);
-    let database = database(&node);
-    let mut transaction = database.transaction();
-    transaction.set("a", "1");
-    let refused = transaction.commit().await.unwrap_err();
-    assert!(matches!(refused, Error::OldMembers), "{refused}");
-    let refused = database.get_versioned("a").await.unwrap_err();
-    assert!(matches!(refused, Error::OldMembers), "{refused}");
-    assert_eq!(database.get("a").await.unwrap(), None);
     node.stop().await;
 }

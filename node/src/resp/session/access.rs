@@ -29,8 +29,6 @@ use crate::resp::pubsub::Kind;
 use doyen_engine::command::{Arguments, CATEGORIES, wrong_arity};
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
 use doyen_placement::access::{Access, AccessChange, AccessUser, UserChange};
-use doyen_placement::level::ACCESS;
-use doyen_placement::planner::NotGranted;
 use std::collections::BTreeSet;
 
 /// How often a change is tried again because others changed the same user at the same time.
@@ -438,15 +436,9 @@ impl Session {
         if context.door.common.users_file().is_some() {
             return self.change_file(context, what, &changes, reply);
         }
-        let level = context.view().map(|view| view.installed.level);
-        if level.is_none_or(|level| level < ACCESS) {
-            let text = match level {
-                Some(level) => format!("ERR {}", NotGranted::Level(level)),
-                None => {
-                    "CLUSTERDOWN this node has not joined a cluster yet: try again later".into()
-                }
-            };
-            return self.answer(|e| e.error(&text));
+        if context.view().is_none() {
+            let text = "CLUSTERDOWN this node has not joined a cluster yet: try again later";
+            return self.answer(|e| e.error(text));
         }
         self.change = Some(Box::new(Change {
             step: Step::Asked,

@@ -22,7 +22,6 @@ use crate::resp::scripts;
 use doyen_engine::Publication;
 use doyen_engine::command::Join;
 use doyen_engine::op::{Step, TRANSACTION_STEPS_MAX, Transaction, Watched, Work};
-use doyen_placement::level::TRANSACTIONS;
 use doyen_scripts::sha1_hex;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -701,10 +700,6 @@ impl Session {
     ) {
         if self.is_queueing() {
             return self.answer(|e| e.error("ERR WATCH inside MULTI is not allowed"));
-        }
-        let level = context.view().map(|view| view.installed.level);
-        if level.is_some_and(|level| level < TRANSACTIONS) {
-            return self.answer(|e| e.error(Shape::Plain.failure(Failure::OldMembers)));
         }
         let watching = self.transacting.as_ref().map(|t| &t.watching);
         let before = watching.map_or(0, |watching| watching.keys.len());
