@@ -21,7 +21,7 @@ use crate::resp::command::{PubSubCommand, ScriptCommand};
 use crate::resp::scripts;
 use doyen_engine::Publication;
 use doyen_engine::command::Join;
-use doyen_engine::op::{Step, TRANSACTION_STEPS_MAX, Transaction, Watched, Work};
+use doyen_engine::op::{Step, TRANSACTION_STEPS_MAX, Transaction, Watched};
 use doyen_scripts::sha1_hex;
 use std::collections::{BTreeMap, BTreeSet};
 
