@@ -14,6 +14,11 @@ use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_placement::{MapId, MemberId, PartitionRef};
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// About how many bytes of values the parked calls of a partition handle before others have their
+/// turn. A script counts by its time.
+const PUMP_WORK_MAX: usize = 4 << 20;
 
 impl Context {
     /// A call arrives: it is executed or sent at once, or parked behind those that came before it.
@@ -122,7 +127,16 @@ impl Context {
         let mut parked = std::mem::take(&mut slot.calls.parked);
         let mut left: VecDeque<Call> = VecDeque::new();
         let mut blocked = BTreeSet::new();
+        let most = self.worked.saturating_add(PUMP_WORK_MAX);
         while let Some(call) = parked.pop_front() {
+            if self.worked >= most {
+                // Others have their turn first.
+                let soon = self.now + Duration::from_nanos(1);
+                self.timers.wake(slot.at, soon);
+                left.push_back(call);
+                left.append(&mut parked);
+                break;
+            }
             let key = match &call.work {
                 Work::Key(op) if !op.action.is_joint() => Some((op.map, op.key.clone())),
                 Work::Key(_) | Work::Partition(_) | Work::Transaction(_) | Work::Script(_) => None,

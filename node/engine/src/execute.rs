@@ -577,6 +577,7 @@ impl Context {
                 Work::Key(op) => rows.run_one(op),
                 Work::Partition(_) => return Step::Park,
             };
+            self.worked = self.worked.saturating_add(spent.work());
             let ran = match ran {
                 Ok(ran) => ran,
                 Err(failure) => {

@@ -109,6 +109,7 @@ pub use extended::Extended;
 pub use inspect::{Asked, Inspection};
 pub use integer::integer;
 pub use publishing::{AskedSubscribers, CHANNEL_BYTES_MAX, CountQuestion, Counted, Publication};
+pub use scripting::SCRIPTS;
 #[doc(hidden)]
 pub use threads::Threads;
 #[doc(hidden)]

@@ -12,6 +12,10 @@ use doyen_placement::MapId;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+/// The map of the scripts that clients loaded, in the keyspace `default`. Its keys are never
+/// evicted. The databases have the numbers above.
+pub const SCRIPTS: MapId = MapId(u32::MAX - MapId::DATABASES);
+
 /// Refusals that wait for the shell. Later ones are dropped.
 const REFUSALS_MAX: usize = 128;
 
@@ -82,6 +86,13 @@ impl Spent {
     pub(super) fn take_refused(&mut self) -> Vec<Refusal> {
         std::mem::take(&mut self.refused)
     }
+
+    /// The work of the scripts in bytes, as the work of a pass is counted: a millisecond is as much
+    /// as handling a megabyte.
+    pub(super) fn work(&self) -> usize {
+        let us = usize::try_from(self.time.as_micros()).unwrap_or(usize::MAX);
+        us.saturating_mul(1_000)
+    }
 }
 
 #[cfg(not(feature = "scripts"))]
@@ -99,6 +110,11 @@ impl Spent {
     /// There are no scripts to which anything could be refused.
     pub(super) const fn take_refused(&mut self) -> Vec<Refusal> {
         Vec::new()
+    }
+
+    /// There are no scripts that could take time.
+    pub(super) const fn work(&self) -> usize {
+        0
     }
 }
 
@@ -149,6 +165,8 @@ mod running {
     const LONG_CHANNEL: &str = "ERR the channel's name is too long: at most 1024 bytes";
     const MUCH_SAID: &str = "ERR the script publishes too much: its messages together may have as \
         many bytes as one value";
+    const MUCH_ANSWERED: &str = "ERR the answer is too large for a script: at most 16777216 bytes; \
+        ask for fewer keys at once";
     const TOGETHER: &str = "ERR the scripts of the transaction ran too long together: this one \
         changed nothing; send fewer in one transaction";
 
@@ -279,6 +297,7 @@ mod running {
             let grants = self.grants_of(call);
             let mut caller = Caller {
                 rows,
+                before: (before, spent.refused.len()),
                 said: (spent.hearers, &mut spent.said),
                 cx,
                 map: call.map,
@@ -322,6 +341,8 @@ mod running {
     /// Executes the commands of a script.
     struct Caller<'a, 'b> {
         rows: &'a mut Rows<'b>,
+        /// How many messages and refusals there were before the script.
+        before: (usize, usize),
         /// How many data threads have subscribers, and the messages for them.
         said: (usize, &'a mut Vec<Publication>),
         cx: &'a Context,
@@ -337,6 +358,13 @@ mod running {
         fn call(&mut self, args: Vec<Bytes>, protocol: Protocol) -> Reply {
             self.answer(&args, protocol)
                 .unwrap_or_else(|text| Reply::Error(text.into()))
+        }
+
+        fn restart(&mut self) {
+            self.rows.take_back_to_mark();
+            self.rows.set_mark();
+            self.said.1.truncate(self.before.0);
+            self.refused.truncate(self.before.1);
         }
 
         fn may_call(&mut self, args: &[Bytes]) -> Option<bool> {
@@ -418,12 +446,16 @@ mod running {
                     {
                         return Err(errors::NON_LOCAL_KEY);
                     }
-                    let outcomes: Vec<Outcome> = keys
-                        .map(|at| {
-                            let action = many.action(words, at);
-                            self.rows.step(self.map, words.get(at), &action)
-                        })
-                        .collect();
+                    let (mut outcomes, mut answered) = (Vec::new(), 0);
+                    for at in keys {
+                        let action = many.action(words, at);
+                        let outcome = self.rows.step(self.map, words.get(at), &action);
+                        answered += outcome.bytes();
+                        if answered > MEMORY_BYTES_MAX {
+                            return Err(MUCH_ANSWERED);
+                        }
+                        outcomes.push(outcome);
+                    }
                     many.join().reply(outcomes)
                 }
             };

@@ -529,6 +529,18 @@ impl Shard {
         all
     }
 
+    /// How many bytes the keys of a map take that this shard leads.
+    #[must_use]
+    pub fn bytes_led(&self, keyspace: KeyspaceId, map: MapId) -> u64 {
+        let led = self
+            .slots
+            .iter()
+            .filter(|slot| slot.at.keyspace == keyspace && slot.serving());
+        led.filter_map(|slot| slot.held.as_ref())
+            .map(|held| held.store.bytes_of(map) as u64)
+            .sum()
+    }
+
     /// How many keys of a map a partition has, if this node can tell at once: it leads the
     /// partition, nothing waits there, and everything is committed. The number holds if
     /// `may_answer` agrees, with a clock, a lease and a generation that were read *after* this,

@@ -823,6 +823,11 @@ impl Store {
         self.maps.get(&map).map_or(0, Map::len)
     }
 
+    /// The cost of the keys of a map.
+    pub(super) fn bytes_of(&self, map: MapId) -> usize {
+        self.maps.get(&map).map_or(0, |map| map.bytes)
+    }
+
     /// For each of these maps that is here: its place in the list, about how many keys it has, and
     /// how many of those expire.
     pub(super) fn each_of(&self, maps: &[MapId], mut tell: impl FnMut(usize, usize, usize)) {

@@ -15,6 +15,8 @@ impl Commands for Instantly {
         Reply::Bulk(args.into_iter().next_back().unwrap_or_default())
     }
 
+    fn restart(&mut self) {}
+
     fn may_call(&mut self, _: &[Bytes]) -> Option<bool> {
         Some(true)
     }

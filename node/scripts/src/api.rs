@@ -20,6 +20,9 @@ const VERSION: (&str, i64) = ("7.0.15", 0x0007_000f);
 /// What a command costs beside its bytes, in instructions.
 const CALL_COST: u64 = 50;
 
+/// The most words of a command, as of clients.
+const ARGS_MAX: usize = 1 << 17;
+
 /// Bytes of a message that are logged.
 const LOG_BYTES: usize = 1_024;
 
@@ -121,13 +124,17 @@ pub(crate) fn call(
     let protocol = budget.protocol.get();
     let reply = match arguments(lua, budget, args)? {
         // A command never runs while another one does: no command calls a script.
-        Ok(args) => commands.borrow_mut().call(args, protocol),
+        Ok(args) => {
+            let reply = commands.borrow_mut().call(args, protocol);
+            budget.look(lua)?;
+            reply
+        }
         Err(text) if raises => return Err(error(text)),
         Err(text) => return table(lua, "err", text.as_bytes()),
     };
     match reply {
         Reply::Error(text) if raises => Err(error(error_text(&text))),
-        reply => lua.pack(ToLua(&reply, protocol)),
+        reply => lua.pack(ToLua(&reply, protocol, budget)),
     }
 }
 
@@ -155,6 +162,10 @@ fn arguments(
             "ERR Please specify at least one argument for this redis lib call",
         ));
     }
+    if args.len() > ARGS_MAX {
+        return Ok(Err("ERR too many arguments: at most 131072"));
+    }
+    budget.charge(lua, args.len() as u64)?;
     let (mut out, mut size) = (Vec::with_capacity(args.len()), 0_usize);
     for value in &args {
         let bytes = match value {

@@ -9,17 +9,25 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mlua::state::{GcIncParams, GcMode};
-use mlua::{Error, HookTriggers, Lua, Result, Table, VmState};
+use mlua::{Error, Function, HookTriggers, Lua, Result, Table, VmState};
 
 use crate::interpreter::Limits;
 use crate::json::JsonConfig;
 use crate::number::{random_next, random_seed};
-use crate::raise::Raise;
+use crate::raise::{Raise, is_memory};
 use crate::reply::Protocol;
 
-/// Instructions between two looks at the budget. Each can copy as much as fits into the memory, so
-/// this is a compromise: 100 instructions that concatenate 1 MB each take 10 ms.
-const HOOK_EVERY: u32 = 100;
+/// What a run may take before it begins again at the next level, garbage included, and how many
+/// instructions it executes between two looks at the budget and the clock. One instruction may
+/// compare or copy all of its memory: for 8 MB, that takes up to 10 ms. A level therefore looks the
+/// more often the more memory it has. Only the last one collects garbage.
+const LEVELS: [(usize, u32); 3] = [(1 << 20, 32), (4 << 20, 8), (usize::MAX, 2)];
+
+/// The last level, at which a run has all the memory that it may use.
+const LEVEL_LAST: usize = LEVELS.len() - 1;
+
+/// Things that cost no instruction and are done between two looks at the clock.
+const COUNT_EVERY: u64 = 32;
 
 /// Elements that are moved for the price of one instruction.
 const MOVES: u64 = 2;
@@ -32,6 +40,8 @@ const LOGS_MAX: u32 = 16;
 pub(crate) enum Stop {
     Instructions,
     Time,
+    /// The run took what its level may take. It begins again at the next one.
+    Grown,
 }
 
 /// Where a script's error was raised.
@@ -45,6 +55,11 @@ pub(crate) struct Place {
 #[derive(Default)]
 pub(crate) struct Budget {
     left: Cell<u64>,
+    /// Cost since the last look at the clock.
+    unseen: Cell<u64>,
+    level: Cell<usize>,
+    /// Memory of Lua when the run began.
+    base: Cell<usize>,
     stopped: Cell<Option<Stop>>,
     bytes_max: Cell<usize>,
     clock: Option<fn() -> Duration>,
@@ -61,6 +76,9 @@ pub(crate) struct Budget {
     pub(crate) json: Rc<Cell<JsonConfig>>,
     /// The error that ends the run, and where it was raised.
     pub(crate) error: RefCell<Option<(mlua::Value, Option<Place>)>>,
+    /// Functions of C that runs of the first level get, and what others get in their place: a table,
+    /// a name, and the two.
+    pub(crate) swapped: RefCell<Vec<(Table, &'static str, Function, Function)>>,
     /// The read-only tables: what scripts see, and what has the fields.
     pub(crate) fronts: RefCell<Vec<(Table, Table)>>,
 }
@@ -76,34 +94,72 @@ impl Budget {
     /// Counts instructions of this Lua state's threads from now on.
     pub(crate) fn watch(self: &Rc<Budget>, lua: &Lua) -> Result<()> {
         let budget = Rc::clone(self);
-        let triggers = HookTriggers::new().every_nth_instruction(HOOK_EVERY);
+        let every = self.look_every();
+        let triggers = HookTriggers::new().every_nth_instruction(every);
         lua.set_global_hook(triggers, move |lua, _| {
-            budget.charge(lua, u64::from(HOOK_EVERY))?;
             budget.make_room(lua);
-            if let Some(clock) = budget.clock
-                && clock() > budget.deadline.get()
-            {
-                return Err(budget.stop(lua, Stop::Time));
-            }
+            budget.charge(lua, u64::from(every))?;
             Ok(VmState::Continue)
         })
     }
 
-    /// Begins a run: everything that a run can change has its first value again.
-    pub(crate) fn begin(&self, lua: &Lua, limits: &Limits) {
+    /// Begins a run that ends at `deadline`, if there is a clock: everything that a run can change
+    /// has its first value again. It ends as [`Stop::Grown`] if it takes more memory than a run of
+    /// its level may.
+    pub(crate) fn begin(
+        self: &Rc<Budget>,
+        lua: &Lua,
+        limits: &Limits,
+        deadline: Duration,
+        level: usize,
+    ) -> Result<()> {
+        if self.level.replace(level) != level {
+            self.watch(lua)?;
+            for (table, name, plain, counted) in self.swapped.borrow().iter() {
+                table.raw_set(*name, if level > 0 { counted } else { plain })?;
+            }
+        }
+        if self.collects() {
+            lua.gc_restart();
+        } else {
+            lua.gc_stop();
+        }
         self.tight_at
             .set(lua.used_memory().saturating_add(limits.memory_bytes / 8));
         if self.tight.replace(false) {
             collect_late(lua);
         }
         self.left.set(limits.instructions);
+        self.unseen.set(0);
         self.bytes_max.set(limits.memory_bytes);
-        if let Some(clock) = self.clock {
-            self.deadline.set(clock().saturating_add(limits.time));
-        }
+        self.deadline.set(deadline);
         self.logs.set(0);
         self.protocol.set(Protocol::default());
         self.json.set(JsonConfig::default());
+        Ok(())
+    }
+
+    /// Limits the memory of the run that has begun, beside what Lua takes already.
+    pub(crate) fn limit_memory(&self, lua: &Lua) {
+        let most = self.bytes_max.get().min(LEVELS[self.level.get()].0);
+        self.base.set(lua.used_memory());
+        // It fails only for states whose allocator is not mlua's.
+        let _ = lua.set_memory_limit(self.base.get().saturating_add(most));
+    }
+
+    /// The level at which a run with so many bytes of arguments begins.
+    pub(crate) fn level_of(bytes: usize) -> usize {
+        let fits = |(most, _): &(usize, u32)| bytes <= most / 4;
+        LEVELS.iter().position(fits).unwrap_or(LEVEL_LAST)
+    }
+
+    /// Whether garbage is collected during the run.
+    pub(crate) fn collects(&self) -> bool {
+        self.level.get() == LEVEL_LAST
+    }
+
+    fn look_every(&self) -> u32 {
+        LEVELS[self.level.get()].1
     }
 
     /// Takes the cost of some work from the budget. An instruction costs 1.
@@ -111,13 +167,56 @@ impl Budget {
         if self.stopped.get().is_some() {
             return Err(Raise::Stopped.into());
         }
-        match self.left.get().checked_sub(cost) {
-            Some(left) => {
-                self.left.set(left);
-                Ok(())
-            }
-            None => Err(self.stop(lua, Stop::Instructions)),
+        let Some(left) = self.left.get().checked_sub(cost) else {
+            return Err(self.stop(lua, Stop::Instructions));
+        };
+        self.left.set(left);
+        let unseen = self.unseen.get().saturating_add(cost);
+        self.unseen.set(unseen);
+        if unseen >= u64::from(self.look_every()) {
+            self.look(lua)?;
         }
+        Ok(())
+    }
+
+    /// Stops the run if its time is over.
+    pub(crate) fn look(&self, lua: &Lua) -> Result<()> {
+        if self.stopped.get().is_some() {
+            return Err(Raise::Stopped.into());
+        }
+        self.unseen.set(0);
+        match self.clock {
+            Some(clock) if clock() > self.deadline.get() => Err(self.stop(lua, Stop::Time)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is done for each of many things that cost no instruction: looks at the clock now and
+    /// then. Lua finds a string by a hash that clients can let collide, so each may take long.
+    pub(crate) fn count_one(&self, lua: &Lua) -> Result<()> {
+        let unseen = self.unseen.get().saturating_add(1);
+        self.unseen.set(unseen);
+        if unseen >= COUNT_EVERY {
+            self.look(lua)?;
+        }
+        Ok(())
+    }
+
+    /// A run has failed, or an error was caught: if that may be because its level has no more memory,
+    /// the run stops and begins again at the next one. (Lua says "too many results", for instance, if
+    /// there is no memory for them.)
+    pub(crate) fn failed(&self, lua: &Lua, for_memory: bool) -> Result<()> {
+        let part = self
+            .base
+            .get()
+            .saturating_add(LEVELS[self.level.get()].0 / 4);
+        if self.stopped.get().is_none()
+            && self.level.get() < LEVEL_LAST
+            && (for_memory || lua.used_memory() > part)
+        {
+            return Err(self.stop(lua, Stop::Grown));
+        }
+        Ok(())
     }
 
     /// Takes the cost of handling some bytes.
@@ -131,9 +230,15 @@ impl Budget {
         self.charge(lua, 1 + u64::try_from(moved).unwrap_or(0) / MOVES)
     }
 
+    /// Whether the error that ended the run is that the memory is full.
+    pub(crate) fn raised_memory(&self) -> bool {
+        let error = self.error.borrow();
+        error.as_ref().is_some_and(|(error, _)| is_memory(error))
+    }
+
     /// Collects garbage early once a run has used an eighth of its memory.
     fn make_room(&self, lua: &Lua) {
-        if self.tight.get() || lua.used_memory() <= self.tight_at.get() {
+        if !self.collects() || self.tight.get() || lua.used_memory() <= self.tight_at.get() {
             return;
         }
         self.tight.set(true);

@@ -14,6 +14,7 @@
 use bytes::Bytes;
 use mlua::{Error, IntoLua, Lua, LuaString, Result, Table, Value};
 
+use crate::budget::Budget;
 use crate::raise::number_of;
 use crate::reply::{Protocol, Reply};
 
@@ -23,12 +24,20 @@ const DEPTH_MAX: usize = 128;
 /// What an element of a reply takes at least, whatever is in it.
 const ELEMENT_BYTES: usize = 32;
 
+/// Bytes of a reply that are copied for the price of one instruction.
+const COPIED: usize = 256;
+
 /// A reply of a command on its way into Lua.
-pub(crate) struct ToLua<'a>(pub(crate) &'a Reply, pub(crate) Protocol);
+pub(crate) struct ToLua<'a>(
+    pub(crate) &'a Reply,
+    pub(crate) Protocol,
+    pub(crate) &'a Budget,
+);
 
 impl IntoLua for ToLua<'_> {
     fn into_lua(self, lua: &Lua) -> Result<Value> {
-        let ToLua(reply, protocol) = self;
+        let ToLua(reply, protocol, budget) = self;
+        budget.count_one(lua)?;
         let field = |name: &str, value: Value| -> Result<Value> {
             let table = lua.create_table()?;
             table.raw_set(name, value)?;
@@ -37,7 +46,10 @@ impl IntoLua for ToLua<'_> {
         let string = |bytes: &[u8]| lua.create_string(bytes).map(Value::String);
         match reply {
             Reply::Int(number) => Ok(Value::Number(*number as f64)),
-            Reply::Bulk(bytes) => string(bytes),
+            Reply::Bulk(bytes) => {
+                budget.charge(lua, (bytes.len() / COPIED) as u64)?;
+                string(bytes)
+            }
             Reply::Nil => Ok(match protocol {
                 Protocol::Resp2 => Value::Boolean(false),
                 Protocol::Resp3 => Value::Nil,
@@ -51,19 +63,23 @@ impl IntoLua for ToLua<'_> {
                 Ok(table)
             }
             Reply::Array(replies) => lua
-                .create_sequence_from(replies.iter().map(|reply| ToLua(reply, protocol)))
+                .create_sequence_from(replies.iter().map(|reply| ToLua(reply, protocol, budget)))
                 .map(Value::Table),
             Reply::Map(pairs) => {
                 let map = lua.create_table()?;
                 for (key, value) in pairs {
-                    set(&map, ToLua(key, protocol), ToLua(value, protocol))?;
+                    set(
+                        &map,
+                        ToLua(key, protocol, budget),
+                        ToLua(value, protocol, budget),
+                    )?;
                 }
                 field("map", Value::Table(map))
             }
             Reply::Set(members) => {
                 let members_table = lua.create_table()?;
                 for member in members {
-                    set(&members_table, ToLua(member, protocol), true)?;
+                    set(&members_table, ToLua(member, protocol, budget), true)?;
                 }
                 field("set", Value::Table(members_table))
             }
@@ -167,6 +183,8 @@ pub(crate) struct FromLua<'a> {
     pub(crate) names: &'a Names,
     pub(crate) protocol: Protocol,
     pub(crate) bytes_left: usize,
+    /// Called for each value.
+    pub(crate) count: &'a dyn Fn() -> Result<()>,
 }
 
 impl FromLua<'_> {
@@ -179,6 +197,7 @@ impl FromLua<'_> {
             .bytes_left
             .checked_sub(bytes + ELEMENT_BYTES)
             .ok_or(Unfit::Large)?;
+        (self.count)()?;
         Ok(())
     }
 

@@ -20,3 +20,6 @@ pub const CROSS_SLOT: &str =
 pub const NON_LOCAL_KEY: &str = "ERR Script attempted to access a non local key in a cluster node";
 /// No script has the digest that was given to `EVALSHA`.
 pub const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
+/// The text of a script is too large. (Redis has no such limit.)
+pub const LARGE_BODY: &str = "ERR the script's text is too large: at most 1048576 bytes; give it \
+    data as arguments (ARGV)";

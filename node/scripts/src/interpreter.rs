@@ -2,23 +2,23 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mlua::chunk::ChunkMode;
 use mlua::{Error, Function, IntoLua, Lua, MultiValue, Result as LuaResult, Value};
 
 use crate::api;
 use crate::budget::{Budget, Place, Stop};
 use crate::convert::{FromLua, Names, Unfit, line};
 use crate::number::RANDOM_FIRST;
-use crate::raise::{Cause, Raise, cause};
+use crate::raise::{self, Cause, Raise, cause};
 use crate::reply::{Commands, Reply};
 use crate::sandbox::{self, Sandbox};
 use crate::script::Script;
+use crate::source::{self, Uncompiled};
 
 /// Compiled scripts that are kept. Their texts are the caller's to keep.
 const SCRIPTS_MAX: usize = 500;
@@ -28,6 +28,12 @@ const SCRIPT_BYTES_MAX: usize = 4 << 20;
 
 /// Memory for one compilation.
 const COMPILE_BYTES: usize = 64 << 20;
+
+/// Time for one compilation. Most scripts take some 10 microseconds, and 100 KB of usual text 5 ms.
+const COMPILE_TIME: Duration = Duration::from_millis(20);
+
+/// Scripts that are remembered as those whose runs take much memory.
+const LEVELS_MAX: usize = 500;
 
 /// Memory of Lua beyond which garbage is collected after a run, besides twice what is in use.
 const GARBAGE_BYTES: usize = 1 << 20;
@@ -113,6 +119,8 @@ pub struct Interpreter {
     machine: Option<Machine>,
     /// The state of the random numbers, which goes on from run to run.
     random: u64,
+    /// The levels at which scripts begin whose runs took much memory.
+    levels: BTreeMap<String, usize>,
     used: Used,
 }
 
@@ -122,6 +130,7 @@ impl Default for Interpreter {
             clock: None,
             machine: None,
             random: RANDOM_FIRST,
+            levels: BTreeMap::new(),
             used: Used::default(),
         }
     }
@@ -164,8 +173,9 @@ impl Interpreter {
     /// An error is [`Failure::Compile`], such as
     /// `ERR Error compiling script (new function): user_script:1: unexpected symbol near 'x'`.
     pub fn check(&mut self, script: &Script) -> Result<(), Failure> {
+        let until = self.compile_until();
         let machine = self.machine()?;
-        let compiled = machine.load(script).map(drop);
+        let compiled = machine.load(script, until).map(drop);
         machine.collect();
         compiled
     }
@@ -201,27 +211,63 @@ impl Interpreter {
         limits: &Limits,
     ) -> Result<Reply, Failure> {
         self.used = Used::default();
-        let (random, clock) = (self.random, self.clock);
-        let began = clock.map(|clock| clock());
-        let machine = self.machine()?;
-        machine.budget.set_random(random);
-        let ended = machine.run(script, keys, args, commands, limits);
-        let (random, left) = (machine.budget.random_left(), machine.budget.left());
-        if matches!(ended, Err(Failure::Stopped(_))) || !machine.budget.is_clean() {
-            self.machine = None;
-        }
-        self.random = random;
+        let began = self.clock.map(|clock| clock()).unwrap_or_default();
+        let deadline = began.saturating_add(limits.time);
+        let until = self.compile_until().map(|until| until.min(deadline));
+        let given: usize = keys.iter().chain(args).map(|arg| arg.len() + 64).sum();
+        let known = self.levels.get(script.sha1()).copied().unwrap_or(0);
+        let mut level = Budget::level_of(given).max(known);
+        let (ended, left) = loop {
+            let random = self.random;
+            let machine = self.machine()?;
+            let function = machine.compile(script, until).map_err(|why| match why {
+                // Other scripts of the caller took its time.
+                _ if until == Some(deadline) && machine.is_late(deadline) => {
+                    Machine::ran_too_long(limits)
+                }
+                why => why,
+            });
+            machine.budget.set_random(random);
+            let compiled = function.is_ok();
+            let ended = function.and_then(|function| {
+                let bounds = (limits, deadline, level);
+                machine.run(script, function, (keys, args), commands, bounds)
+            });
+            let (stopped, left) = match compiled {
+                true => (machine.budget.stopped(), machine.budget.left()),
+                false => (None, 0),
+            };
+            let (random, clean) = (machine.budget.random_left(), machine.budget.is_clean());
+            if stopped.is_some() || matches!(ended, Err(Failure::Stopped(_))) || !clean {
+                self.machine = None;
+            }
+            if stopped != Some(Stop::Grown) {
+                self.random = random;
+                break (ended, left);
+            }
+            commands.restart();
+            level += 1;
+            if self.levels.len() >= LEVELS_MAX {
+                self.levels.clear();
+            }
+            self.levels.insert(script.sha1().to_owned(), level);
+        };
         self.used = Used {
             instructions: match ended {
                 Err(Failure::Compile(_)) => 0,
                 _ => limits.instructions.saturating_sub(left),
             },
-            time: match (clock, began) {
-                (Some(clock), Some(began)) => clock().saturating_sub(began),
-                _ => Duration::ZERO,
+            time: match self.clock {
+                Some(clock) => clock().saturating_sub(began),
+                None => Duration::ZERO,
             },
         };
         ended
+    }
+
+    /// When a compilation that begins now must have ended.
+    fn compile_until(&self) -> Option<Duration> {
+        Some(self.clock?().saturating_add(COMPILE_TIME))
     }
 
     fn machine(&mut self) -> Result<&mut Machine, Failure> {
@@ -236,6 +282,7 @@ impl Interpreter {
 
 /// A Lua state with the scripts that are compiled in it.
 struct Machine {
+    clock: Option<fn() -> Duration>,
     sandbox: Sandbox,
     budget: Rc<Budget>,
     names: Names,
@@ -260,6 +307,7 @@ impl Machine {
         let names = Names::new(&sandbox.lua)?;
         let floor = sandbox.lua.used_memory();
         Ok(Machine {
+            clock,
             sandbox,
             budget,
             names,
@@ -270,20 +318,13 @@ impl Machine {
         })
     }
 
-    /// Lets Lua take some bytes more than it has now.
-    fn limit_memory(&self, bytes: usize) {
-        let lua = &self.sandbox.lua;
-        // It fails only for states whose allocator is not mlua's.
-        let _ = lua.set_memory_limit(lua.used_memory().saturating_add(bytes));
-    }
-
-    fn compile(&mut self, script: &Script) -> Result<Function, Failure> {
+    fn compile(&mut self, script: &Script, until: Option<Duration>) -> Result<Function, Failure> {
         self.uses += 1;
         if let Some(compiled) = self.scripts.get_mut(script.sha1()) {
             compiled.used = self.uses;
             return Ok(compiled.function.clone());
         }
-        let function = self.load(script)?;
+        let function = self.load(script, until)?;
         let bytes = script.body().len();
         self.make_room(bytes);
         self.script_bytes += bytes;
@@ -296,20 +337,30 @@ impl Machine {
         Ok(function)
     }
 
-    fn load(&self, script: &Script) -> Result<Function, Failure> {
-        self.limit_memory(COMPILE_BYTES);
-        let function = load(&self.sandbox.lua, script.code());
-        let _ = self.sandbox.lua.set_memory_limit(0);
-        function.map_err(|error| {
-            let text = match &error {
-                Error::SyntaxError { message, .. } => message.clone(),
-                Error::MemoryError(_) => "not enough memory".to_owned(),
-                error => error.to_string(),
+    fn load(&self, script: &Script, until: Option<Duration>) -> Result<Function, Failure> {
+        let lua = &self.sandbox.lua;
+        // It fails only for states whose allocator is not mlua's.
+        let _ = lua.set_memory_limit(lua.used_memory().saturating_add(COMPILE_BYTES));
+        // Bytecode is read as text, which fails as in Redis.
+        let code = match script.code() {
+            code @ [0x1b, ..] => Cow::Owned([b" ", code].concat()),
+            code => Cow::Borrowed(code),
+        };
+        let until = self.clock.zip(until);
+        let compiled = source::compile(lua, &self.sandbox.load, (&code, sandbox::CHUNK), until);
+        let _ = lua.set_memory_limit(0);
+        compiled.map_err(|why| {
+            let text = match why {
+                Uncompiled::Message(text) => {
+                    String::from_utf8_lossy(&line(text.as_bytes())).into_owned()
+                }
+                Uncompiled::Late => format!(
+                    "it takes more than {} ms of processor time; make it smaller, or use a table \
+                     instead of a long chain of 'and', 'or', 'elseif' or 'break'",
+                    COMPILE_TIME.as_millis()
+                ),
             };
-            Failure::Compile(format!(
-                "ERR Error compiling script (new function): {}",
-                String::from_utf8_lossy(&line(text.as_bytes()))
-            ))
+            Failure::Compile(format!("ERR Error compiling script (new function): {text}"))
         })
     }
 
@@ -331,21 +382,31 @@ impl Machine {
     fn run(
         &mut self,
         script: &Script,
-        keys: &[Bytes],
-        args: &[Bytes],
+        function: Function,
+        given: (&[Bytes], &[Bytes]),
         commands: &mut dyn Commands,
-        limits: &Limits,
+        (limits, deadline, level): (&Limits, Duration, usize),
     ) -> Result<Reply, Failure> {
-        let function = self.compile(script)?;
-        self.budget.begin(&self.sandbox.lua, limits);
-        let result = self.execute(function, keys, args, commands, limits);
-        let _ = self.sandbox.lua.set_memory_limit(0);
-        let ended = match result {
-            _ if self.budget.stopped().is_some() => Err(self.stopped(limits)),
+        let lua = &self.sandbox.lua;
+        let result = (self.budget.begin(lua, limits, deadline, level))
+            .and_then(|()| self.execute(function, given, commands));
+        let _ = lua.set_memory_limit(0);
+        let for_memory = match &result {
+            Ok((_, value)) => raise::is_memory(value) || self.budget.raised_memory(),
+            Err(error) => raise::is_memory_error(error),
+        };
+        if !matches!(result, Ok((true, _))) {
+            // What it returns is the reason, which is looked at below.
+            let _ = self.budget.failed(lua, for_memory);
+        }
+        let mut ended = match result {
             Ok((true, value)) => self.reply(&value, limits),
             Ok((false, value)) => Err(self.raised(script, value, limits)),
             Err(error) => Err(self.failed(script, &error, None, limits)),
         };
+        if self.budget.stopped().is_some() {
+            ended = Err(self.stopped(limits));
+        }
         self.budget.error.take();
         self.collect();
         ended
@@ -354,15 +415,14 @@ impl Machine {
     fn execute(
         &self,
         function: Function,
-        keys: &[Bytes],
-        args: &[Bytes],
+        (keys, args): (&[Bytes], &[Bytes]),
         commands: &mut dyn Commands,
-        limits: &Limits,
     ) -> LuaResult<(bool, Value)> {
         let lua = &self.sandbox.lua;
         let budget = &self.budget;
-        let keys = lua.create_sequence_from(keys.iter().map(Argument))?;
-        let args = lua.create_sequence_from(args.iter().map(Argument))?;
+        let given = |bytes| Given { bytes, budget };
+        let keys = lua.create_sequence_from(keys.iter().map(given))?;
+        let args = lua.create_sequence_from(args.iter().map(given))?;
         let commands = RefCell::new(commands);
         lua.scope(|scope| {
             let call = scope.create_function(|lua, args: MultiValue| {
@@ -375,7 +435,7 @@ impl Machine {
                 api::check(lua, budget, &commands, args)
             })?;
             // Not earlier: without a limit, mlua needs no protected calls for what is above.
-            self.limit_memory(limits.memory_bytes);
+            budget.limit_memory(lua);
             let run = &self.sandbox.run;
             run.call((function, keys, args, call, pcall, check))
         })
@@ -386,6 +446,7 @@ impl Machine {
             names: &self.names,
             protocol: self.budget.protocol.get(),
             bytes_left: limits.reply_bytes,
+            count: &|| self.budget.count_one(&self.sandbox.lua),
         };
         let text = match convert.reply(value) {
             Ok(reply) => return Ok(reply),
@@ -400,14 +461,25 @@ impl Machine {
     }
 
     fn stopped(&self, limits: &Limits) -> Failure {
-        let most = match self.budget.stopped() {
-            Some(Stop::Time) => format!("{} ms", limits.time.as_millis()),
-            _ => format!("{} instructions", limits.instructions),
-        };
+        match self.budget.stopped() {
+            Some(Stop::Time) => Machine::ran_too_long(limits),
+            _ => Machine::too_much(&format!("{} instructions", limits.instructions)),
+        }
+    }
+
+    fn ran_too_long(limits: &Limits) -> Failure {
+        Machine::too_much(&format!("{} ms", limits.time.as_millis()))
+    }
+
+    fn too_much(most: &str) -> Failure {
         Failure::Stopped(format!(
             "ERR the script ran too long: at most {most}; nothing was changed; give it less to do at \
              once"
         ))
+    }
+
+    fn is_late(&self, deadline: Duration) -> bool {
+        self.clock.is_some_and(|clock| clock() > deadline)
     }
 
     fn out_of_memory(limits: &Limits) -> Failure {
@@ -423,9 +495,7 @@ impl Machine {
             Some(error) => error,
             // The handler did not run: the memory was full, or the handler itself failed.
             None => match &value {
-                Value::String(text) if *text == "not enough memory" => {
-                    return Machine::out_of_memory(limits);
-                }
+                value if raise::is_memory(value) => return Machine::out_of_memory(limits),
                 _ => (value, None),
             },
         };
@@ -483,25 +553,16 @@ impl Machine {
 }
 
 /// A key or an argument on its way into Lua.
-struct Argument<'a>(&'a Bytes);
-
-impl IntoLua for Argument<'_> {
-    fn into_lua(self, lua: &Lua) -> LuaResult<Value> {
-        lua.create_string(self.0).map(Value::String)
-    }
+struct Given<'a> {
+    bytes: &'a Bytes,
+    budget: &'a Budget,
 }
 
-fn load(lua: &Lua, code: &[u8]) -> LuaResult<Function> {
-    // Bytecode is read as text, which fails as in Redis.
-    let space: &[u8] = if code.first() == Some(&0x1b) {
-        b" "
-    } else {
-        b""
-    };
-    lua.load([space, code].concat())
-        .set_name(sandbox::CHUNK)
-        .set_mode(ChunkMode::Text)
-        .into_function()
+impl IntoLua for Given<'_> {
+    fn into_lua(self, lua: &Lua) -> LuaResult<Value> {
+        self.budget.count_one(lua)?;
+        lua.create_string(self.bytes).map(Value::String)
+    }
 }
 
 /// An error with the place where it was raised, in the form of Redis 7.0.

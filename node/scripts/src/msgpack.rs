@@ -106,6 +106,7 @@ fn pack_table(
 ) -> Result<()> {
     let (mut count, mut largest, mut is_array) = (0_usize, 0.0_f64, true);
     table.for_each(|key: Value, _: bool| {
+        budget.count_one(lua)?;
         count += 1;
         match number_of(&key) {
             Some(key) if key > 0.0 && key.fract() == 0.0 && key <= f64::from(i32::MAX) => {

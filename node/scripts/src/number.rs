@@ -75,11 +75,10 @@ pub(crate) fn from_prefix(text: &[u8]) -> Option<(f64, usize)> {
     }
     if starts("nan") {
         let payload = rest[3..].strip_prefix(b"(").and_then(|inner| {
-            let end = inner.iter().position(|byte| *byte == b')')?;
-            inner[..end]
+            let end = inner
                 .iter()
-                .all(|b| b.is_ascii_alphanumeric() || *b == b'_')
-                .then_some(end + 2)
+                .position(|b| !b.is_ascii_alphanumeric() && *b != b'_')?;
+            (inner[end] == b')').then_some(end + 2)
         });
         return Some((f64::NAN.copysign(sign), signed + 3 + payload.unwrap_or(0)));
     }

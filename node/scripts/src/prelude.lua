@@ -3,12 +3,13 @@
 local lua, rust = ...
 local type, error, select = lua.type, lua.error, lua.select
 local pcall, xpcall = lua.pcall, lua.xpcall
-local loadstring = lua.loadstring
+local load = lua.load
 local sort, concat, sub = lua.sort, lua.concat, lua.sub
 local create, resume = lua.create, lua.resume
 local unpack, insert, remove, foreachi = lua.unpack, lua.insert, lua.remove, lua.foreachi
 local caught, check, fail = rust.caught, rust.check, rust.fail
 local stopped, failed = rust.stopped, rust.failed
+local format, format_check, concat_check = lua.format, rust.format_check, rust.concat_check
 local step, gsub_plain, gsub_check = rust.step, rust.gsub, rust.gsub_check
 local gmatch_check, sort_plain, native = rust.gmatch_check, rust.sort_plain, rust.native
 local load_check, loadstring_check = rust.load_check, rust.loadstring_check
@@ -26,8 +27,8 @@ end
 
 local function protected(ok, ...)
   if ok then return true, ... end
-  failed()
   local err = seen((...))
+  failed(err)
   -- As in Redis: before version 7, errors of commands were strings.
   if type(err) == 'table' then
     local text = rust.rawget(err, 'err')
@@ -40,6 +41,12 @@ function out.pcall(...)
   return protected(pcall(...))
 end
 
+-- Lua calls no handler if the memory is full.
+local function ended(ok, ...)
+  if not ok then check((...)) end
+  return ok, ...
+end
+
 -- Calls of a handler that fails each time. Lua makes about as many.
 local HANDLER_CALLS = 200
 
@@ -48,7 +55,7 @@ local HANDLER_CALLS = 200
 -- call of the handler ends before the next one.
 function out.xpcall(f, handler)
   local busy = false
-  return xpcall(f, function(err)
+  return ended(xpcall(f, function(err)
     if busy then return 'error in error handling' end
     busy = true
     for _ = 1, HANDLER_CALLS do
@@ -56,17 +63,18 @@ function out.xpcall(f, handler)
       if stopped() then return err end
       local ok, result = pcall(handler, seen(err))
       if ok then return result end
-      failed()
+      failed(result)
       err = result
     end
     return 'error in error handling'
-  end)
+  end))
 end
 
 local function resumed(ok, ...)
   if ok then return true, ... end
-  failed()
-  return false, seen((...))
+  local err = seen((...))
+  failed(err)
+  return false, err
 end
 
 -- No coroutine runs after the run was stopped: it would have some instructions of its own.
@@ -82,8 +90,8 @@ end
 
 local function delivered(ok, ...)
   if ok then return ... end
-  check()
   local err = ...
+  check(err)
   if type(err) == 'string' then fail(err) end
   error(err, 0)
 end
@@ -98,8 +106,13 @@ function out.wrap(f)
 end
 
 -- Bytecode can break the state of Lua, so only text is loaded.
+local function loaded(f, err)
+  if not f then check(err) end
+  return f, err
+end
+
 function out.loadstring(...)
-  return loadstring(loadstring_check(...))
+  return loaded(load(loadstring_check(...)))
 end
 
 function out.load(...)
@@ -113,7 +126,7 @@ function out.load(...)
     end
     pieces[#pieces + 1] = piece
   end
-  return loadstring(loadstring_check(concat(pieces), name))
+  return loaded(load(loadstring_check(concat(pieces), name)))
 end
 
 -- Lua's `unpack` trusts a number of results that overflows, and writes past its stack. The limit is
@@ -153,7 +166,7 @@ function out.sort(...)
   end
   local ok, err = pcall(sort, t, less)
   if ok then return end
-  check()
+  check(err)
   if err == 'invalid order function for sorting' then return fail(err) end
   if compare == nil and type(err) == 'string' then err = rust.unplaced(err) end
   error(err, 0)
@@ -213,6 +226,16 @@ function out.gsub(...)
   end
   pieces[#pieces + 1] = sub(subject, copied)
   return concat(pieces), count
+end
+
+-- Where strings or tables may be large: C handles all of them at once.
+function out.format(...)
+  return format(format_check(...))
+end
+
+function out.concat(...)
+  concat_check(...)
+  return concat(...)
 end
 
 -- Metamethods of the tables that scripts see.

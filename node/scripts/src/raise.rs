@@ -12,6 +12,12 @@ use crate::budget::Place;
 /// The name of the prelude's chunk. Places of errors are never in it.
 pub(crate) const PRELUDE: &str = "=doyen";
 
+/// Lua's message if the memory is full.
+const MEMORY: &str = "not enough memory";
+
+/// The message of mlua if it can refer to no more values.
+const STACK: &str = "stack overflow";
+
 /// What an error costs that a script catches, in instructions: errors are slow.
 pub(crate) const COST: u64 = 200;
 
@@ -50,9 +56,23 @@ pub(crate) fn message(lua: &Lua, text: impl fmt::Display) -> Error {
     Raise::Message(format!("{}{text}", position(lua)).into_bytes()).into()
 }
 
+/// Whether a script's error is that the memory is full, also that of mlua's references.
+pub(crate) fn is_memory(error: &Value) -> bool {
+    match error {
+        Value::String(text) => *text == MEMORY || *text == STACK,
+        Value::Error(error) => is_memory_error(error),
+        _ => false,
+    }
+}
+
+/// The same for an error of mlua.
+pub(crate) fn is_memory_error(error: &Error) -> bool {
+    matches!(cause(error), Cause::Other(text) if text == MEMORY || text == STACK)
+}
+
 /// The error of Lua's allocator, for what is built outside of Lua.
 pub(crate) fn memory() -> Error {
-    Error::MemoryError("not enough memory".to_owned())
+    Error::MemoryError(MEMORY.to_owned())
 }
 
 /// The message of an argument that a function does not take.
@@ -155,8 +175,8 @@ pub(crate) enum Cause {
 pub(crate) fn cause(error: &Error) -> Cause {
     match error {
         Error::CallbackError { cause: inner, .. } => cause(inner),
-        Error::MemoryError(_) => Cause::Other("not enough memory".to_owned()),
-        Error::StackError => Cause::Other("stack overflow".to_owned()),
+        Error::MemoryError(_) => Cause::Other(MEMORY.to_owned()),
+        Error::StackError => Cause::Other(STACK.to_owned()),
         Error::RuntimeError(text) => Cause::Other(
             text.split("\nstack traceback:")
                 .next()

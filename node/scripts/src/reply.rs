@@ -75,6 +75,9 @@ pub trait Commands {
     /// [`errors`]: crate::errors
     fn call(&mut self, args: Vec<Bytes>, protocol: Protocol) -> Reply;
 
+    /// The run begins again: everything that commands changed since it began is taken back.
+    fn restart(&mut self);
+
     /// Whether the script's caller may run this command (`redis.acl_check_cmd`), which is not run.
     /// `None`: there is no such command.
     ///

@@ -12,6 +12,7 @@ use mlua::{Table, Value};
 
 use crate::budget::{Budget, collect_late};
 use crate::raise::{self, Args, Raise};
+use crate::source::Pieces;
 use crate::{api, bits, json, msgpack, sorting, strings, structs};
 
 /// The name of a script's chunk, as in Redis.
@@ -52,6 +53,8 @@ pub(crate) struct Sandbox {
     pub(crate) run: Function,
     /// Lua's `tostring`.
     pub(crate) tostring: Function,
+    /// Lua's `load`.
+    pub(crate) load: Function,
 }
 
 /// Makes a Lua state whose runs are bounded by `budget`.
@@ -95,8 +98,13 @@ pub(crate) fn build(budget: &Rc<Budget>) -> Result<Sandbox> {
         coroutine.raw_set(name, prelude.raw_get::<Function>(name)?)?;
     }
     let replaced = strings::functions(&lua, budget)?;
-    for name in ["find", "match", "rep"] {
+    for name in ["find", "match", "rep", "lower", "upper", "reverse"] {
         string.raw_set(name, replaced.raw_get::<Function>(name)?)?;
+    }
+    for (library, name) in [(&string, "format"), (&table, "concat")] {
+        let (plain, counted) = (library.raw_get(name)?, prelude.raw_get(name)?);
+        let swapped = (library.clone(), name, plain, counted);
+        budget.swapped.borrow_mut().push(swapped);
     }
     for (name, ours) in [("gmatch", "gmatch"), ("gfind", "gmatch"), ("gsub", "gsub")] {
         string.raw_set(name, prelude.raw_get::<Function>(ours)?)?;
@@ -142,8 +150,14 @@ pub(crate) fn build(budget: &Rc<Budget>) -> Result<Sandbox> {
     budget.watch(&lua)?;
     let run = prelude.raw_get("run")?;
     let tostring = globals.raw_get("tostring")?;
+    let load = original.raw_get("load")?;
     lua.gc_collect()?;
-    Ok(Sandbox { lua, run, tostring })
+    Ok(Sandbox {
+        lua,
+        run,
+        tostring,
+        load,
+    })
 }
 
 /// The read-only tables.
@@ -198,15 +212,7 @@ fn prelude(
 ) -> Result<Table> {
     let of_lua = lua.create_table()?;
     for name in [
-        "type",
-        "error",
-        "select",
-        "tostring",
-        "pcall",
-        "xpcall",
-        "loadstring",
-        "next",
-        "unpack",
+        "type", "error", "select", "tostring", "pcall", "xpcall", "load", "next", "unpack",
     ] {
         of_lua.raw_set(name, original.raw_get::<Function>(name)?)?;
     }
@@ -217,6 +223,7 @@ fn prelude(
         ("table", "remove"),
         ("table", "foreachi"),
         ("string", "sub"),
+        ("string", "format"),
         ("coroutine", "create"),
         ("coroutine", "resume"),
     ] {
@@ -226,14 +233,16 @@ fn prelude(
     let of_rust = strings::functions(lua, budget)?;
     of_rust.raw_set("rawget", original.raw_get::<Function>("rawget")?)?;
     of_rust.raw_set("caught", lua.create_function(raise::caught)?)?;
-    let shared = Rc::clone(budget);
-    of_rust.raw_set(
-        "check",
-        lua.create_function(move |lua, ()| shared.charge(lua, 0))?,
-    )?;
-    let shared = Rc::clone(budget);
-    let failed = move |lua: &Lua, ()| shared.charge(lua, raise::COST);
-    of_rust.raw_set("failed", lua.create_function(failed)?)?;
+    let caught = |cost: u64| {
+        let shared = Rc::clone(budget);
+        lua.create_function(move |lua, error: Value| {
+            shared.failed(lua, raise::is_memory(&error))?;
+            shared.charge(lua, cost)
+        })
+    };
+    // For an error that a script may catch: it ends a run that was stopped, or whose level is full.
+    of_rust.raw_set("check", caught(0)?)?;
+    of_rust.raw_set("failed", caught(raise::COST)?)?;
     let shared = Rc::clone(budget);
     let stopped = move |_: &Lua, ()| Ok(shared.stopped().is_some());
     of_rust.raw_set("stopped", lua.create_function(stopped)?)?;
@@ -284,14 +293,30 @@ fn checks(lua: &Lua, budget: &Rc<Budget>, table: &Table) -> Result<()> {
             None => name,
         };
         shared.charge_bytes(lua, text.as_bytes().len() * 8)?;
-        if text.as_bytes().first() == Some(&0x1b) {
-            // Bytecode is read as text, which fails as in Redis.
-            let text = [b" ".as_slice(), &text.as_bytes()].concat();
-            return Ok((lua.create_string(text)?, name));
-        }
-        Ok((text, name))
+        // Bytecode is read as text, which fails as in Redis.
+        let mut space = text.as_bytes().first() == Some(&0x1b);
+        let (budget, mut pieces) = (Rc::clone(&shared), Pieces::new());
+        let reader = lua.create_function_mut(move |lua, ()| {
+            budget.look(lua)?;
+            if std::mem::take(&mut space) {
+                return lua.create_string(" ").map(Some);
+            }
+            let piece = pieces.next(lua, &text.as_bytes());
+            if piece.is_err() {
+                // A handler of the script may replace the error.
+                budget.failed(lua, true)?;
+            }
+            piece
+        })?;
+        Ok((reader, name))
     };
     table.raw_set("loadstring_check", lua.create_function(loadstring)?)?;
+    let shared = Rc::clone(budget);
+    let format = move |lua: &Lua, args| strings::format_check(lua, &shared, args);
+    table.raw_set("format_check", lua.create_function(format)?)?;
+    let shared = Rc::clone(budget);
+    let concat = move |lua: &Lua, args| strings::concat_check(lua, &shared, args);
+    table.raw_set("concat_check", lua.create_function(concat)?)?;
     let load = |lua: &Lua, args: MultiValue| {
         let args = Args::new(lua, args);
         let Value::Function(function) = args.value(1) else {
@@ -480,12 +505,14 @@ fn protections(lua: &Lua, budget: &Rc<Budget>, globals: &Table) -> Result<()> {
             "count" => Ok(Value::Number(used as f64 / 1024.0)),
             "collect" => {
                 shared.charge_bytes(lua, used)?;
-                lua.gc_collect()?;
+                if shared.collects() {
+                    lua.gc_collect()?;
+                }
                 Ok(Value::Integer(0))
             }
             "step" => {
                 shared.charge_bytes(lua, used / 8)?;
-                Ok(Value::Boolean(lua.gc_step()?))
+                Ok(Value::Boolean(!shared.collects() || lua.gc_step()?))
             }
             // These would change how later scripts run.
             "stop" | "restart" | "setpause" | "setstepmul" => Ok(Value::Integer(0)),

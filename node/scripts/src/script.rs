@@ -14,6 +14,9 @@ pub fn sha1_hex(body: impl AsRef<[u8]>) -> String {
         .collect()
 }
 
+/// The most bytes of a script's text. Data belongs into its arguments.
+pub const BODY_BYTES_MAX: usize = 1 << 20;
+
 /// A script's text with its digest and its flags. It need not compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
@@ -29,6 +32,9 @@ impl Script {
     /// An error is what the client gets, such as `ERR Unexpected flag in script shebang: x`.
     pub fn parse(body: impl Into<Bytes>) -> Result<Script, String> {
         let body = body.into();
+        if body.len() > BODY_BYTES_MAX {
+            return Err(crate::errors::LARGE_BODY.to_owned());
+        }
         let (flags, code_at) = Flags::parse(&body)?;
         Ok(Script {
             sha1: sha1_hex(&body),

@@ -42,15 +42,16 @@ pub(crate) fn sort(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<bool>
     let comparisons = length as u64 * u64::from(length.checked_ilog2().unwrap_or(0) + 1);
     budget.charge(lua, comparisons)?;
     match table.raw_get(1)? {
-        Element::Number(_) => numbers(&table, length),
+        Element::Number(_) => numbers(lua, budget, &table, length),
         Element::String(_) => strings(lua, budget, &table, length),
         Element::Other => Ok(length == 0),
     }
 }
 
-fn numbers(table: &Table, length: usize) -> Result<bool> {
+fn numbers(lua: &Lua, budget: &Budget, table: &Table, length: usize) -> Result<bool> {
     let mut numbers = Vec::with_capacity(length.min(1 << 16));
     for index in 1..=length {
+        budget.count_one(lua)?;
         let Element::Number(number) = table.raw_get(index)? else {
             return Ok(false);
         };
@@ -58,6 +59,7 @@ fn numbers(table: &Table, length: usize) -> Result<bool> {
     }
     numbers.sort_by(f64::total_cmp);
     for (index, number) in numbers.into_iter().enumerate() {
+        budget.count_one(lua)?;
         table.raw_set(index + 1, number)?;
     }
     Ok(true)
@@ -66,6 +68,7 @@ fn numbers(table: &Table, length: usize) -> Result<bool> {
 fn strings(lua: &Lua, budget: &Budget, table: &Table, length: usize) -> Result<bool> {
     let (mut strings, mut size) = (Vec::with_capacity(length.min(1 << 16)), 0);
     for index in 1..=length {
+        budget.count_one(lua)?;
         let Element::String(string) = table.raw_get(index)? else {
             return Ok(false);
         };
@@ -78,6 +81,7 @@ fn strings(lua: &Lua, budget: &Budget, table: &Table, length: usize) -> Result<b
     budget.charge_bytes(lua, size)?;
     strings.sort();
     for (index, string) in strings.into_iter().enumerate() {
+        budget.count_one(lua)?;
         table.raw_set(index + 1, lua.create_string(string)?)?;
     }
     Ok(true)

@@ -1,8 +1,10 @@
-//! The functions of `string` that C would run without any bound: `find`, `match`, `rep`, and the
-//! parts of `gmatch` and `gsub` that do not call the script.
+//! The functions of `string` that C would run without any bound: `find`, `match`, `rep`, `lower`,
+//! `upper`, `reverse`, and the parts of `gmatch` and `gsub` that do not call the script. Checks for
+//! `format` and `concat`, which stay in C.
 
 use std::rc::Rc;
 
+use memchr::memmem;
 use mlua::{Error, Lua, LuaString, MultiValue, Result, Value};
 
 use crate::budget::Budget;
@@ -29,6 +31,100 @@ pub(crate) fn rep(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<Value>
     Ok(Value::String(lua.create_string(bytes.repeat(times))?))
 }
 
+/// `string.lower`, `upper` and `reverse`.
+fn changed(
+    lua: &Lua,
+    budget: &Budget,
+    args: MultiValue,
+    change: fn(&mut [u8]),
+) -> Result<LuaString> {
+    let string = Args::new(lua, args).string(1)?;
+    let mut bytes = string.as_bytes().to_vec();
+    budget.charge_bytes(lua, bytes.len())?;
+    change(&mut bytes);
+    lua.create_string(bytes)
+}
+
+/// The shortest text that `%s` takes as it is, without `sprintf`.
+const FORMAT_WHOLE: usize = 100;
+
+/// The arguments for `string.format` of C. Long strings of a `%q` are quoted here, since C adds
+/// each byte by itself.
+pub(crate) fn format_check(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<MultiValue> {
+    let length = |value: &Value| value.as_string().map_or(0, |text| text.as_bytes().len());
+    budget.charge_bytes(lua, args.iter().map(length).sum())?;
+    let mut values: Vec<Value> = args.into_iter().collect();
+    let Some(Value::String(format)) = values.first().cloned() else {
+        return Ok(values.into_iter().collect());
+    };
+    let format = format.as_bytes();
+    let (mut out, mut bytes, mut next) = (Vec::with_capacity(format.len()), format.iter(), 1);
+    while let Some(byte) = bytes.next() {
+        out.push(*byte);
+        if *byte != b'%' {
+            continue;
+        }
+        let began = out.len();
+        let letter = bytes.find(|byte| {
+            out.push(**byte);
+            !b"-+ #0123456789.".contains(byte)
+        });
+        if letter == Some(&b'%') {
+            continue;
+        }
+        if letter == Some(&b'q')
+            && let Some(Value::String(text)) = values.get(next)
+            && text.as_bytes().len() >= FORMAT_WHOLE
+        {
+            out.truncate(began);
+            out.push(b's');
+            let quoted = quoted(budget, &text.as_bytes())?;
+            values[next] = Value::String(lua.create_string(quoted)?);
+        }
+        next += 1;
+    }
+    values[0] = Value::String(lua.create_string(out)?);
+    Ok(values.into_iter().collect())
+}
+
+/// A text as `%q` writes it.
+fn quoted(budget: &Budget, text: &[u8]) -> Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len() + 2);
+    out.push(b'"');
+    for byte in text {
+        match byte {
+            b'"' | b'\\' | b'\n' => out.extend_from_slice(&[b'\\', *byte]),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            0 => out.extend_from_slice(b"\\000"),
+            byte => out.push(*byte),
+        }
+        if out.len() > budget.bytes_max() {
+            return Err(raise::memory());
+        }
+    }
+    out.push(b'"');
+    Ok(out)
+}
+
+/// Elements that `table.concat` joins for the price of one instruction.
+const JOINS: u64 = 2;
+
+/// The most elements of a table. A table may have a greater length; then `table.concat` fails.
+const ELEMENTS_MAX: u64 = 1 << 20;
+
+/// Takes the cost of `table.concat`.
+pub(crate) fn concat_check(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<()> {
+    let args = Args::new(lua, args);
+    let Value::Table(table) = args.value(1) else {
+        return Ok(());
+    };
+    let first = args.maybe_number(3).unwrap_or(1.0);
+    let last = args.maybe_number(4).unwrap_or(table.raw_len() as f64);
+    // A negative number, and what is no number, becomes 0.
+    let elements = (last - first + 1.0) as u64;
+    budget.charge(lua, 1 + elements.min(ELEMENTS_MAX) / JOINS)
+}
+
 /// `string.find` and `string.match`.
 pub(crate) fn find(lua: &Lua, budget: &Budget, args: MultiValue, find: bool) -> Result<MultiValue> {
     let args = Args::new(lua, args);
@@ -40,10 +136,10 @@ pub(crate) fn find(lua: &Lua, budget: &Budget, args: MultiValue, find: bool) -> 
         from => from - 1,
     };
     let from = usize::try_from(from).unwrap_or(0).min(subject.len());
+    budget.charge_bytes(lua, pattern.len())?;
     if find && (args.truthy(4) || is_plain(&pattern)) {
         budget.charge_bytes(lua, subject.len() - from)?;
-        let found = find_bytes(lua, budget, &subject[from..], &pattern)?;
-        return Ok(match found {
+        return Ok(match memmem::find(&subject[from..], &pattern) {
             Some(at) => two(from + at + 1, from + at + pattern.len()),
             None => nil(),
         });
@@ -127,6 +223,8 @@ pub(crate) fn gsub(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<(LuaS
             break;
         };
         count += 1;
+        // Its captures may be empty, so what is written says nothing of the work.
+        budget.charge_bytes(lua, replacement.len())?;
         out.extend_from_slice(&subject[at..start]);
         search.replace(&mut out, &replacement, start, end)?;
         at = end;
@@ -274,26 +372,6 @@ fn is_plain(pattern: &[u8]) -> bool {
         .any(|byte| b"^$*+?.([%-".contains(byte))
 }
 
-fn find_bytes(lua: &Lua, budget: &Budget, subject: &[u8], wanted: &[u8]) -> Result<Option<usize>> {
-    let Some(first) = wanted.first() else {
-        return Ok(Some(0));
-    };
-    let mut from = 0;
-    while let Some(at) = subject[from..].iter().position(|byte| byte == first) {
-        let at = from + at;
-        if subject.len() - at < wanted.len() {
-            break;
-        }
-        if subject[at..].starts_with(wanted) {
-            return Ok(Some(at));
-        }
-        // Each comparison may read the whole of what is wanted.
-        budget.charge(lua, wanted.len() as u64 / 64)?;
-        from = at + 1;
-    }
-    Ok(None)
-}
-
 fn two(first: usize, second: usize) -> MultiValue {
     [Value::Integer(first as i64), Value::Integer(second as i64)]
         .into_iter()
@@ -312,6 +390,16 @@ pub(crate) fn functions(lua: &Lua, budget: &Rc<Budget>) -> Result<mlua::Table> {
         "rep",
         lua.create_function(move |lua, args| rep(lua, &shared, args))?,
     )?;
+    let changes: [(&str, fn(&mut [u8])); 3] = [
+        ("lower", <[u8]>::make_ascii_lowercase),
+        ("upper", <[u8]>::make_ascii_uppercase),
+        ("reverse", <[u8]>::reverse),
+    ];
+    for (name, change) in changes {
+        let shared = Rc::clone(budget);
+        let function = move |lua: &Lua, args| changed(lua, &shared, args, change);
+        table.raw_set(name, lua.create_function(function)?)?;
+    }
     let shared = Rc::clone(budget);
     table.raw_set(
         "find",

@@ -154,6 +154,7 @@ fn pack(lua: &Lua, budget: &Budget, mut args: MultiValue) -> Result<mlua::LuaStr
     let mut format = Format::new(lua, &bytes);
     let (mut out, mut next) = (Vec::new(), 2);
     while let Some((option, size, padding)) = format.next(out.len())? {
+        budget.count_one(lua)?;
         out.resize(out.len() + padding, 0);
         match option {
             b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
@@ -227,6 +228,7 @@ fn unpack(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<MultiValue> {
     let mut format = Format::new(lua, &bytes);
     let mut results = MultiValue::new();
     while let Some((option, mut size, padding)) = format.next(position)? {
+        budget.count_one(lua)?;
         position = position.saturating_add(padding);
         let too_short = || args.wrong(2, "data string too short");
         if size > data.len() || position > data.len() - size {

@@ -97,8 +97,9 @@ pub struct ThreadCounts {
     /// For the partitions of `default` that are led here: the keys of each database, and how many
     /// of them expire.
     pub databases: Box<[(u64, u64); databases::COUNT]>,
-    /// The scripts that are stored in these partitions.
+    /// The scripts that are stored in these partitions or kept by the thread, and their bytes.
     pub scripts: u64,
+    pub script_bytes: u64,
     /// Keys of all keyspaces, including those of backups.
     pub keys_held: u64,
     pub totals: Totals,
@@ -168,6 +169,7 @@ impl ThreadCounts {
             *expires += expire;
         }
         self.scripts += other.scripts;
+        self.script_bytes += other.script_bytes;
         self.keys_held += other.keys_held;
         self.totals = self.totals.map(&other.totals, u64::saturating_add);
         self.rates
@@ -401,8 +403,8 @@ fn memory(facts: &Facts) -> Lines {
         ("total_system_memory_human", human(usage.machine_bytes)),
         ("used_memory_lua", "0".to_owned()),
         ("used_memory_lua_human", human(0)),
-        ("used_memory_scripts", "0".to_owned()),
-        ("used_memory_scripts_human", human(0)),
+        ("used_memory_scripts", counted.script_bytes.to_string()),
+        ("used_memory_scripts_human", human(counted.script_bytes)),
         ("number_of_cached_scripts", counted.scripts.to_string()),
         ("number_of_functions", "0".to_owned()),
         ("number_of_libraries", "0".to_owned()),

@@ -1138,6 +1138,7 @@ impl Client {
         let mut work = 0;
         // Other clients' remaining work does not count here.
         context.take_work();
+        context.door.scripts.take_work();
         context.door.stopwatch.forget();
         for args in self.parser.commands(&self.chunk).skip(self.chunk_next) {
             // This also counts what other clients have run since these commands were parsed.
@@ -1153,6 +1154,7 @@ impl Client {
             }
             self.chunk_next += 1;
             work += context.take_work();
+            work += context.door.scripts.take_work();
         }
         if self.chunk_next >= self.chunk_len {
             self.end_chunk(context);

@@ -200,8 +200,7 @@ static BIT_COUNT: Procedure = Procedure {
         let Some((first, last)) = bits_within(value, range, inputs.numbers[2], within) else {
             return (Outcome::Int(0), Change::None);
         };
-        let whole = value[first / 8..=last / 8].iter();
-        let all: i64 = whole.map(|byte| i64::from(byte.count_ones())).sum();
+        let all = bits_of(&value[first / 8..=last / 8]);
         let before = (value[first / 8] & !(0xFF >> (first % 8))).count_ones();
         let after = (value[last / 8] & !(0xFFu8 << (7 - last % 8))).count_ones();
         (
@@ -236,7 +235,7 @@ static BIT_POSITION: Procedure = Procedure {
         let mut at = first;
         while at <= last {
             if at % 8 == 0 && value[at / 8] == dull {
-                at += 8;
+                at += 8 * run_of(dull, &value[at / 8..]);
                 continue;
             }
             let set = value[at / 8] & (0x80 >> (at % 8)) != 0;
@@ -254,6 +253,23 @@ static BIT_POSITION: Procedure = Procedure {
         )
     }),
 };
+
+/// How many bits are set. Words are counted, since values may have megabytes.
+fn bits_of(bytes: &[u8]) -> i64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let words = words
+        .iter()
+        .map(|word| u64::from_ne_bytes(*word).count_ones());
+    let all = words.chain(rest.iter().map(|byte| byte.count_ones()));
+    all.map(i64::from).sum()
+}
+
+/// How many bytes at the beginning are this one.
+fn run_of(byte: u8, bytes: &[u8]) -> usize {
+    let (words, _) = bytes.as_chunks::<8>();
+    let whole = 8 * words.iter().take_while(|word| **word == [byte; 8]).count();
+    whole + bytes[whole..].iter().take_while(|b| **b == byte).count()
+}
 
 /// What a procedure does that makes a string at least so long.
 const fn writes(stores: usize) -> Footprint {
@@ -507,6 +523,17 @@ pub(super) mod tests {
             ("BITCOUNT k -5 -30 BIT", b"foobar", 0),
             ("BITCOUNT k 4 2", b"foobar", 0),
             ("BITCOUNT k 0 -1", b"", 0),
+            (
+                "BITCOUNT k",
+                b"\xff\x01\x02\x04\x08\x10\x20\x40\x80\xff\x00\x03",
+                25,
+            ),
+            ("BITPOS k 1", b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10", 139),
+            (
+                "BITPOS k 1 0 9",
+                b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10",
+                -1,
+            ),
             ("BITPOS k 0", b"\xff\xf0\x00", 12),
             ("BITPOS k 1 0", b"\x00\xff\xf0", 8),
             ("BITPOS k 1 2", b"\x00\xff\xf0", 16),

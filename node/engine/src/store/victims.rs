@@ -9,8 +9,11 @@
 //!
 //! *random* takes the keys after a random place. *ttl* takes the keys that expire first. Deadlines
 //! are sorted, but each map has its own, so it looks at some maps at a time.
+//!
+//! Scripts that clients loaded ([`SCRIPTS`]) are never evicted: a client that loads one relies on it.
 
 use super::{ByKey, Key, Map, MapId, Store};
+use crate::SCRIPTS;
 use crate::entry::Entry;
 use doyen_placement::Eviction;
 
@@ -70,9 +73,14 @@ impl Store {
     pub(in super::super) fn evictable(&self, policy: Eviction) -> usize {
         match policy {
             Eviction::None | Eviction::Lfu => 0,
-            Eviction::Lru | Eviction::Random => self.maps.values().map(Map::len).sum(),
-            Eviction::Ttl => self.maps.values().map(|map| map.expiring.len()).sum(),
+            Eviction::Lru | Eviction::Random => self.evicted().map(|(_, map)| map.len()).sum(),
+            Eviction::Ttl => self.evicted().map(|(_, map)| map.expiring.len()).sum(),
         }
+    }
+
+    /// The maps whose keys may be evicted.
+    fn evicted(&self) -> impl Iterator<Item = (&MapId, &Map)> {
+        self.maps.iter().filter(|(id, _)| **id != SCRIPTS)
     }
 
     /// Picks keys by a policy, except the one that is kept. `random` is a new random number for
@@ -192,16 +200,15 @@ impl Store {
 
     /// All entries once, starting at a place.
     fn round(&self, (first, order): Hand) -> impl Iterator<Item = (MapId, &Entry)> {
-        let all = self.maps.values().map(Map::len).sum();
-        let behind = self.maps.iter().filter(move |(id, _)| **id >= first);
+        let all = self.evicted().map(|(_, map)| map.len()).sum();
+        let behind = self.evicted().filter(move |(id, _)| **id >= first);
         let behind = behind.flat_map(move |(id, map)| {
             map.index
                 .iter_from(if *id == first { order } else { 0 })
                 .map(|entry| (*id, entry))
         });
         let before = self
-            .maps
-            .iter()
+            .evicted()
             .flat_map(|(id, map)| map.index.iter_from(0).map(|entry| (*id, entry)));
         behind.chain(before).take(all)
     }
@@ -236,8 +243,11 @@ impl Store {
     fn place(&self, random: u64) -> Hand {
         let maps = self.maps.len();
         let first = (random % maps.max(1) as u64) as usize;
-        let looked =
-            || (0..maps.min(MAPS_LOOKED)).filter_map(|n| self.maps.get_indexed((first + n) % maps));
+        let looked = || {
+            (0..maps.min(MAPS_LOOKED))
+                .filter_map(|n| self.maps.get_indexed((first + n) % maps))
+                .filter(|(id, _)| **id != SCRIPTS)
+        };
         let all: usize = looked().map(|(_, map)| map.len()).sum();
         // Other bits of the number than those for the order.
         let mut nth = (random.rotate_left(32) % all.max(1) as u64) as usize;
@@ -261,7 +271,9 @@ impl Store {
         let mut found = Vec::new();
         let (mut looked, mut passed) = (0, 0);
         while passed < maps && looked < MAPS_LOOKED {
-            if let Some((id, map)) = self.maps.get_indexed((first + passed) % maps) {
+            if let Some((id, map)) = self.maps.get_indexed((first + passed) % maps)
+                && *id != SCRIPTS
+            {
                 looked += usize::from(!map.expiring.is_empty());
                 let others = map
                     .expiring
@@ -386,6 +398,28 @@ mod tests {
         assert!(gone.iter().all(|(_, key)| !used.contains(key)), "{gone:?}");
         while store.evictable(Eviction::Lru) > 0 {
             evict(&mut store, Eviction::Lru, keys(7), 0, None);
+        }
+    }
+
+    #[test]
+    fn loaded_scripts_are_never_evicted() {
+        for policy in [Eviction::Lru, Eviction::Random, Eviction::Ttl] {
+            let mut store = Store::new(OrderKey(7));
+            for n in 0..50 {
+                put(&mut store, SCRIPTS, &format!("s{n}"), 1);
+                put(&mut store, MapId(u32::MAX), &format!("k{n}"), 2);
+                put(&mut store, MAP, &format!("k{n}"), 3);
+            }
+            assert_eq!(store.evictable(policy), 100);
+            let mut gone = 0;
+            for random in 0..1_000_u64 {
+                let random = random.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                for (map, _) in evict(&mut store, policy, keys(4), random, None) {
+                    assert_ne!(map, SCRIPTS);
+                    gone += 1;
+                }
+            }
+            assert_eq!((gone, store.evictable(policy)), (100, 0), "{policy:?}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! From JSON to Lua's values. `null` becomes `cjson.null`.
 
+use memchr::memchr3;
 use mlua::{Error, Lua, Result, Table, Value};
 
 use super::{DEPTH_MAX, JsonConfig};
@@ -202,9 +203,11 @@ impl Decoder<'_> {
                     string.push(byte);
                     self.at += 2;
                 }
-                byte => {
-                    string.push(byte);
-                    self.at += 1;
+                _ => {
+                    let rest = &self.text[self.at..];
+                    let plain = memchr3(b'"', b'\\', 0, rest).unwrap_or(rest.len());
+                    string.extend_from_slice(&rest[..plain]);
+                    self.at += plain;
                 }
             }
         }

@@ -7,6 +7,9 @@ use crate::budget::Budget;
 use crate::number::to_text;
 use crate::raise::{self, number_of, type_name};
 
+/// Bytes of a string that are encoded between two looks at the budget.
+const PART_BYTES: usize = 4_096;
+
 /// Encodes a value. A table with the keys 1 to n is an array, every other one an object.
 pub(super) fn encode(
     lua: &Lua,
@@ -55,7 +58,7 @@ impl Encoder<'_> {
             Value::Nil => self.out.extend_from_slice(b"null"),
             Value::Boolean(true) => self.out.extend_from_slice(b"true"),
             Value::Boolean(false) => self.out.extend_from_slice(b"false"),
-            Value::String(string) => self.string(&string.as_bytes()),
+            Value::String(string) => self.string(&string.as_bytes())?,
             Value::Integer(_) | Value::Number(_) => self.number(value)?,
             Value::LightUserData(data) if data.0.is_null() => self.out.extend_from_slice(b"null"),
             Value::Table(table) => self.table(value, table, depth + 1)?,
@@ -64,10 +67,20 @@ impl Encoder<'_> {
         self.charge()
     }
 
-    fn string(&mut self, bytes: &[u8]) {
+    fn string(&mut self, bytes: &[u8]) -> Result<()> {
         self.out.push(b'"');
+        for part in bytes.chunks(PART_BYTES) {
+            self.escaped(part);
+            self.charge()?;
+        }
+        self.out.push(b'"');
+        Ok(())
+    }
+
+    fn escaped(&mut self, bytes: &[u8]) {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         for byte in bytes {
-            match byte {
+            match *byte {
                 b'"' => self.out.extend_from_slice(b"\\\""),
                 b'\\' => self.out.extend_from_slice(b"\\\\"),
                 b'/' => self.out.extend_from_slice(b"\\/"),
@@ -76,14 +89,14 @@ impl Encoder<'_> {
                 b'\n' => self.out.extend_from_slice(b"\\n"),
                 0x0c => self.out.extend_from_slice(b"\\f"),
                 b'\r' => self.out.extend_from_slice(b"\\r"),
-                0..=0x1f | 0x7f => {
-                    self.out
-                        .extend_from_slice(format!("\\u{byte:04x}").as_bytes());
+                byte @ (0..=0x1f | 0x7f) => {
+                    let digits = [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
+                    self.out.extend_from_slice(b"\\u00");
+                    self.out.extend_from_slice(&digits);
                 }
-                byte => self.out.push(*byte),
+                byte => self.out.push(byte),
             }
         }
-        self.out.push(b'"');
     }
 
     fn number(&mut self, value: &Value) -> Result<()> {
@@ -120,7 +133,7 @@ impl Encoder<'_> {
             Some(key) if key.floor() == key && key >= 1.0 => {
                 highest = highest.max(key as i32);
                 items += 1;
-                Ok(())
+                self.budget.count_one(self.lua)
             }
             _ => {
                 pure = false;
@@ -171,7 +184,7 @@ impl Encoder<'_> {
             }
             first = false;
             match &key {
-                Value::String(string) => self.string(&string.as_bytes()),
+                Value::String(string) => self.string(&string.as_bytes())?,
                 Value::Integer(_) | Value::Number(_) => {
                     self.out.push(b'"');
                     self.number(&key)?;

@@ -21,6 +21,9 @@ pub(crate) struct Store {
     keys: BTreeMap<Bytes, Stored>,
     /// Commands that were called.
     pub(crate) calls: usize,
+    /// Runs that began again.
+    #[allow(dead_code)]
+    pub(crate) restarts: usize,
 }
 
 fn error(text: &str) -> Reply {
@@ -182,6 +185,11 @@ impl Commands for Store {
     fn call(&mut self, args: Vec<Bytes>, protocol: Protocol) -> Reply {
         self.calls += 1;
         self.run(&args, protocol).unwrap_or_else(|error| error)
+    }
+
+    fn restart(&mut self) {
+        self.keys.clear();
+        self.restarts += 1;
     }
 
     /// The caller may do everything.

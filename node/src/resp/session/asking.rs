@@ -274,12 +274,15 @@ impl Context {
         }
         let stats = self.shard().stats();
         // Every key has one primary, so the numbers of all nodes add up to `DBSIZE`.
-        let (databases, scripts) = match needs {
-            Needs::Nothing | Needs::Counts => (Box::default(), 0),
+        let (databases, scripts, script_bytes) = match needs {
+            Needs::Nothing | Needs::Counts => (Box::default(), 0, 0),
             Needs::Databases => {
-                let [(scripts, _)] = self.shard().led(cluster::KEYSPACE, [scripts::MAP]);
+                let [(stored, _)] = self.shard().led(cluster::KEYSPACE, [scripts::MAP]);
+                let stored_bytes = self.shard().bytes_led(cluster::KEYSPACE, scripts::MAP);
+                let (kept, kept_bytes) = self.door.scripts.held();
                 let databases = self.shard().led(cluster::KEYSPACE, databases::all());
-                (Box::new(databases), scripts)
+                let bytes = stored_bytes + kept_bytes;
+                (Box::new(databases), stored + kept, bytes)
             }
         };
         let (input, answers) = self.door.budget.held();
@@ -293,6 +296,7 @@ impl Context {
             parked: stats.parked,
             databases,
             scripts,
+            script_bytes,
             keys_held: stats.keys,
             totals: self.totals(&stats).since(&self.door.totals_from),
             rates: self.door.rates.per_second(),

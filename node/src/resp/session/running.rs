@@ -41,8 +41,6 @@ pub(super) struct Running {
     /// The outcome of each step.
     outcomes: Vec<Outcome>,
     parts: Vec<Part>,
-    /// So many parts decide the reply. The others only store the texts of scripts.
-    needed: usize,
     /// Messages that leave once all parts are executed.
     pub(super) messages: Vec<Publication>,
     /// What the connection had before the commands of a transaction that touch no key. It has that
@@ -64,7 +62,7 @@ pub(super) struct Before {
 /// What the outcomes are for.
 #[derive(Debug)]
 pub(super) enum Then {
-    /// The first is the reply of a script. Another part stores its text.
+    /// The reply of a script.
     Script,
     /// The texts of scripts that a transaction needs, by its `EXEC`.
     Prepare(Box<Prepared>),
@@ -74,8 +72,8 @@ pub(super) enum Then {
     Find(scripts::Digest, Box<ScriptCall>),
     /// The script of this digest was stored.
     Stored(scripts::Digest),
-    /// Which scripts are stored.
-    Exists,
+    /// Which scripts are stored. Some are known here without that.
+    Exists(Vec<bool>),
     /// `EXEC` answers with them.
     Answer(Vec<Answer>),
     /// `WATCH` keeps them: the keyspace, and the keys.
@@ -104,11 +102,6 @@ impl Running {
     /// Nothing is asked yet.
     pub(super) const fn new(then: Then) -> Self {
         Self {
-            needed: if matches!(then, Then::Script) {
-                1
-            } else {
-                usize::MAX
-            },
             then,
             outcomes: Vec::new(),
             parts: Vec::new(),
@@ -148,11 +141,6 @@ impl Running {
         }
     }
 
-    /// The parts that are submitted from now on do not decide the reply.
-    pub(super) const fn needs_no_more(&mut self) {
-        self.needed = self.parts.len();
-    }
-
     /// Whether the texts of a transaction's scripts are here.
     pub(super) fn is_prepared(&self) -> bool {
         self.waits == 0
@@ -190,7 +178,6 @@ impl Running {
 
     /// Takes the outcome of a part. `copied` are the bytes that only this reply holds.
     pub(super) fn take(&mut self, part: u32, token: u64, outcome: Outcome, copied: usize) {
-        let decides = (part as usize) < self.needed;
         let Some(part) = self
             .parts
             .get_mut(part as usize)
@@ -210,7 +197,7 @@ impl Running {
                 }
                 Came::Executed
             }
-            Outcome::Nil if decides && matches!(self.then, Then::Answer(_)) => Came::Changed,
+            Outcome::Nil if matches!(self.then, Then::Answer(_)) => Came::Changed,
             outcome => {
                 for at in &part.steps {
                     if let Some(place) = self.outcomes.get_mut(*at) {
@@ -251,8 +238,7 @@ impl Running {
         if self.parts.iter().any(|part| part.came == Came::Changed) {
             return encoder.nil_array();
         }
-        // Whether its text could be stored is nothing to a script that ran.
-        if !self.parts.iter().take(self.needed).all(executed) {
+        if !self.parts.iter().all(executed) {
             return self.encode_failure(encoder);
         }
         let answers = match &self.then {
@@ -268,8 +254,12 @@ impl Running {
                 let outcome = outcomes.next().unwrap_or(Outcome::Nil);
                 return encoder.reply(&Shape::Encoded.reply(outcome));
             }
-            Then::Exists => {
-                let outcomes = std::mem::take(&mut self.outcomes);
+            Then::Exists(known) => {
+                let known = known.iter().zip(std::mem::take(&mut self.outcomes));
+                let outcomes = known.map(|(known, stored)| match known {
+                    true => Outcome::Int(1),
+                    false => stored,
+                });
                 return encoder.reply(&Join::Values.reply(outcomes));
             }
         };
@@ -292,7 +282,7 @@ impl Running {
 
     /// Appends what failed. If parts were executed, it says which commands have steps in them.
     fn encode_failure(&self, encoder: &mut Encoder<'_>) {
-        let parts = || self.parts.iter().take(self.needed);
+        let parts = || self.parts.iter();
         let failures = parts().filter_map(|part| match part.came {
             Came::Failed(why) => Some(why),
             _ => None,
@@ -414,8 +404,7 @@ impl Session {
             return true;
         }
         let messages = std::mem::take(&mut running.messages);
-        let mut needed = running.parts.iter().take(running.needed);
-        let executed = needed.all(|part| part.came == Came::Executed);
+        let executed = running.parts.iter().all(|part| part.came == Came::Executed);
         let changed = running.parts.iter().any(|part| part.came == Came::Changed);
         let before = running.before.take().filter(|_| changed);
         if let Some(watching) = running.watched() {

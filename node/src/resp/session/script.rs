@@ -1,13 +1,14 @@
 //! Scripts: `EVAL`, `EVALSHA`, `SCRIPT`.
 //!
 //! The node that has a script's keys runs it, and is sent its text. So this node must know the
-//! text: `EVAL` brings it, and `EVALSHA` finds it where scripts are stored (`resp::scripts`).
+//! text: `EVAL` brings it, and `EVALSHA` finds it here or where scripts are stored
+//! (`resp::scripts`).
 
 use super::running::{Running, Then};
 use super::*;
 use crate::resp::command::ScriptCommand;
 use crate::resp::scripts;
-use doyen_engine::op::{ScriptCall, Work};
+use doyen_engine::op::ScriptCall;
 use doyen_scripts::{errors, sha1_hex};
 
 impl Session {
@@ -26,10 +27,13 @@ impl Session {
             } => self.run_script(connection, context, args, (by_digest, keys, read_only)),
             ScriptCommand::Load => self.load_script(connection, context, args),
             ScriptCommand::Exists => {
-                let digests = args.iter_from(2).map(digest_of);
-                let running = Running::new(Then::Exists);
+                let digests: Vec<_> = args.iter_from(2).map(digest_of).collect();
+                let known = &context.door.scripts;
+                let known = digests.iter().map(|digest| known.has_evaluated(digest));
+                let running = Running::new(Then::Exists(known.collect()));
                 let operations = digests
-                    .map(|digest| scripts::about(&digest, Action::Exists).into())
+                    .iter()
+                    .map(|digest| scripts::about(digest, Action::Exists).into())
                     .collect();
                 self.run_parts(connection, context, running, operations);
             }
@@ -53,6 +57,10 @@ impl Session {
         if let Err(why) = self.admits_keys(context, args, keys) {
             return self.refuse(&why);
         }
+        if args.get(1).len() > doyen_scripts::BODY_BYTES_MAX {
+            let why = doyen_scripts::errors::LARGE_BODY;
+            return self.answer(|e| e.error(if by_digest { NO_SCRIPT } else { why }));
+        }
         let resp3 = self.protocol == Protocol::Resp3;
         let mut call = call_of(self.about(), args, keys, (read_only, resp3));
         call.grants = self.grants(context);
@@ -61,7 +69,8 @@ impl Session {
         } else {
             sha1_hex(args.get(1)).into()
         };
-        match context.door.scripts.get(&digest, context.now()) {
+        let now = context.now();
+        match context.door.scripts.get(&digest, now) {
             Some(body) => call.body = body.clone(),
             None if by_digest => {
                 let find = scripts::about(&digest, Action::Get).into();
@@ -70,12 +79,9 @@ impl Session {
                 return self.run_parts(connection, context, running, vec![find]);
             }
             None => {
-                let store = match Self::bring(context, &call.body) {
-                    Ok(store) => store,
-                    Err(why) => return self.answer(|e| e.error(&why)),
-                };
-                let running = Running::new(Then::Script);
-                return self.run_parts(connection, context, running, vec![call.into(), store]);
+                if let Err(why) = Self::bring(context, &call.body) {
+                    return self.answer(|e| e.error(&why));
+                }
             }
         }
         let (weight, patience) = (call.bytes(), self.patience(context));
@@ -108,16 +114,14 @@ impl Session {
         Ok(())
     }
 
-    /// A client brought the text of a script. Returns what stores it.
+    /// A client brought the text of a script, which is kept.
     ///
     /// # Errors
     /// It does not compile.
-    pub(super) fn bring(context: &mut Context, body: &Bytes) -> Result<Work, String> {
+    pub(super) fn bring(context: &mut Context, body: &Bytes) -> Result<(), String> {
         let digest = context.door.scripts.compiles(body)?;
-        let store = scripts::about(&digest, scripts::evaluated(body.clone()));
-        let now = context.now();
-        context.door.scripts.saw(digest, body.clone(), now);
-        Ok(store.into())
+        context.door.scripts.evaluated(digest, body.clone());
+        Ok(())
     }
 
     /// `SCRIPT LOAD`.

@@ -21,7 +21,7 @@ use crate::resp::command::{PubSubCommand, ScriptCommand};
 use crate::resp::scripts;
 use doyen_engine::Publication;
 use doyen_engine::command::Join;
-use doyen_engine::op::{Step, TRANSACTION_STEPS_MAX, Transaction, Watched, Work};
+use doyen_engine::op::{Step, TRANSACTION_STEPS_MAX, Transaction, Watched};
 use doyen_scripts::sha1_hex;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,6 +58,9 @@ impl Transacting {
     }
 }
 
+const TOO_MUCH_TEXT: &str = "ERR the scripts of the transaction take too long to compile \
+    together: this one was not run; send fewer in one transaction, or load them first (SCRIPT LOAD)";
+
 impl Queue {
     /// The text of the script that is this step.
     fn bring(&mut self, at: usize, body: &Bytes) {
@@ -67,10 +70,10 @@ impl Queue {
         }
     }
 
-    /// Answers the scripts at once that have no text, or whose text does not compile. Returns what
-    /// stores the texts that came with the others.
-    fn check_scripts(&mut self, context: &mut Context) -> Vec<Work> {
-        let (mut stores, mut checked) = (Vec::new(), BTreeMap::new());
+    /// Answers the scripts at once that have no text, or whose text does not compile.
+    fn check_scripts(&mut self, context: &mut Context) {
+        let mut checked = BTreeMap::new();
+        let work_most = context.door.scripts.work() + scripts::COMPILE_WORK_MAX;
         let mut steps = std::mem::take(&mut self.steps).into_iter().enumerate();
         for queued in &mut self.commands {
             let count = match queued {
@@ -88,13 +91,10 @@ impl Queue {
                             if context.door.scripts.get(&digest, now).is_some() {
                                 return None;
                             }
-                            match Session::bring(context, &call.body) {
-                                Ok(store) => {
-                                    stores.push(store);
-                                    None
-                                }
-                                Err(why) => Some(why),
+                            if context.door.scripts.work() > work_most {
+                                return Some(TOO_MUCH_TEXT.to_owned());
                             }
+                            Session::bring(context, &call.body).err()
                         });
                         known.clone()
                     }
@@ -106,7 +106,6 @@ impl Queue {
                 }
             }
         }
-        stores
     }
 }
 
@@ -537,7 +536,7 @@ impl Session {
             watching,
             ..
         } = prepared;
-        let stores = queue.check_scripts(context);
+        queue.check_scripts(context);
         if !watching.keys.is_empty() && queue.steps.is_empty() {
             // Whether a watched key has changed must be asked all the same.
             let Watched { map, key, .. } = watching.keys[0].clone();
@@ -586,11 +585,6 @@ impl Session {
             if running.submit_steps(asked, context, transaction, places) && answers_value {
                 expected += self.expected;
             }
-        }
-        running.needs_no_more();
-        for store in stores {
-            weight += store.bytes();
-            running.submit(connection, context, slot, store);
         }
         (weight, expected)
     }

@@ -65,6 +65,96 @@ async fn a_script_that_was_evaluated_or_loaded_is_known_by_its_digest() {
 }
 
 #[tokio::test]
+async fn texts_that_are_evaluated_take_no_memory_of_the_data() {
+    let node = Node::start(None, 10);
+    let mut client = node.client().await;
+    let loaded = client
+        .command(&["SCRIPT", "LOAD", INCREMENT])
+        .await
+        .unwrap();
+    assert_eq!(loaded, bulk(&doyen_scripts::sha1_hex(INCREMENT)));
+    let field = |info: &Reply, name: &str| -> u64 {
+        let Reply::Bulk(info) = info else {
+            panic!("no text: {info:?}")
+        };
+        let info = String::from_utf8_lossy(info).into_owned();
+        let line = info.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.strip_prefix(':')?.parse().ok())
+            .unwrap()
+    };
+    for n in 0..600 {
+        let text = format!("return {n}");
+        let reply = client.command(&["EVAL", &text, "0"]).await.unwrap();
+        assert_eq!(reply, Reply::Int(n));
+    }
+    let info = client.command(&["INFO", "memory"]).await.unwrap();
+    // The loaded one, and those that came last.
+    assert_eq!(field(&info, "number_of_cached_scripts"), 501);
+    assert!(field(&info, "used_memory_scripts") > 500 * 8);
+    let digest = |n: u32| doyen_scripts::sha1_hex(format!("return {n}"));
+    let exists = [
+        "SCRIPT",
+        "EXISTS",
+        &loaded_digest(),
+        &digest(0),
+        &digest(599),
+    ];
+    let exists = client.command(&exists).await.unwrap();
+    let expected = [1, 0, 1].map(Reply::Int);
+    assert_eq!(exists, Reply::Array(expected.to_vec()));
+    let last = ["EVALSHA", &digest(599), "0"];
+    assert_eq!(client.command(&last).await.unwrap(), Reply::Int(599));
+    let first = ["EVALSHA", &digest(0), "0"];
+    assert!(error(&client.command(&first).await.unwrap()).starts_with("NOSCRIPT"));
+    node.stop().await;
+}
+
+fn loaded_digest() -> String {
+    doyen_scripts::sha1_hex(INCREMENT)
+}
+
+#[tokio::test]
+async fn others_have_their_turn_between_texts_that_are_slow_to_compile() {
+    let node = Node::start(None, 10);
+    let (mut client, mut other) = (node.client().await, node.client().await);
+    let slow = format!("return {}1", "1 or ".repeat(60_000));
+    let done = std::cell::Cell::new(false);
+    let attack = async {
+        let commands: Vec<Vec<String>> = (0..40)
+            .map(|_| ["EVAL", &slow, "0"].map(str::to_owned).to_vec())
+            .collect();
+        let replies = client.pipeline(&commands).await.unwrap();
+        done.set(true);
+        for reply in replies {
+            let text = error(&reply);
+            assert!(
+                text.contains("it takes more than 20 ms of processor time"),
+                "{text}"
+            );
+        }
+    };
+    let mut pings = 0;
+    tokio::join!(attack, async {
+        while !done.get() {
+            other.command(&["PING"]).await.unwrap();
+            pings += 1;
+        }
+    });
+    // The 40 texts take 0.8 s. If all were judged in one pass, no PING would come between them.
+    assert!(pings > 10, "{pings}");
+    let mut replies = Vec::new();
+    for command in ["LOAD", "EXISTS"] {
+        replies.push(client.command(&["SCRIPT", command, &slow]).await.unwrap());
+    }
+    assert!(error(&replies[0]).starts_with("ERR Error compiling script"));
+    assert_eq!(replies[1], Reply::Array(vec![Reply::Int(0)]));
+    let large = "x".repeat((1 << 20) + 1);
+    let reply = client.command(&["EVAL", &large, "0"]).await.unwrap();
+    assert!(error(&reply).starts_with("ERR the script's text is too large"));
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn scripts_in_a_pipeline_are_answered_in_order() {
     let node = Node::start(None, 10);
     let mut client = node.client().await;
