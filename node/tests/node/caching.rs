@@ -145,10 +145,9 @@ async fn a_loader_that_blocks_its_thread_loads_once_and_is_cached() {
             })
         });
         let joining = tokio::task::spawn_blocking(|| programs.map(|one| one.join()));
-        joining
-            .await
-            .expect("it runs")
-            .map(|one| one.expect("it loads"));
+        for one in joining.await.expect("it runs") {
+            one.expect("it loads");
+        }
         assert_eq!(loads.load(Ordering::SeqCst), 1, "{workers} workers");
     }
 }
