@@ -351,9 +351,7 @@ impl Machine {
         let _ = lua.set_memory_limit(0);
         compiled.map_err(|why| {
             let text = match why {
-                Uncompiled::Message(text) => {
-                    String::from_utf8_lossy(&line(text.as_bytes())).into_owned()
-                }
+                Uncompiled::Message(text) => String::from_utf8_lossy(&line(&text)).into_owned(),
                 Uncompiled::Late => format!(
                     "it takes more than {} ms of processor time; make it smaller, or use a table \
                      instead of a long chain of 'and', 'or', 'elseif' or 'break'",

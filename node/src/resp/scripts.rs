@@ -11,7 +11,7 @@
 //! A text that is not known here is compiled before it goes anywhere: what does not compile is
 //! neither kept nor sent.
 
-use super::{cluster, databases};
+use super::cluster;
 use crate::clock;
 use bytes::Bytes;
 use doyen_engine::op::{Action, Condition, Expiry, Operation};
@@ -249,6 +249,6 @@ mod tests {
 
     #[test]
     fn scripts_are_in_no_database() {
-        assert!(!databases::all().contains(&MAP));
+        assert!(!crate::resp::databases::all().contains(&MAP));
     }
 }

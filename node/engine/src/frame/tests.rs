@@ -507,33 +507,39 @@ fn frame() -> impl Strategy<Value = Frame> {
         (n(), prop::collection::vec(n(), 0..3))
             .prop_map(|(ticket, counts)| Frame::Counted { ticket, counts }),
         (n(), asked()).prop_map(|(ticket, asked)| Frame::Ask { ticket, asked }),
-        (n(), names(), prop::option::of(name())).prop_map(|(ticket, names, next)| Frame::Named {
-            ticket,
-            names,
-            next
+        (n(), names(), prop::option::of(channel())).prop_map(|(ticket, names, next)| {
+            Frame::Named {
+                ticket,
+                names,
+                next,
+            }
         }),
         of_subscribers(),
     ]
 }
 
-fn name() -> impl Strategy<Value = Vec<u8>> {
+fn channel() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any::<u8>(), 0..9)
 }
 
 fn names() -> impl Strategy<Value = Vec<Vec<u8>>> {
-    prop::collection::vec(name(), 0..3)
+    prop::collection::vec(channel(), 0..3)
 }
 
 fn asked() -> impl Strategy<Value = AskedSubscribers> {
     prop_oneof![
-        prop::collection::vec((any::<bool>(), name()), 0..3).prop_map(AskedSubscribers::Receivers),
-        (0_u8..3, prop::option::of(name()), prop::option::of(name())).prop_map(
-            |(kind, pattern, after)| AskedSubscribers::Names {
+        prop::collection::vec((any::<bool>(), channel()), 0..3)
+            .prop_map(AskedSubscribers::Receivers),
+        (
+            0_u8..3,
+            prop::option::of(channel()),
+            prop::option::of(channel())
+        )
+            .prop_map(|(kind, pattern, after)| AskedSubscribers::Names {
                 kind,
                 pattern,
                 after
-            }
-        ),
+            }),
     ]
 }
 

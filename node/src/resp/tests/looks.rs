@@ -691,7 +691,7 @@ async fn latencies_of_commands_are_told_of_all_threads() {
         let parts = array(told[2 * at + 1].clone());
         assert_eq!(parts[1], Reply::Int(calls), "{name}");
         let times = array(parts[3].clone());
-        assert!(times.len() >= 2 && times.len() % 2 == 0);
+        assert!(times.len() >= 2 && times.len().is_multiple_of(2));
         assert_eq!(times.last(), Some(&Reply::Int(calls)), "{name}");
     }
     let all = array(ask(client, "LATENCY HISTOGRAM").await);
