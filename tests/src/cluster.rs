@@ -165,7 +165,10 @@ impl Cluster {
         for seed in seeds {
             arguments.extend(["--seed".to_owned(), seed.to_string()]);
         }
-        arguments.extend(self.options.iter().cloned());
+        // A preset says how many partitions there are.
+        if !has("--preset") {
+            arguments.extend(self.options.iter().cloned());
+        }
         arguments.extend(more.iter().map(ToString::to_string));
         arguments
     }
