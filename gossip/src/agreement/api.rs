@@ -446,7 +446,7 @@ pub struct VotersGone {
     pub voters: usize,
 }
 
-/// A text that says no [`VotersGone`].
+/// A text that says no [`VotersGone`]. Example: [`VotersGone`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("write how many of how many voters are gone for good, such as 3/4")]
 pub struct NoVotersGone;

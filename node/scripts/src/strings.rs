@@ -382,6 +382,9 @@ fn nil() -> MultiValue {
     [Value::Nil].into_iter().collect()
 }
 
+/// Changes the bytes of a string in place.
+type ChangeBytes = fn(&mut [u8]);
+
 /// Registers the functions by the names that the prelude uses.
 pub(crate) fn functions(lua: &Lua, budget: &Rc<Budget>) -> Result<mlua::Table> {
     let table = lua.create_table()?;
@@ -390,7 +393,7 @@ pub(crate) fn functions(lua: &Lua, budget: &Rc<Budget>) -> Result<mlua::Table> {
         "rep",
         lua.create_function(move |lua, args| rep(lua, &shared, args))?,
     )?;
-    let changes: [(&str, fn(&mut [u8])); 3] = [
+    let changes: [(&str, ChangeBytes); 3] = [
         ("lower", <[u8]>::make_ascii_lowercase),
         ("upper", <[u8]>::make_ascii_uppercase),
         ("reverse", <[u8]>::reverse),

@@ -35,6 +35,8 @@ impl Admin {
             let silent = self.control.unproven().await.map_err(stopped)?;
             let members = known.installed.iter().flat_map(|table| &table.members);
             let names = members.filter(|m| silent.contains(&m.id));
+            // The death may have been noticed meanwhile: a member that went is asked no more.
+            report = ClusterReport::new(&self.known().await?);
             report.note_silent(names.map(|m| m.name.as_str()));
         }
         Ok(report)

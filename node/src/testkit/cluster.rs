@@ -27,8 +27,9 @@ pub const NODES_MAX: usize = 200;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a process may take to open its ports.
 const OPEN_MAX: Duration = Duration::from_secs(20);
-/// How long a node may take to answer a request.
-const ANSWER_MAX: Duration = Duration::from_millis(700);
+/// How long a node may take to answer a request. A status waits a second for members that are
+/// silent.
+const ANSWER_MAX: Duration = Duration::from_millis(1_700);
 /// Time between two requests.
 const LOOK: Duration = Duration::from_millis(50);
 

@@ -273,7 +273,7 @@ fn a_table_is_called_the_same_everywhere() {
 }
 
 /// The name of a table of the highest level.
-const PINNED: u64 = 15_795_491_052_841_778_512;
+const PINNED: u64 = 2_920_106_742_062_428_062;
 /// The name of the same table at the level before.
 const PINNED_BELOW: u64 = 17_533_581_361_122_876_286;
 

@@ -1,4 +1,4 @@
-//! Checks of rule 13: an operator's word splits a cluster, and the halves meet.
+//! An operator's word splits a cluster, and the halves meet (rule 13).
 
 use super::members::{Fate, Members, Place, Setup, at, id};
 use doyen_gossip::Input;

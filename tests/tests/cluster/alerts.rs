@@ -113,10 +113,9 @@ fn every_alert_is_tested_and_says_what_to_do() {
 #[test]
 fn every_section_with_commands_is_typed_by_a_test() {
     let page = Page::read();
-    let typed = std::fs::read_to_string(
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/runbooks.rs"),
-    )
-    .expect("the tests");
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster");
+    let read = |file| std::fs::read_to_string(tests.join(file)).expect("the tests");
+    let typed = read("runbooks.rs") + &read("split.rs");
     // The commands of the first section come before those of all others.
     let sections: Vec<&str> = page
         .headings()

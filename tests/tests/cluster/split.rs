@@ -4,6 +4,7 @@
 use doyen::testkit::{Cluster, PATIENCE};
 use doyen_tests::process::http;
 use doyen_tests::resp::{Client, Reply};
+use doyen_tests::runbook::Page;
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -141,8 +142,24 @@ fn a_half_that_was_recovered_while_the_others_live_stops_when_they_meet() {
         "{status}"
     );
     story.eventually(NOTICED, "the half that serves knows, too", |s| {
-        (0..4).all(|node| s.asks(node, "/metrics").contains("\ndoyen_split 1"))
+        [0, 1, 3].iter().all(|node| {
+            s.says(*node, &["status"])
+                .contains("SPLIT: the cluster is split")
+        })
     });
+    // What the page says to type, at a node of each half.
+    let page = Page::read();
+    let typed = page.blocks("DoyenSplit", "sh").concat();
+    assert!(typed.lines().count() >= 2, "{typed}");
+    for line in typed.lines() {
+        let args: Vec<&str> = line.split(' ').skip(1).collect();
+        for node in [0, CUT_OFF] {
+            assert!(
+                story.says(node, &args).contains("split"),
+                "{line} at {node}"
+            );
+        }
+    }
     let events = story.says(CUT_OFF, &["events"]);
     assert!(events.contains("was asserted dead"), "{events}");
     story.eventually(NOTICED, "an event at the half that serves", |s| {

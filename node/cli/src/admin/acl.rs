@@ -171,7 +171,8 @@ mod tests {
             text,
             "name     passwords  rules\n\
              app              2  on ~app:*\n\
-             default          0  off\n"
+             default          0  off\n\
+             at nodes with --resp-password-file, default needs that password, too\n"
         );
     }
 }

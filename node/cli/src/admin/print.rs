@@ -243,7 +243,8 @@ fn full(report: &ClusterReport) -> Vec<&str> {
 /// A line for each kind of port that programs on other machines do not reach, with the members.
 fn here_only(members: &[MemberReport]) -> String {
     let mut text = String::new();
-    let ports: [(&str, &str, fn(&MemberReport) -> _); 3] = [
+    type PortOf = fn(&MemberReport) -> Option<SocketAddr>;
+    let ports: [(&str, &str, PortOf); 3] = [
         ("resp", "--resp", |m| m.resp),
         ("cluster-aware", "--resp-cluster", |m| m.resp_cluster),
         ("http", "--http", |m| m.http),

@@ -176,7 +176,7 @@ pub(super) fn of_this_time(
         return Ok(());
     }
     Err(IdentityError::Untimely {
-        flag: *flag,
+        flag,
         path: path.clone(),
         begins,
         ends,

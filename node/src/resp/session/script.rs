@@ -179,8 +179,15 @@ pub(super) fn call_of(
 
 /// The digest that a client wrote, in small letters.
 pub(super) fn digest_of(text: &[u8]) -> scripts::Digest {
+    // No script has the empty digest. What has another length is none, and may be too long for a key.
+    if text.len() != DIGEST_BYTES {
+        return scripts::Digest::default();
+    }
     String::from_utf8_lossy(text).to_ascii_lowercase().into()
 }
+
+/// A digest is written as 40 hexadecimal digits.
+const DIGEST_BYTES: usize = 40;
 
 /// What is answered if no script has the digest.
 pub(super) const NO_SCRIPT: &str = errors::NO_SCRIPT;
