@@ -40,6 +40,7 @@ impl Seldom {
 
 /// Adds up what is lost, for one line per interval that says the sum. What is lost while no line is
 /// due is said by a later line.
+#[cfg(feature = "resp")]
 #[derive(Debug)]
 pub(crate) struct Losses {
     every: Duration,
@@ -47,6 +48,7 @@ pub(crate) struct Losses {
     untold: u64,
 }
 
+#[cfg(feature = "resp")]
 impl Losses {
     /// One line per interval `every`.
     pub(crate) const fn new(every: Duration) -> Self {
@@ -109,6 +111,7 @@ pub(crate) fn network(ip: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "resp")]
     #[test]
     fn each_loss_is_in_the_sum_of_one_line() {
         let (mut losses, begin) = (Losses::new(A_MINUTE), Instant::now());

@@ -83,7 +83,7 @@ pub fn leads(me: MemberId, threads: u8, partition: &Partition) -> bool {
 }
 
 /// Where a client is sent for this slot. `None` if this thread answers: it is the primary, or
-/// clients do not reach a cluster-aware port of the primary ([`NodeAddress::of`]) and this node
+/// clients do not reach a cluster-aware port of the primary (`NodeAddress::of`) and this node
 /// forwards.
 #[must_use]
 pub fn redirect<'a>(
