@@ -12,8 +12,8 @@ use std::process::ExitCode;
 /// List, change and remove the users of Redis clients in the table of the cluster.
 ///
 /// An operator may do that also if no user may run ACL SETUSER. Changes need --secret-file, the
-/// operators' or the members'; in a cluster without a secret, --http-token-file. Nodes with --resp-acl-file do not
-/// use the users of the table.
+/// operators' or the members'; in a cluster without a secret, --http-token-file. Nodes with
+/// --resp-acl-file do not use the users of the table.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AclCommand {
     #[command(subcommand)]
