@@ -309,7 +309,7 @@ async fn main() {
         .capacity(KEYS * 2)
         .await
         .expect("opened");
-    // A map beside near caches, and one in a keyspace of which nothing is followed.
+    // A map beside near caches, and one in a keyspace without any.
     let followed: Map<u64, u64> = node.map("followed").await.expect("a map");
     let follower = followed.near(Duration::from_secs(1)).await.expect("opened");
     let options = KeyspaceOptions::new();

@@ -482,7 +482,6 @@ impl Peers {
     }
 
     /// The wire version of the connection with a peer. 0: it is not connected.
-    #[allow(dead_code)] // The next frame of a new version uses it.
     pub(super) fn version(&self, id: MemberId) -> u16 {
         self.all.get(&id).map_or(0, |peer| peer.version)
     }

@@ -302,7 +302,7 @@ impl Asked {
         }
     }
 
-    /// The same of an operation of which near caches have copies.
+    /// The same of an operation on keys that near caches have copies of.
     #[cfg(feature = "near")]
     pub(super) fn forgotten_by(mut self, nears: &super::nears::Nears) -> Self {
         if let Step::New(work) = &self.step {

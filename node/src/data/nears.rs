@@ -89,7 +89,7 @@ impl Nears {
                 of.keys()
                     .for_each(|(map, key)| write((of.keyspace, map), Some(key)));
             }
-            // Scripts write databases, of which there are no near caches.
+            // Scripts write databases, and those have no near caches.
             Work::Script(_) => {}
         }
         (!written.is_empty()).then_some(Written(written))

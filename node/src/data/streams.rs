@@ -5,7 +5,7 @@
 //!     ^                                          │ falls below a half
 //!     └──────── goes on <── Message::Room <──────┘
 //! ```
-//! The queue of a near cache wakes nobody for a change alone: the cache looks into it before it
+//! The queue of a near cache wakes no task for a change alone: the cache looks into it before it
 //! serves a copy. So a write beside a near cache costs no wake-up.
 //!
 //! A queue has a limit. While it is full, nothing more is taken from the shard, so the primaries

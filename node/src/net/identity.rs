@@ -165,7 +165,7 @@ fn untimely(begins: i64, ends: i64, now: i64) -> String {
 }
 
 impl IdentityError {
-    /// When files that are refused now may be good, though nobody changes them.
+    /// When files that are refused now may be good, though they do not change.
     fn good_from(&self) -> Option<UnixTime> {
         match self {
             Self::Untimely { begins, now, .. } if now < begins => {

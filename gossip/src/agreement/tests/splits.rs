@@ -246,7 +246,7 @@ fn only_the_key_of_a_named_member_stops_a_half() {
     }
     net.run_ms(2000);
     assert_eq!((half(&net, 3), holds_a_lease(&net, 3)), (None, true));
-    // The control: the named member itself, whoever brings it.
+    // The control: the named member's own words, also if another process brings them.
     said.member = named;
     said.signature = key(named.0).state(&said);
     net.say(4, 3, Message::Descent(Box::new(said)));

@@ -116,7 +116,7 @@ pub(super) fn is_of_an_old_version(certificate: &CertificateDer<'_>) -> bool {
 
 /// When a certificate ends; `None` if this cannot be read.
 pub(super) fn end_of(certificate: &CertificateDer<'_>) -> Option<UnixTimestamp> {
-    Some(Facts::of(certificate)?.validity.1)
+    Some(validity_of(certificate)?.1)
 }
 
 /// When a certificate begins and ends; `None` if this cannot be read.

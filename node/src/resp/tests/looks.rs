@@ -612,7 +612,7 @@ async fn a_client_that_monitors_sees_the_commands_of_all_threads() {
         list.lines().any(|line| line.contains(" flags=O ")),
         "{list}"
     );
-    // Whoever may not run it any more sees nothing more.
+    // A user that may not run it any more sees nothing more.
     let mut small = node.client().await;
     ok(&mut small, "AUTH small x").await;
     let refused = ask(&mut small, "MONITOR").await;

@@ -190,7 +190,7 @@ async fn any_two_keys_are_renamed_and_copied_as_in_redis() {
     }
 }
 
-/// A hash of so many fields of 1,000 bytes, each of which expires at its own time.
+/// A hash of `fields` fields of 1,000 bytes. Each expires at its own time.
 async fn fill(client: &mut Client, key: &str, fields: u64) {
     let value = "v".repeat(1_000);
     for n in 0..fields {

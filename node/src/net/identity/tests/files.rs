@@ -494,7 +494,7 @@ fn certificates_of_another_time_are_refused_and_the_last_good_one_stays() {
             assert!(Arc::ptr_eq(&good, &ports.config()), "{name}");
         }
     }
-    // Its time comes, though nobody writes the file again.
+    // Its time comes, though the file does not change.
     hand.move_to(20_100 * DAY);
     assert_ne!(counted(1, 2), in_2030);
     assert!(!Arc::ptr_eq(&good, &ports.config()));
