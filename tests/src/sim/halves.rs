@@ -1,5 +1,5 @@
-//! The mistake that rule 13 is about: a minority is cut off, an operator says there that the others
-//! are dead, and the cut heals.
+//! A mistake of an operator (rule 13): a minority is cut off, the others are said to be dead there,
+//! and the cut heals.
 //!
 //! ```text
 //!   cut ──> the others expel it ──> a false word ──> both halves serve ──> they meet ──> one stops,

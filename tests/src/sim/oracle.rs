@@ -173,21 +173,21 @@ impl Oracle {
     ) {
         let named = Apart::named(cluster);
         if let Some(before) = self.clusters.get(&cluster) {
-            let upto = |version: &Version| *version <= known;
             // A majority may have proposed others since, under the same names.
             let proposed = before.proposed.clone().into_iter();
             let proposed = proposed
                 .filter(|(_, (_, acceptors))| !acceptors.is_disjoint(half))
                 .collect();
-            let half = Cluster {
+            let upto = |version: &Version| *version <= known;
+            let mut half = Cluster {
                 proposed,
                 committed: before.committed.clone(),
                 removed: before.removed.clone(),
                 recovered: true,
             };
-            let half = self.clusters.entry(named).insert_entry(half).into_mut();
             half.committed.retain(|version, _| upto(version));
             half.removed.retain(|_, version| upto(version));
+            self.clusters.insert(named, half);
         }
         for shown in [&mut self.installed, &mut self.accepted] {
             let before = shown.iter().filter(|((_, of), _)| *of == cluster);
