@@ -9,6 +9,18 @@ use doyen_placement::{MapId, Table};
 use serde::{Deserialize, Serialize};
 
 /// What a node holds of the time since the last recovery (`doyen recover`).
+///
+/// ```no_run
+/// # use doyen::http::client::{Client, HttpError};
+/// # async fn example(node: Client) -> Result<(), HttpError> {
+/// use doyen::report::split::HalfReport;
+///
+/// let half: HalfReport = node.get("/split").await?;
+/// for partition in half.partitions.iter().filter(|p| p.leads && p.changes > 0) {
+///     println!("{}/{}: {}", partition.keyspace, partition.partition, partition.changes);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HalfReport {
     /// Whether this cluster was ever recovered. If not, it has no other half.
@@ -17,7 +29,7 @@ pub struct HalfReport {
     pub partitions: Vec<HalfPartition>,
 }
 
-/// A partition at one node.
+/// A partition at one node. Example: [`HalfReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HalfPartition {
     /// Its keyspace.
@@ -43,7 +55,7 @@ pub struct HalfPartition {
     pub last_seconds_ago: Option<u64>,
 }
 
-/// A page of keys.
+/// A page of keys. Example: [`HalfReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HalfKeys {
     /// The keys.
@@ -53,7 +65,7 @@ pub struct HalfKeys {
     pub next: Option<String>,
 }
 
-/// A string, or a field of a hash. `doyen split export` writes one a line.
+/// A string, or a field of a hash. `doyen split export` writes one a line. Example: [`HalfReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HalfKey {
     /// The map. Absent: that of Redis clients' database 0, or of a keyspace without maps.
@@ -73,6 +85,8 @@ pub struct HalfKey {
 }
 
 /// Bytes in JSON: a string if they are UTF-8, and else `{"base64": "..."}`.
+///
+/// Example: [`HalfReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum AnyBytes {
