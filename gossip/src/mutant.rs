@@ -110,6 +110,8 @@ doyen_placement::mutants! {
     BELIEVES_UNPROVED_SPLITS = ("believes-unproved-splits", "rule 13"),
     /// A recovered half serves on though a named member lives and follows other tables.
     SERVES_THOUGH_SPLIT = ("serves-though-split", "rule 13"),
+    /// A recovered half gives up its lease once, and renews it.
+    RENEWS_THOUGH_SPLIT = ("renews-though-split", "rule 13"),
     /// Admits a process that asked before a member was removed, and that may be that member.
     ADMITS_LATE = ("admits-late", "I11"),
     /// The level rises although some members have not said that they speak it.

@@ -200,8 +200,9 @@ pub(crate) fn split_text(split: &Split) -> String {
 fn half_advice(half: Half) -> &'static str {
     match half {
         Half::Serves => {
-            ". Stop the nodes of the other half, and start them again with --seed and an address of \
-             this half: they join it. Read \"DoyenSplit\" in docs/operations.md"
+            ". Run `doyen split export FILE` at a node of the other half, to save what it alone \
+             acknowledged. Then stop the nodes of that half, and start them again with --seed and \
+             an address of this one: they join it. Read \"DoyenSplit\" in docs/operations.md"
         }
         Half::Doubted => {
             ". Find out which half shall stay, stop the nodes of the other one, and start them \
@@ -209,14 +210,15 @@ fn half_advice(half: Half) -> &'static str {
              docs/operations.md"
         }
         Half::Stopped { both: false } => {
-            ". Stop the nodes of this half, and start them again with --seed and an address of the \
-             other half: they join it, and what this half acknowledged since the recovery is lost. \
-             Read \"DoyenSplit\" in docs/operations.md"
+            ". `doyen split export FILE` saves what this half acknowledged since the recovery. Then \
+             stop the nodes of this half, and start them again with --seed and an address of the \
+             other one: they join it, and what is not saved is lost. Read \"DoyenSplit\" in docs/operations.md"
         }
         Half::Stopped { both: true } => {
             ". At one node of the half that shall stay, run `doyen split keep`. Then stop the nodes \
              of the other half, and start them again with --seed and an address of the half that \
-             stays: what they acknowledged since the recovery is lost. Read \"DoyenSplit\" in \
+             stays: what they acknowledged since the recovery is lost, so save it first with \
+             `doyen split export FILE` there. Read \"DoyenSplit\" in \
              docs/operations.md"
         }
     }

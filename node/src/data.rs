@@ -41,6 +41,8 @@ use crate::net::endpoint;
 use crate::net::identity::Identity;
 use doyen_engine::op::{Failure, Operation, Outcome, PartitionOperation, Transaction, Work};
 use doyen_engine::{Bookmark, Filter, Keys, Limits, Maps};
+#[cfg(feature = "http")]
+use doyen_engine::{KeysPage, KeysWanted, SinceRecovery};
 use doyen_placement::{MapEntry, MemberId, PartitionId, THREADS_MAX, Table, WantedMap};
 pub use passes::Longest;
 pub(crate) use process::ITSELF_BYTES;
@@ -252,6 +254,12 @@ enum Message {
     Bookmark(streams::Marking),
     /// A subscriber has room again, or is gone.
     Room,
+    /// Asks what was committed since the last recovery.
+    #[cfg(feature = "http")]
+    SinceRecovery(oneshot::Sender<Vec<SinceRecovery>>),
+    /// Asks for keys that were written since.
+    #[cfg(feature = "http")]
+    KeysSince(KeysWanted, oneshot::Sender<Option<KeysPage>>),
     /// From the door of another thread.
     Door(door::Message),
     /// From a test: panic, as a broken invariant does.
@@ -395,6 +403,23 @@ impl DataHandle {
     /// connected.
     pub(crate) async fn map(&self, wanted: WantedMap) -> Option<Result<MapEntry, String>> {
         self.ask(|answer| Message::Map { wanted, answer }).await
+    }
+
+    /// What was committed since the last recovery, by partition.
+    #[cfg(feature = "http")]
+    pub(crate) async fn since_recovery(&self) -> Vec<SinceRecovery> {
+        let of_threads = self.ask_all(Message::SinceRecovery).await;
+        of_threads.into_iter().flatten().collect()
+    }
+
+    /// A page of the keys that were written since. `None`: this node does not hold all of the
+    /// partition.
+    #[cfg(feature = "http")]
+    pub(crate) async fn keys_since(&self, wanted: KeysWanted) -> Option<KeysPage> {
+        let (answer, answered) = oneshot::channel();
+        let inbox = self.inbox_of(|| Some(wanted.at.partition));
+        inbox.tell(Message::KeysSince(wanted, answer));
+        answered.await.ok().flatten()
     }
 
     /// For a client: the seeds that refused it, and why.

@@ -6,7 +6,8 @@
 //! | `GET /healthz` | 200 while all threads of the node run and answer | nothing |
 //! | `GET /readyz` | 200 while the node may be sent clients: see `probes.rs` | nothing |
 //! | `GET /status`, `/metrics`, `/events`, `/moves`, `/balance`, `/keyspaces` | the state of the cluster, without keys | `read` |
-//! | `GET /table`, `/loads`, `/placement`, `/rebalance` | where data lies, and keys | `operate` |
+//! | `GET /table`, `/loads`, `/placement`, `/rebalance`, `/split` | where data lies, and keys | `operate` |
+//! | `GET /split/keys` | keys with their values | an operator's secret |
 //! | `GET /trust`, `/tokens` | what is known of credentials, never they themselves | `operate` |
 //! | `GET /weights` | the weights that newcomers are allowed | `operate` |
 //! | `PUT`, `DELETE /users/NAME` | users of Redis clients | an operator's secret |

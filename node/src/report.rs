@@ -8,6 +8,8 @@ pub(crate) mod fixtures;
 pub mod loads;
 pub mod moves;
 pub mod rebalance;
+#[cfg(feature = "http")]
+pub mod split;
 pub mod status;
 pub mod table;
 pub mod tokens;

@@ -28,6 +28,7 @@ mod control;
 mod data;
 mod fault;
 mod finder;
+mod halves;
 mod judge;
 mod links;
 mod locker;

@@ -436,6 +436,7 @@ pub enum Input {
 /// assert_eq!((gone.gone, gone.voters), (3, 4));
 /// assert_eq!(gone.to_string(), "3/4");
 /// assert!("3".parse::<VotersGone>().is_err());
+/// assert!("03/04".parse::<VotersGone>().is_err()); // it may be half of something else
 /// # Ok::<(), doyen::NoVotersGone>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -457,7 +458,8 @@ impl FromStr for VotersGone {
     fn from_str(text: &str) -> Result<Self, NoVotersGone> {
         let (gone, voters) = text.split_once('/').ok_or(NoVotersGone)?;
         let number = |text: &str| match text.parse::<u16>() {
-            Ok(number) if !text.starts_with('+') => Ok(usize::from(number)),
+            // `02/03` may be the half of something else, such as a date.
+            Ok(number) if number.to_string() == text => Ok(usize::from(number)),
             _ => Err(NoVotersGone),
         };
         Ok(Self {

@@ -442,7 +442,9 @@ impl MemberCore {
     // ---- lease
 
     fn renew_lease(&mut self, cx: &mut Context) {
-        let stopped = self.is_stopped() && !broken(&mutant::SERVES_THOUGH_SPLIT);
+        let stopped = self.is_stopped()
+            && !broken(&mutant::SERVES_THOUGH_SPLIT)
+            && !broken(&mutant::RENEWS_THOUGH_SPLIT);
         if cx.hung() || self.out || stopped {
             return;
         }

@@ -162,9 +162,10 @@ impl MemberCore {
     /// What is known of the other half, if there is one: what concerns this one most.
     pub(super) fn split(&self) -> Option<Split> {
         let rank = |heard: &&Heard| match heard.half {
-            Half::Serves => 0,
-            Half::Doubted => 1,
-            Half::Stopped { both } => 2 + u8::from(!both),
+            Half::Serves => (0, false, false),
+            Half::Doubted => (1, false, false),
+            // What was said last counts, and not what a process said that is gone.
+            Half::Stopped { both } => (2, self.halves.is_fresh(heard), !both),
         };
         let heard = self.halves.heard.values().max_by_key(rank)?;
         Some(Split {
@@ -233,7 +234,8 @@ impl MemberCore {
             cluster: self.cluster(),
             member: cx.me(),
             committed: self.committed.name,
-            led: self.leader.is_some(),
+            // A half that stopped serves by no coordinator.
+            led: self.leader.is_some() && !self.is_stopped(),
             branches: self.committed.annex.branches.iter().map(name_of).collect(),
             signature: Signature::new([[0; 32]; 2]),
         };
@@ -312,9 +314,12 @@ impl MemberCore {
             // An operator kept this half.
             let is_kept = |b: &&Branch| b.named.is_empty();
             let is_member = self.accepted.member(speaker).is_some();
+            // Otherwise an operator could keep both halves, one after the other.
+            let known = self.halves.heard.get(&speaker).map(|heard| heard.half);
+            let as_before = from != speaker && known == Some(Half::Stopped { both: false });
             match (proved, is_member) {
                 (Some(_), _) => Half::Stopped {
-                    both: !foreign.is_empty(),
+                    both: !foreign.is_empty() && !is_led && !as_before,
                 },
                 _ if unproved => Half::Stopped { both: false },
                 // A member of this half stops it by no statement.

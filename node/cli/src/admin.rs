@@ -1,5 +1,5 @@
 //! Commands that ask a node by HTTP: `doyen status`, `table`, `keyspace`, `moves`, `rebalance`,
-//! `drain`, `remove`, `token`, `acl`, `weight`, `restart-plan`, `events`, `recover`, `wait`.
+//! `drain`, `remove`, `token`, `acl`, `weight`, `restart-plan`, `events`, `recover`, `split`, `wait`.
 
 mod acl;
 mod drain;
@@ -9,6 +9,7 @@ mod moves;
 mod print;
 mod rebalance;
 mod restart;
+mod split;
 mod token;
 mod wait;
 mod weight;
@@ -21,6 +22,7 @@ pub(super) use keyspace::KeyspaceCommand;
 pub(super) use moves::Moves;
 pub(super) use rebalance::Rebalance;
 pub(super) use restart::RestartPlan;
+pub(super) use split::SplitCommand;
 pub(super) use token::TokenCommand;
 pub(super) use wait::Wait;
 pub(super) use weight::WeightCommand;
@@ -128,23 +130,6 @@ pub(super) struct Recover {
     /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
-}
-
-/// Choose between the halves of a cluster that was recovered twice.
-#[derive(Debug, clap::Args)]
-pub(super) struct SplitCommand {
-    #[command(subcommand)]
-    action: SplitAction,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum SplitAction {
-    /// Let the half of the node that is asked serve again. Then start the nodes of the other half
-    /// again: they join this one, and what they acknowledged since the recovery is lost
-    Keep {
-        #[command(flatten)]
-        endpoint: Endpoint,
-    },
 }
 
 /// The proof that a caller may ask.
@@ -416,22 +401,6 @@ impl Recover {
             self.assert_dead.join(", ")
         ))?;
         tell_what_became(&node, &before, &dead).await
-    }
-}
-
-impl SplitCommand {
-    pub(super) async fn main(self) -> Result<ExitCode, Failed> {
-        let SplitAction::Keep { endpoint } = self.action;
-        let node = endpoint.client()?;
-        let _: serde_json::Value = node
-            .change("POST", "/split/keep", "")
-            .await
-            .map_err(failed)?;
-        write(
-            "this half serves again: stop the nodes of the other half, and start them again with \
-             --seed and an address of this one\n",
-        )?;
-        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -55,6 +55,9 @@ impl Shard {
             .map(|(at, since, time)| (*at, (*since, *time)))
             .collect();
         let former = self.cx.tables.view.replace(view.clone());
+        if let Some(former) = &former {
+            self.mark_recovery(former, &view);
+        }
         if former.is_none() {
             self.cx.timers.set(Duty::Round, now);
             self.cx.timers.set(Duty::Retire, now + clients::RETENTION);

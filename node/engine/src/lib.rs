@@ -77,6 +77,7 @@ mod publishing;
 mod readers;
 mod ready;
 mod receive;
+mod recovered;
 mod replication;
 mod reshaping;
 mod role;
@@ -109,6 +110,7 @@ pub use extended::Extended;
 pub use inspect::{Asked, Inspection};
 pub use integer::integer;
 pub use publishing::{AskedSubscribers, CHANNEL_BYTES_MAX, CountQuestion, Counted, Publication};
+pub use recovered::{KeptKey, KeysPage, KeysWanted, SinceRecovery};
 pub use scripting::SCRIPTS;
 #[doc(hidden)]
 pub use threads::Threads;

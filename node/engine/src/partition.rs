@@ -6,6 +6,7 @@ use super::copying::Sink;
 use super::dedup::Dedup;
 use super::forwarding::Calls;
 use super::log::Log;
+use super::recovered::Mark;
 use super::replication::Primary;
 use super::role::{Follower, Role};
 use super::store::Store;
@@ -45,6 +46,8 @@ pub(super) struct Slot {
     pub(super) crowded_by: Option<MemberId>,
     /// Whether it is in `Rounds::drawing`.
     pub(super) drawing: bool,
+    /// Its state when the cluster was recovered. It outlives what is held.
+    pub(super) recovered: Option<Box<Mark>>,
 }
 
 impl Slot {
@@ -65,6 +68,7 @@ impl Slot {
             ranged: false,
             crowded_by: None,
             drawing: false,
+            recovered: None,
         }
     }
 

@@ -19,6 +19,7 @@ use super::entry::Entry;
 use super::index::{Index, Order};
 use super::op::Kind;
 use crate::mutant::{self, broken};
+use bytes::Bytes;
 use doyen_placement::{MapId, OrderKey};
 pub(super) use drawing::Portion;
 use drawing::Rest;
@@ -1147,6 +1148,15 @@ impl Store {
         self.maps
             .values()
             .any(|m| !m.expiring.is_empty() || !m.due.is_empty() || m.rest.is_some())
+    }
+
+    /// The place of a key, or of a field of it.
+    pub(super) fn position_of(&self, map: MapId, key: &[u8], field: Option<Bytes>) -> Position {
+        Position {
+            map,
+            key: key.into(),
+            field: field.map(|field| (self.order(&field), Key::from(&*field))),
+        }
     }
 
     /// The entries that follow `after`, over all maps.

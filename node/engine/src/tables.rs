@@ -26,6 +26,8 @@ pub(super) struct Tables {
     /// Members that are about to leave.
     pub(super) leaving: BTreeSet<MemberId>,
     pub(super) threads: Threads,
+    /// Whether partitions have marks of a recovery.
+    pub(super) marked: bool,
     /// The installed table in the encoding for clients.
     pub(super) published: Published,
 }

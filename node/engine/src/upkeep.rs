@@ -158,6 +158,7 @@ impl Shard {
                     .is_some_and(|s| !s.complete())
             };
             self.cx.expect_only(arrives);
+            self.look_at_marks(now);
             self.look_for_repairs();
             self.look_for_remains();
             noticed = self.slots.iter().map(|slot| slot.at).collect();

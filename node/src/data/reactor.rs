@@ -267,6 +267,16 @@ impl<S: Sockets> Reactor<S> {
                 Message::Bookmark(marking) => self.core.mark(marking),
                 Message::Room => self.core.look_at_streams(),
                 Message::Door(message) => self.sockets.receive(&mut self.core.context, message),
+                #[cfg(feature = "http")]
+                Message::SinceRecovery(answer) => {
+                    let context = &mut self.core.context;
+                    waking::answer(answer, context.shard.since_recovery(context.now));
+                }
+                #[cfg(feature = "http")]
+                Message::KeysSince(wanted, answer) => {
+                    let context = &self.core.context;
+                    waking::answer(answer, context.shard.keys_since(context.now, &wanted));
+                }
                 #[cfg(test)]
                 Message::Panic => panic!("a test ends this data thread"),
             }

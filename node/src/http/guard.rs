@@ -108,7 +108,8 @@ pub(super) enum Needs {
     /// The role `operate`: it asks for a change, or for what tells of credentials. An open node
     /// demands the word `loopback`, which no web page can send.
     Operate,
-    /// It changes the users of Redis clients, and so may open all data: an operator's secret
+    /// It changes the users of Redis clients, and so may open all data, or asks for values: an
+    /// operator's secret
     /// ([`Credentials::may_change_users`](super::credentials::Credentials::may_change_users)).
     Users,
 }
@@ -236,7 +237,7 @@ impl Refusal {
             Self::Missing => "no token",
             Self::Wrong => "this token opens nothing here",
             Self::Role(_) => "the role is read, and this needs operate",
-            Self::Users(_) => "users are changed with an operator's secret alone",
+            Self::Users(_) => "this is for an operator's secret alone",
         }
     }
 }
@@ -309,8 +310,8 @@ async fn judge(
     }
     if needs == Needs::Users && !credentials.may_change_users(&holder.source) {
         let why = format!(
-            "{} may not change users of Redis clients, because a user may read all data: send the \
-             request with the operator's file (`doyen acl ... --secret-file operator`)",
+            "{} may neither read values nor change users of Redis clients, because a user may read \
+             all data: send the request with the operator's file (`doyen ... --secret-file operator`)",
             holder.source
         );
         return Err((

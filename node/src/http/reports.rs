@@ -6,12 +6,16 @@ use super::routes::PathName;
 use crate::report::loads::{LoadsReport, Placement};
 use crate::report::moves::{BalanceReport, MovesReport};
 use crate::report::rebalance::RebalancePlan;
+use crate::report::split::{HalfKeys, HalfReport, cursor_of};
 use crate::report::status::{ClusterReport, KeyspaceReport};
 use crate::report::table::{TableReport, TableVersion};
 use crate::report::trust::TrustReport;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State as Shared};
+use axum::http::StatusCode;
+use doyen_engine::KeysWanted;
+use doyen_placement::{PartitionId, PartitionRef, Table};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -95,4 +99,64 @@ pub(super) async fn keyspace(
     PathName(name): PathName,
 ) -> Answer<Json<KeyspaceReport>> {
     Ok(Json(state.admin.keyspace(&name).await?))
+}
+
+/// What this node holds of the time since the last recovery.
+pub(super) async fn split(Shared(state): Shared<Arc<State>>) -> Answer<Json<HalfReport>> {
+    let table = table_of(&state)?;
+    let since = state.data.since_recovery().await;
+    Ok(Json(HalfReport::new(&table, &since)))
+}
+
+/// Parameters of `GET /split/keys`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeysQuery {
+    keyspace: String,
+    partition: u32,
+    from: u64,
+    after: Option<String>,
+}
+
+/// A page of the keys that were written since then.
+pub(super) async fn split_keys(
+    Shared(state): Shared<Arc<State>>,
+    query: Result<Query<KeysQuery>, QueryRejection>,
+) -> Answer<Json<HalfKeys>> {
+    let Query(query) = query.map_err(|why| {
+        let there_is = "there is /split/keys?keyspace=NAME&partition=N&from=N, and &after=NEXT";
+        Failure::bad_request(format!("{there_is}: {}", why.body_text()))
+    })?;
+    let table = table_of(&state)?;
+    let keyspace = table.keyspaces.iter().find(|k| k.name == query.keyspace);
+    let Some(keyspace) = keyspace else {
+        let why = format!("there is no keyspace `{}`: ask GET /split", query.keyspace);
+        return Err(Failure(StatusCode::NOT_FOUND, why));
+    };
+    let after = match query.after {
+        Some(text) => Some(cursor_of(&text).ok_or_else(|| {
+            Failure::bad_request("`after` is what the page before this one had as `next`")
+        })?),
+        None => None,
+    };
+    let wanted = KeysWanted {
+        at: PartitionRef {
+            keyspace: keyspace.id,
+            partition: PartitionId(query.partition),
+        },
+        from: query.from,
+        after,
+    };
+    let page = state.data.keys_since(wanted).await;
+    let page = page.ok_or_else(|| {
+        let why = "this node does not hold all of that partition: ask another member, or wait until \
+                   copies, splits and merges have ended";
+        Failure(StatusCode::NOT_FOUND, why.into())
+    })?;
+    Ok(Json(HalfKeys::new(&table, page)))
+}
+
+fn table_of(state: &State) -> Answer<Arc<Table>> {
+    let table = state.data.table();
+    table.ok_or_else(|| Failure::unavailable("this node is not a member of a cluster yet"))
 }

@@ -50,6 +50,7 @@ pub(super) fn router(state: Arc<State>) -> Router {
         .route("/readyz", get(probes::readyz));
     #[cfg(feature = "resp")]
     let probes = probes.merge(guarded(changes_of_users(), Needs::Users));
+    let probes = probes.merge(guarded(values(), Needs::Users));
     probes
         .merge(guarded(state_of_the_cluster(), Needs::Read))
         .merge(guarded(keys_and_places(), Needs::Data))
@@ -86,6 +87,7 @@ fn keys_and_places() -> Router<Arc<State>> {
         .route("/loads", get(reports::loads))
         .route("/placement", get(reports::placement))
         .route("/rebalance", get(reports::rebalance_plan))
+        .route("/split", get(reports::split))
 }
 
 fn changes_and_credentials() -> Router<Arc<State>> {
@@ -129,6 +131,11 @@ fn changes_and_credentials() -> Router<Arc<State>> {
 fn changes_of_users() -> Router<Arc<State>> {
     let set = put(users::set).layer(DefaultBodyLimit::max(users::USER_BYTES_MAX));
     Router::new().route("/users/{name}", set.delete(users::remove))
+}
+
+/// Keys with their values.
+fn values() -> Router<Arc<State>> {
+    Router::new().route("/split/keys", get(reports::split_keys))
 }
 
 /// Refuses a body whose declared length is above the limit, before it is sent.
@@ -193,7 +200,7 @@ const CHANGES: &str = "POST for /recover, /split/keep, /keyspaces, /keyspaces/NA
 
 async fn unknown() -> Failure {
     let reports = "/status, /table, /loads, /placement, /keyspaces, /moves, /balance, \
-        /rebalance, /events, /tokens, /users, /weights, /trust, /healthz, /readyz and /metrics";
+        /rebalance, /split, /split/keys, /events, /tokens, /users, /weights, /trust, /healthz, /readyz and /metrics";
     Failure(
         StatusCode::NOT_FOUND,
         format!("there is no such path: with GET there are {reports}; {CHANGES}"),

@@ -18,7 +18,7 @@ use doyen_gossip::Input;
 use doyen_gossip::agreement::AdminRequest;
 use doyen_placement::{KeyspaceId, MapId, MapLimits, MapWish, Table, WantedMap};
 use rand::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A client, by its place in the world's list.
 pub(crate) type ClientId = usize;
@@ -65,6 +65,8 @@ pub(crate) struct Histories {
     pub(crate) keys: BTreeMap<String, Vec<Entry>>,
     /// Entries that did not happen.
     void: BTreeMap<String, Vec<usize>>,
+    /// Entries of the recovered half of a split: they must have had no effect on the other one.
+    apart: BTreeMap<String, BTreeSet<usize>>,
     moment: u64,
     pub(crate) serial: u64,
     pub(crate) operations: u64,
@@ -139,7 +141,10 @@ impl Histories {
     /// passed.
     pub(crate) fn of(&self, key: &str, tolerance: Tolerance) -> Vec<Entry> {
         let void = self.void.get(key);
-        let keep = |i: &usize| !void.is_some_and(|v| v.contains(i));
+        let apart = self.apart.get(key);
+        let keep = |i: &usize| {
+            !void.is_some_and(|v| v.contains(i)) && !apart.is_some_and(|a| a.contains(i))
+        };
         let entries = self.keys.get(key).map_or(&[][..], Vec::as_slice);
         let mut history: Vec<Entry> = entries
             .iter()
@@ -562,7 +567,8 @@ impl World {
         } else {
             0
         };
-        if !strange && self.begins_to_find(id) {
+        let apart = self.oracle.is_apart(self.processes[at].me);
+        if !strange && !apart && self.begins_to_find(id) {
             return;
         }
         let key = self.keys[self.rng.random_range(keys)].clone();
@@ -711,6 +717,10 @@ impl World {
             waited: u64::MAX,
         });
         let index = entries.len() - 1;
+        if self.oracle.is_apart(self.processes[at].me) {
+            let apart = self.histories.apart.entry(key.clone()).or_default();
+            apart.insert(index);
+        }
         self.clients[id].current.push((serial, key, index));
         self.data((at, thread), DataInput::Submit(id, serial, work));
         let patience = if self.last_calls_begun {
@@ -970,8 +980,10 @@ impl World {
         if one != twin {
             return Err(format!("a torn transaction: {one:?} and {twin:?}"));
         }
+        let apart = self.histories.apart.get(key);
         if let [version] = rest
             && !appends
+            && !apart.is_some_and(|apart| apart.contains(&index))
         {
             let value = match one {
                 Outcome::Bulk(value) => Some(value.to_vec()),
@@ -1072,7 +1084,11 @@ impl World {
     /// A primary evicted these keys. From now on each may be absent, as after a delete of unknown
     /// outcome: a new primary may not have the deletion.
     pub(crate) fn note_evicted(&mut self, (p, t): ThreadId) {
-        for (at, map, key) in self.processes[p].threads[t].shard.inspect_evicted() {
+        let evicted = self.processes[p].threads[t].shard.inspect_evicted();
+        if self.oracle.is_apart(self.processes[p].me) {
+            return;
+        }
+        for (at, map, key) in evicted {
             let named = |name: &String| {
                 map_name(name).map_or(Some(MapId(0)), |name| self.oracle.map(name)) == Some(map)
             };
@@ -1108,6 +1124,31 @@ impl World {
                 waited: answered,
             };
             self.histories.keys.entry(key).or_default().push(lost);
+        }
+    }
+
+    /// Clients of these processes wait no longer. Whether their operations happen is not known.
+    pub(crate) fn give_up_calls_through(&mut self, processes: &[ProcessId]) {
+        for id in 0..self.clients.len() {
+            if self.clients[id].at.is_some_and(|p| processes.contains(&p)) {
+                let finding = self.clients[id].finding.as_ref().map(|f| f.serial);
+                let waits = self.clients[id].current.first().map(|(serial, ..)| *serial);
+                if let Some(serial) = finding.or(waits) {
+                    self.client_timeout(id, serial);
+                }
+            }
+        }
+    }
+
+    /// A process that was of the recovered half joins the other one: what its clients wait for may
+    /// happen there.
+    pub(crate) fn calls_cross_over(&mut self, process: ProcessId) {
+        for client in self.clients.iter().filter(|c| c.at == Some(process)) {
+            for (_, key, index) in &client.current {
+                if let Some(apart) = self.histories.apart.get_mut(key) {
+                    apart.remove(index);
+                }
+            }
         }
     }
 

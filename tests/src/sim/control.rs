@@ -165,6 +165,9 @@ impl World {
         let slot = self.processes[p].slot;
         let me = MemberId::of_member(self.rng.random());
         self.tell(|w| format!("{} was expelled, and is now {me}", w.name(p)));
+        if self.oracle.is_apart(old) {
+            self.calls_cross_over(p);
+        }
         *self.faults.entry("expulsion").or_default() += 1;
         self.directory.remove(&old);
         self.directory.insert(me, p);

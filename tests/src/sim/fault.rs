@@ -1,5 +1,6 @@
 //! Faults: what goes wrong, and for how long, and what the test itself must not break.
 
+use super::halves;
 use super::mix::{Placed, SPLITS};
 use super::network::Plane;
 use super::process::{ControlInput, DataInput, Leaving, ProcessId};
@@ -228,6 +229,10 @@ impl World {
         let mut draw = self.rng.random_range(0..total);
         for (kind, weight) in KINDS.iter().zip(self.mix.weights.clone()) {
             if draw < weight {
+                // The halves of a split must meet in time.
+                if self.minority.is_some() && !halves::HARMLESS.contains(&kind.name) {
+                    return;
+                }
                 if (kind.begin)(self) {
                     *self.faults.entry(kind.name).or_default() += 1;
                     self.trace.number(u64::from(draw));
@@ -939,7 +944,7 @@ impl World {
             .max();
         self.one()
             .filter(|p| order(*p, self) == newest)
-            .is_some_and(|p| self.operator_speaks(p))
+            .is_some_and(|p| self.operator_speaks(p, None))
     }
 
     fn jump(&mut self) -> bool {

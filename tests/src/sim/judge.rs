@@ -137,7 +137,7 @@ impl World {
         });
         let ahead = ahead.max();
         if let (false, true, Some((_, _, p))) = (led, lost, ahead)
-            && self.operator_speaks(p)
+            && self.operator_speaks(p, None)
         {
             *self.faults.entry("operator's word").or_default() += 1;
             return true;
@@ -171,19 +171,21 @@ impl World {
     }
 
     /// Tells a process which members of its tables are dead, if any: by id, because a later process
-    /// may have the name.
-    pub(crate) fn operator_speaks(&mut self, p: ProcessId) -> bool {
+    /// may have the name. `half`: the operator sees these alone, and is wrong about the others.
+    pub(crate) fn operator_speaks(
+        &mut self,
+        p: ProcessId,
+        half: Option<&BTreeSet<MemberId>>,
+    ) -> bool {
         let now = self.schedule.now();
-        let lives: BTreeSet<MemberId> = self
-            .slots
-            .iter()
-            .filter_map(|s| s.process)
-            .map(|p| self.processes[p].me)
-            .collect();
+        let running = self.slots.iter().filter_map(|s| s.process);
+        let running: BTreeSet<MemberId> = running.map(|p| self.processes[p].me).collect();
+        let lives = half.unwrap_or(&running);
         let Some(view) = &self.processes[p].view else {
             return false;
         };
         let cluster = view.installed.cluster;
+        let base = view.installed.annex.branches.iter().map(|b| b.id).collect();
         let dead: BTreeSet<String> = [&view.installed, &view.accepted]
             .into_iter()
             .flat_map(|t| &t.members)
@@ -198,12 +200,18 @@ impl World {
             .slots
             .iter()
             .filter_map(|s| s.process)
-            .filter_map(|p| self.processes[p].view.as_ref());
-        let known = live
-            .filter(|v| v.installed.cluster == cluster)
-            .map(|v| v.accepted.version.max(v.installed.version))
-            .max();
-        self.oracle.recovers(cluster, known.unwrap_or(Version(0)));
+            .filter(|p| lives.contains(&self.processes[*p].me))
+            .filter_map(|p| self.processes[p].view.as_ref())
+            .filter(|v| v.installed.cluster == cluster);
+        if let Some(half) = half {
+            let known = live.map(|v| v.installed.version).max();
+            self.oracle
+                .parts(cluster, half, known.unwrap_or(Version(0)), base);
+        } else {
+            let known = live.map(|v| v.accepted.version.max(v.installed.version));
+            self.oracle
+                .recovers(cluster, known.max().unwrap_or(Version(0)));
+        }
         self.lockers.forget();
         let process = &self.processes[p];
         let voters = process.agreement.status(process.clock(now)).voters;

@@ -53,6 +53,9 @@ struct Shown {
 /// A log: that of a lineage of a partition, in one cluster.
 pub(crate) type LogId = (Option<ClusterId>, PartitionRef, Lineage);
 
+/// What a cluster is called for a member: the halves of a split have the same logs up to a point.
+pub(crate) type Line<'a> = dyn Fn(MemberId, Option<ClusterId>) -> Option<ClusterId> + 'a;
+
 /// All logs.
 #[derive(Debug, Default)]
 pub(crate) struct Logs {
@@ -97,19 +100,20 @@ impl Logs {
         self.truths.get(&log)?.told.get(&seq).copied()
     }
 
-    /// A data thread has given all answers that it could. `may_answer` says whether lease and view
+    /// A data thread has given all answers that it could, by now. `may_answer` says whether lease and view
     /// allowed that. `newest` is the last table that was seen to be committed.
     pub(crate) fn look(
         &mut self,
         processes: &[Process],
         (p, t): ThreadId,
-        at: Nanos,
-        may_answer: bool,
+        (at, may_answer): (Nanos, bool),
         newest: Option<&Table>,
+        line: &Line<'_>,
     ) -> Result<(), String> {
         let count = processes[p].threads.len();
         let process = &processes[p].threads[t];
-        let (me, cluster) = (process.shard_me, process.shard.inspect_cluster());
+        let me = process.shard_me;
+        let cluster = line(me, process.shard.inspect_cluster());
         let shown = self.shown.entry((p, t)).or_default();
         let same = shown
             .by
@@ -167,7 +171,7 @@ impl Logs {
                     }
                     seen.acknowledged = now.committed;
                     copies_have(processes, (p, t), now, newest)?;
-                    no_other_member_answers(processes, (p, t), at, now)?;
+                    no_other_member_answers(processes, (p, t), at, now, line)?;
                 }
                 if seen.opened != since {
                     seen.opened = since;
@@ -320,11 +324,10 @@ fn no_other_member_answers(
     (p, t): ThreadId,
     at: Nanos,
     now: &Inspection,
+    line: &Line<'_>,
 ) -> Result<(), String> {
-    let (me, cluster) = (
-        processes[p].threads[t].shard_me,
-        processes[p].threads[t].shard.inspect_cluster(),
-    );
+    let me = processes[p].threads[t].shard_me;
+    let cluster = line(me, processes[p].threads[t].shard.inspect_cluster());
     for (_, other) in processes
         .iter()
         .enumerate()
@@ -336,7 +339,10 @@ fn no_other_member_answers(
             other.lease,
             thread.shard_generation == other.generation,
         );
-        if !may || thread.shard_me != other.me || thread.shard.inspect_cluster() != cluster {
+        if !may || thread.shard_me != other.me {
+            continue;
+        }
+        if line(other.me, thread.shard.inspect_cluster()) != cluster {
             continue;
         }
         let stale = thread.shard.inspect().find(|i| {

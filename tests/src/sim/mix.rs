@@ -1,6 +1,7 @@
 //! What a seed draws: the cluster, its network, its clients and its faults.
 
 use super::Case;
+use super::halves;
 use super::schedule::{MS, Nanos, SECOND};
 use doyen_placement::{Division, Eviction, MapLimits, Mode};
 use rand::{Rng, SeedableRng};
@@ -113,6 +114,8 @@ pub struct Mix {
     pub hell: bool,
     /// Which programs run.
     pub programs: Programs,
+    /// Whether an operator recovers a minority while the others live.
+    pub halves: bool,
 }
 
 /// Which programs the processes are started from: the present one, or the one before it.
@@ -135,6 +138,9 @@ const HELLS: f64 = 0.25;
 
 /// The share of seeds with a stranger.
 const STRANGERS: f64 = 0.08;
+
+/// The share of seeds in which an operator recovers a minority while the others live.
+const HALVES: f64 = 0.1;
 
 /// The share of seeds with up to thirty nodes: each takes as long as dozens of others.
 const CROWDS: f64 = 0.01;
@@ -298,11 +304,32 @@ impl Mix {
             dawdles,
             hell: false,
             programs: Self::programs(seed, stranger),
+            halves: false,
         };
+        let mut numbers = ChaCha8Rng::seed_from_u64(seed);
+        numbers.set_stream(24);
+        if !stranger && founders >= 3 && numbers.random_bool(HALVES) {
+            return drawn.with_halves();
+        }
         if !stranger && Self::may_be_hell(seed) {
             drawn.into_hell(seed)
         } else {
             drawn
+        }
+    }
+
+    /// An operator recovers a minority while the others live. Only histories of keys tell the halves
+    /// apart, so there is nothing else to judge.
+    fn with_halves(self) -> Self {
+        Self {
+            halves: true,
+            faulty: self.faulty + halves::LASTS,
+            programs: Programs::Present,
+            reckless: false,
+            subscribes: false,
+            named: 0,
+            lockers: 0,
+            ..self
         }
     }
 

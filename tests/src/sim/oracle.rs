@@ -14,12 +14,12 @@ use super::logs::Logs;
 use super::process::{Process, ThreadId};
 use super::schedule::Nanos;
 use doyen_engine::Shard;
-use doyen_gossip::agreement::View;
+use doyen_gossip::agreement::{Half, View};
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_gossip::wire::{Message, Payload};
 use doyen_placement::division::RangeStart;
 use doyen_placement::{
-    ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, MapEntry, MapId, MemberId,
+    BranchId, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, MapEntry, MapId, MemberId,
     MemberState, Origin, PartitionId, PartitionRef, ReplicaState, Role, Table, TableName, Term,
     Version,
 };
@@ -38,10 +38,35 @@ struct Cluster {
     recovered: bool,
 }
 
+/// A half that an operator recovered while the others live. Its tables are judged as those of
+/// another cluster, which had the same ones before.
+#[derive(Debug)]
+struct Apart {
+    cluster: ClusterId,
+    members: BTreeSet<MemberId>,
+    /// The branches of recoveries before.
+    base: BTreeSet<BranchId>,
+    /// Those of this half.
+    branches: BTreeSet<BranchId>,
+}
+
+impl Apart {
+    /// What this half is called here.
+    const fn named(cluster: ClusterId) -> ClusterId {
+        ClusterId(!cluster.0)
+    }
+
+    fn has(&self, table: &Table) -> bool {
+        let mut branches = table.annex.branches.iter();
+        branches.any(|branch| self.branches.contains(&branch.id))
+    }
+}
+
 /// The oracle.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     stranger: bool,
+    apart: Option<Apart>,
     /// The highest level of every process that ever ran.
     speaks: BTreeMap<MemberId, u16>,
     clusters: BTreeMap<ClusterId, Cluster>,
@@ -137,6 +162,101 @@ impl Oracle {
         cluster.removed.retain(|_, version| *version <= known);
     }
 
+    /// An operator speaks to these members, and is wrong: the others live. The tables up to this
+    /// version are known in both halves.
+    pub(crate) fn parts(
+        &mut self,
+        cluster: ClusterId,
+        half: &BTreeSet<MemberId>,
+        known: Version,
+        base: BTreeSet<BranchId>,
+    ) {
+        let named = Apart::named(cluster);
+        if let Some(before) = self.clusters.get(&cluster) {
+            // A majority may have proposed others since, under the same names.
+            let proposed = before.proposed.clone().into_iter();
+            let proposed = proposed
+                .filter(|(_, (_, acceptors))| !acceptors.is_disjoint(half))
+                .collect();
+            let upto = |version: &Version| *version <= known;
+            let mut half = Cluster {
+                proposed,
+                committed: before.committed.clone(),
+                removed: before.removed.clone(),
+                recovered: true,
+            };
+            half.committed.retain(|version, _| upto(version));
+            half.removed.retain(|_, version| upto(version));
+            self.clusters.insert(named, half);
+        }
+        for shown in [&mut self.installed, &mut self.accepted] {
+            let before = shown.iter().filter(|((_, of), _)| *of == cluster);
+            let before: Vec<_> = before.map(|((me, _), name)| (*me, *name)).collect();
+            shown.extend(before.into_iter().map(|(me, name)| ((me, named), name)));
+        }
+        self.apart = Some(Apart {
+            cluster,
+            members: half.clone(),
+            base,
+            branches: BTreeSet::new(),
+        });
+    }
+
+    /// Whether this member is of a half that was recovered while the others live.
+    pub(crate) fn is_apart(&self, me: MemberId) -> bool {
+        let apart = self.apart.as_ref();
+        apart.is_some_and(|apart| apart.members.contains(&me.member()))
+    }
+
+    /// What a cluster is called here, to this member.
+    fn line(&self, me: MemberId, cluster: ClusterId) -> ClusterId {
+        match &self.apart {
+            Some(apart) if apart.cluster == cluster && apart.members.contains(&me.member()) => {
+                Apart::named(cluster)
+            }
+            _ => cluster,
+        }
+    }
+
+    /// No member takes a table of the other half (rule 13).
+    fn stays_in_its_half(&mut self, me: MemberId, table: &Table) -> Result<(), String> {
+        let Some(apart) = self.apart.as_mut().filter(|a| a.cluster == table.cluster) else {
+            return Ok(());
+        };
+        let acted = self.installed.contains_key(&(me, table.cluster));
+        let shown = apart.members.contains(&me);
+        if !shown && apart.has(table) {
+            hold!(
+                !acted,
+                "rule 13: {me} has a table of the half that was recovered, {}.{}, and is of the \
+                 other one",
+                table.term,
+                table.version
+            );
+            apart.members.insert(me);
+        } else if shown
+            && !table
+                .annex
+                .branches
+                .iter()
+                .any(|b| !apart.base.contains(&b.id))
+        {
+            let last = self.accepted.get(&(me, Apart::named(table.cluster)));
+            let after = last.is_some_and(|last| (table.term, table.version) > *last);
+            hold!(
+                !after,
+                "rule 13: {me} was recovered, and has table {}.{} of the other half",
+                table.term,
+                table.version
+            );
+        } else if shown {
+            let branches = table.annex.branches.iter().map(|branch| branch.id);
+            let new = branches.filter(|id| !apart.base.contains(id));
+            apart.branches.extend(new);
+        }
+        Ok(())
+    }
+
     /// Whether any cluster exists.
     pub(crate) fn any_committed(&self) -> bool {
         self.clusters.values().any(|c| !c.committed.is_empty())
@@ -160,12 +280,34 @@ impl Oracle {
         at: Nanos,
         may_answer: bool,
     ) -> Result<(), String> {
+        let me = processes[p].threads[t].shard_me;
         let cluster = processes[p].threads[t].shard.inspect_cluster();
+        let cluster = cluster.map(|c| self.line(me, c));
+        if may_answer && self.is_apart(processes[p].me) {
+            let status = processes[p].agreement.status(processes[p].clock(at));
+            let stopped = status
+                .split
+                .is_some_and(|split| matches!(split.half, Half::Stopped { .. }));
+            hold!(
+                !stopped,
+                "rule 13: {me} answers, and knows that its half is stopped"
+            );
+        }
         let newest = cluster
             .and_then(|c| self.clusters.get(&c))
             .and_then(|c| c.committed.values().next_back());
-        self.logs
-            .look(processes, (p, t), at, may_answer, newest.map(AsRef::as_ref))
+        let newest = newest.cloned();
+        let mut logs = std::mem::take(&mut self.logs);
+        let line = |me, cluster: Option<ClusterId>| cluster.map(|c| self.line(me, c));
+        let looked = logs.look(
+            processes,
+            (p, t),
+            (at, may_answer),
+            newest.as_deref(),
+            &line,
+        );
+        self.logs = logs;
+        looked
     }
 
     /// The copies that a data thread holds now. Other members must hold those that it deleted since
@@ -182,7 +324,9 @@ impl Oracle {
             return Ok(());
         }
         let before = std::mem::replace(kept, now().collect());
+        let kept = kept.clone();
         let newest = cluster
+            .map(|c| self.line(me, c))
             .and_then(|c| self.clusters.get(&c))
             .and_then(|c| c.committed.values().next_back());
         for (at, lineage) in before.into_iter().filter(|held| !kept.contains(held)) {
@@ -218,6 +362,7 @@ impl Oracle {
             self.ended.insert(id);
             self.tables_of_ended += cluster.committed.len() as u64;
         }
+        self.apart = None;
         self.maps.clear();
         self.newly_lost.clear();
         self.asked_out.clear();
@@ -230,13 +375,11 @@ impl Oracle {
         name: TableName,
         unheard: impl FnOnce() -> Vec<MemberId>,
     ) -> Result<(), String> {
+        let cluster = self.line(me, name.cluster);
         self.unheard
-            .entry((name.cluster, name.term, name.version))
+            .entry((cluster, name.term, name.version))
             .or_insert_with(|| unheard().into_iter().collect());
-        let publisher = *self
-            .publishers
-            .entry((name.cluster, name.term))
-            .or_insert(me);
+        let publisher = *self.publishers.entry((cluster, name.term)).or_insert(me);
         hold!(
             publisher == me,
             "I2: {publisher} and {me} both publish in term {}",
@@ -251,6 +394,7 @@ impl Oracle {
             return Ok(());
         }
         for table in [&view.installed, &view.accepted] {
+            self.stays_in_its_half(me, table)?;
             hold!(
                 !self.ended.contains(&table.cluster),
                 "I12: cluster {} ended with all of its processes, and is back",
@@ -259,6 +403,7 @@ impl Oracle {
             self.proposed(me, table)?;
         }
         let (installed, accepted) = (&view.installed, &view.accepted);
+        let line = self.line(me, installed.cluster);
         hold!(
             (accepted.term, accepted.version) >= (installed.term, installed.version),
             "accepted {}.{} is before installed {}.{}",
@@ -269,7 +414,7 @@ impl Oracle {
         );
         if let Some((_, version)) = self
             .installed
-            .insert((me, installed.cluster), (installed.term, installed.version))
+            .insert((me, line), (installed.term, installed.version))
         {
             hold!(
                 installed.version >= version,
@@ -279,7 +424,7 @@ impl Oracle {
         }
         if let Some(before) = self
             .accepted
-            .insert((me, accepted.cluster), (accepted.term, accepted.version))
+            .insert((me, line), (accepted.term, accepted.version))
         {
             let now = (accepted.term, accepted.version);
             hold!(
@@ -300,14 +445,15 @@ impl Oracle {
                 );
             }
         }
-        self.committed(installed)?;
-        self.later(accepted)
+        self.committed(line, installed)?;
+        self.later(line, accepted)
     }
 
     /// A member has accepted a table.
     fn proposed(&mut self, me: MemberId, table: &Arc<Table>) -> Result<(), String> {
         let name = table.name();
-        let cluster = self.clusters.entry(table.cluster).or_default();
+        let cluster = self.line(me, table.cluster);
+        let cluster = self.clusters.entry(cluster).or_default();
         if let Some((hash, acceptors)) = cluster.proposed.get_mut(&(table.term, table.version)) {
             hold!(
                 *hash == name.hash,
@@ -343,8 +489,8 @@ impl Oracle {
     }
 
     /// A table is in force.
-    fn committed(&mut self, table: &Arc<Table>) -> Result<(), String> {
-        let Some(cluster) = self.clusters.get_mut(&table.cluster) else {
+    fn committed(&mut self, line: ClusterId, table: &Arc<Table>) -> Result<(), String> {
+        let Some(cluster) = self.clusters.get_mut(&line) else {
             return Ok(());
         };
         if let Some(known) = cluster.committed.get(&table.version) {
@@ -399,7 +545,7 @@ impl Oracle {
             }
             // A member that never acted on a table, because none reached it, may be admitted later:
             // it holds nothing, and has acknowledged nothing.
-            let acted = |id| self.installed.contains_key(&(id, table.cluster));
+            let acted = |id| self.installed.contains_key(&(id, line));
             for gone in before
                 .members
                 .iter()
@@ -426,7 +572,7 @@ impl Oracle {
             }
             let unheard = self
                 .unheard
-                .get(&(table.cluster, table.term, table.version))
+                .get(&(line, table.term, table.version))
                 .cloned()
                 .unwrap_or_default();
             enough_copies(before, table, &self.asked_out, &unheard)?;
@@ -446,7 +592,7 @@ impl Oracle {
             .filter(|c| c.committed.values().any(|t| t.members.len() > 1))
             .count();
         hold!(
-            populated <= 1,
+            populated <= 1 + usize::from(self.apart.is_some()),
             "I12: {populated} clusters with more than one member"
         );
         let clusters = self
@@ -455,18 +601,24 @@ impl Oracle {
             .filter(|c| !c.committed.is_empty())
             .count();
         hold!(
-            clusters <= 1 + usize::from(self.stranger),
+            clusters <= 1 + usize::from(self.stranger) + usize::from(self.apart.is_some()),
             "I12: {clusters} clusters began"
         );
         if let (Some(before), None) = (before, after) {
+            let lost = (self.newly_lost.len(), self.lost_count);
             self.count(&before, table);
+            // What the recovered half lost is no loss of the other one.
+            if line != table.cluster {
+                self.newly_lost.truncate(lost.0);
+                self.lost_count = lost.1;
+            }
         }
         Ok(())
     }
 
     /// A table that is accepted in a later term must build on everything that was committed before.
-    fn later(&self, accepted: &Arc<Table>) -> Result<(), String> {
-        let Some(cluster) = self.clusters.get(&accepted.cluster) else {
+    fn later(&self, line: ClusterId, accepted: &Arc<Table>) -> Result<(), String> {
+        let Some(cluster) = self.clusters.get(&line) else {
             return Ok(());
         };
         if let Some(same) = cluster.committed.get(&accepted.version) {

@@ -3,6 +3,7 @@
 
 use super::client::ClientId;
 use super::fault::Undo;
+use super::halves::Step;
 use super::network::ConnectionId;
 use super::process::{ControlInput, DataInput, ProcessId, ThreadId};
 use doyen_engine::Lane;
@@ -50,6 +51,8 @@ pub(crate) enum Event {
     ClientTimeout(ClientId, u64),
     /// The next fault.
     Fault,
+    /// A step of an operator's mistake.
+    Halves(Step),
     /// A fault ends.
     Undo(Undo),
     /// A slot starts a process.

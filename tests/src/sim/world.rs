@@ -2,6 +2,7 @@
 
 use super::client::{self, Client, Histories};
 use super::fault::Undo;
+use super::halves::{Minority, Step};
 use super::locker::Lockers;
 use super::mix::{Mix, Programs};
 use super::network::{ConnectionId, Network, Plane};
@@ -61,6 +62,9 @@ pub(crate) struct World {
     pub(crate) programs: ChaCha8Rng,
     /// Which data threads follow changes, and when.
     pub(crate) followers: ChaCha8Rng,
+    /// When the halves of a split are made and meet, and what is cut off meanwhile.
+    pub(crate) halving: ChaCha8Rng,
+    pub(crate) minority: Option<Minority>,
     /// What subscribers were told that are gone.
     pub(crate) told: Counts,
     /// One that ended, and where it goes on.
@@ -149,6 +153,8 @@ impl World {
         programs.set_stream(12);
         let mut followers = ChaCha8Rng::seed_from_u64(case.seed);
         followers.set_stream(19);
+        let mut halving = ChaCha8Rng::seed_from_u64(case.seed);
+        halving.set_stream(25);
         let slots = (0..mix.slots())
             .map(|_| Slot {
                 process: None,
@@ -183,6 +189,8 @@ impl World {
             slots,
             programs,
             followers,
+            halving,
+            minority: None,
             told: Counts::default(),
             resting: None,
             processes: Vec::new(),
@@ -224,6 +232,10 @@ impl World {
         }
         if mix.stranger {
             world.keep_apart();
+        }
+        if mix.halves {
+            let at = world.halving.random_range(4 * SECOND..8 * SECOND);
+            world.schedule.at(at, Event::Halves(Step::Cut));
         }
         if mix.programs == Programs::Upgraded {
             let mut at = 5 * SECOND;
@@ -332,6 +344,7 @@ impl World {
             Event::ClientNext(id) => self.client_next(id),
             Event::ClientTimeout(id, serial) => self.client_timeout(id, serial),
             Event::Fault => self.fault(),
+            Event::Halves(step) => self.halves(step),
             Event::Undo(undo) => self.undo(undo),
             Event::Start(slot) => self.start(slot),
             Event::Upgrade(slot) => self.upgrade(slot),

@@ -1,11 +1,11 @@
-//! Real processes: a member that is cut off is recovered although the others live, and the cut
+//! Real processes: members that are cut off are recovered although the others live, and the cut
 //! heals.
 
 use doyen::testkit::{Cluster, PATIENCE};
 use doyen_tests::process::http;
 use doyen_tests::resp::{Client, Reply};
 use doyen_tests::runbook::Page;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -23,6 +23,33 @@ struct Story {
 }
 
 impl Story {
+    fn of(nodes: usize, partitions: u32) -> Self {
+        let runtime = Runtime::new().expect("a runtime");
+        let builder = Cluster::builder().binary(BINARY);
+        let builder = builder.option("partitions", partitions);
+        let cluster = runtime.block_on(builder.start(nodes)).expect("nodes");
+        Self { runtime, cluster }
+    }
+
+    /// Types that all other nodes are dead, as often as the node says that it is not sure yet.
+    fn recovers(&self, node: usize, dead: &[usize], gone: &str) {
+        let names: Vec<String> = dead.iter().map(|n| self.cluster.name(*n).into()).collect();
+        let mut recover = vec!["recover", "--yes", "--gone", gone, "--assert-dead"];
+        recover.extend(names.iter().map(String::as_str));
+        self.eventually(PATIENCE, "it has no majority", |s| {
+            s.says(node, &["status"]).contains("of the voters")
+                || s.asks(node, "/readyz").contains(" voters")
+        });
+        self.says(node, &recover);
+    }
+
+    /// Starts a node again, which joins the half that serves.
+    fn restarts(&mut self, node: usize) {
+        let Self { runtime, cluster } = self;
+        cluster.kill(node);
+        runtime.block_on(cluster.start(node)).expect("it joins");
+    }
+
     fn set(&self, node: usize, value: &str) -> Reply {
         let at = self.cluster.resp(node).expect("it runs");
         let mut client = Client::connect(at, PATIENCE).expect("it answers");
@@ -75,10 +102,7 @@ fn ok() -> Reply {
 /// Both halves were ready and served for ever, with different answers to one key, without an alert.
 #[test]
 fn a_half_that_was_recovered_while_the_others_live_stops_when_they_meet() {
-    let runtime = Runtime::new().expect("a runtime");
-    let builder = Cluster::builder().binary(BINARY).option("partitions", 16);
-    let cluster = runtime.block_on(builder.start(4)).expect("four nodes");
-    let mut story = Story { runtime, cluster };
+    let mut story = Story::of(4, 16);
     assert_eq!(story.set(0, "before"), ok());
     story.cluster.isolate(&BTreeSet::from([CUT_OFF]));
 
@@ -169,11 +193,186 @@ fn a_half_that_was_recovered_while_the_others_live_stops_when_they_meet() {
     assert!(!kept.status.success(), "the other half serves: {kept:?}");
 
     // What the status says: the node is started again, and joins.
-    let Story { runtime, cluster } = &mut story;
-    cluster.kill(CUT_OFF);
-    runtime.block_on(cluster.start(CUT_OFF)).expect("it joins");
+    story.restarts(CUT_OFF);
     story.eventually(PATIENCE, "one cluster", |s| {
         s.get(CUT_OFF) == Reply::Bulk(b"kept".to_vec())
             && s.asks(CUT_OFF, "/readyz").contains("true")
     });
+}
+
+/// Both halves were recovered: both stop, an operator keeps one, and the other one joins it.
+#[test]
+fn two_recovered_halves_stop_and_the_one_that_is_kept_serves_again() {
+    let mut story = Story::of(3, 16);
+    assert_eq!(story.set(0, "before"), ok());
+    story.cluster.isolate(&BTreeSet::from([0]));
+    story.cluster.isolate(&BTreeSet::from([2]));
+    story.cluster.kill(1);
+    story.recovers(0, &[1, 2], "2/3");
+    story.recovers(2, &[0, 1], "2/3");
+    story.eventually(PATIENCE, "both serve", |s| {
+        s.set(0, "left") == ok() && s.set(2, "right") == ok()
+    });
+
+    story.cluster.heal();
+    let stopped =
+        |reply: Reply| matches!(reply, Reply::Error(why) if why.starts_with("CLUSTERDOWN"));
+    for node in [0, 2] {
+        story.eventually(NOTICED, "it stops", |s| {
+            stopped(s.set(node, "more")) && stopped(s.get(node))
+        });
+        story.eventually(NOTICED, "it knows that the other one stopped, too", |s| {
+            s.says(node, &["status"]).contains("doyen split keep")
+        });
+        let shown = story.says(node, &["split", "show"]);
+        assert!(shown.contains("default/"), "{shown}");
+    }
+
+    // What the half that is given up acknowledged is saved, and can be read.
+    let file = tempfile::tempdir().expect("a directory");
+    let path = file.path().join("right.jsonl");
+    let name = path.display().to_string();
+    story.says(2, &["split", "export", &name]);
+    let saved = std::fs::read_to_string(&path).expect("a file");
+    assert!(saved.contains(r#""key":"a","value":"right""#), "{saved}");
+
+    story.says(0, &["split", "keep"]);
+    story.eventually(NOTICED, "the half that is kept serves", |s| {
+        s.set(0, "kept") == ok() && s.get(0) == Reply::Bulk(b"kept".to_vec())
+    });
+    assert!(stopped(story.get(2)), "the other one does not");
+    story.eventually(NOTICED, "the other half knows", |s| {
+        s.says(2, &["status"])
+            .contains("The others went on without this half")
+    });
+    let both = story.types(2, &["split", "keep"]);
+    let why = String::from_utf8_lossy(&both.stderr).into_owned();
+    assert!(
+        !both.status.success() && why.contains("serve"),
+        "one half is kept: {why}"
+    );
+    for node in [2, 1] {
+        story.restarts(node);
+        story.eventually(PATIENCE, "it joined the half that was kept", |s| {
+            s.get(node) == Reply::Bulk(b"kept".to_vec())
+        });
+    }
+    story.eventually(PATIENCE, "one cluster", |s| {
+        let status = s.says(0, &["status"]);
+        status.contains(s.cluster.name(1)) && status.contains(s.cluster.name(2))
+    });
+}
+
+/// What the half that gives way acknowledged was in its memory, and no command showed it.
+#[test]
+fn what_a_stopped_half_acknowledged_is_listed_by_partition_and_exported() {
+    let story = Story::of(4, 64);
+    let through = |story: &Story, node: usize, words: &[&[u8]]| {
+        let at = story.cluster.resp(node).expect("it runs");
+        let mut client = Client::connect(at, PATIENCE).expect("it answers");
+        client.command(words).expect("a reply")
+    };
+    for n in 0..300 {
+        let key = format!("before:{n}");
+        assert_eq!(
+            through(&story, n % 4, &[b"SET", key.as_bytes(), b"x"]),
+            ok()
+        );
+    }
+    // Copies hear that a write is committed a moment after it was answered. What they have not heard
+    // counts as acknowledged by this half.
+    for n in 0..300 {
+        let key = format!("before:{n}");
+        assert_eq!(
+            through(&story, n % 4, &[b"GET", key.as_bytes()]),
+            Reply::Bulk(b"x".to_vec())
+        );
+    }
+    // The older two of four have the casting vote and go on.
+    story.cluster.isolate(&BTreeSet::from([2, 3]));
+    story.recovers(2, &[0, 1], "2/4");
+    story.eventually(PATIENCE, "it serves", |s| s.set(2, "lost") == ok());
+    let unsure = story.types(0, &["split", "show"]);
+    let why = String::from_utf8_lossy(&unsure.stderr).into_owned();
+    assert!(
+        !unsure.status.success() && why.contains("not recovered"),
+        "{why}"
+    );
+
+    let mut written = BTreeMap::from([("a".to_owned(), r#""lost""#.to_owned())]);
+    for n in 0..40 {
+        let (key, value) = (format!("after:{n}"), format!("v{n}"));
+        let node = 2 + n % 2;
+        let set: [&[u8]; 3] = [b"SET", key.as_bytes(), value.as_bytes()];
+        story.eventually(PATIENCE, "every partition serves", |s| {
+            through(s, node, &set) == ok()
+        });
+        written.insert(key, format!("\"{value}\""));
+    }
+    // All partitions have opened once nothing more is added.
+    let changes = |story: &Story| {
+        let listed = story.says(3, &["split", "show", "--json"]);
+        let listed: Vec<serde_json::Value> = serde_json::from_str(&listed).expect("JSON");
+        let changes = listed.iter().filter_map(|one| one["changes"].as_u64());
+        (changes.sum::<u64>(), listed)
+    };
+    story.eventually(PATIENCE, "all partitions serve", |s| {
+        let before = changes(s).0;
+        let table = s.says(2, &["table", "--json"]);
+        !table.contains(r#""assigned""#) && before >= 41 && changes(s).0 == before
+    });
+    let counted = changes(&story).0;
+    let bytes: &[u8] = b"\xFF\x00";
+    through(&story, 2, &[b"SET", b"binary", bytes, b"PX", b"3600000"]);
+    written.insert("binary".into(), r#"{"base64":"/wA="}"#.into());
+    through(&story, 2, &[b"HSET", b"hash", b"field", b"in a hash"]);
+    written.insert("hash".into(), r#""in a hash""#.into());
+    through(&story, 3, &[b"SET", b"deleted", b"x"]);
+    through(&story, 3, &[b"DEL", b"deleted"]);
+
+    story.cluster.heal();
+    for node in [2, 3] {
+        story.eventually(
+            NOTICED,
+            "the recovered half stops",
+            |s| matches!(s.get(node), Reply::Error(why) if why.starts_with("CLUSTERDOWN")),
+        );
+    }
+    let (sum, listed) = changes(&story);
+    assert_eq!(sum, counted + 4, "{listed:?}");
+    let dated = |one: &serde_json::Value| {
+        let (first, last) = (&one["first_seconds_ago"], &one["last_seconds_ago"]);
+        last.is_u64() && first.as_u64() >= last.as_u64()
+    };
+    let dates = listed.iter().filter(|one| dated(one)).count();
+    assert!(dates * 2 > listed.len(), "{listed:?}");
+    let alone = listed.iter().filter(|one| one["alone"] == true);
+    let alone: BTreeSet<u64> = alone.filter_map(|one| one["partition"].as_u64()).collect();
+    assert!(!alone.is_empty() && alone.len() < 32, "{listed:?}");
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("half.jsonl");
+    let file = path.display().to_string();
+    let said = story.says(2, &["split", "export", &file]);
+    assert!(said.contains("deletions are not in it"), "{said}");
+    let again = story.types(2, &["split", "export", &file]);
+    assert!(!again.status.success(), "it replaces no file: {again:?}");
+    let (mut befores, mut late) = (0, 0);
+    for line in std::fs::read_to_string(&path).expect("a file").lines() {
+        let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let key = line["key"].as_str().expect("a text").to_owned();
+        if let Some(value) = written.remove(&key) {
+            assert_eq!(line["value"].to_string(), value, "{line}");
+            assert_eq!(line["ttl_ms"].is_u64(), key == "binary", "{line}");
+            assert_eq!(line["field"] == "field", key == "hash", "{line}");
+            continue;
+        }
+        // What was written before is exported only where the other half has no copy.
+        let partition = line["partition"].as_u64().expect("a number");
+        assert!(key.starts_with("before:"), "{line}");
+        befores += usize::from(alone.contains(&partition));
+        late += usize::from(!alone.contains(&partition));
+    }
+    assert!(written.is_empty() && befores > 0, "{written:?} {befores}");
+    assert!(late < 30, "{late} of 300 were written before");
 }

@@ -1,0 +1,206 @@
+//! What a half of a split has that the other half lacks (rule 13): what `doyen split show` and
+//! `doyen split export` ask each member of a half for.
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use doyen_engine::{KeptKey, KeysPage, SinceRecovery};
+use doyen_placement::{MapId, Table};
+use serde::{Deserialize, Serialize};
+
+/// What a node holds of the time since the last recovery (`doyen recover`).
+///
+/// ```no_run
+/// # use doyen::http::client::{Client, HttpError};
+/// # async fn example(node: Client) -> Result<(), HttpError> {
+/// use doyen::report::split::HalfReport;
+///
+/// let half: HalfReport = node.get("/split").await?;
+/// for partition in half.partitions.iter().filter(|p| p.leads && p.changes > 0) {
+///     println!("{}/{}: {}", partition.keyspace, partition.partition, partition.changes);
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HalfReport {
+    /// Whether this cluster was ever recovered. If not, it has no other half.
+    pub recovered: bool,
+    /// What the node holds, or held when the cluster was recovered.
+    pub partitions: Vec<HalfPartition>,
+}
+
+/// A partition at one node. Example: [`HalfReport`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HalfPartition {
+    /// Its keyspace.
+    pub keyspace: String,
+    /// Its number.
+    pub partition: u32,
+    /// Whether the node leads it.
+    pub leads: bool,
+    /// For `GET /split/keys`: what was written since the recovery. Absent if the node did not hold
+    /// the partition then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<u64>,
+    /// Whether all copies were in this half. Then the other half has no key of the partition.
+    pub alone: bool,
+    /// How many changes were committed since the recovery; if `from` is absent, ever. Deletions
+    /// count, and so do keys that expired.
+    pub changes: u64,
+    /// How long ago the first of them was committed, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_seconds_ago: Option<u64>,
+    /// How long ago the last of them was committed, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_seconds_ago: Option<u64>,
+}
+
+/// A page of keys. Example: [`HalfReport`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HalfKeys {
+    /// The keys.
+    pub keys: Vec<HalfKey>,
+    /// The `after` of the next page. Absent: this is the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// A string, or a field of a hash. `doyen split export` writes one a line. Example: [`HalfReport`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HalfKey {
+    /// The map. Absent: that of Redis clients' database 0, or of a keyspace without maps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map: Option<String>,
+    /// The key.
+    pub key: AnyBytes,
+    /// The field, if the value is a hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<AnyBytes>,
+    /// The value. Absent: it is larger than 32 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<AnyBytes>,
+    /// When it expires, in milliseconds from the answer on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+}
+
+/// Bytes in JSON: a string if they are UTF-8, and else `{"base64": "..."}`.
+///
+/// Example: [`HalfReport`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum AnyBytes {
+    /// Text.
+    Text(String),
+    /// Other bytes.
+    Binary {
+        /// In the standard alphabet, with padding.
+        base64: String,
+    },
+}
+
+impl From<Bytes> for AnyBytes {
+    fn from(bytes: Bytes) -> Self {
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => Self::Text(text.to_owned()),
+            Err(_) => Self::Binary {
+                base64: STANDARD.encode(&bytes),
+            },
+        }
+    }
+}
+
+impl HalfReport {
+    pub(crate) fn new(table: &Table, since: &[SinceRecovery]) -> Self {
+        let partitions = since.iter().filter_map(|one| {
+            Some(HalfPartition {
+                keyspace: table.keyspace(one.at.keyspace)?.name.clone(),
+                partition: one.at.partition.0,
+                leads: one.leads,
+                from: one.from,
+                alone: one.alone,
+                changes: one.changes,
+                first_seconds_ago: one.age.map(|(first, _)| first.as_secs()),
+                last_seconds_ago: one.age.map(|(_, last)| last.as_secs()),
+            })
+        });
+        Self {
+            recovered: !table.annex.branches.is_empty(),
+            partitions: partitions.collect(),
+        }
+    }
+}
+
+impl HalfKeys {
+    pub(crate) fn new(table: &Table, (keys, next): KeysPage) -> Self {
+        let key = |kept: KeptKey| HalfKey {
+            map: table.map(kept.map).map(|map| map.name.clone()),
+            key: kept.key.into(),
+            field: kept.field.map(Into::into),
+            value: kept.value.map(Into::into),
+            ttl_ms: kept
+                .expires_in
+                .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
+        };
+        Self {
+            keys: keys.into_iter().map(key).collect(),
+            next: next.map(|after| cursor(&after)),
+        }
+    }
+}
+
+/// The end of a page, as text that a URL takes.
+fn cursor((map, key, field): &(MapId, Bytes, Option<Bytes>)) -> String {
+    let mut text = format!("{}.{}", map.0, URL_SAFE_NO_PAD.encode(key));
+    if let Some(field) = field {
+        text.push('.');
+        text.push_str(&URL_SAFE_NO_PAD.encode(field));
+    }
+    text
+}
+
+/// Reads what `cursor` wrote.
+pub(crate) fn cursor_of(text: &str) -> Option<(MapId, Bytes, Option<Bytes>)> {
+    let mut parts = text.split('.');
+    let map = parts.next()?.parse().ok()?;
+    let mut bytes = parts.map(|part| URL_SAFE_NO_PAD.decode(part).map(Bytes::from).ok());
+    let (key, field) = (bytes.next()??, bytes.next());
+    if bytes.next().is_some() {
+        return None;
+    }
+    match field {
+        Some(None) => None,
+        field => Some((MapId(map), key, field.flatten())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_page_is_read_again_and_nothing_else_is() {
+        for at in [
+            (MapId(0), Bytes::from_static(b""), None),
+            (
+                MapId(7),
+                Bytes::from_static(b"\xFF.k"),
+                Some(Bytes::from_static(b"")),
+            ),
+        ] {
+            assert_eq!(cursor_of(&cursor(&at)), Some(at));
+        }
+        for wrong in ["", "1", "x.YQ", "1.Y Q", "1.YQ.!", "1.YQ.YQ.YQ"] {
+            assert_eq!(cursor_of(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_shown_in_base64() {
+        let shown = |bytes: &'static [u8]| {
+            serde_json::to_string(&AnyBytes::from(Bytes::from_static(bytes))).expect("JSON")
+        };
+        assert_eq!(shown("ü".as_bytes()), "\"ü\"");
+        assert_eq!(shown(b"\xFF"), r#"{"base64":"/w=="}"#);
+    }
+}
