@@ -740,6 +740,36 @@ fn event_bits(letters: &[u8]) -> u32 {
     letters.iter().filter_map(|letter| event_bit(*letter)).sum()
 }
 
+/// How the binary writes its log: `text` (the default), or `json`, an object a line.
+///
+/// ```
+/// use doyen::config::value::LogFormat;
+///
+/// assert_eq!("json".parse(), Ok(LogFormat::Json));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// An object a line: `timestamp`, `level`, `target` and `message`.
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(format!(
+                "`{text}` is not a format of logs: give text or json"
+            )),
+        }
+    }
+}
+
 /// The least version of TLS that clients may speak: `1.3` (the default) or `1.2`.
 ///
 /// ```
@@ -792,6 +822,7 @@ macro_rules! to_text {
 }
 
 from_text!(
+    LogFormat,
     MapEviction,
     Most,
     Size,
