@@ -45,7 +45,7 @@ pub struct MapSizeReport {
 
 /// What holds keys.
 ///
-/// Example: `report.kind == MapKind::Map`, as [`MapSizeReport`] shows them.
+/// Example: [`MapSizeReport`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MapKind {
