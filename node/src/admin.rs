@@ -16,6 +16,7 @@ pub mod balance;
 mod changes;
 mod error;
 pub mod keyspace;
+pub mod maps;
 mod plan;
 mod refusal;
 mod reports;
@@ -28,6 +29,7 @@ pub use error::{AdminError, InvalidField, Refusal, ReportError};
 
 use crate::control::shared::Shared;
 use crate::control::{ControlClosed, ControlHandle};
+use crate::data::DataHandle;
 use crate::node::within_runtime;
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
 use doyen_placement::{MapEntry, Table};
@@ -70,14 +72,16 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct Admin {
     control: ControlHandle,
     shared: Arc<Shared>,
+    data: DataHandle,
     change_max: Duration,
 }
 
 impl Admin {
-    pub(crate) const fn new(control: ControlHandle, shared: Arc<Shared>) -> Self {
+    pub(crate) const fn new(control: ControlHandle, shared: Arc<Shared>, data: DataHandle) -> Self {
         Self {
             control,
             shared,
+            data,
             change_max: CHANGE_MAX,
         }
     }

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | `GET /healthz` | 200 while all threads of the node run and answer | nothing |
 //! | `GET /readyz` | 200 while the node may be sent clients: see `probes.rs` | nothing |
-//! | `GET /status`, `/metrics`, `/events`, `/moves`, `/balance`, `/keyspaces` | the state of the cluster, without keys | `read` |
+//! | `GET /status`, `/metrics`, `/events`, `/moves`, `/balance`, `/keyspaces`, `/maps` | the state of the cluster, without keys | `read` |
 //! | `GET /table`, `/loads`, `/placement`, `/rebalance`, `/split` | where data lies, and keys | `operate` |
 //! | `GET /split/keys` | keys with their values | an operator's secret |
 //! | `GET /trust`, `/tokens` | what is known of credentials, never they themselves | `operate` |
@@ -24,6 +24,7 @@ mod events;
 mod failure;
 mod guard;
 mod listener;
+mod maps;
 mod probes;
 mod reports;
 mod routes;

@@ -189,7 +189,13 @@ impl Node {
     /// administers nothing: every call fails with `NotMember`.
     #[must_use]
     pub fn admin(&self) -> Admin {
-        Admin::new(self.0.control.clone(), self.0.shared.clone())
+        let Inner {
+            control,
+            shared,
+            data,
+            ..
+        } = &*self.0;
+        Admin::new(control.clone(), shared.clone(), data.clone())
     }
 
     /// Events from now on: members that join and leave, coordinators, losses. A client is told

@@ -6,6 +6,7 @@ pub mod events;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod loads;
+pub mod maps;
 pub mod moves;
 pub mod rebalance;
 #[cfg(feature = "http")]

@@ -62,5 +62,8 @@ pub const LIMITER_RULES: u16 = 16;
 /// From this level on, the schema of a cache is part of where its entries lie.
 pub const CACHE_SCHEMAS: u16 = 16;
 
+/// From this level on, primaries say how much of each map a partition holds.
+pub const MAP_SIZES: u16 = 16;
+
 /// Connections of this version carry the clocks of partitions apart from their logs.
 pub const CLOCKS: u16 = 16;

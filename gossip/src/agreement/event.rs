@@ -6,8 +6,8 @@
 use super::context::NamedTable;
 use doyen_placement::planner;
 use doyen_placement::{
-    Keyspace, KeyspaceId, Lineage, MapLimits, MemberId, MemberState, Mode, OnLoss, Partition,
-    PartitionRef, Paused, Scheduler, Table,
+    Keyspace, KeyspaceId, Lineage, MapEntry, MapLimits, MemberId, MemberState, Mode, OnLoss,
+    Partition, PartitionRef, Paused, Scheduler, Table,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -879,7 +879,7 @@ fn changes(old: &NamedTable, new: &NamedTable) -> Vec<String> {
         };
         let changes = limits(&before.limits, &map.limits).join(", ");
         let by = match new.annex.limited.get(&map.id) {
-            Some(name) => format!(", by a program of {name}, or a client of it"),
+            Some(name) => format!(", by a program, a client or an operator of {name}"),
             None => String::new(),
         };
         told.push(format!("map {} was limited: {changes}{by}", map.name));
@@ -889,6 +889,10 @@ fn changes(old: &NamedTable, new: &NamedTable) -> Vec<String> {
         .iter()
         .filter(|k| new.keyspace(k.id).is_none());
     told.extend(dropped.map(|k| format!("keyspace {} was dropped", k.name)));
+    let remains = |map: &MapEntry| new.keyspace(map.keyspace).is_some();
+    let dropped = old.maps.iter().filter(|map| new.map(map.id).is_none());
+    let dropped = dropped.filter(|map| remains(map));
+    told.extend(dropped.map(|map| format!("map {} was dropped", map.name)));
     for token in &new.access.tokens {
         let (name, role) = (&token.name, token.grant.role);
         match old.access.grant(name) {

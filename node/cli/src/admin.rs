@@ -1,10 +1,12 @@
-//! Commands that ask a node by HTTP: `doyen status`, `table`, `keyspace`, `moves`, `rebalance`,
-//! `drain`, `remove`, `token`, `acl`, `weight`, `restart-plan`, `events`, `recover`, `split`, `wait`.
+//! Commands that ask a node by HTTP: `doyen status`, `table`, `keyspace`, `map`, `moves`,
+//! `rebalance`, `drain`, `remove`, `token`, `acl`, `weight`, `restart-plan`, `events`, `recover`,
+//! `split`, `wait`.
 
 mod acl;
 mod drain;
 mod events;
 mod keyspace;
+mod map;
 mod moves;
 mod print;
 mod rebalance;
@@ -19,6 +21,7 @@ use drain::escaped;
 pub(super) use drain::{Drain, Forget, Remove};
 pub(super) use events::Events;
 pub(super) use keyspace::KeyspaceCommand;
+pub(super) use map::MapCommand;
 pub(super) use moves::Moves;
 pub(super) use rebalance::Rebalance;
 pub(super) use restart::RestartPlan;

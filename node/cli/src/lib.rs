@@ -65,6 +65,8 @@ enum Command {
     Table(admin::Table),
     /// Create, list, show, alter, split, merge and drop keyspaces
     Keyspace(admin::KeyspaceCommand),
+    /// List maps with what they hold, set their limits, and drop them
+    Map(admin::MapCommand),
     /// Show which partitions move, how far they are, and why they move
     Moves(admin::Moves),
     /// Show what would move, apply a plan, or control when and how fast partitions move
@@ -157,6 +159,7 @@ pub fn main() -> ExitCode {
         Command::Wait(wait) => block_on(wait.main()),
         Command::Table(table) => block_on(table.main()),
         Command::Keyspace(keyspace) => block_on(keyspace.main()),
+        Command::Map(map) => block_on(map.main()),
         Command::Moves(moves) => block_on(moves.main()),
         Command::Rebalance(rebalance) => block_on(rebalance.main()),
         Command::Drain(drain) => block_on(drain.main()),

@@ -5,6 +5,7 @@ mod phrases;
 
 use super::{Failed, runtime};
 use doyen::Error;
+use doyen::config::value::LogFormat;
 use doyen::config::{self, Config, Defaults, Options};
 use doyen::testkit::Ready;
 use doyen::{Departure, Node};
@@ -63,17 +64,21 @@ impl Run {
                 "--log `{log}` is not a filter: use error, warn, info, debug, or doyen=debug"
             ))
         })?;
+        let log_format = options.log_format.take().unwrap_or_default();
         let config = options.resolve(Defaults::Binary)?;
         phrases::judge(&config.trust)?;
-        tracing_subscriber::fmt()
+        let log = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
-            .with_ansi(std::io::stderr().is_terminal())
-            .with_target(false)
             // If the reader of the log has ended, or a disk is full, writing that to the same
             // stderr would panic and end this node.
-            .log_internal_errors(false)
-            .init();
+            .log_internal_errors(false);
+        match log_format {
+            LogFormat::Text => (log.with_target(false))
+                .with_ansi(std::io::stderr().is_terminal())
+                .init(),
+            LogFormat::Json => log.json().flatten_event(true).init(),
+        }
         let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         config::unread_variables(variables)
             .iter()

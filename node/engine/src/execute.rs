@@ -17,6 +17,7 @@ use super::partition::{Held, Slot};
 use super::rows::Rows;
 use super::scan;
 use super::scripting::Spent;
+use super::sizes;
 use super::store::{Before, ENTRY_OVERHEAD, Effect, Key, Undo};
 use crate::mutant::{self, broken};
 use doyen_placement::{Eviction, MapId, MemberId};
@@ -488,14 +489,11 @@ impl Context {
                     let before = held.bytes();
                     let (next, keys) = scan::find(&mut held.store, op.map, query, clock);
                     self.memory.recount(before, held.bytes());
-                    let found = Outcome::Keys { next, keys };
-                    if let Source::Peer { member, .. } = call.source
-                        && !self.peers.may_owe(member, found.bytes())
-                    {
-                        // Nothing was changed, so it may be sent again.
-                        return Step::Refused(Failure::Overloaded);
-                    }
-                    Step::Done(found, held.log.last(), false)
+                    self.swept(call, Outcome::Keys { next, keys }, held.log.last())
+                }
+                PartitionAction::Sizes => {
+                    let keys = sizes::of(&held.store);
+                    self.swept(call, Outcome::Keys { next: 0, keys }, held.log.last())
                 }
                 PartitionAction::Range(query) => {
                     self.stats.ranges += 1;
@@ -530,6 +528,17 @@ impl Context {
                     Step::Done(Outcome::Ok, seq, true)
                 }
             },
+        }
+    }
+
+    /// Answers with keys that were found, unless their sender has too much to send already.
+    fn swept(&self, call: &Call, found: Outcome, read_at: u64) -> Step {
+        match call.source {
+            // Nothing was changed, so it may be sent again.
+            Source::Peer { member, .. } if !self.peers.may_owe(member, found.bytes()) => {
+                Step::Refused(Failure::Overloaded)
+            }
+            _ => Step::Done(found, read_at, false),
         }
     }
 

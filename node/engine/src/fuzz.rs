@@ -593,6 +593,7 @@ pub(crate) fn every() -> Vec<Frame> {
             PartitionAction::Find(found(None)),
             PartitionAction::Find(found(Some(bytes(b"tag")))),
             PartitionAction::Fields { walk: 7, page: 1 },
+            PartitionAction::Sizes,
         ]
         .map(|action| {
             Work::Partition(PartitionOperation {

@@ -21,6 +21,7 @@ pub mod fault;
 pub mod fenced;
 pub mod idle;
 pub mod op;
+pub mod sizes;
 pub mod sync;
 pub mod tags;
 

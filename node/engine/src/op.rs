@@ -953,6 +953,10 @@ pub enum PartitionAction {
     },
     /// Delete every key of the map. → `Ok`
     Clear,
+    /// How much each map has here, whichever map is named. → `Keys`, one [`MapSize`] each
+    ///
+    /// [`MapSize`]: super::sizes::MapSize
+    Sizes,
     /// Keys in the order of their bytes; none if the keyspace is not ordered. → `Keys`, with `next`
     /// 1 if more may follow. If values are wanted, each key is followed by its value.
     Range(RangeQuery),
@@ -975,7 +979,7 @@ impl PartitionAction {
         match self {
             Self::Range(query) => query.from.len() + query.to.len(),
             Self::Find(query) => query.prefix.len() + query.holding.as_ref().map_or(0, Bytes::len),
-            Self::Count | Self::Scan { .. } | Self::Clear | Self::Fields { .. } => 0,
+            Self::Count | Self::Scan { .. } | Self::Clear | Self::Sizes | Self::Fields { .. } => 0,
         }
     }
 }

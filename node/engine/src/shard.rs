@@ -15,7 +15,7 @@ use super::traces::{Serve, TraceContext};
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_gossip::Time;
-use doyen_placement::level::TRANSFERS;
+use doyen_placement::level::{MAP_SIZES, TRANSFERS};
 use doyen_placement::{Eviction, KeyspaceId, MapId, MemberId, PartitionId, PartitionRef};
 use std::time::Duration;
 
@@ -150,9 +150,10 @@ impl Shard {
     /// The same for an operation on a partition.
     ///
     /// # Errors
-    /// It is too large.
+    /// It is too large, or not every member knows it.
     fn may_sweep(&self, operation: &PartitionOperation) -> Result<(), Failure> {
         match &operation.action {
+            PartitionAction::Sizes => self.cx.tables.need_level(MAP_SIZES),
             PartitionAction::Find(query) => {
                 let tag = query.holding.as_ref().map_or(0, Bytes::len);
                 if query.prefix.len() > self.cx.limits.key_bytes_max || tag > TAG_BYTES_MAX {

@@ -86,6 +86,7 @@ values!(
     super::value::AssignmentName,
     super::value::EvictionPolicy,
     super::value::KeyEvents,
+    super::value::LogFormat,
     super::value::TlsMin,
     super::value::LossPolicy,
     super::value::Preset,

@@ -3,7 +3,8 @@
 use super::ConfigError;
 use super::environment::Variable;
 use super::value::{
-    AssignmentName, EvictionPolicy, KeyEvents, LossPolicy, Preset, Size, Span, TlsMin, Toggle,
+    AssignmentName, EvictionPolicy, KeyEvents, LogFormat, LossPolicy, Preset, Size, Span, TlsMin,
+    Toggle,
 };
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -98,6 +99,9 @@ options! {
     /// sets up its own log [default: info]
     #[arg(long, env = "DOYEN_LOG", value_name = "FILTER")]
     log: String,
+    /// How the binary writes its log: text, or json, an object a line [default: text]
+    #[arg(long, env = "DOYEN_LOG_FORMAT", value_name = "FORMAT")]
+    log_format: LogFormat,
     /// How many initial members form the first cluster. Give it if all nodes have the same name or
     /// load balancer as their seed [default: the number of distinct seeds, including this node]
     #[arg(long, env = "DOYEN_EXPECT", value_name = "N")]

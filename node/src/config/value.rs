@@ -437,6 +437,73 @@ impl fmt::Display for EvictionPolicy {
     }
 }
 
+/// The most entries or bytes of a map: a number, a size as in `200mb`, or `none` for any number.
+///
+/// ```
+/// use doyen::config::value::Most;
+///
+/// assert_eq!("200mb".parse(), Ok(Most(Some(200 << 20))));
+/// assert_eq!("none".parse(), Ok(Most(None)));
+/// assert!("0".parse::<Most>().is_err(), "it would keep nothing");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Most(pub Option<u64>);
+
+impl FromStr for Most {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        match text.parse() {
+            Ok(Size(0)) => Err("a map with a limit of 0 would keep nothing: give more".into()),
+            Ok(Size(most)) => Ok(Self(Some(most))),
+            Err(why) => Err(format!("{why}, or none")),
+        }
+    }
+}
+
+impl fmt::Display for Most {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("none"),
+            Some(most) => write!(f, "{most}"),
+        }
+    }
+}
+
+/// Which entries of a map go beyond its limits: `lfu`, `lru`, `random`, `ttl` or `none`.
+///
+/// ```
+/// use doyen::Eviction;
+/// use doyen::config::value::MapEviction;
+///
+/// assert_eq!("lfu".parse(), Ok(MapEviction(Eviction::Lfu)));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MapEviction(pub Eviction);
+
+impl FromStr for MapEviction {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == Eviction::Lfu.name() {
+            return Ok(Self(Eviction::Lfu));
+        }
+        let policy = text.parse::<EvictionPolicy>();
+        policy.map(|policy| Self(policy.0)).map_err(|_| {
+            format!("`{text}` is not a policy of eviction: write lfu, lru, random, ttl or none")
+        })
+    }
+}
+
+impl fmt::Display for MapEviction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name())
+    }
+}
+
 /// How partitions are first assigned: `round-robin` or `rendezvous`.
 ///
 /// ```
@@ -673,6 +740,36 @@ fn event_bits(letters: &[u8]) -> u32 {
     letters.iter().filter_map(|letter| event_bit(*letter)).sum()
 }
 
+/// How the binary writes its log: `text` (the default), or `json`, an object a line.
+///
+/// ```
+/// use doyen::config::value::LogFormat;
+///
+/// assert_eq!("json".parse(), Ok(LogFormat::Json));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// An object a line: `timestamp`, `level`, `target` and `message`.
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(format!(
+                "`{text}` is not a format of logs: give text or json"
+            )),
+        }
+    }
+}
+
 /// The least version of TLS that clients may speak: `1.3` (the default) or `1.2`.
 ///
 /// ```
@@ -725,6 +822,9 @@ macro_rules! to_text {
 }
 
 from_text!(
+    LogFormat,
+    MapEviction,
+    Most,
     Size,
     Span,
     Lifetime,
@@ -737,7 +837,14 @@ from_text!(
     RuleText,
     TlsMin
 );
-to_text!(Lifetime, LossPolicy, EvictionPolicy, RuleText);
+to_text!(
+    Lifetime,
+    LossPolicy,
+    EvictionPolicy,
+    MapEviction,
+    Most,
+    RuleText
+);
 
 #[cfg(test)]
 mod tests {

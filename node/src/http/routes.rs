@@ -6,7 +6,7 @@ use super::failure::Failure;
 use super::guard::Needs;
 #[cfg(feature = "resp")]
 use super::users;
-use super::{changes, events, guard, probes, reports, tokens, weights};
+use super::{changes, events, guard, maps, probes, reports, tokens, weights};
 use crate::report::rebalance::PLAN_BYTES_MAX;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Request, State as Shared};
@@ -78,6 +78,7 @@ fn state_of_the_cluster() -> Router<Arc<State>> {
         .route("/events", get(events::events))
         .route("/keyspaces", get(reports::keyspaces))
         .route("/keyspaces/{name}", get(reports::keyspace))
+        .route("/maps", get(maps::list))
 }
 
 /// Where ranges begin, hot keys, and where data lies.
@@ -121,6 +122,10 @@ fn changes_and_credentials() -> Router<Arc<State>> {
         .route(
             "/keyspaces/{name}",
             patch(changes::alter_keyspace).delete(changes::drop_keyspace),
+        )
+        .route(
+            "/keyspaces/{name}/maps/{map}",
+            patch(maps::limit).delete(maps::drop),
         )
         .route("/keyspaces/{name}/split", post(changes::split_range))
         .route("/keyspaces/{name}/merge", post(changes::merge_ranges))
@@ -195,12 +200,13 @@ async fn in_time(Shared(state): Shared<Arc<State>>, request: Request, next: Next
 /// The methods and paths of changes.
 const CHANGES: &str = "POST for /recover, /split/keep, /keyspaces, /keyspaces/NAME/split, \
     /keyspaces/NAME/merge, /rebalance, /moves/cancel and /members/NAME/drain, PATCH and DELETE \
-    for /keyspaces/NAME, PATCH for /rebalance and /balance, PUT and DELETE for \
+    for /keyspaces/NAME and /keyspaces/NAME/maps/MAP, PATCH for /rebalance and /balance, PUT and DELETE for \
     /tokens/NAME, /users/NAME and /weights/NAME, DELETE for /members/NAME, /members/NAME/drain and /gone/NAME";
 
 async fn unknown() -> Failure {
-    let reports = "/status, /table, /loads, /placement, /keyspaces, /moves, /balance, \
-        /rebalance, /split, /split/keys, /events, /tokens, /users, /weights, /trust, /healthz, /readyz and /metrics";
+    let reports = "/status, /table, /loads, /placement, /keyspaces, /maps, /moves, /balance, \
+        /rebalance, /split, /split/keys, /events, /tokens, /users, /weights, /trust, /healthz, \
+        /readyz and /metrics";
     Failure(
         StatusCode::NOT_FOUND,
         format!("there is no such path: with GET there are {reports}; {CHANGES}"),

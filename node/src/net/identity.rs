@@ -11,7 +11,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | [`secret`] | secret files, phrases, and what is derived from a secret |
-//! | `authority` | keys that sign certificates, also of the scheme before version 15 |
+//! | `authority` | keys that sign certificates |
 //! | `certificate` | facts that rustls does not tell |
 //! | `trust` | whose certificates are accepted, for which role |
 //! | `files` | certificates in PEM files: the other way |
@@ -47,7 +47,7 @@ pub(crate) use tls::hash_of;
 use super::endpoint::Failure;
 use super::places::Counts;
 use super::sending::SendErrors;
-use authority::{Authority, dns_name, former_role, shifted};
+use authority::{Authority, dns_name, shifted};
 use base64::Engine;
 use doyen_gossip::{Presence, SigningSeed};
 use doyen_placement::{MemberId, VoteKey};
@@ -64,11 +64,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use trust::{End, Signs, Trust, Voucher, bears, found, is_of_time, share_key};
+use trust::{End, Trust, Voucher, bears, found, is_of_time, share_key};
 
 /// The protocol that both sides of every connection must speak.
 pub const ALPN: &[u8] = b"doyen/1";
-/// The name that every dial asks for. (Nodes of versions before 15 ask for another one.)
+/// The name that every dial asks for.
 pub const SERVER_NAME: &str = "peer.doyen.internal";
 /// The token of a node without a secret, which listens on loopback only.
 pub const LOCAL_TOKEN: &str = "loopback";
@@ -813,27 +813,18 @@ impl Identity {
         now: UnixTime,
     ) -> Result<Evidence, Failure> {
         let role = claim.role();
-        let former = |v: &Voucher| v.signs == Signs::Former;
-        let vouched = found(vouchers, leaf, claim.end(), now);
-        let (certificate, voucher) = match vouched {
-            Ok(voucher) if !claim.dialled || former(voucher) => (leaf, voucher),
-            Err(e) if !claim.dialled => return Err(failure(&e)),
+        let certificate = if claim.dialled {
             // A server shows a random key in the handshake, and its certificate in the hello.
-            _ => {
-                let card = claim.card.ok_or(Failure::OtherSecret)?;
-                let voucher = found(vouchers, card, End::Server, now).map_err(|e| failure(&e))?;
-                if !share_key(card, leaf) {
-                    let why = "its certificate is for another key than that of its handshake";
-                    return Err(Failure::Hello(why.into()));
-                }
-                (card, voucher)
-            }
+            claim.card.ok_or(Failure::OtherSecret)?
+        } else {
+            leaf
         };
-        let has_role = match voucher.signs {
-            Signs::Only(signed) => signed == role,
-            Signs::Former => bears(certificate, former_role(role)),
-        };
-        if !has_role || !bears(certificate, &dns_name(claim.name)) {
+        let voucher = found(vouchers, certificate, claim.end(), now).map_err(|e| failure(&e))?;
+        if claim.dialled && !share_key(certificate, leaf) {
+            let why = "its certificate is for another key than that of its handshake";
+            return Err(Failure::Hello(why.into()));
+        }
+        if voucher.role != role || !bears(certificate, &dns_name(claim.name)) {
             let name = claim.name;
             return Err(Failure::Hello(format!(
                 "its certificate does not name {name:?} as a {role}"

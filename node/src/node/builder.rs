@@ -708,7 +708,7 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
         let options = ServerOptions {
             listener,
             tls: http_tls,
-            admin: Admin::new(control.clone(), shared.clone()),
+            admin: Admin::new(control.clone(), shared.clone(), data.clone()),
             control: control.clone(),
             data: data.clone(),
             metrics: metrics.clone(),

@@ -1,6 +1,8 @@
 //! Administration by the library and by HTTP: the same operations, and the same refusals.
 
 use crate::embedded::{node_with, safe};
+use doyen::admin::maps::MapLimitOptions;
+use doyen::config::value::Most;
 use doyen::http::client::{Client, HttpError};
 use doyen::report::rebalance::RebalancePlan;
 use doyen::{
@@ -61,6 +63,10 @@ async fn every_refusal_has_a_type_in_the_library_and_a_status_by_http() {
     safe(&one, 1).await;
     let admin = one.admin();
     let none = Value::Null;
+    let few = MapLimitOptions {
+        max_entries: Some(Most(Some(9))),
+        ..MapLimitOptions::default()
+    };
 
     let missing = [
         (
@@ -86,6 +92,22 @@ async fn every_refusal_has_a_type_in_the_library_and_a_status_by_http() {
         (
             refused(admin.remove_lost("absent").await),
             ("DELETE", "/members/absent", none.clone()),
+        ),
+        (
+            refused(admin.drop_map("default", "absent").await),
+            ("DELETE", "/keyspaces/default/maps/absent", none.clone()),
+        ),
+        (
+            refused(admin.drop_map("elsewhere", "absent").await),
+            ("DELETE", "/keyspaces/elsewhere/maps/absent", none.clone()),
+        ),
+        (
+            refused(admin.limit_map("default", "a/b c", &few).await),
+            (
+                "PATCH",
+                "/keyspaces/default/maps/a%2Fb%20c",
+                json!({ "max_entries": 9 }),
+            ),
         ),
         (
             refused(admin.cancel_move("default/9999").await),

@@ -1,8 +1,11 @@
 //! Maps with limits: how much they hold, how long entries live unused, and maps that are dropped.
 
 use crate::embedded::node_with;
+use doyen::admin::maps::MapLimitOptions;
+use doyen::config::value::{MapEviction, Most};
+use doyen::report::maps::{MapKind, MapSizeReport};
 use doyen::testkit::Local;
-use doyen::{Cache, Codec, Error, Eviction, Map, Node};
+use doyen::{AdminError, Cache, Codec, Error, Eviction, Map, Node, Refusal};
 use std::time::Duration;
 
 type Tested = Result<(), Box<dyn std::error::Error>>;
@@ -145,8 +148,8 @@ async fn limits_are_raised_by_opening_and_an_idle_time_is_added(cluster: Local) 
         let told = cluster.node(node).logged_events(0);
         let told: Vec<String> = told.iter().map(|told| format!("{told:?}")).collect();
         for change in [
-            "map many was limited: max_entries 6000 instead of 5000, by a program of node-1",
-            "map many was limited: max_entries 300 instead of 6000, by a program of node-1",
+            "map many was limited: max_entries 6000 instead of 5000, by a program, a client or an operator of node-1",
+            "map many was limited: max_entries 300 instead of 6000, by a program, a client or an operator of node-1",
         ] {
             assert!(told.iter().any(|told| told.contains(change)), "{told:#?}");
         }
@@ -284,5 +287,121 @@ async fn a_dropped_map_is_gone_everywhere_and_its_name_is_free(cluster: Local) -
     let client = cluster.client().await?;
     assert!(client.drop_map("default", "old").await?);
     client.shutdown().await;
+    Ok(())
+}
+
+/// What the cluster holds under this name, once each entry is at a primary and one copy.
+async fn held(node: &Node, name: &str, entries: u64) -> MapSizeReport {
+    let looking = async {
+        loop {
+            let maps = node.admin().maps().await.expect("it is a member");
+            let map = maps.into_iter().find(|map| map.name == name);
+            let counted = |map: &MapSizeReport| {
+                (map.entries, map.uncounted) == (entries, 0) && map.with_copies() == 2 * map.bytes
+            };
+            if let Some(map) = map.filter(counted) {
+                return map;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let looked = tokio::time::timeout(PATIENCE, looking).await;
+    looked.unwrap_or_else(|_| panic!("{name} does not hold {entries}"))
+}
+
+#[doyen::test(nodes = 3)]
+async fn an_operator_sees_what_maps_hold_and_limits_and_drops_them(cluster: Local) -> Tested {
+    let (one, two) = (cluster.node(0), cluster.node(1));
+    let admin = two.admin();
+    let pages: Map<u64, String> = one.map("pages").await?;
+    for n in 0..200 {
+        pages.insert(&n, &"x".repeat(1_000)).await?;
+    }
+    one.map::<u64, String>("empty").await?;
+    one.database().set("k", "v").await?;
+    let report = held(&two, "pages", 200).await;
+    assert_eq!((report.kind, &report.limits), (MapKind::Map, &None));
+    let least = 200 * 1_000;
+    assert!(
+        (least..least + least / 4).contains(&report.bytes),
+        "{report:?}"
+    );
+    assert!(report.members.len() == 3 && report.keyspace == "default");
+    assert_eq!(held(&two, "empty", 0).await.members, []);
+    assert_eq!(held(&two, "0", 1).await.kind, MapKind::Database);
+
+    // Lower limits, one after the other: what is not given stays.
+    let limit = |max_entries, eviction| MapLimitOptions {
+        max_entries,
+        eviction,
+        ..MapLimitOptions::default()
+    };
+    let fewer = limit(Some(Most(Some(60))), None);
+    admin.limit_map("default", "pages", &fewer).await?;
+    assert!(holds(&pages, 60).await? >= 40);
+    let lru = limit(None, Some(MapEviction(Eviction::Lru)));
+    admin.limit_map("default", "pages", &lru).await?;
+    let all = admin.maps().await?;
+    let limits = all.iter().find(|map| map.name == "pages");
+    let limits = limits.and_then(|map| map.limits.clone()).expect("limits");
+    assert_eq!(
+        (limits.max_entries, limits.eviction.as_str()),
+        (Some(60), "lru")
+    );
+    let refused = admin.limit_map("default", "empty", &lru).await;
+    let of = |refused: Result<(), AdminError>| match refused {
+        Err(AdminError::Refused(refusal)) => refusal,
+        other => panic!("it is not refused: {other:?}"),
+    };
+    assert!(matches!(
+        of(refused),
+        Refusal::Invalid {
+            field: "eviction",
+            ..
+        }
+    ));
+
+    // A cache is dropped with what it keeps by schema.
+    let cache: Cache<u64, String> = one.cache("users").schema("user", 1).await?;
+    cache.insert(&1, &"ada".into()).await?;
+    admin.drop_map("default", "users").await?;
+    admin.drop_map("default", "pages").await?;
+    let dropping = async {
+        while pages.get(&1).await != Err(Error::Dropped) {
+            tokio::task::yield_now().await;
+        }
+        while cache.get(&1).await != Err(Error::Dropped) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, dropping).await?;
+    let gone = of(admin.drop_map("default", "pages").await);
+    assert!(matches!(&gone, Refusal::NotFound { why } if why.contains("doyen map list")));
+    // What it left is cleared, and then nothing remains to be seen of it.
+    let clearing = async {
+        let left = |map: &MapSizeReport| map.kind == MapKind::Dropped || map.name == "pages";
+        while admin.maps().await.is_ok_and(|maps| maps.iter().any(left)) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, clearing).await?;
+    let again: Map<u64, String> = one.map("pages").await?;
+    assert_eq!(
+        (again.len().await?, held(&two, "pages", 0).await.limits),
+        (0, None)
+    );
+    for node in 0..3 {
+        let told = cluster.node(node).logged_events(0);
+        let told: Vec<String> = told.iter().map(|told| format!("{told:?}")).collect();
+        for change in [
+            "map pages was limited: max_entries 60 instead of none, eviction lfu instead of none, \
+             by a program, a client or an operator of node-1",
+            "map pages was limited: eviction lru instead of lfu",
+            "map pages was dropped",
+            "map users/schemas was dropped",
+        ] {
+            assert!(told.iter().any(|told| told.contains(change)), "{told:#?}");
+        }
+    }
     Ok(())
 }

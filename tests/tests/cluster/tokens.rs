@@ -85,6 +85,7 @@ fn a_token_opens_what_its_role_may_do_at_every_member_until_it_is_revoked() {
         "/keyspaces",
         "/balance",
         "/moves",
+        "/maps",
     ];
     let data = [
         "/table",
@@ -112,6 +113,14 @@ fn a_token_opens_what_its_role_may_do_at_every_member_until_it_is_revoked() {
         for (token, wanted) in [(None, 401), (Some(&read), 403), (Some(&operate), 200)] {
             let token = token.map(String::as_str);
             assert_eq!(status(at, "PATCH /balance", token), wanted);
+        }
+        // There is no such map, which only those learn that may drop it.
+        for change in ["PATCH", "DELETE"] {
+            let request = format!("{change} /keyspaces/default/maps/none");
+            for (token, wanted) in [(None, 401), (Some(&*read), 403), (Some(&*operate), 404)] {
+                let limits = r#"{"max_entries": 1}"#;
+                assert_eq!(asked(at, &request, token, limits).0, wanted, "{request}");
+            }
         }
         // A user may read all data, so no named token makes one.
         for request in ["PUT /users/thief", "DELETE /users/thief"] {

@@ -36,7 +36,7 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
     text
 }
 
-fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+pub(super) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.into_iter().map(Into::into).collect()
 }
 

@@ -2,7 +2,7 @@
 //! and how fast partitions move automatically.
 
 use super::{Endpoint, failed, json, write};
-use crate::{Failed, PARTITIONS, counted};
+use crate::{Failed, PARTITIONS, bytes, counted};
 use doyen::admin::balance::{self, BalanceOptions, CancelRequest};
 use doyen::report::moves::{BalanceReport, MovesReport};
 use doyen::report::rebalance::{PLAN_BYTES_MAX, RebalancePlan, Step};
@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// A plan of more steps is told by kinds of steps.
+const STEPS_SHOWN: usize = 40;
 
 /// Shows what would move, applies a plan, or controls automatic moves.
 #[derive(Debug, clap::Args)]
@@ -28,7 +31,7 @@ pub(crate) struct Rebalance {
     /// With cancel: the move, as `doyen moves` names it, for example default/17
     #[arg(value_name = "ID")]
     id: Option<String>,
-    /// With cancel: every move that is for balance
+    /// With cancel: every move that is for balance. With --plan: every step, also of long plans
     #[arg(long, conflicts_with = "id")]
     all: bool,
     /// How many bytes of copies each member sends and receives a second at most, for example 50mb;
@@ -56,7 +59,7 @@ pub(crate) struct Rebalance {
         conflicts_with = "verb"
     )]
     automatic: Option<Vec<Scheduler>>,
-    /// Show what would move, with the reason of every step
+    /// Show what would move and why. Of a long plan, steps of one kind are one line
     #[arg(
         long,
         conflicts_with_all = ["verb", "automatic", "apply", "move_rate", "window"]
@@ -102,7 +105,7 @@ impl Rebalance {
             write(&if self.json {
                 json(&plan, true)?
             } else {
-                told(&plan)
+                told(&plan, self.all)
             })?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -284,11 +287,56 @@ fn read(file: &Path) -> Result<RebalancePlan, Failed> {
         .map_err(|e| cannot(format!("{e}; `doyen rebalance --plan --json` writes one")))
 }
 
-/// A plan for people.
-fn told(plan: &RebalancePlan) -> String {
+/// The steps of a plan as one line for each kind, in the order of their first ones.
+fn folded(steps: &[Step], text: &mut String) {
+    let mut kinds: Vec<(Step, usize, u64)> = Vec::new();
+    for step in steps {
+        let same = |(kind, ..): &&mut (Step, usize, u64)| {
+            let of = |step: &Step| (step.keyspace.clone(), step.action.clone(), step.priority);
+            of(kind) == of(step)
+                && (&kind.member, &kind.from, &kind.reason)
+                    == (&step.member, &step.from, &step.reason)
+        };
+        let copied = step.bytes.unwrap_or(0);
+        match kinds.iter_mut().find(same) {
+            Some((_, count, sum)) => (*count, *sum) = (*count + 1, sum.saturating_add(copied)),
+            None => kinds.push((step.clone(), 1, copied)),
+        }
+    }
+    for (step, count, sum) in kinds {
+        let Step {
+            keyspace,
+            action,
+            member,
+            from,
+            reason,
+            ..
+        } = step;
+        let to = match (from, member) {
+            (Some(from), Some(member)) => format!(" from {from} to {member}"),
+            (_, Some(member)) => format!(" {member}"),
+            _ => String::new(),
+        };
+        let size = if sum > 0 {
+            format!(", {}", bytes(sum))
+        } else {
+            String::new()
+        };
+        let of = counted(count, PARTITIONS);
+        let _ = writeln!(text, "{of} of {keyspace}: {action}{to} ({reason}){size}");
+    }
+    let _ = writeln!(text, "(`doyen rebalance --plan --all` shows every step)");
+}
+
+/// A plan for people. Unless they ask for every step, steps of one kind are one line of a long plan.
+fn told(plan: &RebalancePlan, every: bool) -> String {
     let mut text = String::new();
-    for step in &plan.operators {
-        let _ = writeln!(text, "{step}");
+    if every || plan.operators.len() <= STEPS_SHOWN {
+        for step in &plan.operators {
+            let _ = writeln!(text, "{step}");
+        }
+    } else {
+        folded(&plan.operators, &mut text);
     }
     let mut reasons: BTreeMap<(u8, &str), usize> = BTreeMap::new();
     plan.operators.iter().for_each(
@@ -327,4 +375,50 @@ fn told(plan: &RebalancePlan) -> String {
     );
     let _ = writeln!(text, "table {}", plan.table);
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_of_one_kind_are_one_line_of_a_long_plan() {
+        let step = |partition: usize, action: &str, member: &str, from: Option<&str>| {
+            json!({ "keyspace": "default", "partition": partition, "action": action,
+                    "member": member, "from": from, "reason": "balance of copies", "priority": 5,
+                    "bytes": 1_000_000, "holders": ["n1"] })
+        };
+        let plan = |count: usize| {
+            let two = (0..count).flat_map(|n| {
+                let to = if n % 2 == 0 { "n3" } else { "n4" };
+                [
+                    step(n, "add learner", to, None),
+                    step(n, "transfer primary", to, Some("n1")),
+                ]
+            });
+            let plan = json!({ "table": "t", "goals": [], "operators": two.collect::<Vec<_>>() });
+            serde_json::from_value::<RebalancePlan>(plan).expect("a plan")
+        };
+        let long = told(&plan(30), false);
+        let lines: Vec<&str> = long.lines().collect();
+        assert_eq!(
+            lines[..5],
+            [
+                "15 partitions of default: add learner n3 (balance of copies), 15.0 MB",
+                "15 partitions of default: transfer primary from n1 to n3 (balance of copies), \
+                 15.0 MB",
+                "15 partitions of default: add learner n4 (balance of copies), 15.0 MB",
+                "15 partitions of default: transfer primary from n1 to n4 (balance of copies), \
+                 15.0 MB",
+                "(`doyen rebalance --plan --all` shows every step)",
+            ]
+        );
+        assert!(
+            lines[5].starts_with("60 steps: 60 for balance of copies"),
+            "{long}"
+        );
+        let every = told(&plan(30), true);
+        assert_eq!(every.lines().count(), lines.len() - 5 + 60);
+        assert!(told(&plan(20), false).starts_with("default/0: add learner n3"));
+    }
 }

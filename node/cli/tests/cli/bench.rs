@@ -185,6 +185,69 @@ fn every_kind_of_load_goes_through_the_native_client() {
 }
 
 #[test]
+fn a_map_is_shown_limited_and_dropped_by_its_name() {
+    let node = serving(&[]);
+    let (status, _, said) = native(node.address("data"), "--operation set --fill");
+    assert_eq!(status, 0, "{said}");
+    let map = |args: &[&str]| {
+        let output = doyen(&["map"])
+            .args(args)
+            .args(["--http", node.address("http")])
+            .output();
+        let output = output.expect("the binary runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    };
+    let shown = |name: &str| {
+        let (_, out, said) = map(&["show", name, "--json"]);
+        serde_json::from_str::<Value>(&out).unwrap_or_else(|e| panic!("{e}: {out}{said}"))
+    };
+    assert_eq!(
+        (&shown("bench")["entries"], &shown("bench")["kind"]),
+        (&1000.into(), &"map".into())
+    );
+    let (done, out, _) = map(&[
+        "limits",
+        "bench",
+        "--max-entries",
+        "5000",
+        "--max-idle",
+        "1h",
+    ]);
+    assert!(
+        done == Some(0) && out.contains("the limits of map bench are set"),
+        "{out}"
+    );
+    let limits = serde_json::json!({ "max_entries": 5000, "eviction": "lfu", "max_idle": "1h" });
+    assert_eq!(shown("bench")["limits"], limits);
+    for (args, status, why) in [
+        (&["limits", "bench"][..], 1, "say what to limit"),
+        (
+            &["limits", "bench", "--max-entries", "0"],
+            2,
+            "would keep nothing",
+        ),
+        (&["drop", "bench"], 2, "add --yes"),
+        (&["drop", "none", "--yes"], 1, "no map"),
+        (&["show", "none"], 1, "`doyen map list`"),
+    ] {
+        let (code, out, said) = map(args);
+        assert!(
+            code == Some(status) && said.contains(why),
+            "{args:?}: {code:?} {out}{said}"
+        );
+    }
+    let (done, out, _) = map(&["drop", "bench", "--yes"]);
+    assert_eq!((done, out.as_str()), (Some(0), "map bench is dropped\n"));
+    let (_, out, _) = map(&["list"]);
+    assert!(!out.contains("bench"), "{out}");
+}
+
+#[test]
 fn errors_of_the_native_client_are_one_line() {
     let refused = |data: &str, more: &str, status: i32, words: &[&str]| {
         let (ended, _, said) = native(data, more);

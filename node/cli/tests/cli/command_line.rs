@@ -113,6 +113,8 @@ fn wrong_arguments_are_answered_in_one_line() {
         &["--silence-max", "300ms", "6s"],
     );
     wrong(&["run", "--log", "nonsense=="], &[], &["--log", "info"]);
+    let yaml = ["run", "--log-format", "yaml"];
+    wrong(&yaml, &[], &["--log-format", "`yaml`", "text or json"]);
     refused(&["demo", "--nodes", "1"], &[], &["--nodes"]);
     refused(&["recover", "--gone", "1/2"], &[], &["--assert-dead"]);
     let dead = ["recover", "--assert-dead", "n1", "--yes"];
@@ -512,6 +514,44 @@ fn a_node_that_never_was_a_member_reports_no_loss() {
     let said = std::fs::read_to_string(log.path()).expect("its log");
     assert!(
         said.contains("part of no cluster") && !said.contains("are lost"),
+        "{said}"
+    );
+}
+
+#[test]
+fn each_line_of_a_log_in_json_is_an_object() {
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let mut process = Command::new(env!("CARGO_BIN_EXE_doyen"))
+        .args(run_with(&["--log", "info", "--log-format", "json"]))
+        .stderr(log.reopen().expect("open"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut ready = String::new();
+    BufReader::new(process.stdout.take().expect("piped"))
+        .read_line(&mut ready)
+        .expect("ready");
+    let kill = Command::new("kill").arg(process.id().to_string()).status();
+    assert!(kill.expect("kill is there").success());
+    process.wait().expect("it ends");
+    let said = std::fs::read_to_string(log.path()).expect("its log");
+    let levels = said.lines().map(|line| {
+        let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let text = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
+        let whole = ["timestamp", "message"]
+            .map(text)
+            .iter()
+            .all(|text| !text.is_empty());
+        assert!(whole && text("target").starts_with("doyen"), "{line}");
+        text("level")
+    });
+    let levels: Vec<String> = levels.collect();
+    // It says that it has no secret, and that it leaves.
+    assert!(
+        ["WARN", "INFO"]
+            .iter()
+            .all(|level| levels.iter().any(|l| l == level)),
         "{said}"
     );
 }

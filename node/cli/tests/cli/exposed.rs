@@ -161,6 +161,7 @@ fn a_node_with_a_secret_answers_only_probes_without_a_token() {
         "/trust",
         "/tokens",
         "/weights",
+        "/maps",
         "/users",
     ] {
         let said = http(&node, &format!("GET {path}"), &[]);
@@ -183,6 +184,7 @@ fn a_node_with_a_secret_answers_only_probes_without_a_token() {
         &["acl", "list"],
         &["moves"],
         &["keyspace", "show", "default"],
+        &["map", "list"],
         &["rebalance", "--plan"],
         &["rebalance", "status"],
     ] {

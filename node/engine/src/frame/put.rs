@@ -8,6 +8,8 @@ pub(super) const SCAN_OF_KIND: u8 = 4;
 pub(super) const FIELDS: u8 = 5;
 /// The tag of a query for strings.
 pub(super) const FIND: u8 = 6;
+/// The tag of a question for the sizes of maps.
+pub(super) const SIZES: u8 = 7;
 
 /// The tag of an effect that puts a hash.
 pub(super) const HASH: u8 = 5;
@@ -321,6 +323,7 @@ pub(super) fn put_work(out: &mut Out, work: &Work) {
                     }
                 }
                 PartitionAction::Clear => out.bytes.put_u8(2),
+                PartitionAction::Sizes => out.bytes.put_u8(SIZES),
                 PartitionAction::Range(RangeQuery {
                     from,
                     to,

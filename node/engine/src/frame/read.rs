@@ -509,6 +509,7 @@ impl<B: Buf> Reader<B> {
                 },
             },
             2 => PartitionAction::Clear,
+            SIZES => PartitionAction::Sizes,
             3 => PartitionAction::Range(RangeQuery {
                 from: self.bytes()?,
                 to: self.bytes()?,

@@ -110,6 +110,7 @@ fn work() -> impl Strategy<Value = Work> {
     let partition_action = prop_oneof![
         Just(PartitionAction::Count),
         Just(PartitionAction::Clear),
+        Just(PartitionAction::Sizes),
         (bytes(), bytes(), any::<u32>(), any::<bool>(), any::<bool>()).prop_map(
             |(from, to, count, reverse, values)| PartitionAction::Range(RangeQuery {
                 from,

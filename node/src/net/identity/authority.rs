@@ -17,13 +17,10 @@ use std::time::Duration;
 use yasna::models::ObjectIdentifier;
 use zeroize::Zeroizing;
 
-/// The role of nodes in certificates of the scheme before version 15, and the name that its dials
-/// ask for.
-pub(super) const FORMER_MEMBER: &str = "node.doyen.internal";
-/// The salt of all that this scheme derives.
+/// The domain of the names of nodes in certificates.
+const NODES: &str = "node.doyen.internal";
+/// The salt of the token that [`former_token`] derives.
 const FORMER_SALT: &[u8] = b"doyen/1";
-/// The role of clients in certificates of that scheme.
-const FORMER_CLIENT: &str = "client.doyen.internal";
 /// The object identifier of `organizationName` (X.520).
 const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
 
@@ -43,15 +40,6 @@ impl Authority {
         let public = PublicKey(key.der_bytes().try_into().unwrap_or([0; 32]));
         let serial = sha256(&public.0).as_ref()[8..16].to_vec();
         Self::new(key, organization(role, &public), &serial)
-    }
-
-    /// The authority of the scheme before version 15, which signed certificates of all roles.
-    pub(super) fn former(secret: &[u8]) -> Result<Self, IdentityError> {
-        let key = ed25519(&expand(FORMER_SALT, secret, "authority"))?;
-        let fingerprint = hex(&sha256(key.der_bytes()).as_ref()[..8]);
-        let organization = format!("doyen cluster {fingerprint}");
-        let serial = expand(FORMER_SALT, secret, "serial");
-        Self::new(key, organization, &serial[..8])
     }
 
     fn new(key: KeyPair, organization: String, serial: &[u8]) -> Result<Self, IdentityError> {
@@ -120,20 +108,6 @@ impl Authority {
         Ok(certificate.der().clone())
     }
 
-    /// A certificate of the scheme before version 15, which never ends.
-    pub(super) fn issue_former(
-        &self,
-        key: &KeyPair,
-        role: Role,
-        name: &str,
-    ) -> Result<CertificateDer<'static>, IdentityError> {
-        let role = former_role(role);
-        let unit = role.split('.').next().unwrap_or_default();
-        let params = self.end_entity(vec![role.to_owned(), dns_name(name)], unit, name)?;
-        let certificate = params.signed_by(key, &self.issuer).map_err(unusable)?;
-        Ok(certificate.der().clone())
-    }
-
     fn end_entity(
         &self,
         names: Vec<String>,
@@ -181,23 +155,16 @@ pub(super) fn new_key() -> Result<KeyPair, IdentityError> {
     KeyPair::generate_for(&rcgen::PKCS_ED25519).map_err(unusable)
 }
 
-/// The token of operators in the scheme before version 15.
+/// The token of operators that commands have sent since before version 15, if the secret is 32 bytes
+/// without a prefix.
 pub(super) fn former_token(secret: &[u8]) -> Zeroizing<String> {
     Zeroizing::new(hex(expand(FORMER_SALT, secret, "http").as_ref()))
-}
-
-/// The name of a role in certificates of the scheme before version 15.
-pub(super) const fn former_role(role: Role) -> &'static str {
-    match role {
-        Role::Member => FORMER_MEMBER,
-        Role::Client | Role::Operator => FORMER_CLIENT,
-    }
 }
 
 /// Turns a name of any characters and any length into a DNS name.
 pub(super) fn dns_name(name: &str) -> String {
     let digest = sha256(name.as_bytes());
-    format!("n{}.{FORMER_MEMBER}", hex(&digest.as_ref()[..16]))
+    format!("n{}.{NODES}", hex(&digest.as_ref()[..16]))
 }
 
 /// A new key for a certificate of a port. More clients know ECDSA than Ed25519.

@@ -330,8 +330,8 @@ impl Line {
         self.member_public_key().fingerprint()
     }
 
-    /// The secret of the scheme before version 15, if both schemes may be used: only exactly 32
-    /// bytes cannot be guessed from what that scheme shows to strangers.
+    /// The secret from which commands derive the token of before version 15: only exactly 32 bytes
+    /// without a prefix.
     #[must_use]
     pub(super) fn former(&self) -> Option<&[u8]> {
         match &self.0 {

@@ -5,10 +5,10 @@
 //! server's [`Tls::card`], in the hello. PEM files are shown to everybody, as HTTPS servers do.
 
 use super::IdentityError;
-use super::authority::{self, Authority, FORMER_MEMBER};
+use super::authority::{self, Authority};
 use super::certificate::{UnixTimestamp, end_of};
 use super::secret::{Line, Role, Secrets, sha256};
-use super::trust::{End, Pem, Signs, Trust, Voucher, for_tls};
+use super::trust::{End, Pem, Trust, Voucher, for_tls};
 use super::{ALPN, Validity, unusable};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rcgen::KeyPair;
@@ -55,12 +55,10 @@ impl std::fmt::Debug for Tls {
 /// The certificates that a process shows.
 #[derive(Debug)]
 pub(super) struct Shown {
-    /// To servers that do not ask for a former one.
+    /// To servers.
     pub(super) dialler: Arc<CertifiedKey>,
     /// To diallers.
     server: Arc<CertifiedKey>,
-    /// To nodes of versions before 15: the name of the authority, and the certificate.
-    former: Vec<(Vec<u8>, Arc<CertifiedKey>)>,
 }
 
 impl Tls {
@@ -73,22 +71,11 @@ impl Tls {
     ) -> Result<Self, IdentityError> {
         let validity = Validity::from_now(time.as_ref())?;
         let mut vouchers = Vec::new();
-        let mut former = Vec::new();
         let mut operator_hashes = Vec::new();
         for line in secrets.lines() {
             vouchers.extend(vouched_for(line)?);
             operator_hashes.extend(line.token().map(|token| hash_of(token.as_bytes())));
             if let Some(secret) = line.former() {
-                let authority = Authority::former(secret)?;
-                let certificate = authority.issue_former(key, role, name)?;
-                former.push((
-                    authority.anchor().subject.to_vec(),
-                    certified(vec![certificate], key)?,
-                ));
-                vouchers.push(Voucher {
-                    signs: Signs::Former,
-                    anchor: authority.anchor().clone(),
-                });
                 operator_hashes.push(hash_of(authority::former_token(secret).as_bytes()));
             }
         }
@@ -97,7 +84,6 @@ impl Tls {
         let shown = Shown {
             dialler: certified(vec![card.clone()], key)?,
             server: certified(vec![authority::anonymous(key)?], key)?,
-            former,
         };
         let trust = Arc::new(Trust::Secrets(vouchers));
         Ok(Self {
@@ -126,7 +112,6 @@ impl Tls {
         let shown = Shown {
             dialler: shown.clone(),
             server: shown,
-            former: Vec::new(),
         };
         Ok(Self {
             ends,
@@ -182,10 +167,7 @@ impl Tls {
 
 /// The authorities that the holder of a line accepts. A client accepts members only.
 fn vouched_for(line: &Line) -> Result<Vec<Voucher>, IdentityError> {
-    let voucher = |role, anchor| Voucher {
-        signs: Signs::Only(role),
-        anchor,
-    };
+    let voucher = |role, anchor| Voucher { role, anchor };
     let members = voucher(
         Role::Member,
         authority::member_anchor(&line.member_public_key()),
@@ -215,36 +197,24 @@ fn signer(line: &Line, role: Role) -> Result<Authority, IdentityError> {
 }
 
 impl ResolvesServerCert for Shown {
-    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let former = match hello.server_name() {
-            Some(FORMER_MEMBER) => self.former.first(),
-            _ => None,
-        };
-        Some(former.map_or(&self.server, |(_, shown)| shown).clone())
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.server.clone())
     }
 }
 
 impl ResolvesClientCert for Shown {
     fn resolve(
         &self,
-        authorities: &[&[u8]],
+        _authorities: &[&[u8]],
         _schemes: &[SignatureScheme],
     ) -> Option<Arc<CertifiedKey>> {
-        let asked = self.former.iter().find(|(subject, _)| {
-            authorities
-                .iter()
-                .any(|name| name.ends_with(subject) && name.len() <= subject.len() + NAME_HEAD_MAX)
-        });
-        Some(asked.map_or(&self.dialler, |(_, shown)| shown).clone())
+        Some(self.dialler.clone())
     }
 
     fn has_certs(&self) -> bool {
         true
     }
 }
-
-/// Bytes of the header of a distinguished name, at most.
-const NAME_HEAD_MAX: usize = 4;
 
 /// Judges the certificates of others in the handshake. Names and roles are judged with the hello.
 #[derive(Debug)]

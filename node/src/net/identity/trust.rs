@@ -38,17 +38,9 @@ pub(super) enum Trust {
 /// An authority of a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Voucher {
-    pub(super) signs: Signs,
+    /// The role of the certificates that it signs.
+    pub(super) role: Role,
     pub(super) anchor: TrustAnchor<'static>,
-}
-
-/// What an authority signs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Signs {
-    /// Certificates of this role.
-    Only(Role),
-    /// Certificates that name their role: the scheme before version 15.
-    Former,
 }
 
 /// The operator's authority, from PEM files.

@@ -280,6 +280,8 @@ pub(super) fn keyspace_parts(rule: &[u8]) -> (&[u8], Result<Option<i64>, ()>) {
         return (rule, Ok(None));
     };
     let database = match &rule[at + 1..] {
+        // No name of a keyspace has a slash, so such a pattern would match nothing.
+        _ if rule[..at].contains(&b'/') => Err(()),
         b"*" => Ok(None),
         number => match integer(number) {
             Some(index) if databases::map(index).is_some() => Ok(Some(index)),

@@ -205,6 +205,8 @@ fn wrong_rules_are_refused_as_redis_refuses_them_and_change_nothing() {
         ("(on)", "Syntax error"),
         ("keyspace=", "Syntax error"),
         ("keyspace=a/99", "Syntax error"),
+        ("keyspace=default/0/1", "Syntax error"),
+        ("keyspace=default/0/*", "Syntax error"),
     ] {
         let refused = changed(&User::default(), words).expect_err(words);
         assert!(

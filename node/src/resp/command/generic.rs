@@ -75,7 +75,7 @@ pub(super) const ROWS: &[Description] = &[
         name: "wait",
         since: "3.0.0",
         arity: 3,
-        flags: &["noscript"],
+        flags: &["noscript", "blocking"],
         keys: NO_KEYS,
         access: Access::Nothing,
         group: "generic",

@@ -1,0 +1,273 @@
+//! `doyen map`: what maps hold, their limits, and dropping them.
+
+use super::print::{columns, row};
+use super::{Endpoint, List, ask, escaped, failed, json, write};
+use crate::{Failed, PARTITIONS, bytes, counted};
+use doyen::admin::maps::MapLimitOptions;
+use doyen::http::client::Client;
+use doyen::report::maps::{MapKind, MapLimitsReport, MapSizeReport};
+use doyen_placement::planner::DEFAULT_KEYSPACE;
+use serde_json::Value;
+use std::process::ExitCode;
+
+/// Lists, shows, limits and drops maps.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MapCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// List the maps and databases of all keyspaces with what they hold, the largest first
+    List(List),
+    /// Show what each member holds of one map
+    Show(Show),
+    /// Set limits of a map, also lower ones: entries that are too many are evicted. Limits that are
+    /// not given stay
+    Limits(Limits),
+    /// Drop a map with all its entries. Programs that have it open get the error Dropped, until they
+    /// open it again, empty
+    Drop(Drop),
+}
+
+#[derive(Debug, clap::Args)]
+struct Which {
+    /// Its name
+    name: String,
+    /// Its keyspace
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_KEYSPACE)]
+    keyspace: String,
+    #[command(flatten)]
+    endpoint: Endpoint,
+}
+
+#[derive(Debug, clap::Args)]
+struct Show {
+    #[command(flatten)]
+    which: Which,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Limits {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    options: MapLimitOptions,
+}
+
+#[derive(Debug, clap::Args)]
+struct Drop {
+    #[command(flatten)]
+    which: Which,
+    /// Do not ask for confirmation
+    #[arg(long)]
+    yes: bool,
+}
+
+impl MapCommand {
+    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+        match self.action {
+            Action::List(list) => list.main("/maps", listed).await,
+            Action::Show(show) => show.main().await,
+            Action::Limits(limits) => limits.main().await,
+            Action::Drop(drop) => drop.main().await,
+        }?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Which {
+    fn path(&self) -> String {
+        let (keyspace, name) = (escaped(&self.keyspace), escaped(&self.name));
+        format!("/keyspaces/{keyspace}/maps/{name}")
+    }
+
+    /// The map, or a database of this number.
+    async fn report(&self, node: &Client) -> Result<MapSizeReport, Failed> {
+        let all: Vec<MapSizeReport> = node.get("/maps").await.map_err(failed)?;
+        let mut named: Vec<_> = (all.into_iter())
+            .filter(|map| map.name == self.name && map.keyspace == self.keyspace)
+            .collect();
+        named.sort_by_key(|map| map.kind != MapKind::Map);
+        named.into_iter().next().ok_or_else(|| {
+            let Self { name, keyspace, .. } = self;
+            Failed::new(format!(
+                "there is no map {name:?} in the keyspace {keyspace}: `doyen map list` names them"
+            ))
+        })
+    }
+}
+
+impl Show {
+    async fn main(self) -> Result<(), Failed> {
+        let report = self.which.report(&self.which.endpoint.client()?).await?;
+        let text = if self.json {
+            json(&report, true)?
+        } else {
+            let parts = report.members.iter();
+            let parts = parts.map(|part| row(["", &part.member, &bytes(part.bytes)]));
+            let parts: Vec<_> = [row(["", "member", "bytes"])]
+                .into_iter()
+                .chain(parts)
+                .collect();
+            listed(std::slice::from_ref(&report)) + "\nwith copies:\n" + &columns(&parts)
+        };
+        write(&text)?;
+        Ok(())
+    }
+}
+
+impl Limits {
+    async fn main(self) -> Result<(), Failed> {
+        let Self { which, options } = self;
+        let node = which.endpoint.client()?;
+        let body = serde_json::to_string(&options).map_err(|e| Failed::new(e.to_string()))?;
+        let _: Value = (node.change("PATCH", &which.path(), &body).await).map_err(failed)?;
+        write(&format!(
+            "the limits of map {} are set: a program that opens it with higher ones raises them\n",
+            which.name
+        ))?;
+        Ok(())
+    }
+}
+
+impl Drop {
+    async fn main(self) -> Result<(), Failed> {
+        let (which, name) = (&self.which, &self.which.name);
+        let node = which.endpoint.client()?;
+        if !self.yes {
+            confirm(which, &which.report(&node).await?)?;
+        }
+        let _: Value = (node.change("DELETE", &which.path(), "").await).map_err(failed)?;
+        write(&format!("map {name} is dropped\n"))?;
+        Ok(())
+    }
+}
+
+/// Asks for the name once more, as for a keyspace.
+fn confirm(which: &Which, report: &MapSizeReport) -> Result<(), Failed> {
+    let name = &which.name;
+    let refusal = || {
+        format!("dropping {name} loses all its data: add --yes, as there is no terminal to ask at")
+    };
+    let question = format!(
+        "this drops map {name} of keyspace {} with {} entries. Type its name to continue: ",
+        which.keyspace, report.entries
+    );
+    if ask(&question, refusal)? == *name {
+        Ok(())
+    } else {
+        Err(Failed::new(
+            "the answer was not its name: nothing was dropped",
+        ))
+    }
+}
+
+fn listed(maps: &[MapSizeReport]) -> String {
+    let heads = [
+        "",
+        "keyspace",
+        "map",
+        "entries",
+        "bytes",
+        "with copies",
+        "limits",
+    ];
+    let mut rows = vec![row(heads)];
+    for map in maps {
+        let name = match map.kind {
+            MapKind::Map => map.name.escape_debug().to_string(),
+            MapKind::Database => format!("(database {})", map.name),
+            MapKind::Scripts => "(loaded scripts)".into(),
+            MapKind::Dropped => format!("(dropped map {}, being cleared)", map.name),
+        };
+        let limits = map.limits.as_ref().map(limited).unwrap_or_default();
+        let (entries, size) = (map.entries.to_string(), bytes(map.bytes));
+        let copies = bytes(map.with_copies());
+        rows.push(row([
+            "",
+            &map.keyspace,
+            &name,
+            &entries,
+            &size,
+            &copies,
+            &limits,
+        ]));
+    }
+    let mut text = columns(&rows);
+    let mut lacking: Vec<_> = maps.iter().filter(|map| map.uncounted > 0).collect();
+    lacking.dedup_by_key(|map| &map.keyspace);
+    for map in lacking {
+        text += &format!(
+            "beware: {} of keyspace {} did not answer, and are not counted: `doyen status` shows \
+             why. While members of an older version are there, none answers\n",
+            counted(map.uncounted, PARTITIONS),
+            map.keyspace
+        );
+    }
+    text
+}
+
+fn limited(limits: &MapLimitsReport) -> String {
+    let MapLimitsReport {
+        max_entries,
+        max_bytes,
+        eviction,
+        max_idle,
+    } = limits;
+    let entries = max_entries.map(|most| format!("{most} entries"));
+    let size = max_bytes.map(bytes);
+    let bounds = entries.is_some() || size.is_some();
+    let eviction = bounds.then(|| format!("eviction {eviction}"));
+    let idle = max_idle.as_ref().map(|idle| format!("idle {idle}"));
+    let all = [entries, size, eviction, idle].into_iter().flatten();
+    all.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_are_listed_with_what_they_hold_and_what_was_not_counted() {
+        let report = |value: Value| serde_json::from_value::<MapSizeReport>(value).expect("a map");
+        let maps = [
+            serde_json::json!({
+                "keyspace": "default", "name": "pages\n", "kind": "map", "entries": 12,
+                "bytes": 1200, "members": [{ "member": "n1", "bytes": 1200 },
+                { "member": "n2", "bytes": 1200 }], "uncounted": 2,
+                "limits": { "max_entries": 100, "eviction": "lfu", "max_idle": "30m" }
+            }),
+            serde_json::json!({
+                "keyspace": "default", "name": "5", "kind": "database", "entries": 1, "bytes": 90,
+                "members": [], "uncounted": 2
+            }),
+        ];
+        let text = listed(&maps.map(report));
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let words = |line: &str| line.split("  ").map(str::trim).map(str::to_owned).collect();
+        let first: Vec<String> = words(lines[1]);
+        let first: Vec<&String> = first.iter().filter(|word| !word.is_empty()).collect();
+        assert_eq!(
+            first,
+            [
+                "default",
+                "pages\\n",
+                "12",
+                "1200 B",
+                "2400 B",
+                "100 entries, eviction lfu, idle 30m"
+            ]
+        );
+        assert!(lines[2].contains("(database 5)"), "{text}");
+        assert!(
+            lines[3].starts_with("beware: 2 partitions of keyspace default"),
+            "{text}"
+        );
+        assert_eq!(lines.len(), 4, "{text}");
+    }
+}
