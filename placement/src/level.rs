@@ -44,8 +44,8 @@ pub const LEVELS: (u16, u16) = (15, 16);
 /// From this level on, tables have an annex ([`Annex`](crate::table::Annex)).
 pub const ANNEX: u16 = 16;
 
-/// Connections of this version carry questions about the receivers of a message, and about the names
-/// that have subscribers.
+/// Connections of this version carry questions about the receivers of a message, about the names
+/// that have subscribers, and about the texts of scripts.
 pub const COUNTING: u16 = 16;
 
 /// From this level on, the value of a key is given to a key of another partition (`RENAME`,

@@ -381,6 +381,14 @@ pub(crate) fn every() -> Vec<Frame> {
                 after: None,
             },
         },
+        Frame::Ask {
+            ticket: 1,
+            asked: AskedSubscribers::Script(vec![b'a'; 40]),
+        },
+        Frame::Ask {
+            ticket: 1,
+            asked: AskedSubscribers::ForgetScripts,
+        },
         Frame::Named {
             ticket: 1,
             names: vec![b"news".to_vec()],

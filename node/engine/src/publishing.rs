@@ -22,6 +22,7 @@
 //! ```text
 //!   ask_subscribers ── Count, Ask ──> poll_question ── answer_.. ── Counted, Named ──> poll_counted
 //! ```
+//! Questions about the texts of scripts go the same way, to one thread of every other member.
 //! A question follows the messages that were published before it on the same lane, so it is answered
 //! after them.
 
@@ -75,7 +76,7 @@ impl Publication {
     }
 }
 
-/// A question about subscribers, to all members.
+/// A question to all members with subscribers; if it is about scripts, to all members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AskedSubscribers {
     /// How many subscribers have these channels, or these shard channels?
@@ -97,12 +98,19 @@ pub enum AskedSubscribers {
         /// Those after this one.
         after: Option<Vec<u8>>,
     },
+    /// The text of the script with this digest, as a name; the first text ends the question. Members
+    /// of version 15 are not asked.
+    Script(Vec<u8>),
+    /// Forget the scripts that came with `EVAL`. Members of version 15 are not asked.
+    ForgetScripts,
 }
 
 doyen_placement::tagged!(AskedSubscribers {
     0 => Subscribers { sharded, names },
     1 => Receivers(channels),
     2 => Names { kind, pattern, after },
+    3 => Script(digest),
+    4 => ForgetScripts {},
 });
 
 impl AskedSubscribers {
@@ -114,6 +122,8 @@ impl AskedSubscribers {
                 let bytes = |name: &Option<Vec<u8>>| name.as_ref().map_or(0, Vec::len);
                 bytes(pattern) + bytes(after)
             }
+            Self::Script(digest) => digest.len(),
+            Self::ForgetScripts => 0,
         };
         names + OVERHEAD
     }
@@ -123,8 +133,13 @@ impl AskedSubscribers {
         match self {
             Self::Subscribers { names, .. } => names.len(),
             Self::Receivers(names) => names.len(),
-            Self::Names { .. } => 0,
+            Self::Names { .. } | Self::Script(_) | Self::ForgetScripts => 0,
         }
+    }
+
+    /// Whether members without subscribers are asked, too.
+    const fn is_for_all(&self) -> bool {
+        matches!(self, Self::Script(_) | Self::ForgetScripts)
     }
 
     fn frame(&self, ticket: u64) -> Frame {
@@ -261,6 +276,12 @@ impl Publishing {
             return Some(asked.frame(ticket));
         }
         counting.unheard.remove(&peer);
+        if matches!(counting.asked, AskedSubscribers::Script(_))
+            && !counting.counted.names.is_empty()
+        {
+            // A silent member must not delay what another one has answered.
+            counting.unheard.clear();
+        }
         self.finish_one(ticket);
         None
     }
@@ -427,15 +448,21 @@ impl Shard {
     }
 
     /// Asks the other members about subscribers. [`Shard::poll_counted`] has the answer by this
-    /// number. `None`: no other member has subscribers.
+    /// number. `None`: no other member has subscribers, or, for questions about scripts, there is
+    /// no other member.
     pub fn ask_subscribers(&mut self, now: Time, asked: AskedSubscribers) -> Option<u64> {
         let cx = &mut self.cx;
         cx.now = cx.now.max(now);
         let is_old = matches!(asked, AskedSubscribers::Subscribers { .. });
         let mut peers: BTreeMap<MemberId, MemberId> = BTreeMap::new();
-        for peer in cx.peers.wanting() {
+        let asked_peers: Vec<MemberId> = if asked.is_for_all() {
+            cx.peers.ids()
+        } else {
+            cx.peers.wanting().collect()
+        };
+        for peer in asked_peers {
             let knows = is_old || cx.peers.version(peer) >= COUNTING;
-            if peer.member() != cx.me.member() && knows {
+            if peer.member() != cx.me.member() && !peer.is_client() && cx.peers.up(peer) && knows {
                 peers.entry(peer.member()).or_insert(peer);
             }
         }

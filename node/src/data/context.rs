@@ -207,8 +207,8 @@ impl<D: Door> Context<D> {
         self.shard.is_heard(self.now)
     }
 
-    /// Asks the other members about subscribers. The answer comes with this number. `None`: no other
-    /// member has subscribers.
+    /// Asks the other members about subscribers or scripts. The answer comes with this number.
+    /// `None`: no other member is asked.
     pub(crate) fn ask_subscribers(&mut self, asked: AskedSubscribers) -> Option<u64> {
         self.shard.ask_subscribers(self.now, asked)
     }

@@ -8,6 +8,7 @@ use super::Context;
 use super::acl::log::AclLog;
 use super::info::{Needs, ThreadCounts};
 use super::pubsub::Board;
+use super::scripts::Evaluated;
 use super::session::client::Chosen;
 use super::session::pause::Pause;
 use super::settings::Settings;
@@ -39,6 +40,8 @@ pub(crate) struct Common {
     spill: Arc<Spill>,
     /// What clients subscribe to.
     board: Board,
+    /// The scripts that came with `EVAL`.
+    evaluated: Arc<Evaluated>,
     /// The users of a file, if they are not those of the table.
     users: Option<FileUsers>,
     /// What was refused lately. A lock, because all threads refuse; it is held for moments.
@@ -170,6 +173,7 @@ impl Common {
             monitors: (0..threads).map(|_| AtomicUsize::new(0)).collect(),
             spill: Arc::new(Spill::new(memory_bytes_max, threads)),
             board: Board::default(),
+            evaluated: Arc::default(),
             users,
             acl_log: Mutex::default(),
             guesses: Mutex::new(Guesses::new()),
@@ -242,6 +246,11 @@ impl Common {
         &self.board
     }
 
+    /// The scripts that came with `EVAL` to any thread.
+    pub(super) fn evaluated(&self) -> &Arc<Evaluated> {
+        &self.evaluated
+    }
+
     /// The number of the next client.
     pub(super) fn next_connection(&self) -> u64 {
         self.connection_last.fetch_add(1, Ordering::Relaxed) + 1
@@ -279,7 +288,7 @@ impl Common {
 }
 
 /// A panic while a lock was held left a whole state: each change is one step.
-fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

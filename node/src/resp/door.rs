@@ -124,6 +124,7 @@ impl Opener for RespOpener {
         );
         let clients = Clients::new(place.registry, listeners, place.token_first, ready)?;
         let users = self.common.users().unwrap_or_default();
+        let scripts = Cache::new(self.common.evaluated().clone());
         let door = Resp {
             users: RefCell::new(Users::new(users, self.password)),
             common: self.common,
@@ -151,7 +152,7 @@ impl Opener for RespOpener {
             sample_at: Time::ZERO,
             stopwatch: Stopwatch::new(),
             slow: SlowLog::default(),
-            scripts: Cache::default(),
+            scripts,
         };
         Ok((clients, door))
     }
@@ -203,6 +204,13 @@ pub(crate) struct Resp {
     pub(super) scripts: Cache,
 }
 
+impl Resp {
+    /// These replies of connections have a next step.
+    pub(super) fn goes_on(&mut self, replies: impl IntoIterator<Item = (Rc<Connection>, u64)>) {
+        self.sweeping.extend(replies);
+    }
+}
+
 /// What a thread counts of its clients.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Counters {
@@ -252,8 +260,8 @@ impl Door for Resp {
         } = waiter;
         let at = (context.now(), context.judged());
         let goes_on = connection.deliver(at, (slot, part), token, outcome, read);
-        let sweeping = &mut context.door.sweeping;
-        sweeping.extend(goes_on.then_some((connection, slot)));
+        let goes_on = goes_on.then_some((connection, slot));
+        context.door.goes_on(goes_on);
     }
 
     fn settle(context: &mut Context, well: bool) {

@@ -5,13 +5,20 @@
 //! here saves that lookup. It is believed for a short time, because a script may be removed
 //! anywhere.
 //!
-//! A script that came with `EVAL` is only here, since many texts have values in them and are used
-//! once. If there are too many texts, those that were not used for longest make room.
+//! A script that came with `EVAL` is not stored, since many texts have values in them and are used
+//! once. Its node keeps it. If there are too many texts, those that were not used for longest make
+//! room. A node that does not know a digest asks the other members, each once, and remembers for a
+//! second that none of them knows it.
+//!
+//! ```text
+//!   this thread ──> this node (Evaluated) ──> the stored ones ──> the other members ──> NOSCRIPT
+//! ```
 //!
 //! A text that is not known here is compiled before it goes anywhere: what does not compile is
 //! neither kept nor sent.
 
 use super::cluster;
+use super::common::locked;
 use crate::clock;
 use bytes::Bytes;
 use doyen_engine::op::{Action, Condition, Expiry, Operation};
@@ -19,21 +26,30 @@ use doyen_gossip::Time;
 use doyen_placement::MapId;
 use doyen_scripts::{Interpreter, Script};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The map of the loaded scripts, in the keyspace `default`.
 pub(super) const MAP: MapId = doyen_engine::SCRIPTS;
-/// How long a script is used without looking whether it is still stored.
+/// How long a script is used without looking whether it is still stored, or kept by the node.
 pub(super) const BELIEVED_FOR: Duration = Duration::from_secs(5);
 /// Most scripts, and bytes of them, that are kept here.
 const SCRIPTS_MAX: usize = 500;
 const BYTES_MAX: usize = 4 << 20;
+/// How long a digest is not asked for again that no member knew.
+const ABSENT_FOR: Duration = Duration::from_secs(1);
+/// Most digests of which that is remembered, or that are asked for. Others are not asked for.
+const ABSENT_MAX: usize = 1_000;
 /// How long a script is stored that came with `SCRIPT LOAD`: ten years. (Without a deadline it
 /// would have that of the keyspace.)
 const LOADED_MS: i64 = 3650 * 24 * 3600 * 1000;
 
 /// A microsecond of compiling is as much work as handling so many bytes of values.
 const WORK_PER_US: usize = 1_000;
+
+/// After this work of compiling, 1 ms, other clients have their turn.
+pub(super) const COMPILE_AT_ONCE: usize = 1_000 * WORK_PER_US;
 
 /// The most work of compiling for one transaction: 20 ms.
 pub(super) const COMPILE_WORK_MAX: usize = 20_000 * WORK_PER_US;
@@ -45,77 +61,36 @@ pub(super) type Digest = Box<str>;
 #[derive(Debug)]
 struct Kept {
     body: Bytes,
-    /// When it was seen where scripts are stored; `None`: it came with `EVAL`.
-    stored: Option<Time>,
+    /// Whether it is stored. If not, it came with `EVAL`.
+    stored: bool,
+    /// When this was last seen: where scripts are stored, or in the list of the node.
+    seen: Time,
     /// The number of its last use.
     used: u64,
 }
 
-/// Scripts by their digests.
-#[derive(Debug)]
-pub(super) struct Cache {
-    scripts: BTreeMap<Digest, Kept>,
+/// Scripts by their digests. Those that were not used for longest make room for others.
+#[derive(Debug, Default)]
+struct Texts {
+    all: BTreeMap<Digest, Kept>,
     bytes: usize,
     uses: u64,
-    compiler: Interpreter,
-    /// The work of compilations since the last call of `take_work`.
-    work: usize,
 }
 
-impl Default for Cache {
-    fn default() -> Self {
-        Self {
-            scripts: BTreeMap::new(),
-            bytes: 0,
-            uses: 0,
-            compiler: Interpreter::with_clock(clock::thread_time_about),
-            work: 0,
-        }
-    }
-}
-
-impl Cache {
-    /// A script that came with `EVAL`, or was stored a moment ago.
-    pub(super) fn get(&mut self, digest: &str, now: Time) -> Option<&Bytes> {
+impl Texts {
+    fn use_one(&mut self, digest: &str) -> Option<&Kept> {
         self.uses += 1;
-        let kept = self.scripts.get_mut(digest)?;
-        let believed = |seen| now.since(seen) < BELIEVED_FOR;
-        if !kept.stored.is_none_or(believed) {
-            return None;
-        }
+        let kept = self.all.get_mut(digest)?;
         kept.used = self.uses;
-        Some(&kept.body)
+        Some(kept)
     }
 
-    /// A script is stored.
-    pub(super) fn saw(&mut self, digest: Digest, body: Bytes, now: Time) {
-        self.keep(digest, body, Some(now));
-    }
-
-    /// A script came with `EVAL`.
-    pub(super) fn evaluated(&mut self, digest: Digest, body: Bytes) {
-        self.keep(digest, body, None);
-    }
-
-    /// Whether a script came with `EVAL`.
-    pub(super) fn has_evaluated(&self, digest: &str) -> bool {
-        let kept = self.scripts.get(digest);
-        kept.is_some_and(|kept| kept.stored.is_none())
-    }
-
-    /// How many scripts are only here, and how many bytes all that are here have.
-    pub(super) fn held(&self) -> (u64, u64) {
-        let only = |kept: &&Kept| kept.stored.is_none();
-        let only = self.scripts.values().filter(only).count();
-        (only as u64, self.bytes as u64)
-    }
-
-    fn keep(&mut self, digest: Digest, body: Bytes, stored: Option<Time>) {
+    fn keep(&mut self, digest: Digest, body: Bytes, (stored, seen): (bool, Time)) {
         self.remove(&digest);
-        while !self.scripts.is_empty()
-            && (self.scripts.len() >= SCRIPTS_MAX || self.bytes + body.len() > BYTES_MAX)
+        while !self.all.is_empty()
+            && (self.all.len() >= SCRIPTS_MAX || self.bytes + body.len() > BYTES_MAX)
         {
-            let oldest = self.scripts.iter().min_by_key(|(_, kept)| kept.used);
+            let oldest = self.all.iter().min_by_key(|(_, kept)| kept.used);
             let Some(oldest) = oldest.map(|(digest, _)| digest.clone()) else {
                 break;
             };
@@ -123,21 +98,197 @@ impl Cache {
         }
         self.bytes += body.len();
         self.uses += 1;
-        let used = self.uses;
-        let kept = Kept { body, stored, used };
-        self.scripts.insert(digest, kept);
+        let kept = Kept {
+            body,
+            stored,
+            seen,
+            used: self.uses,
+        };
+        self.all.insert(digest, kept);
     }
 
     fn remove(&mut self, digest: &str) {
-        if let Some(old) = self.scripts.remove(digest) {
+        if let Some(old) = self.all.remove(digest) {
             self.bytes -= old.body.len();
         }
     }
+}
 
-    /// All scripts are removed.
+/// The scripts that came with `EVAL` to any thread of the node, or that another member told.
+#[derive(Debug, Default)]
+pub(super) struct Evaluated {
+    /// A lock, because all threads keep texts here. It is held for moments, by a thread that does
+    /// not know a text, or has not looked for a while.
+    texts: Mutex<Texts>,
+    /// How often all were forgotten. It changes only while the lock is held.
+    forgotten: AtomicU64,
+}
+
+/// A digest that the node does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Absent {
+    /// The other members are asked with this question.
+    Asked(u64),
+    /// They do not know it either. This is believed until then.
+    Until(Time),
+}
+
+/// Whether the other members are asked for a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Search {
+    Ask,
+    /// They are asked already, with this question.
+    UnderWay(u64),
+    /// They did not know it a moment ago, or there were too many questions.
+    Over,
+}
+
+/// The scripts that a thread knows.
+#[derive(Debug)]
+pub(super) struct Cache {
+    texts: Texts,
+    absent: BTreeMap<Digest, Absent>,
+    node: Arc<Evaluated>,
+    /// How often the node had forgotten its scripts when this thread last looked.
+    forgotten: u64,
+    compiler: Interpreter,
+    /// The work of compilations since the last call of `take_work`.
+    work: usize,
+}
+
+impl Cache {
+    /// For a thread of this node.
+    pub(super) fn new(node: Arc<Evaluated>) -> Self {
+        Self {
+            texts: Texts::default(),
+            absent: BTreeMap::new(),
+            node,
+            forgotten: 0,
+            compiler: Interpreter::with_clock(clock::thread_time_about),
+            work: 0,
+        }
+    }
+
+    /// A script that came with `EVAL` to this node, or was stored a moment ago.
+    pub(super) fn get(&mut self, digest: &str, now: Time) -> Option<Bytes> {
+        self.forget_with_node();
+        let mut own = None;
+        if let Some(kept) = self.texts.use_one(digest) {
+            if now.since(kept.seen) < BELIEVED_FOR {
+                return Some(kept.body.clone());
+            }
+            own = (!kept.stored).then(|| kept.body.clone());
+        }
+        let at_node = {
+            let mut texts = locked(&self.node.texts);
+            texts.use_one(digest).map(|kept| kept.body.clone())
+        };
+        // If the node has dropped it meanwhile, it is there again: it is in use.
+        let body = at_node.or(own)?;
+        self.evaluated(digest.into(), body.clone(), now);
+        Some(body)
+    }
+
+    /// A script is stored.
+    pub(super) fn saw(&mut self, digest: Digest, body: Bytes, now: Time) {
+        self.forget_with_node();
+        self.absent.remove(&digest);
+        locked(&self.node.texts).remove(&digest);
+        self.texts.keep(digest, body, (true, now));
+    }
+
+    /// A script was looked up: where scripts are stored, or at the other members, which was noted.
+    pub(super) fn found(&mut self, digest: Digest, body: Bytes, now: Time) {
+        if self.get(&digest, now).is_none() {
+            self.saw(digest, body, now);
+        }
+    }
+
+    /// A script came with `EVAL`.
+    pub(super) fn evaluated(&mut self, digest: Digest, body: Bytes, now: Time) {
+        self.forget_with_node();
+        self.absent.remove(&digest);
+        let mut texts = locked(&self.node.texts);
+        if self.node.forgotten.load(Ordering::Relaxed) == self.forgotten {
+            texts.keep(digest.clone(), body.clone(), (false, now));
+            drop(texts);
+            self.texts.keep(digest, body, (false, now));
+        }
+    }
+
+    /// How many scripts are only kept and not stored, and how many bytes all kept ones have: at this
+    /// thread, and at the node if this is its `first` thread. Threads share the texts of the node.
+    pub(super) fn held(&self, first: bool) -> (u64, u64) {
+        let stored = self.texts.all.values().filter(|kept| kept.stored);
+        let own: usize = stored.map(|kept| kept.body.len()).sum();
+        let node = locked(&self.node.texts);
+        let (count, bytes) = if first {
+            (node.all.len(), node.bytes)
+        } else {
+            (0, 0)
+        };
+        (count as u64, (own + bytes) as u64)
+    }
+
+    /// The node forgets all scripts.
     pub(super) fn clear(&mut self) {
-        self.scripts.clear();
-        self.bytes = 0;
+        let mut texts = locked(&self.node.texts);
+        *texts = Texts::default();
+        self.node.forgotten.fetch_add(1, Ordering::Release);
+        drop(texts);
+        self.forget_with_node();
+    }
+
+    /// Forgets what the node was told to forget.
+    fn forget_with_node(&mut self) {
+        let forgotten = self.node.forgotten.load(Ordering::Acquire);
+        if self.forgotten != forgotten {
+            self.forgotten = forgotten;
+            self.texts = Texts::default();
+            // What is asked by now may bring a text that was to be forgotten.
+            self.absent.clear();
+        }
+    }
+
+    /// Whether the other members are to be asked for a script that this node does not know.
+    pub(super) fn search(&mut self, digest: &str, now: Time) -> Search {
+        match self.absent.get(digest) {
+            Some(Absent::Asked(ticket)) => return Search::UnderWay(*ticket),
+            Some(Absent::Until(until)) if now < *until => return Search::Over,
+            _ => {}
+        }
+        if self.absent.len() >= ABSENT_MAX {
+            let over = |absent: &Absent| matches!(absent, Absent::Until(until) if *until <= now);
+            self.absent.retain(|_, absent| !over(absent));
+        }
+        if self.absent.len() >= ABSENT_MAX {
+            return Search::Over;
+        }
+        Search::Ask
+    }
+
+    /// The other members are asked for a script.
+    pub(super) fn asked(&mut self, digest: Digest, ticket: u64) {
+        self.absent.insert(digest, Absent::Asked(ticket));
+    }
+
+    /// The other members have answered. A text that does not have the digest, or does not compile,
+    /// counts as none.
+    pub(super) fn answered(
+        &mut self,
+        digest: Digest,
+        (ticket, now): (u64, Time),
+        text: Option<Bytes>,
+    ) {
+        self.forget_with_node();
+        if self.absent.get(&digest) != Some(&Absent::Asked(ticket)) {
+            return;
+        }
+        let good = |body: &Bytes| self.compiles(body).is_ok_and(|own| own == digest);
+        match text.filter(good) {
+            Some(body) => self.evaluated(digest, body, now),
+            None => _ = self.absent.insert(digest, Absent::Until(now + ABSENT_FOR)),
+        }
     }
 
     /// The digest of a script that compiles.
@@ -194,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_script_is_believed_for_a_while() {
-        let mut cache = Cache::default();
+        let mut cache = Cache::new(Arc::default());
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         cache.saw("a".into(), Bytes::from_static(b"return 1"), at(0));
         assert!(cache.get("a", at(4_999)).is_some() && cache.get("b", at(0)).is_none());
@@ -207,44 +358,100 @@ mod tests {
 
     #[test]
     fn a_script_that_was_evaluated_is_known_until_others_need_its_room() {
-        let mut cache = Cache::default();
+        let mut cache = Cache::new(Arc::default());
         let later = Time::ZERO + Duration::from_secs(3_600);
-        cache.evaluated("a".into(), Bytes::from_static(b"return 1"));
-        assert!(cache.get("a", later).is_some() && cache.has_evaluated("a"));
-        assert_eq!(cache.held(), (1, 8));
+        cache.evaluated("a".into(), Bytes::from_static(b"return 1"), Time::ZERO);
+        assert!(cache.get("a", later).is_some());
+        assert_eq!((cache.held(true), cache.held(false)), ((1, 8), (0, 0)));
         cache.saw("a".into(), Bytes::from_static(b"return 1"), Time::ZERO);
-        assert!(cache.get("a", later).is_none() && !cache.has_evaluated("a"));
-        assert_eq!(cache.held(), (0, 8));
+        assert!(cache.get("a", later).is_none());
+        assert_eq!(cache.held(true), (0, 8));
     }
 
     #[test]
     fn scripts_that_were_not_used_for_longest_make_room_for_others() {
-        let mut cache = Cache::default();
+        let mut cache = Cache::new(Arc::default());
         for n in 0..3 * SCRIPTS_MAX {
-            cache.evaluated(n.to_string().into(), Bytes::from_static(b"x"));
-            assert!(cache.get("0", Time::ZERO).is_some(), "{n}");
-            assert!(cache.scripts.len() <= SCRIPTS_MAX && cache.bytes == cache.scripts.len());
+            let at = Time::ZERO + Duration::from_secs(n as u64);
+            cache.evaluated(n.to_string().into(), Bytes::from_static(b"x"), at);
+            assert!(cache.get("0", at).is_some(), "{n}");
+            let (count, bytes) = cache.held(true);
+            assert!(count as usize <= SCRIPTS_MAX && bytes == count);
+            assert!(cache.texts.all.len() <= SCRIPTS_MAX);
         }
         assert!(cache.get("1", Time::ZERO).is_none());
         for n in 0..8 {
             let large = Bytes::from(vec![b'x'; 1 << 20]);
-            cache.evaluated(n.to_string().into(), large);
-            assert!(cache.bytes <= BYTES_MAX);
+            cache.evaluated(n.to_string().into(), large, Time::ZERO);
+            assert!(cache.texts.bytes <= BYTES_MAX && cache.held(true).1 <= BYTES_MAX as u64);
         }
         cache.clear();
-        assert_eq!(cache.held(), (0, 0));
+        assert_eq!(cache.held(true), (0, 0));
+    }
+
+    #[test]
+    fn the_threads_of_a_node_know_the_same_scripts_until_one_is_told_to_forget_them() {
+        let node = Arc::new(Evaluated::default());
+        let (mut one, mut other) = (Cache::new(node.clone()), Cache::new(node));
+        one.evaluated("a".into(), Bytes::from_static(b"return 1"), Time::ZERO);
+        assert!(other.get("a", Time::ZERO).is_some());
+        other.saw("b".into(), Bytes::from_static(b"return 2"), Time::ZERO);
+        one.clear();
+        assert!(other.get("a", Time::ZERO).is_none() && other.get("b", Time::ZERO).is_none());
+        assert!(one.get("a", Time::ZERO).is_none());
+    }
+
+    #[test]
+    fn a_digest_is_asked_for_once_and_a_miss_is_remembered_for_a_second() {
+        let mut cache = Cache::new(Arc::default());
+        let at = |ms| Time::ZERO + Duration::from_millis(ms);
+        let text = Bytes::from_static(b"return 1");
+        let digest: Digest = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db".into();
+        assert_eq!(cache.search(&digest, at(0)), Search::Ask);
+        cache.asked(digest.clone(), 7);
+        assert_eq!(cache.search(&digest, at(0)), Search::UnderWay(7));
+        // Another text than that of the digest is none, and an answer to another question is none.
+        cache.answered(digest.clone(), (6, at(0)), Some(text.clone()));
+        assert_eq!(cache.search(&digest, at(0)), Search::UnderWay(7));
+        let other = Some(Bytes::from_static(b"return 2"));
+        cache.answered(digest.clone(), (7, at(0)), other);
+        assert_eq!(cache.search(&digest, at(999)), Search::Over);
+        assert_eq!(cache.search(&digest, at(1_000)), Search::Ask);
+        cache.asked(digest.clone(), 8);
+        cache.answered(digest.clone(), (8, at(1_000)), Some(text.clone()));
+        assert_eq!(cache.get(&digest, at(1_000)), Some(text.clone()));
+        // A text that comes after all were forgotten was asked for before that.
+        cache.clear();
+        cache.asked(digest.clone(), 9);
+        cache.clear();
+        cache.answered(digest.clone(), (9, at(1_000)), Some(text.clone()));
+        assert_eq!(cache.get(&digest, at(1_000)), None);
+        // A miss ends when the text comes.
+        cache.asked(digest.clone(), 10);
+        cache.answered(digest.clone(), (10, at(1_000)), None);
+        cache.evaluated(digest.clone(), text, at(1_000));
+        assert!(cache.get(&digest, at(1_000)).is_some() && cache.absent.is_empty());
+        // There are not more questions than are remembered, until some are forgotten.
+        for n in 0..ABSENT_MAX as u64 {
+            let digest: Digest = n.to_string().into();
+            assert_eq!(cache.search(&digest, at(2_000)), Search::Ask, "{n}");
+            cache.asked(digest.clone(), n);
+            cache.answered(digest, (n, at(2_000)), None);
+        }
+        assert_eq!(cache.search("x", at(2_999)), Search::Over);
+        assert_eq!(cache.search("x", at(3_000)), Search::Ask);
     }
 
     #[test]
     fn only_a_script_that_compiles_has_a_digest_here() {
-        let mut cache = Cache::default();
+        let mut cache = Cache::new(Arc::default());
         let mut digest = |body: &'static str| cache.compiles(&Bytes::from_static(body.as_bytes()));
         let known = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
         assert_eq!(digest("return 1").as_deref(), Ok(known));
         let error = digest("retrun 1").unwrap_err();
         assert!(error.starts_with("ERR Error compiling script"), "{error}");
         assert!(digest("#!js\nx").is_err());
-        assert!(cache.scripts.is_empty());
+        assert!(cache.texts.all.is_empty());
     }
 
     #[test]

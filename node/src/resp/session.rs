@@ -642,6 +642,7 @@ impl Connection {
         if let Some(entry) = session.slots.get_mut(at)
             && let State::Running(running) = &mut entry.state
         {
+            Session::look_elsewhere(running, self, context, slot);
             Session::run_found(running, self, context, (slot, patience));
             session.execute_found(at, self, context, (slot, patience));
         }

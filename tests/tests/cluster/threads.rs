@@ -167,3 +167,73 @@ fn cluster_aware_clients_find_every_thread_and_every_key_once() {
     let metrics = cluster.node("n2").http("/metrics").expect("an answer");
     assert!(metrics.contains("doyen_partitions_open"), "{metrics}");
 }
+
+fn command(client: &mut Client, words: &[&str]) -> Reply {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    client.command(&words).expect("a reply")
+}
+
+fn is_unknown(reply: &Reply) -> bool {
+    matches!(reply, Reply::Error(text) if text.starts_with("NOSCRIPT"))
+}
+
+/// Regression: only the data thread that had evaluated a script knew it. Every other thread and
+/// node answered NOSCRIPT.
+#[test]
+fn a_script_that_was_evaluated_once_is_known_at_every_thread_and_node_until_it_is_forgotten() {
+    let cluster = mixed();
+    let mut first = cluster.client("n0");
+    // The second client of n0 is at its other thread.
+    let mut others = ["n0", "n1", "n2"].map(|name| cluster.client(name));
+    let mut text_last = 0;
+    // Evaluates another text. Returns its digest and what it answers.
+    let mut evaluate = || {
+        text_last += 1;
+        let text = format!("return {text_last}");
+        let reply = Reply::Int(text_last);
+        assert_eq!(command(&mut first, &["EVAL", &text, "0"]), reply);
+        let digest = ["EVAL", "return redis.sha1hex(ARGV[1])", "0", &text];
+        let Reply::Bulk(digest) = command(&mut first, &digest) else {
+            panic!("no digest of {text}")
+        };
+        (String::from_utf8(digest).expect("a digest"), reply)
+    };
+    let unknown = "0123456789abcdef0123456789abcdef01234567";
+    let mut digests = Vec::new();
+    for other in &mut others {
+        for name in ["EVALSHA", "EVALSHA_RO"] {
+            let (digest, reply) = evaluate();
+            assert_eq!(command(other, &[name, &digest, "0"]), reply);
+            digests.push(digest);
+        }
+        let (digest, _) = evaluate();
+        let exists = command(other, &["SCRIPT", "EXISTS", &digest, unknown]);
+        assert_eq!(exists, Reply::Array(vec![Reply::Int(1), Reply::Int(0)]));
+        let (digest, reply) = evaluate();
+        command(other, &["MULTI"]);
+        command(other, &["EVALSHA", &digest, "0"]);
+        command(other, &["EVALSHA", unknown, "0"]);
+        let Reply::Array(replies) = command(other, &["EXEC"]) else {
+            panic!("EXEC was refused")
+        };
+        assert!(
+            replies[0] == reply && is_unknown(&replies[1]),
+            "{replies:?}"
+        );
+        assert!(is_unknown(&command(other, &["EVALSHA", unknown, "0"])));
+        digests.push(digest);
+    }
+    let flushed = command(&mut others[1], &["SCRIPT", "FLUSH"]);
+    assert_eq!(flushed, Reply::Simple("OK".to_owned()));
+    for other in &mut others {
+        for digest in &digests {
+            let reply = command(other, &["EVALSHA", digest, "0"]);
+            assert!(is_unknown(&reply), "{digest}: {reply:?}");
+        }
+    }
+    // That no member knows a digest is remembered for a moment only.
+    command(&mut others[0], &["EVAL", "return 1", "0"]);
+    cluster.eventually("the text is found again", |_| {
+        command(&mut others[2], &["EVALSHA", &digests[0], "0"]) == Reply::Int(1)
+    });
+}

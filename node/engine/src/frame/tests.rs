@@ -541,6 +541,8 @@ fn asked() -> impl Strategy<Value = AskedSubscribers> {
                 pattern,
                 after
             }),
+        channel().prop_map(AskedSubscribers::Script),
+        Just(AskedSubscribers::ForgetScripts),
     ]
 }
 

@@ -276,3 +276,68 @@ fn the_receivers_of_a_message_and_all_names_are_asked_of_the_other_members() {
     assert_eq!((ticket, all), (second, vec![&b"a*"[..], b"b*", b"c*"]));
     assert!(!counted.too_many);
 }
+
+#[test]
+fn a_script_is_asked_of_one_thread_of_every_member_until_one_has_its_text() {
+    let mut w = world(11);
+    let script = AskedSubscribers::Script(vec![b'a'; 40]);
+    let ask = |w: &mut World, asked: &AskedSubscribers| {
+        let now = w.now;
+        let shard = &mut w.nodes.get_mut(&3).unwrap().shard;
+        let ticket = shard.ask_subscribers(now, asked.clone());
+        w.drain(3);
+        w.settle(Duration::from_millis(10));
+        ticket.unwrap()
+    };
+    // The threads of member 1 are 1 and 1001. One of them is asked.
+    let question = |w: &mut World, n: u64| {
+        let threads: &[u64] = if n == 1 { &[1, 1001] } else { &[2] };
+        let mut shards = threads.iter().filter_map(|n| {
+            let question = w.nodes.get_mut(n).unwrap().shard.poll_question();
+            question.map(|question| (*n, question))
+        });
+        let (n, question) = shards.next().unwrap();
+        assert_eq!(shards.next(), None);
+        (n, question)
+    };
+    let answer = |w: &mut World, (n, question): &(u64, CountQuestion), texts: &[&[u8]]| {
+        let texts = texts.iter().map(|text| text.to_vec()).collect();
+        let shard = &mut w.nodes.get_mut(n).unwrap().shard;
+        shard.answer_names(question, texts, None);
+        w.drain(*n);
+        w.settle(Duration::from_millis(10));
+    };
+    let answered = |w: &mut World| {
+        let counted = w.nodes.get_mut(&3).unwrap().shard.poll_counted();
+        counted.map(|(ticket, counted)| (ticket, counted.names.into_iter().collect::<Vec<_>>()))
+    };
+    // No member has subscribers. The text of one ends the question while the other is silent.
+    let first = ask(&mut w, &script);
+    let (one, other) = (question(&mut w, 1), question(&mut w, 2));
+    assert_eq!((&one.1.asked, &other.1.asked), (&script, &script));
+    answer(&mut w, &one, &[b"return 1"]);
+    assert_eq!(answered(&mut w), Some((first, vec![b"return 1".to_vec()])));
+    answer(&mut w, &other, &[b"return 1"]);
+    assert_eq!(answered(&mut w), None);
+    // If one does not know it, the other is waited for, for a second at most.
+    for silent in [false, true] {
+        let ticket = ask(&mut w, &script);
+        let (one, other) = (question(&mut w, 1), question(&mut w, 2));
+        answer(&mut w, &one, &[]);
+        assert_eq!(answered(&mut w), None);
+        if silent {
+            w.settle(Duration::from_millis(1_100));
+        } else {
+            answer(&mut w, &other, &[]);
+        }
+        assert_eq!(answered(&mut w), Some((ticket, Vec::new())));
+    }
+    // All are to forget.
+    let ticket = ask(&mut w, &AskedSubscribers::ForgetScripts);
+    for n in [1, 2] {
+        assert_eq!(answered(&mut w), None);
+        let asked = question(&mut w, n);
+        answer(&mut w, &asked, &[]);
+    }
+    assert_eq!(answered(&mut w), Some((ticket, Vec::new())));
+}

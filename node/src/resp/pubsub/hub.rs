@@ -7,6 +7,7 @@ use super::{Board, Kind, Names, Push, encode, following};
 use crate::resp::Context;
 use crate::resp::encode::Protocol;
 use crate::resp::notices::{database_of, is_about_keys, may_be_about_keys};
+use crate::resp::scripts::{COMPILE_AT_ONCE, Digest, Search};
 use crate::resp::session::Connection;
 use crate::resp::session::subscribing::Took;
 use crate::resp::settings::OutputLimit;
@@ -151,9 +152,9 @@ pub(in crate::resp) struct Hub {
     /// Connections that wait until all peers know that this thread takes messages.
     unheard: Vec<Rc<Connection>>,
     unheard_until: Time,
-    /// Connections that asked all members about subscribers, by the number of the question, in this
-    /// life of the thread. With the reply that the answer is for, or for their present command.
-    asking: BTreeMap<u64, (Rc<Connection>, Option<u64>)>,
+    /// Who waits for the answer to a question to all members, by its number, in this life of the
+    /// thread.
+    asking: BTreeMap<u64, Asking>,
     life: u64,
     /// A question of another member that is being answered, and how far that is.
     answering: Option<(CountQuestion, Vec<u64>, Option<CountedUpTo>)>,
@@ -169,6 +170,15 @@ pub(in crate::resp) struct Hub {
     /// Messages that the shard had dropped at the last look.
     dropped: u64,
     losses: Losses,
+}
+
+/// What the answer of all members is for.
+#[derive(Debug)]
+enum Asking {
+    /// A reply of this connection; `None`: its present command.
+    Of(Rc<Connection>, Option<u64>),
+    /// The replies that need the script of this digest.
+    Script(Digest, Vec<(Rc<Connection>, u64)>),
 }
 
 /// A message that is being handed out.
@@ -569,16 +579,66 @@ impl Context {
             return false;
         };
         let asking = &mut self.door.hub.asking;
-        asking.insert(ticket, (connection.clone(), reply));
+        asking.insert(ticket, Asking::Of(connection.clone(), reply));
         true
     }
 
-    /// Answers questions about subscribers, and hands out answers to those that asked. True if there
+    /// Asks all other members for the text of a script, for this reply. False: nothing comes.
+    pub(in crate::resp) fn ask_for_script(
+        &mut self,
+        connection: &Rc<Connection>,
+        reply: u64,
+        digest: &Digest,
+    ) -> bool {
+        let now = self.now();
+        let ticket = match self.door.scripts.search(digest, now) {
+            Search::UnderWay(ticket) => ticket,
+            Search::Over => return false,
+            Search::Ask => {
+                let asked = AskedSubscribers::Script(digest.as_bytes().to_vec());
+                let Some(ticket) = self.ask_subscribers(asked) else {
+                    return false;
+                };
+                self.door.scripts.asked(digest.clone(), ticket);
+                let asking = Asking::Script(digest.clone(), Vec::new());
+                self.door.hub.asking.insert(ticket, asking);
+                ticket
+            }
+        };
+        let Some(Asking::Script(_, replies)) = self.door.hub.asking.get_mut(&ticket) else {
+            return false;
+        };
+        replies.push((connection.clone(), reply));
+        true
+    }
+
+    /// Hands out what the other members answered to a question.
+    fn members_answered(&mut self, ticket: u64, asking: Asking, counted: Counted) {
+        match asking {
+            Asking::Of(connection, reply) => connection.counted(reply, counted),
+            Asking::Script(digest, replies) => {
+                let now = self.now();
+                let text = counted.names.into_iter().next().map(Bytes::from);
+                self.door.scripts.answered(digest, (ticket, now), text);
+                for (connection, reply) in replies {
+                    let goes_on = connection.looked_for_script(reply);
+                    self.door.goes_on(goes_on.then_some((connection, reply)));
+                }
+            }
+        }
+    }
+
+    /// Answers questions of other members, and hands out answers to those that asked. True if there
     /// are more questions.
     fn count_for_members(&mut self) -> bool {
+        let work_most = self.door.scripts.work() + COMPILE_AT_ONCE;
         while let Some((ticket, counted)) = self.poll_counted() {
-            if let Some((connection, reply)) = self.door.hub.asking.remove(&ticket) {
-                connection.counted(reply, counted);
+            if let Some(asking) = self.door.hub.asking.remove(&ticket) {
+                self.members_answered(ticket, asking, counted);
+            }
+            if self.door.scripts.work() > work_most {
+                // Texts of scripts have come, and were slow to compile. Others have their turn.
+                return true;
             }
         }
         let common = self.door.common.clone();
@@ -629,6 +689,19 @@ impl Context {
                         None => (Vec::new(), None),
                     };
                     self.answer_names(&question, names, next);
+                    continue;
+                }
+                AskedSubscribers::Script(digest) => {
+                    let now = self.now();
+                    let digest = std::str::from_utf8(digest).unwrap_or_default();
+                    let text = self.door.scripts.get(digest, now);
+                    let texts = text.iter().map(|text| text.to_vec()).collect();
+                    self.answer_names(&question, texts, None);
+                    continue;
+                }
+                AskedSubscribers::ForgetScripts => {
+                    self.door.scripts.clear();
+                    self.answer_names(&question, Vec::new(), None);
                     continue;
                 }
             }
@@ -712,8 +785,8 @@ impl Context {
             // This process became another member: what it asked before is not answered.
             let asking = std::mem::take(&mut self.door.hub.asking);
             self.door.hub.answering = None;
-            for (connection, reply) in asking.into_values() {
-                connection.counted(reply, Counted::default());
+            for (ticket, asking) in asking {
+                self.members_answered(ticket, asking, Counted::default());
             }
             self.door.hub.expel_all();
         }

@@ -279,7 +279,7 @@ impl Context {
             Needs::Databases => {
                 let [(stored, _)] = self.shard().led(cluster::KEYSPACE, [scripts::MAP]);
                 let stored_bytes = self.shard().bytes_led(cluster::KEYSPACE, scripts::MAP);
-                let (kept, kept_bytes) = self.door.scripts.held();
+                let (kept, kept_bytes) = self.door.scripts.held(self.me().thread_number() == 0);
                 let databases = self.shard().led(cluster::KEYSPACE, databases::all());
                 let bytes = stored_bytes + kept_bytes;
                 (Box::new(databases), stored + kept, bytes)

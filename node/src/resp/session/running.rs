@@ -46,8 +46,10 @@ pub(super) struct Running {
     /// What the connection had before the commands of a transaction that touch no key. It has that
     /// again if a watched key has changed.
     pub(super) before: Option<Before>,
-    /// How many parts have no outcome yet.
+    /// How many parts have no outcome yet, and how many questions for scripts no answer.
     waits: usize,
+    /// Whether the other members were asked for the scripts that are not stored.
+    pub(super) looked_elsewhere: bool,
     /// Bytes that only this reply holds.
     held: usize,
 }
@@ -72,8 +74,8 @@ pub(super) enum Then {
     Find(scripts::Digest, Box<ScriptCall>),
     /// The script of this digest was stored.
     Stored(scripts::Digest),
-    /// Which scripts are stored. Some are known here without that.
-    Exists(Vec<bool>),
+    /// Which scripts of these digests are known.
+    Exists(Vec<scripts::Digest>),
     /// `EXEC` answers with them.
     Answer(Vec<Answer>),
     /// `WATCH` keeps them: the keyspace, and the keys.
@@ -108,6 +110,7 @@ impl Running {
             messages: Vec::new(),
             before: None,
             waits: 0,
+            looked_elsewhere: false,
             held: 0,
         }
     }
@@ -131,6 +134,50 @@ impl Running {
         };
         self.parts.clear();
         Some((digest, call, body))
+    }
+
+    /// The scripts that are not stored: their places among the outcomes, and their digests.
+    pub(super) fn unknown(&self) -> Vec<(usize, scripts::Digest)> {
+        let digests = match &self.then {
+            Then::Find(digest, _) => std::slice::from_ref(digest),
+            Then::Prepare(prepared) => prepared.missing(),
+            Then::Exists(digests) => digests,
+            _ => return Vec::new(),
+        };
+        if self.waits > 0 || self.parts.iter().any(|part| part.came != Came::Executed) {
+            return Vec::new();
+        }
+        let places = digests.iter().zip(&self.outcomes).enumerate();
+        places
+            .filter(|(_, (digest, outcome))| {
+                !digest.is_empty() && matches!(outcome, Outcome::Nil | Outcome::Int(0))
+            })
+            .map(|(at, (digest, _))| (at, digest.clone()))
+            .collect()
+    }
+
+    /// Whether other members are to be asked for scripts.
+    pub(super) fn looks_elsewhere(&self) -> bool {
+        !self.looked_elsewhere && !self.unknown().is_empty()
+    }
+
+    /// The text of the script at this place among the outcomes is here.
+    pub(super) fn bring(&mut self, at: usize, body: &Bytes) {
+        self.outcomes[at] = match self.then {
+            Then::Exists(_) => Outcome::Int(1),
+            _ => Outcome::Bulk(Value::from(&body[..])),
+        };
+    }
+
+    /// The reply waits for the answer to a question for a script.
+    pub(super) const fn wait_for_script(&mut self) {
+        self.waits += 1;
+    }
+
+    /// A question for a script was answered. Returns whether there is nothing more to wait for.
+    pub(super) const fn asked_for_script(&mut self) -> bool {
+        self.waits = self.waits.saturating_sub(1);
+        self.waits == 0
     }
 
     /// Why it was refused.
@@ -254,12 +301,8 @@ impl Running {
                 let outcome = outcomes.next().unwrap_or(Outcome::Nil);
                 return encoder.reply(&Shape::Encoded.reply(outcome));
             }
-            Then::Exists(known) => {
-                let known = known.iter().zip(std::mem::take(&mut self.outcomes));
-                let outcomes = known.map(|(known, stored)| match known {
-                    true => Outcome::Int(1),
-                    false => stored,
-                });
+            Then::Exists(_) => {
+                let outcomes = std::mem::take(&mut self.outcomes).into_iter();
                 return encoder.reply(&Join::Values.reply(outcomes));
             }
         };
@@ -400,7 +443,7 @@ impl Session {
         else {
             return false;
         };
-        if running.has_found() || running.is_prepared() {
+        if running.has_found() || running.is_prepared() || running.looks_elsewhere() {
             return true;
         }
         let messages = std::mem::take(&mut running.messages);

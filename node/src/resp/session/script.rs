@@ -1,13 +1,14 @@
 //! Scripts: `EVAL`, `EVALSHA`, `SCRIPT`.
 //!
 //! The node that has a script's keys runs it, and is sent its text. So this node must know the
-//! text: `EVAL` brings it, and `EVALSHA` finds it here or where scripts are stored
-//! (`resp::scripts`).
+//! text: `EVAL` brings it, and `EVALSHA` finds it here, where scripts are stored, or at another
+//! member (`resp::scripts`).
 
 use super::running::{Running, Then};
 use super::*;
 use crate::resp::command::ScriptCommand;
 use crate::resp::scripts;
+use doyen_engine::AskedSubscribers;
 use doyen_engine::op::ScriptCall;
 use doyen_scripts::{errors, sha1_hex};
 
@@ -28,16 +29,21 @@ impl Session {
             ScriptCommand::Load => self.load_script(connection, context, args),
             ScriptCommand::Exists => {
                 let digests: Vec<_> = args.iter_from(2).map(digest_of).collect();
-                let known = &context.door.scripts;
-                let known = digests.iter().map(|digest| known.has_evaluated(digest));
-                let running = Running::new(Then::Exists(known.collect()));
                 let operations = digests
                     .iter()
                     .map(|digest| scripts::about(digest, Action::Exists).into())
                     .collect();
+                let running = Running::new(Then::Exists(digests));
                 self.run_parts(connection, context, running, operations);
             }
             ScriptCommand::Flush => {
+                context.door.scripts.clear();
+                let asked = || Some(AskedSubscribers::ForgetScripts);
+                if self.asks_first(connection, context, asked) {
+                    return;
+                }
+                self.waits_no_more();
+                // Another member may have told a text before it forgot it.
                 context.door.scripts.clear();
                 let all = All::Clear { databases: false };
                 let gather = Gather::of_sweep(all, cluster::KEYSPACE, &[scripts::MAP], false);
@@ -71,7 +77,7 @@ impl Session {
         };
         let now = context.now();
         match context.door.scripts.get(&digest, now) {
-            Some(body) => call.body = body.clone(),
+            Some(body) => call.body = body,
             None if by_digest => {
                 let find = scripts::about(&digest, Action::Get).into();
                 call.body = Bytes::new();
@@ -120,7 +126,8 @@ impl Session {
     /// It does not compile.
     pub(super) fn bring(context: &mut Context, body: &Bytes) -> Result<(), String> {
         let digest = context.door.scripts.compiles(body)?;
-        context.door.scripts.evaluated(digest, body.clone());
+        let now = context.now();
+        context.door.scripts.evaluated(digest, body.clone(), now);
         Ok(())
     }
 
@@ -138,6 +145,26 @@ impl Session {
         self.run_parts(connection, context, running, vec![store]);
     }
 
+    /// Texts of scripts were looked up where they are stored, and then asked of the other members.
+    /// Takes what is here by now, and asks for the others once.
+    pub(super) fn look_elsewhere(
+        running: &mut Running,
+        connection: &Rc<Connection>,
+        context: &mut Context,
+        slot: u64,
+    ) {
+        let first = running.looks_elsewhere();
+        for (at, digest) in running.unknown() {
+            let now = context.now();
+            if let Some(body) = context.door.scripts.get(&digest, now) {
+                running.bring(at, &body);
+            } else if first && context.ask_for_script(connection, slot, &digest) {
+                running.wait_for_script();
+            }
+        }
+        running.looked_elsewhere = true;
+    }
+
     /// The text of a script was looked up: it is run, or there is none.
     pub(super) fn run_found(
         running: &mut Running,
@@ -151,7 +178,7 @@ impl Session {
         let body = Bytes::copy_from_slice(&body);
         call.body = body.clone();
         let now = context.now();
-        context.door.scripts.saw(digest, body, now);
+        context.door.scripts.found(digest, body, now);
         running.submit(connection, context, (slot, patience), *call);
     }
 }
@@ -180,7 +207,7 @@ pub(super) fn call_of(
 /// The digest that a client wrote, in small letters.
 pub(super) fn digest_of(text: &[u8]) -> scripts::Digest {
     // No script has the empty digest. What has another length is none, and may be too long for a key.
-    if text.len() != DIGEST_BYTES {
+    if text.len() != DIGEST_BYTES || !text.iter().all(u8::is_ascii_hexdigit) {
         return scripts::Digest::default();
     }
     String::from_utf8_lossy(text).to_ascii_lowercase().into()

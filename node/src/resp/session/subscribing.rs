@@ -198,6 +198,20 @@ impl Connection {
         }
     }
 
+    /// The other members have answered for a script of this reply. Returns whether it goes on.
+    pub(in crate::resp) fn looked_for_script(&self, reply: u64) -> bool {
+        let mut session = self.session.borrow_mut();
+        let at = reply.checked_sub(session.first);
+        let at = at.and_then(|at| usize::try_from(at).ok());
+        match at.and_then(|at| session.slots.get_mut(at)) {
+            Some(slot) => match &mut slot.state {
+                State::Running(running) => running.asked_for_script(),
+                _ => false,
+            },
+            None => false,
+        }
+    }
+
     /// What its command waited for is over.
     pub(in crate::resp) fn goes_on(&self) {
         let mut session = self.session.borrow_mut();
@@ -468,19 +482,32 @@ impl Session {
         context: &mut Context,
         messages: impl Iterator<Item = &'m Publication>,
     ) -> bool {
+        let plain = !self.cluster_port;
+        self.asks_first(connection, context, || {
+            let channels: Vec<_> = messages
+                .take(COUNTED_NAMES_MAX)
+                .map(|message| (message.sharded, message.channel.to_vec()))
+                .collect();
+            let asks = plain && !channels.is_empty();
+            asks.then_some(AskedSubscribers::Receivers(channels))
+        })
+    }
+
+    /// Asks the other members before the present command is executed. True: it is run again with
+    /// the answer.
+    pub(super) fn asks_first(
+        &mut self,
+        connection: &Rc<Connection>,
+        context: &mut Context,
+        asked: impl FnOnce() -> Option<AskedSubscribers>,
+    ) -> bool {
         if let Some(subscribing) = &mut self.subscribing
             && let Hold::Ready = std::mem::take(&mut subscribing.hold)
         {
             return false;
         }
         self.forget_counted();
-        let channels: Vec<_> = messages
-            .take(COUNTED_NAMES_MAX)
-            .map(|message| (message.sharded, message.channel.to_vec()))
-            .collect();
-        let asks = !self.cluster_port
-            && !channels.is_empty()
-            && context.ask_members(connection, None, AskedSubscribers::Receivers(channels));
+        let asks = asked().is_some_and(|asked| context.ask_members(connection, None, asked));
         if asks {
             self.hold(Hold::Woken);
         }

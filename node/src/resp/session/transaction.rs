@@ -11,7 +11,8 @@
 //!   WATCH ─────────────────────────────────────────────> Running ── the last outcome ─> Watching
 //! ```
 //!
-//! If `EXEC` runs scripts by digests that this thread does not know, it looks their texts up first.
+//! If `EXEC` runs scripts by digests that this node does not know, it looks their texts up first, as
+//! `EVALSHA` does.
 
 use super::running::{Answer, Before, Running, Then};
 use super::script::{NO_SCRIPT, call_of, digest_of};
@@ -141,6 +142,13 @@ pub(super) struct Prepared {
     watching: Watching,
     /// The digests of the texts that were looked up, in that order.
     missing: Vec<scripts::Digest>,
+}
+
+impl Prepared {
+    /// The digests of the texts that were looked up, in that order.
+    pub(super) fn missing(&self) -> &[scripts::Digest] {
+        &self.missing
+    }
 }
 
 /// A command of a transaction.
@@ -446,7 +454,7 @@ impl Session {
         let now = context.now();
         for (at, digest) in queue.digests.clone() {
             if let Some(body) = context.door.scripts.get(&digest, now) {
-                queue.bring(at, body);
+                queue.bring(at, &body);
             }
         }
         let missing: BTreeSet<_> = queue.digests.values().cloned().collect();
@@ -505,7 +513,7 @@ impl Session {
                     queue.bring(at, &body);
                 }
             }
-            context.door.scripts.saw(digest.clone(), body, now);
+            context.door.scripts.found(digest.clone(), body, now);
         }
         let command = std::mem::replace(&mut self.command, self.slots[at].command);
         let mut running = Running::new(Then::Answer(Vec::new()));

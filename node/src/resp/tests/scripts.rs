@@ -64,6 +64,27 @@ async fn a_script_that_was_evaluated_or_loaded_is_known_by_its_digest() {
     node.stop().await;
 }
 
+/// Regression: the other threads answered NOSCRIPT.
+#[tokio::test]
+async fn a_script_that_was_evaluated_at_one_thread_is_known_and_forgotten_by_all() {
+    let node = Node::of_threads(2, None, 10, limits());
+    let mut one = Client::connect(node.clusters[0]).await.unwrap();
+    let mut other = Client::connect(node.clusters[1]).await.unwrap();
+    let digest = doyen_scripts::sha1_hex("return 7");
+    let seven = one.command(&["EVAL", "return 7", "0"]).await.unwrap();
+    assert_eq!(seven, Reply::Int(7));
+    let by_digest = ["EVALSHA", &digest, "0"];
+    assert_eq!(other.command(&by_digest).await.unwrap(), Reply::Int(7));
+    other.command(&["SCRIPT", "FLUSH"]).await.unwrap();
+    for client in [&mut one, &mut other] {
+        let reply = client.command(&by_digest).await.unwrap();
+        assert!(error(&reply).starts_with("NOSCRIPT"), "{reply:?}");
+        let exists = client.command(&["SCRIPT", "EXISTS", &digest]).await;
+        assert_eq!(exists.unwrap(), Reply::Array(vec![Reply::Int(0)]));
+    }
+    node.stop().await;
+}
+
 #[tokio::test]
 async fn texts_that_are_evaluated_take_no_memory_of_the_data() {
     let node = Node::start(None, 10);
