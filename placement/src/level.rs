@@ -65,5 +65,8 @@ pub const CACHE_SCHEMAS: u16 = 16;
 /// From this level on, primaries say how much of each map a partition holds.
 pub const MAP_SIZES: u16 = 16;
 
+/// Connections of this version carry how late the thread of the sender is.
+pub const LATENESS: u16 = 16;
+
 /// Connections of this version carry the clocks of partitions apart from their logs.
 pub const CLOCKS: u16 = 16;

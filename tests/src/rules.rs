@@ -355,6 +355,10 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
     ),
     (&shard::SLOW_IS_SILENT, data::a_slow_link_costs_no_copy),
     (
+        &shard::BELIEVES_LATE_FOR_EVER,
+        data::a_copy_that_is_always_late_is_given_up,
+    ),
+    (
         &shard::SENDS_ALL_AT_ONCE,
         data::a_write_waits_while_its_link_is_full,
     ),

@@ -286,6 +286,8 @@ pub(super) enum Frame {
     Clocks {
         clocks: Vec<(PartitionRef, Epoch, u64)>,
     },
+    /// For how many milliseconds the sender's thread was late since they connected, in total.
+    Late { ms: u32 },
     /// The next call, which has this number, belongs to this span of its caller.
     Traced {
         at: PartitionRef,
@@ -431,6 +433,7 @@ const TRACED: u8 = 44;
 const CLOCKS: u8 = 45;
 const ASK: u8 = 47;
 const NAMED: u8 = 48;
+const LATE: u8 = 49;
 
 /// Takes one frame off the front if all of it is there, and returns how many bytes it had.
 pub(super) fn take(

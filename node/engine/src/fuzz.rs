@@ -415,6 +415,7 @@ pub(crate) fn every() -> Vec<Frame> {
         Frame::Clocks {
             clocks: vec![(at(1), Epoch(3), 1_000), (at(2), Epoch(4), u64::MAX >> 8)],
         },
+        Frame::Late { ms: 700 },
         Frame::Traced {
             at: at(1),
             n: 5,

@@ -62,6 +62,7 @@ mod index;
 mod inspect;
 mod install;
 mod integer;
+mod late;
 mod log;
 mod measuring;
 mod memory;

@@ -113,6 +113,8 @@ doyen_placement::mutants! {
     REPLACES_UNDRAWN = ("replaces-undrawn", "splits"),
     /// A copy counts as silent while bytes for it are still on their way.
     SLOW_IS_SILENT = ("slow-is-silent", "copies that are slow"),
+    /// A copy whose thread says that it is late is never silent.
+    BELIEVES_LATE_FOR_EVER = ("believes-late-for-ever", "copies that are slow"),
     /// Writes to a partition that lacks copies do not wait for the learner that replaces one.
     OUTRUNS_LEARNERS = ("outruns-learners", "copies that are missing"),
     /// Writes go on, however many bytes are on their way to a copy.

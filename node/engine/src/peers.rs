@@ -13,10 +13,11 @@ use super::frame::{self, Ack, Frame, Head, Headroom, Mark, Out};
 use super::log::Logged;
 use super::op::Outcome;
 use super::publishing::{HELD_BYTES_MAX, Publication};
+use crate::late::{Lateness, Reported};
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_gossip::Time;
-use doyen_placement::level::CLOCKS;
+use doyen_placement::level::{CLOCKS, LATENESS};
 use doyen_placement::{Epoch, MemberId, PartitionRef};
 use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -58,6 +59,9 @@ const UNTOLD_PART: u64 = 128;
 pub(super) const DATAGRAM_BYTES_MAX: usize = 1_000;
 /// Clocks of one datagram: each takes 30 bytes at most.
 const CLOCKS_MAX: usize = 32;
+/// A copy that has acknowledged nothing of what has arrived there for this long is silent, however
+/// late threads are.
+const LATE_SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// Bytes of each lane.
 pub(super) type Lanes = [u64; 2];
@@ -77,6 +81,11 @@ pub(super) struct Wait {
     given: Option<Given>,
     /// The missing entries were sent before.
     again: bool,
+    /// When all that it had been given had first arrived.
+    arrived: Option<Time>,
+    /// How late this thread and the copy's had been when the wait began, in total. `None`: that is
+    /// taken at the first look.
+    late: Option<Duration>,
 }
 
 /// The bytes of calls that a peer had been given when the last unacknowledged entry was sent.
@@ -90,6 +99,8 @@ struct Given {
     back: u64,
     /// When all of them had arrived.
     arrived: Option<Time>,
+    /// How late both threads had been by then, in total.
+    late: Duration,
 }
 
 impl Wait {
@@ -99,6 +110,8 @@ impl Wait {
             since,
             given: None,
             again: false,
+            arrived: None,
+            late: None,
         }
     }
 
@@ -110,6 +123,7 @@ impl Wait {
             since: arrived.map_or(self.since, |arrived| arrived.max(self.since)),
             given: None,
             again: true,
+            ..self
         }
     }
 
@@ -129,6 +143,7 @@ impl Wait {
         {
             given.arrived = Some(now);
             given.back = came;
+            self.arrived.get_or_insert(now);
         }
         let (since, ahead) = match given.arrived {
             Some(arrived) => (arrived.max(self.since), 0),
@@ -215,12 +230,18 @@ fn note_given(wait: &mut Option<Wait>, given: Given, now: Time) {
     match wait {
         Some(Wait { given: Some(_), .. }) => {}
         Some(Wait {
-            since, again: true, ..
+            since,
+            again: true,
+            arrived,
+            late,
+            ..
         }) => {
             *wait = Some(Wait {
                 since: *since,
                 given: Some(given),
                 again: false,
+                arrived: *arrived,
+                late: late.or(Some(given.late)),
             })
         }
         _ => {
@@ -228,6 +249,8 @@ fn note_given(wait: &mut Option<Wait>, given: Given, now: Time) {
                 since: now,
                 given: Some(given),
                 again: false,
+                arrived: None,
+                late: Some(given.late),
             })
         }
     }
@@ -295,6 +318,8 @@ pub(super) struct Peer {
     answers: VecDeque<(PartitionRef, (u64, u32), Outcome)>,
     /// Clocks of partitions that it is told in the next datagrams.
     clocks: Vec<(PartitionRef, Epoch, u64)>,
+    /// How late its thread is, as it reports that.
+    late: Reported,
     /// It has subscribers.
     wants: bool,
     /// Messages of publishers that are sent once there is room, and their bytes.
@@ -385,12 +410,14 @@ impl Peer {
         }
     }
 
-    fn given_now(&self) -> Given {
+    /// `own`: how late this thread has been, in total.
+    fn given_now(&self, own: Duration) -> Given {
         Given {
             bytes: self.given(CALLS),
             ahead: self.ahead(CALLS),
             back: self.arrived()[CALLS],
             arrived: None,
+            late: own + self.late.total(),
         }
     }
 }
@@ -414,6 +441,10 @@ pub(super) struct Peers {
     relieved: Vec<MemberId>,
     /// Peers that are told clocks.
     clocked: Vec<MemberId>,
+    /// Peers that are told how late this thread is.
+    told_lateness: Vec<MemberId>,
+    /// How late this thread is.
+    late: Lateness,
     /// Whether missing copies are made from here or here.
     repairing: bool,
 }
@@ -462,6 +493,7 @@ impl Peers {
                 ahead_max,
                 repairing: self.repairing,
                 progressed: now,
+                late: Reported::new(now, &self.late),
                 ..Peer::default()
             },
         );
@@ -512,15 +544,45 @@ impl Peers {
         self.silent.contains(&id)
     }
 
-    /// For how long a copy at this peer could have acknowledged something.
+    /// For how long a copy at this peer could have acknowledged something. Time in which this
+    /// thread or the peer's got no core does not count, up to a limit: otherwise a peer that is
+    /// always late, or refuses all that arrives, would hold up writes for ever.
     pub(super) fn silence(&self, id: MemberId, wait: &mut Wait, now: Time) -> Duration {
-        wait.silence(now, self.all.get(&id).filter(|p| p.up))
+        let peer = self.all.get(&id).filter(|p| p.up);
+        let silence = wait.silence(now, peer);
+        let late = self.late.total() + peer.map_or(Duration::ZERO, |peer| peer.late.total());
+        let before = *wait.late.get_or_insert(late);
+        // What was refused is sent again and arrives again, so the first arrival counts.
+        let unacknowledged = wait.arrived.map_or(Duration::ZERO, |at| now.since(at));
+        let most = silence.max(unacknowledged);
+        if most >= LATE_SILENCE_MAX && !broken(&mutant::BELIEVES_LATE_FOR_EVER) {
+            return most;
+        }
+        silence.saturating_sub(late.saturating_sub(before))
+    }
+
+    /// Timers are looked at. `due`: when the first of them was due. If this thread was late, its
+    /// peers are told.
+    pub(super) fn look_at_lateness(&mut self, me: MemberId, due: Option<Time>, now: Time) {
+        if self.late.looked(due, now) {
+            let told = self.all.iter().filter(|(id, peer)| {
+                peer.version >= LATENESS && !id.is_client() && id.member() != me.member()
+            });
+            self.told_lateness = told.map(|(id, _)| *id).collect();
+        }
+    }
+
+    /// A peer says how late its thread has been since they connected.
+    pub(super) fn note_lateness(&mut self, id: MemberId, ms: u32, now: Time) {
+        if let Some(peer) = self.all.get_mut(&id) {
+            peer.late.says(Duration::from_millis(ms.into()), now);
+        }
     }
 
     /// A copy at this peer was given something: its ack is awaited, if it is not already.
     pub(super) fn note_given(&self, id: MemberId, wait: &mut Option<Wait>, now: Time) {
         match self.all.get(&id) {
-            Some(peer) => note_given(wait, peer.given_now(), now),
+            Some(peer) => note_given(wait, peer.given_now(self.late.total()), now),
             None => _ = wait.get_or_insert(Wait::for_room(now)),
         }
     }
@@ -597,7 +659,7 @@ impl Peers {
                 last.next += 1;
                 return Some(Sent {
                     head: false,
-                    given: peer.given_now(),
+                    given: peer.given_now(self.late.total()),
                 });
             }
         }
@@ -621,7 +683,7 @@ impl Peers {
         });
         Some(Sent {
             head: true,
-            given: peer.given_now(),
+            given: peer.given_now(self.late.total()),
         })
     }
 
@@ -828,8 +890,16 @@ impl Peers {
         tells
     }
 
-    /// The next datagram of clocks.
+    /// The next datagram: lateness, then clocks.
     pub(super) fn next_datagram(&mut self) -> Option<(MemberId, Bytes)> {
+        while let Some(id) = self.told_lateness.pop() {
+            if let Some(peer) = self.all.get(&id) {
+                let ms = peer.late.to_tell(&self.late);
+                let mut out = Out::default();
+                Frame::Late { ms }.put(&mut out);
+                return Some((id, out.take().flatten().collect()));
+            }
+        }
         loop {
             let id = *self.clocked.last()?;
             let clocks = self.all.get_mut(&id).map(|peer| &mut peer.clocks);

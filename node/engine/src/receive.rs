@@ -9,8 +9,10 @@ use super::index;
 use super::op::Work;
 use super::partition::Slot;
 use super::peers;
+use super::rounds;
 use super::shard::Shard;
 use super::threads;
+use super::timers::Duty;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_placement::{Epoch, KeyspaceId, MapId, MemberId, PartitionRef};
@@ -155,6 +157,12 @@ impl Shard {
         if let Some(p) = self.cx.peers.get(peer) {
             *p.batch(lane) = batch;
             p.partial[peers::index(lane)] = bytes.len() as u64;
+            if !bytes.is_empty() {
+                // The rest is on its way. Without a timer, this thread would not know that it is
+                // late for it.
+                let soon = self.cx.now + rounds::UPKEEP;
+                self.cx.timers.want_at(Duty::Upkeep, soon);
+            }
         }
         if result.is_err() {
             self.cx.stats.malformed += 1;
@@ -355,6 +363,10 @@ impl Shard {
                 self.hear_clocks(peer, clocks);
                 return Ok(());
             }
+            Frame::Late { ms } => {
+                self.cx.peers.note_lateness(peer, *ms, self.cx.now);
+                return Ok(());
+            }
             Frame::Heard { .. }
             | Frame::Pull { .. }
             | Frame::MakeMap { .. }
@@ -549,6 +561,7 @@ impl Shard {
             | Frame::Confirmed { .. }
             | Frame::Traced { .. }
             | Frame::Clocks { .. }
+            | Frame::Late { .. }
             | Frame::Reads { .. } => {}
         }
         Ok(())
@@ -645,7 +658,9 @@ impl Shard {
         self.cx.now = self.cx.now.max(now);
         let mut bytes = BytesMut::from(bytes);
         let result = match frame::take(&mut bytes, peers::DATAGRAM_BYTES_MAX) {
-            Ok(Some((frame @ Frame::Clocks { .. }, _))) if bytes.is_empty() => {
+            Ok(Some((frame @ (Frame::Clocks { .. } | Frame::Late { .. }), _)))
+                if bytes.is_empty() =>
+            {
                 self.handle(peer, frame)
             }
             Ok(_) => Err(Malformed("a datagram that no peer sends")),

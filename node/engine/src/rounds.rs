@@ -48,7 +48,7 @@ impl Rounds {
             return;
         }
         if self.noticed.is_empty() {
-            timers.set(Duty::Upkeep, now + UPKEEP);
+            timers.want_at(Duty::Upkeep, now + UPKEEP);
         }
         self.noticed.push(slot.at);
     }

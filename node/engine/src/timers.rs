@@ -105,6 +105,13 @@ impl Timers {
         };
     }
 
+    /// There is something to do at this time, if nothing was to be done before.
+    pub(super) fn want_at(&mut self, duty: Duty, at: Time) {
+        if !self.duties[duty as usize].wanted {
+            self.set(duty, at);
+        }
+    }
+
     /// The duty is not done before this time. An earlier time than before ends a pause.
     pub(super) fn rest(&mut self, duty: Duty, until: Time) {
         self.duties[duty as usize].earliest = until;

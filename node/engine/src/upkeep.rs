@@ -44,6 +44,8 @@ impl Shard {
     /// Time passed (`poll_timeout`).
     pub fn tick(&mut self, now: Time) {
         self.cx.now = now;
+        let due = self.cx.timers.next();
+        self.cx.peers.look_at_lateness(self.cx.me, due, now);
         self.wake_due(now);
         // Answers that were not released for lack of a lease.
         if self.cx.timers.take(Duty::GiveUp, now) {

@@ -775,6 +775,42 @@ pub(super) fn a_slow_link_costs_no_copy() -> Result<(), String> {
     }
 }
 
+/// A copy's thread seldom gets a core, and says so. While it acknowledges, it is late and not
+/// silent. Once it acknowledges nothing for ten seconds, it is given up all the same.
+pub(super) fn a_copy_that_is_always_late_is_given_up() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    s.show_all(&table(3, &[1, 2]));
+    s.write(1, "x", "1")?;
+    // In each turn, a tenth of the value gets through.
+    s.narrow(1, 2, Lane::Calls, 10_000);
+    s.submit(1, "x", set(&"large".repeat(200_000)));
+    starve(&mut s, 2, 15)?;
+    if !s.asked.is_empty() {
+        return Err(format!("a copy that is late was given up: {:?}", s.asked));
+    }
+    s.run(300)?;
+    s.write(1, "y", "the copy has caught up")?;
+    s.hold(2, 1, Lane::Calls);
+    s.submit(1, "x", set("3"));
+    starve(&mut s, 2, 20)?;
+    if s.asked.is_empty() {
+        Err("a copy that has acknowledged nothing for 14 s was not given up".into())
+    } else {
+        Ok(())
+    }
+}
+
+/// A node runs for 10 ms in every 700, so often.
+fn starve(s: &mut Shards, place: u64, turns: u32) -> Result<(), String> {
+    for _ in 0..turns {
+        s.stalls(place);
+        s.run(690)?;
+        s.goes_on();
+        s.run(10)?;
+    }
+    Ok(())
+}
+
 /// Nothing arrives at a copy for a while. Writes that the link cannot carry yet must wait before
 /// they are executed.
 pub(super) fn a_write_waits_while_its_link_is_full() -> Result<(), String> {

@@ -574,6 +574,11 @@ impl Shards {
         self.stalled = Some(place);
     }
 
+    /// The suspended node goes on.
+    pub(super) fn goes_on(&mut self) {
+        self.stalled = None;
+    }
+
     /// Delivers what is on its way, and lets this many milliseconds pass.
     pub(super) fn run(&mut self, ms: u64) -> Result<(), String> {
         for _ in 0..ms {

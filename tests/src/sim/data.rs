@@ -1,5 +1,6 @@
 //! The work of a data thread around its shard: passes over an inbox, then a release.
 
+use super::fault;
 use super::network::CONGESTED_BYTES;
 use super::process::{ControlInput, DataInput, ProcessId, ThreadId};
 use super::schedule::{Event, MS};
@@ -95,6 +96,13 @@ impl World {
             return;
         }
         let at = self.schedule.now();
+        let thread = &self.processes[p].threads[t];
+        if at < thread.starved_until && at >= thread.starves_at {
+            let span = self.rng.random_range(100 * MS..fault::STARVED_MAX);
+            let thread = &mut self.processes[p].threads[t];
+            thread.stalled_until = thread.stalled_until.max(at + span);
+            thread.starves_at = thread.stalled_until + 10 * MS;
+        }
         let now = self.processes[p].clock(at);
         if self.processes[p].generation != self.processes[p].threads[t].shard_generation {
             self.processes[p].threads[t].shard_generation = self.processes[p].generation;

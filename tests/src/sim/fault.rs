@@ -153,6 +153,11 @@ pub(crate) const KINDS: &[Kind] = &[
         weight: 4,
         begin: World::reshape,
     },
+    Kind {
+        name: "starved threads",
+        weight: 2,
+        begin: World::starve_data,
+    },
 ];
 
 /// How long faults disturb a cluster that forms. After that, they wait until it has formed.
@@ -160,6 +165,10 @@ const FORMING: Nanos = 4 * SECOND;
 
 /// The most by which packets of a slow node are slower than others.
 pub(crate) const SLOWNESS_MAX: u64 = 40;
+
+/// For how long a starved thread gets no core, at most. A thread that hangs for two leases is
+/// another fault, because its node is deposed.
+pub(crate) const STARVED_MAX: Nanos = 900 * MS;
 
 /// The numbers of faults begin here in the streams of a seed.
 const FAULTS: u64 = 1 << 16;
@@ -367,6 +376,26 @@ impl World {
         let until = self.schedule.now() + span;
         let stalled = &mut self.processes[p].threads[t].stalled_until;
         *stalled = until.max(*stalled);
+        true
+    }
+
+    /// The data threads of a node get a core for a moment, and then none for most of a second, again
+    /// and again.
+    fn starve_data(&mut self) -> bool {
+        let Some(p) = self.one() else { return false };
+        let span = self.span(12 * SECOND);
+        self.tell_fault(|w| {
+            format!(
+                "the data threads of {} seldom get a core for {:.3} s",
+                w.name(p),
+                span as f64 / 1e9
+            )
+        });
+        self.longest_stall = self.longest_stall.max(STARVED_MAX);
+        let until = self.schedule.now() + span;
+        for thread in &mut self.processes[p].threads {
+            thread.starved_until = until.max(thread.starved_until);
+        }
         true
     }
 

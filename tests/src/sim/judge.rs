@@ -34,6 +34,10 @@ impl World {
         self.calm = true;
         self.network.heal_all();
         let now = self.schedule.now();
+        let processes = self.processes.iter_mut();
+        processes
+            .flat_map(|p| &mut p.threads)
+            .for_each(|thread| thread.starved_until = 0);
         let stalled = |p: &Process| p.threads.iter().map(|t| t.stalled_until).max().unwrap_or(0);
         let longest = self
             .processes

@@ -104,6 +104,10 @@ pub(crate) struct Process {
 #[derive(Debug)]
 pub(crate) struct DataThread {
     pub(crate) stalled_until: Nanos,
+    /// Until then, it gets a core only now and then.
+    pub(crate) starved_until: Nanos,
+    /// When it has used up what it got.
+    pub(crate) starves_at: Nanos,
     pub(crate) shard: Shard,
     /// The member to which the shard's thread belongs.
     pub(crate) shard_me: MemberId,
@@ -214,6 +218,8 @@ impl DataThread {
     pub(crate) fn new(shard: Shard, me: MemberId, siblings: Siblings) -> Self {
         Self {
             stalled_until: 0,
+            starved_until: 0,
+            starves_at: 0,
             shard,
             shard_me: me,
             shard_generation: 0,

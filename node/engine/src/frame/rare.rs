@@ -72,6 +72,7 @@ rare! {
     WANT_MAP => WantMap { ticket, wanted },
     TRACED => Traced { at, n, context },
     CLOCKS => Clocks { clocks },
+    LATE => Late { ms },
 }
 
 fn lay_out<T: serde::Serialize>(out: &mut Out, kind: u8, fields: &T) {
