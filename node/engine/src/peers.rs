@@ -564,7 +564,8 @@ impl Peers {
     /// Timers are looked at. `due`: when the first of them was due. If this thread was late, its
     /// peers are told.
     pub(super) fn look_at_lateness(&mut self, me: MemberId, due: Option<Time>, now: Time) {
-        if self.late.looked(due, now) {
+        // A client has no copies, and members take no such frame from it.
+        if self.late.looked(due, now) && !me.is_client() {
             let told = self.all.iter().filter(|(id, peer)| {
                 peer.version >= LATENESS && !id.is_client() && id.member() != me.member()
             });
