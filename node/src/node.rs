@@ -22,7 +22,6 @@ use crate::report::events::{Events, LoggedEvent};
 use crate::report::status::ClusterReport;
 use crate::sync::{Election, Limiters, Lock, Once, OpenRateLimiter};
 use client::Companion;
-use doyen_placement::level::LIMITS_RAISED;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
 use doyen_placement::{Addresses, Eviction, KeyspaceId, MapEntry, MapWish, WantedMap};
 use std::fmt;
@@ -525,12 +524,7 @@ impl Node {
         let mut wanted = wanted;
         let local = self.0.shared.local();
         if let Some(table) = local.view.as_ref().map(|view| &view.installed) {
-            if let MapWish::Replaced(limits) = wanted.wish
-                && table.level < LIMITS_RAISED
-            {
-                // There, limits are always replaced.
-                wanted.wish = MapWish::Limited(limits);
-            }
+            wanted.wish = wanted.wish.at_level(table.level);
             let known = table.map_in(&wanted.keyspace, &wanted.name);
             if let Some(entry) = known.filter(|entry| wanted.wish.met(table, entry)) {
                 return Ok(entry.clone());

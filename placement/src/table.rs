@@ -503,6 +503,15 @@ pub enum MapWish {
 }
 
 impl MapWish {
+    /// The same wish in a table of this level. Below [`LIMITS_RAISED`], limits are always replaced.
+    #[must_use]
+    pub const fn at_level(self, level: u16) -> Self {
+        match self {
+            Self::Replaced(limits) if level < LIMITS_RAISED => Self::Limited(limits),
+            wish => wish,
+        }
+    }
+
     /// Whether a table has the map as it is wanted. `map` is how the coordinator made it.
     #[must_use]
     pub fn met(self, table: &Table, map: &MapEntry) -> bool {

@@ -270,6 +270,21 @@ fn ask(question: &str, refusal: impl FnOnce() -> String) -> Result<String, Faile
     Ok(line.trim().to_owned())
 }
 
+/// Asks for the name once more: what is dropped by mistake loses all its data. `loss` says what is
+/// about to be dropped.
+fn confirm_drop(name: &str, loss: &str) -> Result<(), Failed> {
+    let refusal = || {
+        format!("dropping {name} loses all its data: add --yes, as there is no terminal to ask at")
+    };
+    if ask(&format!("{loss}. Type its name to continue: "), refusal)? == name {
+        Ok(())
+    } else {
+        Err(Failed::new(
+            "the answer was not its name: nothing was dropped",
+        ))
+    }
+}
+
 fn partitions(report: &TableReport) -> impl Iterator<Item = (&str, &PartitionReport)> {
     report
         .keyspaces

@@ -28,7 +28,7 @@ impl Lateness {
         self.total
     }
 
-    /// Timers are looked at, the first of which was due at this time. True if that is late.
+    /// Timers are looked at. `due`: when the first of them was due. True if that is late.
     pub(super) fn looked(&mut self, due: Option<Time>, now: Time) -> bool {
         let since = due.map_or(now, |due| due.max(self.looked));
         self.looked = now;

@@ -10,10 +10,10 @@ use super::api::Lane;
 use super::clients::Visit;
 use super::eviction::Pressure;
 use super::frame::{self, Ack, Frame, Head, Headroom, Mark, Out};
+use super::late::{Lateness, Reported};
 use super::log::Logged;
 use super::op::Outcome;
 use super::publishing::{HELD_BYTES_MAX, Publication};
-use crate::late::{Lateness, Reported};
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_gossip::Time;
@@ -229,28 +229,16 @@ impl Sent {
 fn note_given(wait: &mut Option<Wait>, given: Given, now: Time) {
     match wait {
         Some(Wait { given: Some(_), .. }) => {}
-        Some(Wait {
-            since,
-            again: true,
-            arrived,
-            late,
-            ..
-        }) => {
-            *wait = Some(Wait {
-                since: *since,
-                given: Some(given),
-                again: false,
-                arrived: *arrived,
-                late: late.or(Some(given.late)),
-            })
+        Some(wait @ Wait { again: true, .. }) => {
+            wait.given = Some(given);
+            wait.again = false;
+            wait.late.get_or_insert(given.late);
         }
         _ => {
             *wait = Some(Wait {
-                since: now,
                 given: Some(given),
-                again: false,
-                arrived: None,
                 late: Some(given.late),
+                ..Wait::for_room(now)
             })
         }
     }
@@ -458,6 +446,13 @@ pub(super) const fn index(lane: Lane) -> usize {
         Lane::Calls => 0,
         Lane::Bulk => 1,
     }
+}
+
+/// A frame that travels by itself.
+fn datagram(frame: &Frame) -> Bytes {
+    let mut out = Out::default();
+    frame.put(&mut out);
+    out.take().flatten().collect()
 }
 
 impl Peers {
@@ -896,9 +891,7 @@ impl Peers {
         while let Some(id) = self.told_lateness.pop() {
             if let Some(peer) = self.all.get(&id) {
                 let ms = peer.late.to_tell(&self.late);
-                let mut out = Out::default();
-                Frame::Late { ms }.put(&mut out);
-                return Some((id, out.take().flatten().collect()));
+                return Some((id, datagram(&Frame::Late { ms })));
             }
         }
         loop {
@@ -910,9 +903,7 @@ impl Peers {
             };
             let first = clocks.len().saturating_sub(CLOCKS_MAX);
             let clocks = clocks.split_off(first);
-            let mut out = Out::default();
-            Frame::Clocks { clocks }.put(&mut out);
-            return Some((id, out.take().flatten().collect()));
+            return Some((id, datagram(&Frame::Clocks { clocks })));
         }
     }
 

@@ -98,8 +98,8 @@ pub enum AskedSubscribers {
         /// Those after this one.
         after: Option<Vec<u8>>,
     },
-    /// The text of the script with this digest, as a name; the first text ends the question. Members
-    /// of version 15 are not asked.
+    /// The text of the script with this digest, as a name; the first text ends the question.
+    /// Members of version 15 are not asked.
     Script(Vec<u8>),
     /// Forget the scripts that came with `EVAL`. Members of version 15 are not asked.
     ForgetScripts,

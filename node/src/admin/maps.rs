@@ -7,7 +7,6 @@ use crate::map::schemas_of;
 use crate::report::maps::MapSizeReport;
 use doyen_engine::op::{Outcome, PartitionAction, PartitionOperation};
 use doyen_engine::sizes::MapSize;
-use doyen_placement::level::LIMITS_RAISED;
 use doyen_placement::planner::Refused;
 use doyen_placement::{Eviction, MapEntry, MapId, MapLimits, MapWish, WantedMap};
 use futures_util::{StreamExt, stream};
@@ -87,8 +86,8 @@ impl MapLimitOptions {
 
 impl Admin {
     /// What each map holds, and each database of Redis clients, the largest of each keyspace first.
-    /// The primaries of all partitions are asked, for 5 s at most: `uncounted` says how many did not
-    /// answer. While a cluster is upgraded from level 15, no partition answers.
+    /// The primaries of all partitions are asked, for 5 s at most: `uncounted` says how many did
+    /// not answer. While a cluster is upgraded from level 15, no partition answers.
     ///
     /// # Errors
     /// [`ReportError::NotMember`] until this node is a member.
@@ -123,9 +122,9 @@ impl Admin {
         Ok(MapSizeReport::all(&table, &sizes))
     }
 
-    /// Sets limits of a map, also lower ones: entries that are too many are evicted soon. A cache is
-    /// limited with what it keeps by schema. The change is an event of every member, with what was
-    /// changed from what.
+    /// Sets limits of a map, also lower ones: entries that are too many are evicted soon. A cache
+    /// is limited with what it keeps by schema. The change is an event of every member, with what
+    /// was changed from what.
     ///
     /// A program that opens the map with higher limits raises them again.
     ///
@@ -134,8 +133,8 @@ impl Admin {
     /// # Errors
     /// - [`Refusal::NotFound`]: there is no such keyspace or map.
     /// - [`Refusal::Invalid`]: no limit is given, or the map would evict without a limit.
-    /// - [`Refusal::Conflict`]: the map cannot have such limits: it lies in ranges, or it would lose
-    ///   its idle time.
+    /// - [`Refusal::Conflict`]: the map cannot have such limits: it lies in ranges, or it would
+    ///   lose its idle time.
     ///
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
@@ -147,19 +146,16 @@ impl Admin {
     ) -> Result<(), AdminError> {
         for entry in self.maps_of(keyspace, map).await? {
             let limits = options.limits(entry.limits)?;
-            let raised = self.table_or_not_member()?.level >= LIMITS_RAISED;
-            let wish = match raised {
-                true => MapWish::Replaced(limits),
-                false => MapWish::Limited(limits),
-            };
+            let level = self.table_or_not_member()?.level;
+            let wish = MapWish::Replaced(limits).at_level(level);
             self.want_map(wanted(keyspace, &entry, wish)).await?;
         }
         Ok(())
     }
 
     /// Drops a map with all its entries; a cache, with what it keeps by schema. Programs that have
-    /// it open get [`Error::Dropped`](crate::Error::Dropped) from their next use on, until they open
-    /// it again: then it is another map, which is empty.
+    /// it open get [`Error::Dropped`](crate::Error::Dropped) from their next use on, until they
+    /// open it again: then it is another map, which is empty.
     ///
     /// ```no_run
     /// # async fn example(node: doyen::Node) -> Result<(), doyen::AdminError> {

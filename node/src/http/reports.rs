@@ -128,8 +128,7 @@ pub(super) async fn split_keys(
         Failure::bad_request(format!("{there_is}: {}", why.body_text()))
     })?;
     let table = table_of(&state)?;
-    let keyspace = table.keyspaces.iter().find(|k| k.name == query.keyspace);
-    let Some(keyspace) = keyspace else {
+    let Some(keyspace) = table.keyspace_named(&query.keyspace) else {
         let why = format!("there is no keyspace `{}`: ask GET /split", query.keyspace);
         return Err(Failure(StatusCode::NOT_FOUND, why));
     };

@@ -200,8 +200,8 @@ async fn in_time(Shared(state): Shared<Arc<State>>, request: Request, next: Next
 /// The methods and paths of changes.
 const CHANGES: &str = "POST for /recover, /split/keep, /keyspaces, /keyspaces/NAME/split, \
     /keyspaces/NAME/merge, /rebalance, /moves/cancel and /members/NAME/drain, PATCH and DELETE \
-    for /keyspaces/NAME and /keyspaces/NAME/maps/MAP, PATCH for /rebalance and /balance, PUT and DELETE for \
-    /tokens/NAME, /users/NAME and /weights/NAME, DELETE for /members/NAME, /members/NAME/drain and /gone/NAME";
+    for /keyspaces/NAME and /keyspaces/NAME/maps/MAP, PATCH for /rebalance and /balance, \
+    PUT and DELETE for /tokens/NAME, /users/NAME and /weights/NAME, DELETE for /members/NAME, /members/NAME/drain and /gone/NAME";
 
 async fn unknown() -> Failure {
     let reports = "/status, /table, /loads, /placement, /keyspaces, /maps, /moves, /balance, \

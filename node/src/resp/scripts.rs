@@ -39,7 +39,7 @@ const SCRIPTS_MAX: usize = 500;
 const BYTES_MAX: usize = 4 << 20;
 /// How long a digest is not asked for again that no member knew.
 const ABSENT_FOR: Duration = Duration::from_secs(1);
-/// Most digests of which that is remembered, or that are asked for. Others are not asked for.
+/// Most digests that are asked for, or remembered as unknown. Others are not asked for.
 const ABSENT_MAX: usize = 1_000;
 /// How long a script is stored that came with `SCRIPT LOAD`: ten years. (Without a deadline it
 /// would have that of the keyspace.)
@@ -216,8 +216,9 @@ impl Cache {
         }
     }
 
-    /// How many scripts are only kept and not stored, and how many bytes all kept ones have: at this
-    /// thread, and at the node if this is its `first` thread. Threads share the texts of the node.
+    /// How many scripts are only kept and not stored, and how many bytes all kept ones have: at
+    /// this thread, and at the node if this is its `first` thread. Threads share the texts of the
+    /// node.
     pub(super) fn held(&self, first: bool) -> (u64, u64) {
         let stored = self.texts.all.values().filter(|kept| kept.stored);
         let own: usize = stored.map(|kept| kept.body.len()).sum();

@@ -379,8 +379,8 @@ impl World {
         true
     }
 
-    /// The data threads of a node get a core for a moment, and then none for most of a second, again
-    /// and again.
+    /// The data threads of a node get a core for a moment, and then none for most of a second,
+    /// again and again.
     fn starve_data(&mut self) -> bool {
         let Some(p) = self.one() else { return false };
         let span = self.span(12 * SECOND);

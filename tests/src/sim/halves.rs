@@ -84,7 +84,8 @@ impl World {
             .collect()
     }
 
-    /// Whether the others can go on without these slots, and only an operator's word lets these go on.
+    /// Whether the others can go on without these slots, and only an operator's word lets these go
+    /// on.
     fn is_minority(&self, slots: &BTreeSet<usize>) -> bool {
         let (inside, outside) = (self.side(slots, true), self.side(slots, false));
         let (here, there) = (self.ids(&inside), self.ids(&outside));

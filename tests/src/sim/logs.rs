@@ -100,8 +100,8 @@ impl Logs {
         self.truths.get(&log)?.told.get(&seq).copied()
     }
 
-    /// A data thread has given all answers that it could, by now. `may_answer` says whether lease and view
-    /// allowed that. `newest` is the last table that was seen to be committed.
+    /// A data thread has given all answers that it could, by now. `may_answer` says whether lease
+    /// and view allowed that. `newest` is the last table that was seen to be committed.
     pub(crate) fn look(
         &mut self,
         processes: &[Process],

@@ -318,8 +318,8 @@ impl Mix {
         }
     }
 
-    /// An operator recovers a minority while the others live. Only histories of keys tell the halves
-    /// apart, so there is nothing else to judge.
+    /// An operator recovers a minority while the others live. Only histories of keys tell the
+    /// halves apart, so there is nothing else to judge.
     fn with_halves(self) -> Self {
         Self {
             halves: true,

@@ -279,8 +279,8 @@ fn what_a_stopped_half_acknowledged_is_listed_by_partition_and_exported() {
             ok()
         );
     }
-    // Copies hear that a write is committed a moment after it was answered. What they have not heard
-    // counts as acknowledged by this half.
+    // Copies hear that a write is committed a moment after it was answered. What they have not
+    // heard counts as acknowledged by this half.
     for n in 0..300 {
         let key = format!("before:{n}");
         assert_eq!(

@@ -1,6 +1,6 @@
 //! `doyen keyspace`: create, list, show, alter, split, merge, drop.
 
-use super::{Endpoint, List, ask, failed, json, print, write};
+use super::{Endpoint, List, confirm_drop, failed, json, print, write};
 use crate::{COPIES, Failed, PARTITIONS, bytes, counted};
 use doyen::admin::keyspace::{KeyspaceOptions, SplitKey, SplitRequest};
 use doyen::http::client::Client;
@@ -405,7 +405,10 @@ impl Drop {
         let name = &self.name;
         the(&keyspaces(&node).await?, name)?;
         if !self.yes {
-            confirm(name)?;
+            confirm_drop(
+                name,
+                &format!("this drops keyspace {name} with its maps and all its data"),
+            )?;
         }
         let _: Value = node
             .change("DELETE", &format!("/keyspaces/{name}"), "")
@@ -420,23 +423,6 @@ impl Drop {
             None => format!("keyspace {name} is dropped, but this node does not show it yet\n"),
         })?;
         Ok(())
-    }
-}
-
-/// Asks for the name once more: dropping a keyspace by mistake drops all its data.
-fn confirm(name: &str) -> Result<(), Failed> {
-    let refusal = || {
-        format!("dropping {name} loses all its data: add --yes, as there is no terminal to ask at")
-    };
-    let question = format!(
-        "this drops keyspace {name} with its maps and all its data. Type its name to continue: "
-    );
-    if ask(&question, refusal)? == name {
-        Ok(())
-    } else {
-        Err(Failed::new(
-            "the answer was not its name: nothing was dropped",
-        ))
     }
 }
 

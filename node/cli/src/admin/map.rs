@@ -1,7 +1,7 @@
 //! `doyen map`: what maps hold, their limits, and dropping them.
 
 use super::print::{columns, row};
-use super::{Endpoint, List, ask, escaped, failed, json, write};
+use super::{Endpoint, List, confirm_drop, escaped, failed, json, write};
 use crate::{Failed, PARTITIONS, bytes, counted};
 use doyen::admin::maps::MapLimitOptions;
 use doyen::http::client::Client;
@@ -26,8 +26,8 @@ enum Action {
     /// Set limits of a map, also lower ones: entries that are too many are evicted. Limits that are
     /// not given stay
     Limits(Limits),
-    /// Drop a map with all its entries. Programs that have it open get the error Dropped, until they
-    /// open it again, empty
+    /// Drop a map with all its entries. Programs that have it open get the error Dropped, until
+    /// they open it again, empty
     Drop(Drop),
 }
 
@@ -140,30 +140,16 @@ impl Drop {
         let (which, name) = (&self.which, &self.which.name);
         let node = which.endpoint.client()?;
         if !self.yes {
-            confirm(which, &which.report(&node).await?)?;
+            let entries = which.report(&node).await?.entries;
+            let keyspace = &which.keyspace;
+            confirm_drop(
+                name,
+                &format!("this drops map {name} of keyspace {keyspace} with {entries} entries"),
+            )?;
         }
         let _: Value = (node.change("DELETE", &which.path(), "").await).map_err(failed)?;
         write(&format!("map {name} is dropped\n"))?;
         Ok(())
-    }
-}
-
-/// Asks for the name once more, as for a keyspace.
-fn confirm(which: &Which, report: &MapSizeReport) -> Result<(), Failed> {
-    let name = &which.name;
-    let refusal = || {
-        format!("dropping {name} loses all its data: add --yes, as there is no terminal to ask at")
-    };
-    let question = format!(
-        "this drops map {name} of keyspace {} with {} entries. Type its name to continue: ",
-        which.keyspace, report.entries
-    );
-    if ask(&question, refusal)? == *name {
-        Ok(())
-    } else {
-        Err(Failed::new(
-            "the answer was not its name: nothing was dropped",
-        ))
     }
 }
 

@@ -328,7 +328,8 @@ fn folded(steps: &[Step], text: &mut String) {
     let _ = writeln!(text, "(`doyen rebalance --plan --all` shows every step)");
 }
 
-/// A plan for people. Unless they ask for every step, steps of one kind are one line of a long plan.
+/// A plan for people. Unless they ask for every step, steps of one kind are one line of a long
+/// plan.
 fn told(plan: &RebalancePlan, every: bool) -> String {
     let mut text = String::new();
     if every || plan.operators.len() <= STEPS_SHOWN {

@@ -2,7 +2,7 @@
 
 use crate::common::Node;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -485,20 +485,9 @@ fn a_node_that_never_was_a_member_reports_no_loss() {
     let command = command
         .args(run_with(&["--seed", &free, "--log", "info"]))
         .stderr(log.reopen().expect("open"));
-    let mut process = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
-    let mut ready = String::new();
-    BufReader::new(process.stdout.take().expect("piped"))
-        .read_line(&mut ready)
-        .expect("ready");
+    let node = Node::start(command);
     // Scripts wait for a cluster by this status.
-    let http = ready
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix("http="))
-        .expect("an address");
+    let http = node.address("http");
     for look in ["status", "table"] {
         assert_eq!(
             doyen(&[look, "--http", http], &[]),
@@ -506,11 +495,7 @@ fn a_node_that_never_was_a_member_reports_no_loss() {
             "{look}: it answers, and there is no cluster yet"
         );
     }
-    let kill = Command::new("kill")
-        .arg(process.id().to_string())
-        .status()
-        .expect("kill is there");
-    assert!(kill.success() && process.wait().expect("it ends").success());
+    node.stop();
     let said = std::fs::read_to_string(log.path()).expect("its log");
     assert!(
         said.contains("part of no cluster") && !said.contains("are lost"),
@@ -521,20 +506,11 @@ fn a_node_that_never_was_a_member_reports_no_loss() {
 #[test]
 fn each_line_of_a_log_in_json_is_an_object() {
     let log = tempfile::NamedTempFile::new().expect("a file");
-    let mut process = Command::new(env!("CARGO_BIN_EXE_doyen"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_doyen"));
+    let command = command
         .args(run_with(&["--log", "info", "--log-format", "json"]))
-        .stderr(log.reopen().expect("open"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
-    let mut ready = String::new();
-    BufReader::new(process.stdout.take().expect("piped"))
-        .read_line(&mut ready)
-        .expect("ready");
-    let kill = Command::new("kill").arg(process.id().to_string()).status();
-    assert!(kill.expect("kill is there").success());
-    process.wait().expect("it ends");
+        .stderr(log.reopen().expect("open"));
+    Node::start(command).stop();
     let said = std::fs::read_to_string(log.path()).expect("its log");
     let levels = said.lines().map(|line| {
         let line: serde_json::Value = serde_json::from_str(line).expect("JSON");

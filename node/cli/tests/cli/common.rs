@@ -24,6 +24,15 @@ impl Node {
         Self { process, ready }
     }
 
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn stop(mut self) {
+        let kill = Command::new("kill")
+            .arg(self.process.id().to_string())
+            .status()
+            .expect("kill is there");
+        assert!(kill.success() && self.process.wait().expect("it ends").success());
+    }
+
     /// An address of its first line of output.
     pub(crate) fn address(&self, of: &str) -> &str {
         self.ready

@@ -155,8 +155,8 @@ pub(super) fn new_key() -> Result<KeyPair, IdentityError> {
     KeyPair::generate_for(&rcgen::PKCS_ED25519).map_err(unusable)
 }
 
-/// The token of operators that commands have sent since before version 15, if the secret is 32 bytes
-/// without a prefix.
+/// The token of operators that commands have sent since before version 15, if the secret is 32
+/// bytes without a prefix.
 pub(super) fn former_token(secret: &[u8]) -> Zeroizing<String> {
     Zeroizing::new(hex(expand(FORMER_SALT, secret, "http").as_ref()))
 }

@@ -11,7 +11,8 @@
 //!   WATCH ─────────────────────────────────────────────> Running ── the last outcome ─> Watching
 //! ```
 //!
-//! If `EXEC` runs scripts by digests that this node does not know, it looks their texts up first, as
+//! If `EXEC` runs scripts by digests that this node does not know, it looks their texts up first,
+//! as
 //! `EVALSHA` does.
 
 use super::running::{Answer, Before, Running, Then};

@@ -154,7 +154,8 @@ fn guesses_cannot_be_checked_against_what_a_stranger_sees() {
     }
 }
 
-/// Regression: 32 bytes without a prefix were shown in the way of version 14 to those who asked for it.
+/// Regression: 32 bytes without a prefix were shown in the way of version 14 to those who asked for
+/// it.
 #[test]
 fn no_name_that_is_asked_for_shows_more_of_32_bytes() {
     let node = Identity::from_secret(HEX.as_bytes(), "a").unwrap();
@@ -165,8 +166,8 @@ fn no_name_that_is_asked_for_shows_more_of_32_bytes() {
     }
 }
 
-/// The control: the certificate of a node that dials a stranger can be checked, as the documentation
-/// says.
+/// The control: the certificate of a node that dials a stranger can be checked, as the
+/// documentation says.
 #[test]
 fn a_dialler_s_certificate_can_be_checked() {
     let node = Identity::from_secret(RIGHT.as_bytes(), "a").unwrap();
