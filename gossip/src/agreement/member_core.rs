@@ -748,7 +748,9 @@ impl MemberCore {
             return;
         }
         let (since, told) = *self.leaderless.get_or_insert((cx.now, None));
-        if cx.now.since(since) >= LEADERLESS_PATIENCE
+        // A half that stopped says so by itself, and needs no coordinator.
+        if !self.is_stopped()
+            && cx.now.since(since) >= LEADERLESS_PATIENCE
             && told.is_none_or(|at| cx.now.since(at) >= LEADERLESS_AGAIN)
         {
             self.leaderless = Some((since, Some(cx.now)));

@@ -181,13 +181,15 @@ impl World {
         self.schedule.after(within, Event::Halves(Step::Met));
     }
 
-    /// What was recovered serves nothing any more. An operator starts it again.
+    /// What was recovered serves nothing any more. An operator starts it again, with those that
+    /// joined it since.
     fn restart_the_half_that_stopped(&mut self) {
-        let Some(minority) = self.minority.take() else {
+        if self.minority.take().is_none() {
             return;
-        };
+        }
         let now = self.schedule.now();
-        for p in self.side(&minority.slots, true) {
+        let running: Vec<ProcessId> = self.slots.iter().filter_map(|slot| slot.process).collect();
+        for p in running {
             let process = &self.processes[p];
             let (me, slot) = (process.me, process.slot);
             if !self.oracle.is_apart(me) {

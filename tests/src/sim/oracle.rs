@@ -44,6 +44,8 @@ struct Cluster {
 struct Apart {
     cluster: ClusterId,
     members: BTreeSet<MemberId>,
+    /// The last version that both halves have.
+    known: Version,
     /// The branches of recoveries before.
     base: BTreeSet<BranchId>,
     /// Those of this half.
@@ -197,6 +199,7 @@ impl Oracle {
         self.apart = Some(Apart {
             cluster,
             members: half.clone(),
+            known,
             base,
             branches: BTreeSet::new(),
         });
@@ -235,6 +238,7 @@ impl Oracle {
             );
             apart.members.insert(me);
         } else if shown
+            && table.version > apart.known
             && !table
                 .annex
                 .branches
