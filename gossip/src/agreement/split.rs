@@ -46,6 +46,14 @@ pub struct Split {
     pub is_heard: bool,
 }
 
+impl Split {
+    /// Whether this half serves nothing.
+    #[must_use]
+    pub const fn is_stopped(&self) -> bool {
+        matches!(self.half, Half::Stopped { .. })
+    }
+}
+
 /// What is wrong, without what to type.
 impl fmt::Display for Split {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

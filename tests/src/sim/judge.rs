@@ -9,7 +9,7 @@ use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::{World, describe};
 use crate::linear::{self, Verdict};
 use doyen_gossip::Input;
-use doyen_gossip::agreement::VotersGone;
+use doyen_gossip::agreement::{View, VotersGone};
 use doyen_placement::Loads;
 use doyen_placement::planner;
 use doyen_placement::quorum::majority;
@@ -200,19 +200,24 @@ impl World {
             return false;
         }
         self.tell(|w| format!("the operator says to {} that {dead:?} are dead", w.name(p)));
-        let live = self
+        let live: Vec<(MemberId, &View)> = self
             .slots
             .iter()
             .filter_map(|s| s.process)
             .filter(|p| lives.contains(&self.processes[*p].me))
-            .filter_map(|p| self.processes[p].view.as_ref())
-            .filter(|v| v.installed.cluster == cluster);
-        if let Some(half) = half {
-            let known = live.map(|v| v.installed.version).max();
-            self.oracle
-                .parts(cluster, half, known.unwrap_or(Version(0)), base);
+            .filter_map(|p| Some((self.processes[p].me, self.processes[p].view.as_ref()?)))
+            .filter(|(_, v)| v.installed.cluster == cluster)
+            .collect();
+        if half.is_some() {
+            let known = live.iter().map(|(_, v)| v.installed.version).max();
+            let known = known.unwrap_or(Version(0));
+            // What only waits to be admitted may join either half.
+            let members = live.iter().map(|(me, _)| *me).collect();
+            self.oracle.parts(cluster, members, known, base);
         } else {
-            let known = live.map(|v| v.accepted.version.max(v.installed.version));
+            let known = live
+                .iter()
+                .map(|(_, v)| v.accepted.version.max(v.installed.version));
             self.oracle
                 .recovers(cluster, known.max().unwrap_or(Version(0)));
         }

@@ -14,7 +14,7 @@ use super::logs::Logs;
 use super::process::{Process, ThreadId};
 use super::schedule::Nanos;
 use doyen_engine::Shard;
-use doyen_gossip::agreement::{Half, View};
+use doyen_gossip::agreement::View;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_gossip::wire::{Message, Payload};
 use doyen_placement::division::RangeStart;
@@ -169,7 +169,7 @@ impl Oracle {
     pub(crate) fn parts(
         &mut self,
         cluster: ClusterId,
-        half: &BTreeSet<MemberId>,
+        half: BTreeSet<MemberId>,
         known: Version,
         base: BTreeSet<BranchId>,
     ) {
@@ -178,18 +178,18 @@ impl Oracle {
             // A majority may have proposed others since, under the same names.
             let proposed = before.proposed.clone().into_iter();
             let proposed = proposed
-                .filter(|(_, (_, acceptors))| !acceptors.is_disjoint(half))
+                .filter(|(_, (_, acceptors))| !acceptors.is_disjoint(&half))
                 .collect();
             let upto = |version: &Version| *version <= known;
-            let mut half = Cluster {
+            let mut shared = Cluster {
                 proposed,
                 committed: before.committed.clone(),
                 removed: before.removed.clone(),
                 recovered: true,
             };
-            half.committed.retain(|version, _| upto(version));
-            half.removed.retain(|_, version| upto(version));
-            self.clusters.insert(named, half);
+            shared.committed.retain(|version, _| upto(version));
+            shared.removed.retain(|_, version| upto(version));
+            self.clusters.insert(named, shared);
         }
         for shown in [&mut self.installed, &mut self.accepted] {
             let before = shown.iter().filter(|((_, of), _)| *of == cluster);
@@ -198,7 +198,7 @@ impl Oracle {
         }
         self.apart = Some(Apart {
             cluster,
-            members: half.clone(),
+            members: half,
             known,
             base,
             branches: BTreeSet::new(),
@@ -289,9 +289,7 @@ impl Oracle {
         let cluster = cluster.map(|c| self.line(me, c));
         if may_answer && self.is_apart(processes[p].me) {
             let status = processes[p].agreement.status(processes[p].clock(at));
-            let stopped = status
-                .split
-                .is_some_and(|split| matches!(split.half, Half::Stopped { .. }));
+            let stopped = status.split.is_some_and(|split| split.is_stopped());
             hold!(
                 !stopped,
                 "rule 13: {me} answers, and knows that its half is stopped"
