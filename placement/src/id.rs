@@ -81,6 +81,12 @@ impl MapId {
         }
     }
 
+    /// The number of the database whose map this is.
+    #[must_use]
+    pub fn database_number(self) -> Option<u32> {
+        (0..Self::DATABASES).find(|number| Self::database(*number) == Some(self))
+    }
+
     /// Whether this is the map of a database.
     #[must_use]
     pub const fn is_database(self) -> bool {

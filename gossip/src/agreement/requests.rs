@@ -634,7 +634,7 @@ impl MemberCore {
         self.asserted_dead = dead.into_iter().collect();
         self.requests.recover = Some((ticket, cx.now + ADMIN_PATIENCE));
         cx.event(Event::note(format!(
-            "an operator asserts the death of {}: the cluster goes on without such members",
+            "an operator asserts the death of {}: this node asks the other voters to go on without",
             names.join(", ")
         )));
         self.become_candidate(cx);

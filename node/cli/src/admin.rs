@@ -43,8 +43,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{BufRead, IsTerminal, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -247,6 +249,11 @@ fn confirm(dead: &str, cost: &Cost) -> Result<(), Failed> {
              {what}"
         )
     };
+    confirm_yes(&what, refusal)
+}
+
+/// Asks whether what a command is about to do is meant.
+fn confirm_yes(what: &str, refusal: impl FnOnce() -> String) -> Result<(), Failed> {
     let answer = ask(&format!("{what}. Type yes to continue: "), refusal)?;
     if answer.eq_ignore_ascii_case("yes") {
         Ok(())
@@ -283,6 +290,20 @@ fn confirm_drop(name: &str, loss: &str) -> Result<(), Failed> {
             "the answer was not its name: nothing was dropped",
         ))
     }
+}
+
+/// Makes a file that its owner alone may read. One that exists is not overwritten. `given` says how
+/// the person gave its name.
+fn private_file(given: &str, path: &Path) -> Result<File, Failed> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create_new(true).mode(0o600);
+    options.open(path).map_err(|e| match e.kind() {
+        io::ErrorKind::AlreadyExists => Failed::usage(format!(
+            "{given}: {} exists, and is not overwritten: give another name, or remove it",
+            path.display()
+        )),
+        _ => Failed::usage(format!("{given}: cannot write {}: {e}", path.display())),
+    })
 }
 
 fn partitions(report: &TableReport) -> impl Iterator<Item = (&str, &PartitionReport)> {

@@ -77,6 +77,26 @@ impl Slot {
         committed.saturating_sub(before.map_or(0, |mark| mark.seq))
     }
 
+    /// A partition whose copies were all in the other half begins empty in this one: it has a mark
+    /// once this node leads it. `before`: the table from which the recovery went on.
+    fn mark_if_empty(&mut self, before: &Table) {
+        let Some(held) = self.held.as_ref().filter(|held| held.lead().is_some()) else {
+            return;
+        };
+        let lineage = before.partition(self.at).map(|before| before.lineage);
+        let marked = self.recovered.as_ref().map(|mark| mark.lineage);
+        if marked != Some(held.lineage) && lineage.is_none_or(|before| before < held.lineage) {
+            self.recovered = Some(Box::new(Mark {
+                lineage: held.lineage,
+                seq: 0,
+                alone: false,
+                seen: 0,
+                first: None,
+                last: None,
+            }));
+        }
+    }
+
     fn look_at_mark(&mut self, now: Time) {
         let committed = self.held.as_ref().map(|held| held.log.committed());
         if let Some((mark, committed)) = self.recovered.as_mut().zip(committed)
@@ -146,13 +166,16 @@ impl Shard {
         for slot in self.slots.iter_mut() {
             slot.recovered = Mark::new(slot, &view.installed);
         }
-        self.cx.tables.marked = true;
+        self.cx.tables.recovered_from = Some(former.installed.clone());
     }
 
     /// Notes when something was committed.
     pub(super) fn look_at_marks(&mut self, now: Time) {
-        if self.cx.tables.marked {
-            self.slots.iter_mut().for_each(|s| s.look_at_mark(now));
+        if let Some(before) = &self.cx.tables.recovered_from {
+            for slot in self.slots.iter_mut() {
+                slot.mark_if_empty(before);
+                slot.look_at_mark(now);
+            }
         }
     }
 

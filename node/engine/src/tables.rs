@@ -11,6 +11,7 @@ use doyen_placement::{
     TableName,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// More writes than one lineage of a partition has.
 pub(super) const SEQS: u64 = 1 << 44;
@@ -26,8 +27,8 @@ pub(super) struct Tables {
     /// Members that are about to leave.
     pub(super) leaving: BTreeSet<MemberId>,
     pub(super) threads: Threads,
-    /// Whether partitions have marks of a recovery.
-    pub(super) marked: bool,
+    /// The table from which the last recovery went on, if partitions have marks of it.
+    pub(super) recovered_from: Option<Arc<Table>>,
     /// The installed table in the encoding for clients.
     pub(super) published: Published,
 }

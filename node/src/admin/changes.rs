@@ -6,7 +6,7 @@ use super::keyspace::KeyspaceOptions;
 use super::{Admin, RECOVER_MAX, plan, refusal};
 use crate::node::within_runtime;
 use crate::report::rebalance::RebalancePlan;
-use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange, Half, Split, VotersGone};
+use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange, Half, VotersGone};
 use doyen_placement::{
     Balancing, BranchId, Keyspace, MapEntry, MapId, MoveRate, Paused, Schedulers, Table, WantedMap,
     Window,
@@ -321,14 +321,13 @@ impl Admin {
         let cluster = self.control.status().await.map_err(|_| self.stopped())?;
         match &cluster.status.split {
             Some(split) if split.half == (Half::Stopped { both: false }) && split.is_heard => {
-                let why =
-                    format!("{split}: its nodes serve, so they would have to be stopped first");
+                let why = format!(
+                    "{split}: the nodes of the other half serve. If this half shall stay, stop \
+                     them first, and ask again after 30 s"
+                );
                 Err(Refusal::Unsafe { why }.into())
             }
-            Some(Split {
-                half: Half::Stopped { .. },
-                ..
-            }) => {
+            Some(split) if split.is_stopped() => {
                 let table = cluster.installed.as_deref();
                 let branch = table.and_then(|table| table.annex.branches.last());
                 let branch = branch.map_or(BranchId(0), |branch| branch.id);

@@ -139,6 +139,12 @@ pub enum ReportError {
         /// What the cluster lacks.
         why: String,
     },
+    /// This half of a split cluster serves nothing.
+    #[error("{why}")]
+    Split {
+        /// What is wrong, and what to do.
+        why: String,
+    },
     /// This node was shut down.
     #[error("this node is stopping: ask another")]
     Stopped,
@@ -225,9 +231,9 @@ impl From<ReportError> for Error {
     fn from(error: ReportError) -> Self {
         match error {
             ReportError::NotFound { why } => Self::Refused(why),
-            ReportError::NotMember { why } | ReportError::NoCoordinator { why } => {
-                Self::NotReady(why)
-            }
+            ReportError::NotMember { why }
+            | ReportError::NoCoordinator { why }
+            | ReportError::Split { why } => Self::NotReady(why),
             ReportError::Stopped => Self::Closed,
             ReportError::NoRuntime => Self::NoRuntime,
         }

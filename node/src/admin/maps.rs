@@ -2,11 +2,13 @@
 
 use super::Admin;
 use super::error::{AdminError, InvalidField, Refusal, ReportError};
+use crate::advice;
 use crate::config::value::{Lifetime, MapEviction, Most};
 use crate::map::schemas_of;
 use crate::report::maps::MapSizeReport;
 use doyen_engine::op::{Outcome, PartitionAction, PartitionOperation};
 use doyen_engine::sizes::MapSize;
+use doyen_gossip::agreement::Split;
 use doyen_placement::planner::Refused;
 use doyen_placement::{Eviction, MapEntry, MapId, MapLimits, MapWish, WantedMap};
 use futures_util::{StreamExt, stream};
@@ -90,7 +92,8 @@ impl Admin {
     /// not answer. While a cluster is upgraded from level 15, no partition answers.
     ///
     /// # Errors
-    /// [`ReportError::NotMember`] until this node is a member.
+    /// - [`ReportError::NotMember`] until this node is a member.
+    /// - [`ReportError::Split`]: this half of a split cluster serves nothing, and counts nothing.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
@@ -98,6 +101,12 @@ impl Admin {
         // Another member may have just made a map.
         self.control.catch_up().await;
         let table = self.table_in_force().await?;
+        let cluster = self.control.status().await;
+        let cluster = cluster.map_err(|_| ReportError::Stopped)?;
+        if let Some(split) = cluster.status.split.filter(Split::is_stopped) {
+            let why = advice::split_text(&split);
+            return Err(ReportError::Split { why });
+        }
         let until = Instant::now() + COUNTED_WITHIN;
         let places: Vec<_> = table.partitions().map(|(at, _)| at).collect();
         let asked = places.into_iter().map(async |at| {

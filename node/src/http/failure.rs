@@ -84,6 +84,7 @@ impl From<ReportError> for Failure {
             ReportError::NotFound { .. } => StatusCode::NOT_FOUND,
             ReportError::NotMember { .. }
             | ReportError::NoCoordinator { .. }
+            | ReportError::Split { .. }
             | ReportError::Stopped
             | ReportError::NoRuntime => StatusCode::SERVICE_UNAVAILABLE,
         };

@@ -151,8 +151,7 @@ impl MapSizeReport {
                 members,
             } = counted;
             let known = table.map(id);
-            let database = (0..MapId::DATABASES).find(|n| MapId::database(*n) == Some(id));
-            let (kind, name) = match (known, database) {
+            let (kind, name) = match (known, id.database_number()) {
                 (Some(map), _) => (MapKind::Map, map.name.clone()),
                 (None, Some(number)) => (MapKind::Database, number.to_string()),
                 (None, None) if id == SCRIPTS => (MapKind::Scripts, "scripts".into()),

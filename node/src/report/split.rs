@@ -68,9 +68,12 @@ pub struct HalfKeys {
 /// A string, or a field of a hash. `doyen split export` writes one a line. Example: [`HalfReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HalfKey {
-    /// The map. Absent: that of Redis clients' database 0, or of a keyspace without maps.
+    /// The map. Absent: a database of Redis clients, or a map that was dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map: Option<String>,
+    /// The number of the database of Redis clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<u32>,
     /// The key.
     pub key: AnyBytes,
     /// The field, if the value is a hash.
@@ -135,6 +138,7 @@ impl HalfKeys {
     pub(crate) fn new(table: &Table, (keys, next): KeysPage) -> Self {
         let key = |kept: KeptKey| HalfKey {
             map: table.map(kept.map).map(|map| map.name.clone()),
+            database: kept.map.database_number(),
             key: kept.key.into(),
             field: kept.field.map(Into::into),
             value: kept.value.map(Into::into),

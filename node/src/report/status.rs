@@ -112,7 +112,7 @@ impl SplitReport {
         Self {
             member: split.name.clone(),
             address: split.address,
-            stopped: matches!(split.half, Half::Stopped { .. }),
+            stopped: split.is_stopped(),
             ready: split.half == Half::Serves,
             text: advice::split_text(split),
         }
@@ -452,9 +452,11 @@ impl ClusterReport {
         };
         let closed: BTreeSet<PartitionRef> = status.closed.iter().copied().collect();
         let unanswered: BTreeSet<MemberId> = status.unanswered.iter().copied().collect();
+        let stopped = status.split.as_ref().is_some_and(Split::is_stopped);
         // Without the answers of a majority no member holds a lease, so no member serves (rule 8).
-        let halted = status.coordinator.is_none()
-            && !quorum::majority(&table.voters, |v| !unanswered.contains(&v));
+        let halted = stopped
+            || status.coordinator.is_none()
+                && !quorum::majority(&table.voters, |v| !unanswered.contains(&v));
         let unmet = unmet(table);
         let seen = Seen {
             table,
@@ -477,10 +479,8 @@ impl ClusterReport {
         let settled = planner::elders(table) == table.voters;
         let unserved = counted(&keyspaces, |k| k.unavailable);
         let lacking = counted(&keyspaces, |k| k.under_replicated);
-        let serves =
-            (status.split.as_ref()).is_none_or(|split| !matches!(split.half, Half::Stopped { .. }));
         let safe = [
-            (serves, "this half of a split cluster serves nothing", ""),
+            (!stopped, "this half of a split cluster serves nothing", ""),
             (
                 cluster.from_coordinator,
                 "the coordinator does not answer",

@@ -6,6 +6,7 @@ use doyen_tests::process::http;
 use doyen_tests::resp::{Client, Reply};
 use doyen_tests::runbook::Page;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -327,6 +328,15 @@ fn what_a_stopped_half_acknowledged_is_listed_by_partition_and_exported() {
     written.insert("binary".into(), r#"{"base64":"/wA="}"#.into());
     through(&story, 2, &[b"HSET", b"hash", b"field", b"in a hash"]);
     written.insert("hash".into(), r#""in a hash""#.into());
+    let at = story.cluster.resp(2).expect("it runs");
+    let mut seventh = Client::connect(at, PATIENCE).expect("it answers");
+    for words in [
+        &[b"SELECT".as_slice(), b"7"][..],
+        &[b"SET", b"seventh", b"x"],
+    ] {
+        assert_eq!(seventh.command(words).expect("a reply"), ok());
+    }
+    written.insert("seventh".into(), r#""x""#.into());
     through(&story, 3, &[b"SET", b"deleted", b"x"]);
     through(&story, 3, &[b"DEL", b"deleted"]);
 
@@ -339,16 +349,29 @@ fn what_a_stopped_half_acknowledged_is_listed_by_partition_and_exported() {
         );
     }
     let (sum, listed) = changes(&story);
-    assert_eq!(sum, counted + 4, "{listed:?}");
+    assert_eq!(sum, counted + 5, "{listed:?}");
     let dated = |one: &serde_json::Value| {
         let (first, last) = (&one["first_seconds_ago"], &one["last_seconds_ago"]);
         last.is_u64() && first.as_u64() >= last.as_u64()
     };
-    let dates = listed.iter().filter(|one| dated(one)).count();
-    assert!(dates * 2 > listed.len(), "{listed:?}");
+    let changed = listed.iter().filter(|one| one["changes"] != 0);
+    let undated: Vec<_> = changed.filter(|one| !dated(one)).collect();
+    assert!(undated.is_empty(), "{undated:?}");
     let alone = listed.iter().filter(|one| one["alone"] == true);
     let alone: BTreeSet<u64> = alone.filter_map(|one| one["partition"].as_u64()).collect();
     assert!(!alone.is_empty() && alone.len() < 32, "{listed:?}");
+
+    // It serves nothing, and says nothing else.
+    let status = story.says(2, &["status"]);
+    let counts = status.lines().find(|line| line.contains(" default "));
+    let served = counts.is_some_and(|line| line.trim_end().ends_with(" 64"));
+    assert!(served && !status.contains("Start it again"), "{status}");
+    let maps = story.types(2, &["map", "list"]);
+    let why = String::from_utf8_lossy(&maps.stderr).into_owned();
+    assert!(
+        !maps.status.success() && why.contains("the cluster is split"),
+        "{why}"
+    );
 
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("half.jsonl");
@@ -357,6 +380,8 @@ fn what_a_stopped_half_acknowledged_is_listed_by_partition_and_exported() {
     assert!(said.contains("deletions are not in it"), "{said}");
     let again = story.types(2, &["split", "export", &file]);
     assert!(!again.status.success(), "it replaces no file: {again:?}");
+    let mode = std::fs::metadata(&path).expect("it is there").permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600, "it has values");
     let (mut befores, mut late) = (0, 0);
     for line in std::fs::read_to_string(&path).expect("a file").lines() {
         let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
@@ -365,6 +390,8 @@ fn what_a_stopped_half_acknowledged_is_listed_by_partition_and_exported() {
             assert_eq!(line["value"].to_string(), value, "{line}");
             assert_eq!(line["ttl_ms"].is_u64(), key == "binary", "{line}");
             assert_eq!(line["field"] == "field", key == "hash", "{line}");
+            let database = if key == "seventh" { 7 } else { 0 };
+            assert_eq!(line["database"], database, "{line}");
             continue;
         }
         // What was written before is exported only where the other half has no copy.

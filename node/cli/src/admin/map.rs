@@ -1,9 +1,10 @@
 //! `doyen map`: what maps hold, their limits, and dropping them.
 
 use super::print::{columns, row};
-use super::{Endpoint, List, confirm_drop, escaped, failed, json, write};
+use super::{Endpoint, List, confirm_drop, confirm_yes, escaped, failed, json, write};
 use crate::{Failed, PARTITIONS, bytes, counted};
 use doyen::admin::maps::MapLimitOptions;
+use doyen::config::value::Most;
 use doyen::http::client::Client;
 use doyen::report::maps::{MapKind, MapLimitsReport, MapSizeReport};
 use doyen_placement::planner::DEFAULT_KEYSPACE;
@@ -57,6 +58,9 @@ struct Limits {
     which: Which,
     #[command(flatten)]
     options: MapLimitOptions,
+    /// Do not ask for confirmation if entries are evicted at once
+    #[arg(long)]
+    yes: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -123,16 +127,55 @@ impl Show {
 
 impl Limits {
     async fn main(self) -> Result<(), Failed> {
-        let Self { which, options } = self;
+        let Self {
+            which,
+            options,
+            yes,
+        } = self;
+        if options == MapLimitOptions::default() {
+            return Err(Failed::usage(
+                "say what to limit: --max-entries, --max-bytes, --eviction or --max-idle",
+            ));
+        }
         let node = which.endpoint.client()?;
+        if !yes && let Some(loss) = evicted(&which.report(&node).await?, &options) {
+            confirm_yes(&loss, || {
+                format!("{loss}: add --yes, as there is no terminal to ask at")
+            })?;
+        }
         let body = serde_json::to_string(&options).map_err(|e| Failed::new(e.to_string()))?;
         let _: Value = (node.change("PATCH", &which.path(), &body).await).map_err(failed)?;
         write(&format!(
-            "the limits of map {} are set: a program that opens it with higher ones raises them\n",
+            "the limits of map {:?} are set: a program that opens it with higher ones raises them\n",
             which.name
         ))?;
         Ok(())
     }
+}
+
+/// What a map loses at once by these limits, if anything.
+fn evicted(report: &MapSizeReport, options: &MapLimitOptions) -> Option<String> {
+    let had = report.limits.as_ref();
+    let evicts = match &options.eviction {
+        Some(eviction) => eviction.to_string() != "none",
+        None => had.is_none_or(|limits| limits.eviction != "none"),
+    };
+    let over = |held: u64, most: &Option<Most>| {
+        let most = most.as_ref()?.0?;
+        (held > most).then_some(most)
+    };
+    let (name, held) = (&report.name, report.entries);
+    let size = bytes(report.bytes);
+    let entries = over(report.entries, &options.max_entries).map(|most| most.to_string());
+    let limit = entries
+        .map(|most| format!("{most} entries"))
+        .or_else(|| over(report.bytes, &options.max_bytes).map(bytes));
+    limit.filter(|_| evicts).map(|limit| {
+        format!(
+            "map {name:?} holds {held} entries of {size}, and what is beyond {limit} is evicted at \
+             once"
+        )
+    })
 }
 
 impl Drop {
@@ -144,11 +187,11 @@ impl Drop {
             let keyspace = &which.keyspace;
             confirm_drop(
                 name,
-                &format!("this drops map {name} of keyspace {keyspace} with {entries} entries"),
+                &format!("this drops map {name:?} of keyspace {keyspace} with {entries} entries"),
             )?;
         }
         let _: Value = (node.change("DELETE", &which.path(), "").await).map_err(failed)?;
-        write(&format!("map {name} is dropped\n"))?;
+        write(&format!("map {name:?} is dropped\n"))?;
         Ok(())
     }
 }

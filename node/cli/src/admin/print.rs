@@ -3,7 +3,7 @@
 use crate::{PARTITIONS, bytes, counted, wrap};
 use doyen::report::loads::PartitionLoadReport;
 use doyen::report::moves::BalanceReport;
-use doyen::report::status::{ClusterReport, KeyspaceReport, MemberReport};
+use doyen::report::status::{ClusterReport, GoneReport, KeyspaceReport, MemberReport};
 use doyen::report::table::{
     KeysReport, PartitionState, PartitionsReport, StartReport, TableReport,
 };
@@ -149,7 +149,10 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         }
     }
     let _ = write!(text, "\n{}", columns(&rows));
-    for gone in report.gone.iter().filter(|gone| gone.is_missed()) {
+    // A half that stopped joins the other one, so it misses nobody.
+    let stopped = report.split.as_ref().is_some_and(|split| split.stopped);
+    let missed = |gone: &&GoneReport| gone.is_missed() && !stopped;
+    for gone in report.gone.iter().filter(missed) {
         let _ = writeln!(
             text,
             "\n  {gone}. Start it again, or `doyen forget {}` if it is not to come back",

@@ -1,6 +1,6 @@
 //! `doyen split`: what a half of a split has that the other one lacks, and which half stays.
 
-use super::{Endpoint, answered, failed, json, print, write};
+use super::{Endpoint, answered, failed, json, print, private_file, write};
 use crate::Failed;
 use doyen::http::client::Client;
 use doyen::report::split::{HalfKey, HalfKeys, HalfPartition, HalfReport};
@@ -34,7 +34,7 @@ enum SplitAction {
     Export {
         #[command(flatten)]
         endpoint: Endpoint,
-        /// The file, which must not exist yet
+        /// The file, which must not exist yet. Only its owner may read it
         file: PathBuf,
     },
     /// Let the half of the node that is asked serve again. Then start the nodes of the other half
@@ -113,9 +113,13 @@ async fn show(node: &Client, as_json: bool) -> Result<ExitCode, Failed> {
 
 async fn export(node: &Client, path: &Path) -> Result<ExitCode, Failed> {
     let half = Half::ask(node).await?;
-    let named = |e: std::io::Error| Failed::new(format!("{}: {e}", path.display()));
-    let file = std::fs::File::create_new(path).map_err(named)?;
-    let mut out = BufWriter::new(file);
+    let named = |e: std::io::Error| {
+        let path = path.display();
+        Failed::new(format!(
+            "{path} is incomplete: {e}. Remove it, and export to another disk"
+        ))
+    };
+    let mut out = BufWriter::new(private_file("FILE", path)?);
     let (mut keys, mut large) = (0_u64, 0_u64);
     for kept in &half.kept {
         kept.export(&mut out, &mut keys, &mut large)

@@ -1,6 +1,6 @@
 //! `doyen token`: named tokens with which programs ask nodes by HTTP.
 
-use super::{Endpoint, List, failed, write};
+use super::{Endpoint, List, failed, private_file, write};
 use crate::Failed;
 use doyen::TokenRole;
 use doyen::http::client::HttpError;
@@ -8,9 +8,7 @@ use doyen::http::{check_token_name, new_token, token_hash};
 use doyen::report::tokens::TokenReport;
 use serde_json::Value;
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
@@ -143,22 +141,10 @@ fn may_have_happened(e: &HttpError) -> bool {
 }
 
 fn save(path: &Path, token: &str) -> Result<(), Failed> {
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path);
-    let written = file.and_then(|mut file| {
-        file.write_all(format!("{token}\n").as_bytes())?;
-        file.sync_all()
-    });
-    written.map_err(|e| match e.kind() {
-        io::ErrorKind::AlreadyExists => Failed::usage(format!(
-            "--out: {} exists, and is not overwritten: give another name, or remove it",
-            path.display()
-        )),
-        _ => Failed::usage(format!("--out: cannot write {}: {e}", path.display())),
-    })
+    let mut file = private_file("--out", path)?;
+    let written = file.write_all(format!("{token}\n").as_bytes());
+    let written = written.and_then(|()| file.sync_all());
+    written.map_err(|e| Failed::usage(format!("--out: cannot write {}: {e}", path.display())))
 }
 
 fn listed(tokens: &[TokenReport]) -> String {

@@ -219,13 +219,22 @@ fn a_map_is_shown_limited_and_dropped_by_its_name() {
         "1h",
     ]);
     assert!(
-        done == Some(0) && out.contains("the limits of map bench are set"),
+        done == Some(0) && out.contains("the limits of map \"bench\" are set"),
         "{out}"
     );
     let limits = serde_json::json!({ "max_entries": 5000, "eviction": "lfu", "max_idle": "1h" });
     assert_eq!(shown("bench")["limits"], limits);
     for (args, status, why) in [
-        (&["limits", "bench"][..], 1, "say what to limit"),
+        (
+            &["limits", "bench"][..],
+            2,
+            "say what to limit: --max-entries",
+        ),
+        (
+            &["limits", "bench", "--max-entries", "10"],
+            2,
+            "holds 1000 entries",
+        ),
         (
             &["limits", "bench", "--max-entries", "0"],
             2,
@@ -242,7 +251,10 @@ fn a_map_is_shown_limited_and_dropped_by_its_name() {
         );
     }
     let (done, out, _) = map(&["drop", "bench", "--yes"]);
-    assert_eq!((done, out.as_str()), (Some(0), "map bench is dropped\n"));
+    assert_eq!(
+        (done, out.as_str()),
+        (Some(0), "map \"bench\" is dropped\n")
+    );
     let (_, out, _) = map(&["list"]);
     assert!(!out.contains("bench"), "{out}");
 }

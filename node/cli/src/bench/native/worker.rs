@@ -9,9 +9,8 @@ use super::super::pace;
 use super::super::plan::{Kind, Operation, Plan};
 use super::super::recorder::Recorder;
 use super::super::schedule::{Clock, Schedule};
-use doyen::Map;
+use doyen::{Error, Map};
 use std::cell::RefCell;
-use std::fmt::Debug;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -37,6 +36,8 @@ pub(super) struct Shared {
     now: u64,
     /// Whether a reply came in this round.
     heard: bool,
+    /// The map was dropped, so no operation can succeed any more.
+    dropped: bool,
 }
 
 /// The counterpart of a connection: a number of callers that share its starts.
@@ -72,6 +73,7 @@ impl Shared {
             batch,
             now: 0,
             heard: false,
+            dropped: false,
         }
     }
 
@@ -105,7 +107,7 @@ impl Shared {
         caller: usize,
         operation: Operation,
         intended: u64,
-        done: Result<bool, String>,
+        done: Result<bool, Error>,
     ) {
         if !std::mem::replace(&mut self.heard, true) {
             self.recorder.heard(self.now);
@@ -114,7 +116,10 @@ impl Shared {
             Ok(found) => self
                 .recorder
                 .answered(operation.kind, found, intended, self.now),
-            Err(error) => self.recorder.failed(&error),
+            Err(error) => {
+                self.dropped |= error == Error::Dropped;
+                self.recorder.failed(&told(&error));
+            }
         }
         let lane = &mut self.lanes[caller / self.in_flight];
         lane.outstanding -= 1;
@@ -136,7 +141,7 @@ impl Shared {
 }
 
 /// The text of an error, with its kind as the first word.
-fn told(error: &(impl Debug + std::fmt::Display)) -> String {
+fn told(error: &Error) -> String {
     let kind = format!("{error:?}");
     format!("{} {error}", kind.split('(').next().unwrap_or_default())
 }
@@ -155,16 +160,8 @@ async fn call(caller: usize, map: Keys, value: Rc<String>, shared: Rc<RefCell<Sh
         // Values consist of letters and digits.
         let key = std::str::from_utf8(&name).unwrap_or_default();
         let done = match operation.kind {
-            Kind::Get => map
-                .get(key)
-                .await
-                .map(|found| found.is_some())
-                .map_err(|e| told(&e)),
-            Kind::Set => map
-                .insert(key, &value)
-                .await
-                .map(|()| false)
-                .map_err(|e| told(&e)),
+            Kind::Get => map.get(key).await.map(|found| found.is_some()),
+            Kind::Set => map.insert(key, &value).await.map(|()| false),
         };
         shared.borrow_mut().done(caller, operation, intended, done);
     }
@@ -298,6 +295,11 @@ impl Worker {
                 let _ = future.as_mut().poll(&mut Context::from_waker(waker));
             }
             let mut now = shared.borrow_mut();
+            if now.dropped {
+                return Err(Failed::new(
+                    "the map was dropped while the load ran: run it again, on a new map",
+                ));
+            }
             if pace::is_over(now.clock, &now.plan, &now.schedule, &now.recorder)?
                 || failed.load(Ordering::Relaxed)
             {
