@@ -90,11 +90,7 @@ impl Texts {
         while !self.all.is_empty()
             && (self.all.len() >= SCRIPTS_MAX || self.bytes + body.len() > BYTES_MAX)
         {
-            let oldest = self.all.iter().min_by_key(|(_, kept)| kept.used);
-            let Some(oldest) = oldest.map(|(digest, _)| digest.clone()) else {
-                break;
-            };
-            self.remove(&oldest);
+            self.make_room();
         }
         self.bytes += body.len();
         self.uses += 1;
@@ -105,6 +101,16 @@ impl Texts {
             used: self.uses,
         };
         self.all.insert(digest, kept);
+    }
+
+    /// Drops a tenth of the scripts at once, so that few new ones pay for a look at all of them.
+    fn make_room(&mut self) {
+        let mut uses: Vec<u64> = self.all.values().map(|kept| kept.used).collect();
+        let most = uses.len().div_ceil(10) - 1;
+        let (_, last, _) = uses.select_nth_unstable(most);
+        let last = *last;
+        self.all.retain(|_, kept| kept.used > last);
+        self.bytes = self.all.values().map(|kept| kept.body.len()).sum();
     }
 
     fn remove(&mut self, digest: &str) {
