@@ -7,6 +7,7 @@ pub(crate) mod execute;
 pub(crate) mod inspect;
 pub(crate) mod install;
 pub(crate) mod machine;
+pub(crate) mod paging;
 pub(crate) mod publishing;
 pub(crate) mod receive;
 pub(crate) mod upkeep;

@@ -867,7 +867,7 @@ fn keys_are_ordered_by_the_tables_secret_and_by_no_published_number() {
                 opens_at: Arc::default(),
             },
         );
-        shard.cx.tables.store_of(KeyspaceId(0)).order(b"key")
+        shard.cx.host.tables.store_of(KeyspaceId(0)).order(b"key")
     };
     let cluster = w.tables[0].cluster;
     let another = doyen_placement::ClusterId(cluster.0 ^ 1);
@@ -1397,7 +1397,7 @@ fn a_learner_gets_in_under_writes_however_short_the_tail_is() {
     let mut w = World::new(25, 3, |_| vec![1, 2]);
     w.nodes
         .values_mut()
-        .for_each(|n| n.shard.cx.limits.tail_bytes_max = 1_024);
+        .for_each(|n| n.shard.cx.host.limits.tail_bytes_max = 1_024);
     for n in 0..200 {
         w.submit(
             1,
@@ -1504,7 +1504,14 @@ fn a_copy_dropped_by_mistake_catches_up_from_the_log_without_a_snapshot() {
 #[test]
 fn a_copy_that_comes_back_after_the_log_was_trimmed_gets_a_snapshot() {
     let (mut w, key) = drop_a_copy_with_an_uncommitted_tail(27);
-    w.nodes.get_mut(&2).unwrap().shard.cx.limits.tail_bytes_max = 0;
+    w.nodes
+        .get_mut(&2)
+        .unwrap()
+        .shard
+        .cx
+        .host
+        .limits
+        .tail_bytes_max = 0;
     for p in 0..4 {
         w.set(2, &key_of(p), "another");
     }
@@ -1540,7 +1547,7 @@ fn a_copy_that_comes_back_with_other_contents_gets_a_snapshot() {
             before: super::store::Before::Value,
         },
     );
-    shard.cx.memory.bytes += held.bytes() - before;
+    shard.cx.host.memory.bytes += held.bytes() - before;
     come_back(&mut w);
     let stats = w.nodes[&2].shard.stats();
     assert!(
@@ -1810,15 +1817,16 @@ fn a_node_that_holds_no_copy_says_how_much_memory_it_has_left() {
         w.nodes[&1]
             .shard
             .cx
+            .host
             .peers
             .headroom(id(2))
             .map(|room| room.left)
     };
     w.settle(Duration::from_millis(200));
-    w.nodes.get_mut(&2).unwrap().shard.cx.memory.bytes = limits().memory_bytes_max;
+    w.nodes.get_mut(&2).unwrap().shard.cx.host.memory.bytes = limits().memory_bytes_max;
     w.settle(Duration::from_millis(1200));
     assert_eq!(left(&w), Some(0));
-    w.nodes.get_mut(&2).unwrap().shard.cx.memory.bytes = 0;
+    w.nodes.get_mut(&2).unwrap().shard.cx.host.memory.bytes = 0;
     w.settle(Duration::from_millis(1200));
     assert!(left(&w) > Some(limits().memory_bytes_max as u64 / 2));
 }
@@ -2041,9 +2049,9 @@ fn random_faults(seed: u64, steps: u64) {
             .map(|s| (s.at, &s.calls))
             .collect();
         assert_eq!(
-            node.shard.cx.callers.outstanding, 0,
+            node.shard.cx.host.callers.outstanding, 0,
             "seed {seed}: {calls:?} {:?}",
-            node.shard.cx.callers.ready
+            node.shard.cx.host.callers.ready
         );
         let held: usize = node
             .shard
@@ -2052,7 +2060,7 @@ fn random_faults(seed: u64, steps: u64) {
             .filter_map(|s| s.held.as_ref())
             .map(|h| h.bytes())
             .sum();
-        assert_eq!(node.shard.cx.memory.bytes, held, "seed {seed}");
+        assert_eq!(node.shard.cx.host.memory.bytes, held, "seed {seed}");
     }
 }
 
@@ -2175,8 +2183,8 @@ fn cost_of_operations() {
     let mut w = World::new(1, 2, |_| vec![1, 2]);
     w.settle(Duration::from_millis(50));
     for node in w.nodes.values_mut() {
-        node.shard.cx.limits.memory_bytes_max = 4 << 30;
-        node.shard.cx.limits.waiting_max = 1 << 20;
+        node.shard.cx.host.limits.memory_bytes_max = 4 << 30;
+        node.shard.cx.host.limits.waiting_max = 1 << 20;
     }
     let keys: Vec<Bytes> = (0..100_000)
         .map(|n| Bytes::from(format!("key:{n:012}")))
@@ -2262,7 +2270,16 @@ fn answers_for_a_crowded_peer_wait_outside_of_its_buffer() {
         waiting < 64 << 10,
         "{waiting} bytes were put out for a peer that takes nothing"
     );
-    assert!(w.nodes.get_mut(&1).unwrap().shard.cx.peers.crowded(id(2)));
+    assert!(
+        w.nodes
+            .get_mut(&1)
+            .unwrap()
+            .shard
+            .cx
+            .host
+            .peers
+            .crowded(id(2))
+    );
     // Small answers are there already, and so are refusals of reads that are always too large.
     w.deliver((1, 2, Lane::Calls), true);
     assert_eq!(w.outcomes[&small], Outcome::Nil);
@@ -2291,7 +2308,16 @@ fn answers_for_a_crowded_peer_wait_outside_of_its_buffer() {
         300,
         "each reads the value at its arrival"
     );
-    assert!(!w.nodes.get_mut(&1).unwrap().shard.cx.peers.crowded(id(2)));
+    assert!(
+        !w.nodes
+            .get_mut(&1)
+            .unwrap()
+            .shard
+            .cx
+            .host
+            .peers
+            .crowded(id(2))
+    );
 }
 
 /// When a crowded peer has room again, the log comes first, then answers, in pieces of bounded
@@ -2395,7 +2421,7 @@ fn a_write_larger_than_the_window_goes_to_its_copies_at_once() {
     let mut w = World::new(1, 2, |_| vec![1, 2]);
     w.settle(Duration::from_millis(100));
     for node in w.nodes.values_mut() {
-        let limits = &mut node.shard.cx.limits;
+        let limits = &mut node.shard.cx.host.limits;
         (limits.value_bytes_max, limits.memory_bytes_max) = (16 << 20, 1 << 30);
     }
     let large = "x".repeat(crate::role::replication::WINDOW as usize + 1);

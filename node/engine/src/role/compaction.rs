@@ -16,7 +16,7 @@
 //! readers stay where they are.
 
 use super::timers::Duty;
-use crate::shard::context::Context;
+use crate::role::host::Host;
 use crate::shard::machine::Shard;
 use crate::store::Place;
 use crate::store::shaking::Shaking;
@@ -370,32 +370,33 @@ impl Surveyor for Round {
 impl Shard {
     /// Sets the memory that the process holds besides what this shard counts.
     pub fn set_outside(&mut self, outside: Outside) {
-        self.cx.memory.compacting.outside = outside;
+        self.cx.host.memory.compacting.outside = outside;
     }
 
     /// Bytes of memory that this shard counts.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.cx.memory.bytes
+        self.cx.host.memory.bytes
     }
 
     /// Bytes that are left, after the memory outside is subtracted.
     #[must_use]
     pub fn memory_left(&self) -> usize {
         self.cx
+            .host
             .limits
             .memory_bytes_max
-            .saturating_sub(self.cx.memory_held())
+            .saturating_sub(self.cx.host.memory_held())
     }
 
     /// Starts a run if enough is loose.
     pub(crate) fn look_at_loose(&mut self, now: Time) {
         let (garbage, dropped) = (
-            !self.cx.memory.garbage.is_empty(),
-            self.cx.memory.garbage.bytes(),
+            !self.cx.host.memory.garbage.is_empty(),
+            self.cx.host.memory.garbage.bytes(),
         );
-        let (short, least) = self.cx.loose_least();
-        let compacting = &mut self.cx.memory.compacting;
+        let (short, least) = self.cx.host.loose_least();
+        let compacting = &mut self.cx.host.memory.compacting;
         let loose = compacting.outside.loose;
         compacting.dropped = compacting.dropped.max(dropped);
         if compacting.run.is_some() || garbage || now < compacting.settles_until {
@@ -427,13 +428,13 @@ impl Shard {
             place: Place::default(),
             stage,
         });
-        self.cx.timers.set(Duty::Compact, now);
+        self.cx.host.timers.set(Duty::Compact, now);
         self.enlist();
     }
 
     /// Begins a round through all partitions.
     fn enlist(&mut self) {
-        if let Some(run) = &mut self.cx.memory.compacting.run {
+        if let Some(run) = &mut self.cx.host.memory.compacting.run {
             run.rest = self
                 .slots
                 .iter()
@@ -446,26 +447,26 @@ impl Shard {
 
     /// Takes the next step of the run.
     pub(crate) fn compact_due(&mut self, now: Time) {
-        if !self.cx.timers.take(Duty::Compact, now) {
+        if !self.cx.host.timers.take(Duty::Compact, now) {
             return;
         }
-        let (short, _) = self.cx.loose_least();
+        let (short, _) = self.cx.host.loose_least();
         let next = if short { now } else { now + PAUSE };
-        self.cx.timers.rest(Duty::Compact, next);
+        self.cx.host.timers.rest(Duty::Compact, next);
         self.compact_some(now);
-        let more = self.cx.memory.compacting.run.is_some();
-        self.cx.timers.settle(Duty::Compact, more);
+        let more = self.cx.host.memory.compacting.run.is_some();
+        self.cx.host.timers.settle(Duty::Compact, more);
     }
 
     fn compact_some(&mut self, now: Time) {
         let mut work = 0;
         while work < STEP_WORK {
-            let Some(run) = &mut self.cx.memory.compacting.run else {
+            let Some(run) = &mut self.cx.host.memory.compacting.run else {
                 return;
             };
             if let Stage::Shake { shaking, .. } = &mut run.stage {
                 match shaking.step(now) {
-                    Some(next) => self.cx.timers.rest(Duty::Compact, next),
+                    Some(next) => self.cx.host.timers.rest(Duty::Compact, next),
                     None => self.end_stage(now),
                 }
                 return;
@@ -504,9 +505,10 @@ impl Shard {
     }
 
     fn end_stage(&mut self, now: Time) {
-        let bytes = (self.cx.limits.memory_bytes_max as u64 / ROUND_PART).max(ROUND_BYTES_LEAST);
-        let (short, least) = self.cx.loose_least();
-        let compacting = &mut self.cx.memory.compacting;
+        let bytes =
+            (self.cx.host.limits.memory_bytes_max as u64 / ROUND_PART).max(ROUND_BYTES_LEAST);
+        let (short, least) = self.cx.host.loose_least();
+        let compacting = &mut self.cx.host.memory.compacting;
         let loose = compacting.outside.loose;
         let Some(run) = &mut compacting.run else {
             return;
@@ -547,7 +549,7 @@ impl Shard {
                     return;
                 }
                 if round.now.is_empty() {
-                    self.cx.stats.compactions += 1;
+                    self.cx.host.stats.compactions += 1;
                     // Only half counts, because some entries could not be moved.
                     compacting.freed = compacting.gain / 2;
                     compacting.gain = loose;
@@ -568,7 +570,7 @@ impl Stage {
     }
 }
 
-impl Context {
+impl Host {
     /// Whether memory is short, and from how many loose bytes on it is worth it to move entries.
     fn loose_least(&self) -> (bool, u64) {
         let (room, max) = (self.headroom(), self.limits.memory_bytes_max as u64);

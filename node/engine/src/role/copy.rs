@@ -5,7 +5,7 @@ use super::partition::Assigned;
 use crate::log::partition_log::Logged;
 use crate::mutant::{self, broken};
 use crate::role::holding::{Bond, Following};
-use crate::shard::context::Context;
+use crate::role::host::Host;
 use crate::store::{Effect, Undo};
 use crate::value::cause::{By, Cause};
 use crate::wire::api::Lane;
@@ -21,7 +21,7 @@ pub(crate) struct Follow {
     pub(crate) session: u32,
 }
 
-impl Context {
+impl Host {
     /// Sends the acks of a batch. If much has arrived although no frame of it is whole yet, this
     /// says so.
     pub(crate) fn send_acks(&mut self, to: MemberId) {
@@ -80,7 +80,7 @@ impl Following<'_> {
     /// A new primary's tail.
     pub(crate) fn align(
         &mut self,
-        cx: &mut Context,
+        cx: &mut Host,
         from: MemberId,
         head: &Head,
         (base, last): (u64, u64),
@@ -156,7 +156,7 @@ impl Following<'_> {
     /// Entries of the primary's log.
     pub(crate) fn append(
         &mut self,
-        cx: &mut Context,
+        cx: &mut Host,
         from: MemberId,
         head: &Head,
         entries: Vec<Logged>,
@@ -208,7 +208,7 @@ impl Following<'_> {
     }
 
     /// Tells a new primary what the clock shows here, before the ack with which it may open.
-    fn say_clock(&mut self, cx: &mut Context, to: MemberId, epoch: Epoch) {
+    fn say_clock(&mut self, cx: &mut Host, to: MemberId, epoch: Epoch) {
         if cx.peers.version(to) >= CLOCKS && !broken(&mutant::KEEPS_OWN_CLOCK) {
             let clocks = vec![(self.at, epoch, self.clock.report(cx.now))];
             cx.peers.send(to, Lane::Calls, &Frame::Clocks { clocks });
@@ -216,7 +216,7 @@ impl Following<'_> {
     }
 
     /// The primary tells its clock, apart from its log.
-    pub(crate) fn hear_clock(&mut self, cx: &Context, from: MemberId, (epoch, ms): (Epoch, u64)) {
+    pub(crate) fn hear_clock(&mut self, cx: &Host, from: MemberId, (epoch, ms): (Epoch, u64)) {
         let since = self.follows(from, epoch);
         let aligned = self.follower.follow().map(|follow| follow.since);
         // Before that, the new primary asks what the clock of the former one showed.
@@ -245,7 +245,7 @@ impl Following<'_> {
             .filter(|_| epoch >= fence || broken(&mutant::NO_FENCE))
     }
 
-    fn want(&mut self, cx: &mut Context, from: MemberId, head: &Head) {
+    fn want(&mut self, cx: &mut Host, from: MemberId, head: &Head) {
         let next = self.log.last() + 1;
         let follower = &mut *self.follower;
         if follower.wanted.replace((head.epoch, next)) != Some((head.epoch, next)) {
@@ -264,7 +264,7 @@ impl Following<'_> {
     }
 
     /// Notes an ack. The last one of a batch is sent.
-    pub(crate) fn acknowledge(&mut self, cx: &mut Context, to: MemberId, epoch: Epoch) {
+    pub(crate) fn acknowledge(&mut self, cx: &mut Host, to: MemberId, epoch: Epoch) {
         let (at, seq) = (self.at, self.log.last());
         let follower = &mut *self.follower;
         let ack = Ack {
@@ -295,7 +295,7 @@ impl Following<'_> {
     }
 
     /// The log is committed up to here. Maps that no undo needs any more are freed.
-    fn commit(&mut self, cx: &mut Context, seq: u64) {
+    fn commit(&mut self, cx: &mut Host, seq: u64) {
         cx.memory
             .garbage
             .collect(&mut cx.timers, |maps| self.log.commit(seq, maps));

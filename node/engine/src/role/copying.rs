@@ -42,7 +42,7 @@ use crate::mutant::{self, broken};
 use crate::role::calls::Source;
 use crate::role::copy_rate::Pace;
 use crate::role::holding::Leading;
-use crate::shard::context::Context;
+use crate::role::host::Host;
 use crate::shard::machine::Shard;
 use crate::store::prefetch::Ahead;
 use crate::store::{Cursor, Store};
@@ -203,7 +203,7 @@ impl Teaching {
 
     /// Waits for its turn to send the next part, if that may be on its way besides the others: a few
     /// parts, or so many bytes.
-    fn queue(&mut self, cx: &mut Context, at: PartitionRef, id: MemberId, window: u64) {
+    fn queue(&mut self, cx: &mut Host, at: PartitionRef, id: MemberId, window: u64) {
         let first = self.unacked.front().map_or(self.total, |(_, sent)| *sent);
         let few = self.unacked.len() < cx.limits.chunks_in_flight
             || self.total.bytes - first.bytes < window;
@@ -424,21 +424,21 @@ impl Shard {
     /// Begins waiting snapshots in place of ended ones. Waiting for the next look at all partitions
     /// would waste a good part of the time.
     pub(crate) fn begin_copies(&mut self, now: Time) {
-        if !self.cx.timers.take(Duty::Begin, now) {
+        if !self.cx.host.timers.take(Duty::Begin, now) {
             return;
         }
-        let most = self.cx.limits.copies_max;
-        for _ in 0..self.cx.copying.waiting.len().min(BEGUN_MAX) {
-            if !self.cx.copying.may_begin(true, most) {
+        let most = self.cx.host.limits.copies_max;
+        for _ in 0..self.cx.host.copying.waiting.len().min(BEGUN_MAX) {
+            if !self.cx.host.copying.may_begin(true, most) {
                 break;
             }
-            let Some((at, id)) = self.cx.copying.waiting.pop_front() else {
+            let Some((at, id)) = self.cx.host.copying.waiting.pop_front() else {
                 break;
             };
             if let Some(mut leading) = self.slots.get_mut(at).and_then(Slot::leading)
                 && leading.waits(id)
             {
-                leading.start_teaching(&mut self.cx, id);
+                leading.start_teaching(&mut self.cx.host, id);
             }
         }
     }
@@ -457,7 +457,7 @@ fn under_way(slot: &Slot) -> usize {
 }
 
 /// The primary's side.
-impl Context {
+impl Host {
     /// How much of that room a copy of a partition leaves. A copy that only balances load leaves
     /// twice as much: at 80 %, copies move away again.
     fn kept_from(&self, at: PartitionRef, room: Headroom) -> u64 {
@@ -509,7 +509,7 @@ impl Context {
 
 impl Leading<'_> {
     /// A copy or a learner tells its primary something.
-    pub(crate) fn told(&mut self, cx: &mut Context, from: MemberId, frame: Frame) {
+    pub(crate) fn told(&mut self, cx: &mut Host, from: MemberId, frame: Frame) {
         match frame {
             Frame::Want {
                 epoch,
@@ -540,7 +540,7 @@ impl Leading<'_> {
     }
 
     /// Begins a snapshot, or queues it.
-    pub(crate) fn start_teaching(&mut self, cx: &mut Context, id: MemberId) {
+    pub(crate) fn start_teaching(&mut self, cx: &mut Host, id: MemberId) {
         let lacks = self.is_repaired(&cx.tables.leaving);
         // Many wait for their turn, and looking for room is work for every member.
         let its_turn = cx.copying.may_begin(lacks, cx.limits.copies_max)
@@ -616,7 +616,7 @@ impl Leading<'_> {
     }
 
     /// The learner has no room. It knows better than this node, because others fill it as well.
-    pub(crate) fn refused_there(&mut self, cx: &mut Context, from: MemberId, session: u32) {
+    pub(crate) fn refused_there(&mut self, cx: &mut Host, from: MemberId, session: u32) {
         let again_at = cx.now + REFUSED_PAUSE;
         let Some(teaching) = self
             .teaching(from)
@@ -630,13 +630,7 @@ impl Leading<'_> {
     }
 
     /// The learner accepts no more at the moment. No snapshot begins there before it does.
-    pub(crate) fn put_off_there(
-        &mut self,
-        cx: &mut Context,
-        from: MemberId,
-        session: u32,
-        ms: u32,
-    ) {
+    pub(crate) fn put_off_there(&mut self, cx: &mut Host, from: MemberId, session: u32, ms: u32) {
         let until = cx.now + Duration::from_millis(ms.into()).min(PUT_OFF_MAX);
         let Some(teaching) = self
             .teaching(from)
@@ -651,7 +645,7 @@ impl Leading<'_> {
 
     /// Whether a copy fits there besides the memory that is kept for writes. Another copy is worth
     /// less than writes to all of them.
-    fn has_room(&self, cx: &Context, id: MemberId) -> bool {
+    fn has_room(&self, cx: &Host, id: MemberId) -> bool {
         let Some(room) = cx.peers.headroom(id) else {
             return false;
         };
@@ -665,7 +659,7 @@ impl Leading<'_> {
 
     /// The learner was in sync a short while ago. It gets the log after what it has instead of a
     /// snapshot.
-    pub(crate) fn resume(&mut self, cx: &mut Context, id: MemberId, session: u32, has: u64) {
+    pub(crate) fn resume(&mut self, cx: &mut Host, id: MemberId, session: u32, has: u64) {
         let now = cx.now;
         let Some(link) = self.lead.links.get_mut(&id) else {
             return;
@@ -693,7 +687,7 @@ impl Leading<'_> {
     }
 
     /// Takes the next steps for every learner of a partition.
-    pub(crate) fn teach_all(&mut self, cx: &mut Context) {
+    pub(crate) fn teach_all(&mut self, cx: &mut Host) {
         let ids: Vec<MemberId> = self
             .lead
             .links
@@ -708,7 +702,7 @@ impl Leading<'_> {
     }
 
     /// Takes the next step for one learner.
-    pub(crate) fn teach(&mut self, cx: &mut Context, id: MemberId) {
+    pub(crate) fn teach(&mut self, cx: &mut Host, id: MemberId) {
         let now = cx.now;
         let silent = cx.limits.copy_silent_max * SILENT_FACTOR;
         let unready = cx.limits.copy_silent_max * UNREADY_FACTOR;
@@ -801,7 +795,7 @@ impl Leading<'_> {
 
     /// Sends the next part of a snapshot, and after the last one its end. Then other snapshots have
     /// their turn.
-    pub(crate) fn send_chunk(&mut self, cx: &mut Context, id: MemberId) {
+    pub(crate) fn send_chunk(&mut self, cx: &mut Host, id: MemberId) {
         let window = self.window(cx, id);
         let Some(teaching) = self
             .lead
@@ -899,7 +893,7 @@ impl Leading<'_> {
 
     /// Bytes of a snapshot that may be on their way, if these are more than a few parts: acks come
     /// late while calls crowd the link, and a missing copy shall get its half of that.
-    fn window(&self, cx: &Context, id: MemberId) -> u64 {
+    fn window(&self, cx: &Host, id: MemberId) -> u64 {
         if cx.peers.crowded(id) && self.is_repaired(&cx.tables.leaving) {
             WINDOW / cx.copying.lacking.max(1) as u64
         } else {
@@ -908,7 +902,7 @@ impl Leading<'_> {
     }
 
     /// How answers wait for the learners that replace missing copies. `None`: there is none.
-    pub(crate) fn brake(&self, cx: &Context) -> Option<Brake> {
+    pub(crate) fn brake(&self, cx: &Host) -> Option<Brake> {
         if !self.lead.teaches()
             || !self.is_repaired(&cx.tables.leaving)
             || broken(&mutant::OUTRUNS_LEARNERS)
@@ -940,7 +934,7 @@ impl Leading<'_> {
     }
 
     /// Whether the answer to a committed call waits for a learner still.
-    pub(crate) fn holds_back(&mut self, cx: &mut Context, brake: &Brake, place: usize) -> bool {
+    pub(crate) fn holds_back(&mut self, cx: &mut Host, brake: &Brake, place: usize) -> bool {
         let Some(executed) = self.calls.waiting.get_mut(place) else {
             return false;
         };
@@ -979,7 +973,7 @@ impl Leading<'_> {
 
     /// The log was sent as far as there was room. If that was all, the checksums may be compared:
     /// while calls crowd the link, the next look would find more again.
-    pub(crate) fn compare_next(&mut self, cx: &mut Context, id: MemberId) {
+    pub(crate) fn compare_next(&mut self, cx: &mut Host, id: MemberId) {
         if self
             .teaching(id)
             .is_some_and(|teaching| teaching.phase == Phase::Comparable)
@@ -988,13 +982,13 @@ impl Leading<'_> {
         }
     }
 
-    fn abandon(&mut self, cx: &mut Context, id: MemberId) {
+    fn abandon(&mut self, cx: &mut Host, id: MemberId) {
         self.give_up_learner(cx, id, InSyncChange::Abandon);
     }
 
     fn give_up_learner(
         &mut self,
-        cx: &mut Context,
+        cx: &mut Host,
         id: MemberId,
         why: impl FnOnce(MemberId) -> InSyncChange,
     ) {
@@ -1016,7 +1010,7 @@ impl Leading<'_> {
     /// The learner has received a chunk.
     pub(crate) fn chunk_acked(
         &mut self,
-        cx: &mut Context,
+        cx: &mut Host,
         from: MemberId,
         (session, index): (u32, u32),
     ) {
@@ -1039,7 +1033,7 @@ impl Leading<'_> {
     }
 
     /// The connection was lost, or another epoch began. Asks the learner how much has arrived.
-    pub(crate) fn continue_teaching(&mut self, cx: &mut Context, id: MemberId) {
+    pub(crate) fn continue_teaching(&mut self, cx: &mut Host, id: MemberId) {
         let now = cx.now;
         let serves = self.lead.open && self.lead.serving;
         let Some(link) = self.lead.links.get_mut(&id) else {
@@ -1075,7 +1069,7 @@ impl Leading<'_> {
     /// that is all). `None`: it does not know the snapshot.
     pub(crate) fn arrived_there(
         &mut self,
-        cx: &mut Context,
+        cx: &mut Host,
         from: MemberId,
         session: u32,
         has: Option<(u32, u64, bool)>,
@@ -1130,7 +1124,7 @@ impl Leading<'_> {
     }
 
     /// The learner has received everything.
-    pub(crate) fn finished(&mut self, cx: &mut Context, from: MemberId, session: u32) {
+    pub(crate) fn finished(&mut self, cx: &mut Host, from: MemberId, session: u32) {
         let now = cx.now;
         let Some(teaching) = self.teaching(from).filter(|t| t.session == session) else {
             return;
@@ -1149,7 +1143,7 @@ impl Leading<'_> {
     }
 
     /// The learner has compared the checksums.
-    pub(crate) fn verdict(&mut self, cx: &mut Context, from: MemberId, session: u32, equal: bool) {
+    pub(crate) fn verdict(&mut self, cx: &mut Host, from: MemberId, session: u32, equal: bool) {
         let (now, at) = (cx.now, self.at);
         let lacks = self.is_repaired(&cx.tables.leaving);
         let Some(teaching) = self
@@ -1197,7 +1191,7 @@ impl Leading<'_> {
     /// Asks for the admission of a verified learner, once it has everything that is committed and
     /// the compared sequence is committed. From then on its ack is required, until another epoch is
     /// installed (rule 7).
-    pub(crate) fn admit(&mut self, cx: &mut Context, id: MemberId) {
+    pub(crate) fn admit(&mut self, cx: &mut Host, id: MemberId) {
         let now = cx.now;
         if !self.lead.open || !self.lead.serving {
             return;

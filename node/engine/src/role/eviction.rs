@@ -15,7 +15,7 @@
 //! wait would evict far too much. For the same reason, a member that has not reported since the
 //! last check does not count.
 //!
-//! A write that finds a member full makes its own room (`Context::make_room`), so writes cannot
+//! A write that finds a member full makes its own room (`Host::make_room`), so writes cannot
 //! outrun eviction, however fast they come. If its partition has nothing to evict, other partitions
 //! make room for it. They may be slower, so only a small part is lent meanwhile.
 //!
@@ -33,8 +33,8 @@ use super::partition::{Held, Slot};
 use super::rounds::UPKEEP;
 use super::timers::Duty;
 use crate::role::calls::{Call, Source};
+use crate::role::host::Host;
 use crate::role::room::{Room, needed};
-use crate::shard::context::Context;
 use crate::shard::machine::Shard;
 #[cfg(any(test, feature = "fuzz"))]
 use crate::store::Key;
@@ -130,14 +130,14 @@ pub(crate) enum Made {
 impl Shard {
     /// Checks which members are full.
     pub(crate) fn look_at_memory(&mut self, now: Time) {
-        let cx = &mut self.cx;
+        let cx = &mut self.cx.host;
         if now < cx.memory.evicting.next_look || cx.me.is_client() {
             return;
         }
         cx.memory.evicting.next_look = now + LOOK;
         self.look_at_loose(now);
         self.look_at_bounds();
-        let cx = &mut self.cx;
+        let cx = &mut self.cx.host;
         // Every thread with primaries of that member's partitions does its part. For this member
         // itself, it is all that this thread leads.
         let members = cx
@@ -173,7 +173,7 @@ impl Shard {
     /// Gives each partition its turn, in which it may lose keys, and notes for which members there
     /// are none.
     fn note_evictable(&mut self) {
-        let cx = &mut self.cx;
+        let cx = &mut self.cx.host;
         // The first turn goes to a random partition, in proportion to its keys. Often there is
         // little to do and the first does all of it: a partition that was always first would lose
         // everything.
@@ -224,34 +224,39 @@ impl Shard {
 
     /// Evicts some keys.
     pub(crate) fn evict_due(&mut self, now: Time) {
-        if !self.cx.timers.take(Duty::Evict, now) {
+        if !self.cx.host.timers.take(Duty::Evict, now) {
             return;
         }
-        self.cx.timers.rest(Duty::Evict, now + PAUSE);
+        self.cx.host.timers.rest(Duty::Evict, now + PAUSE);
         let mut left = STEP;
         while left > 0
-            && let Some((at, turn)) = self.cx.memory.evicting.queue.pop_front()
+            && let Some((at, turn)) = self.cx.host.memory.evicting.queue.pop_front()
         {
             let Some(slot) = self.slots.get_mut(at) else {
                 continue;
             };
             let some = turn.min(left);
             if turn > some {
-                self.cx.memory.evicting.queue.push_front((at, turn - some));
+                self.cx
+                    .host
+                    .memory
+                    .evicting
+                    .queue
+                    .push_front((at, turn - some));
             }
-            self.cx.evict_some(slot, some);
-            self.cx.notice(slot);
+            self.cx.host.evict_some(slot, some);
+            self.cx.host.notice(slot);
             left -= some;
         }
-        if !self.cx.memory.evicting.queue.is_empty() {
-            self.cx.timers.want(Duty::Evict);
-        } else if self.cx.has_excess() {
+        if !self.cx.host.memory.evicting.queue.is_empty() {
+            self.cx.host.timers.want(Duty::Evict);
+        } else if self.cx.host.has_excess() {
             self.note_evictable();
         }
     }
 }
 
-impl Context {
+impl Host {
     /// The memory that this thread has left.
     pub(crate) fn headroom(&self) -> Headroom {
         let max = self.limits.memory_bytes_max;

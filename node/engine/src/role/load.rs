@@ -3,7 +3,7 @@
 use super::partition::Held;
 use crate::command::operation::{Action, Step, Work};
 use crate::role::holding::Role;
-use crate::shard::context::Context;
+use crate::role::host::Host;
 use crate::shard::machine::Shard;
 use crate::value::outcome::Outcome;
 use crate::wire::api::Request;
@@ -73,7 +73,7 @@ impl Held {
     }
 }
 
-impl Context {
+impl Host {
     /// Live members to which this thread has no connection at all.
     fn unheard(&self) -> Vec<MemberId> {
         let members = self
@@ -92,20 +92,20 @@ impl Context {
 impl Shard {
     /// Reports changes to the control thread, if it is time.
     pub(crate) fn measure(&mut self, now: Time) {
-        let (before, looks) = self.cx.rounds.measured;
+        let (before, looks) = self.cx.host.rounds.measured;
         let since = now.since(before);
         if since
-            < if self.cx.copying.all > 0 {
+            < if self.cx.host.copying.all > 0 {
                 MEASURE_COPIES
             } else {
                 MEASURE
             }
-            || self.cx.me.is_client()
+            || self.cx.host.me.is_client()
         {
             return;
         }
         let anew = looks % ROUND == 0;
-        self.cx.rounds.measured = (now, looks.wrapping_add(1));
+        self.cx.host.rounds.measured = (now, looks.wrapping_add(1));
         let (mut loads, mut moves, mut rounding) = (Vec::new(), Vec::new(), Rounding::default());
         for slot in self.slots.iter_mut() {
             let Some(held) = slot.held.as_deref_mut() else {
@@ -139,8 +139,8 @@ impl Shard {
             loads.push((slot.at, load));
         }
         let (memory, memory_max) = (
-            self.cx.memory_held() as u64,
-            self.cx.limits.memory_bytes_max as u64,
+            self.cx.host.memory_held() as u64,
+            self.cx.host.limits.memory_bytes_max as u64,
         );
         let mut member = MemberLoad {
             memory,
@@ -150,8 +150,8 @@ impl Shard {
         };
         // Other members should take new partitions.
         member.busy = member.filled() >= FILLED;
-        let unheard = self.cx.unheard();
-        self.cx.outbox.push(Request::Loads(Report {
+        let unheard = self.cx.host.unheard();
+        self.cx.host.outbox.push(Request::Loads(Report {
             member,
             partitions: loads,
             moves,

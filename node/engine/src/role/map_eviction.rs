@@ -1,8 +1,8 @@
 //! Keeps maps within their limits, and clears those that were dropped.
 
+use crate::role::host::Host;
 use crate::role::partition::Held;
 use crate::role::timers::Duty;
-use crate::shard::context::Context;
 use crate::shard::machine::Shard;
 use crate::store::map_limits::sketch::Sketch;
 use crate::store::map_limits::{Bounded, Bounds, Led, MapHolds};
@@ -28,11 +28,11 @@ const SAMPLE: usize = 16;
 impl Shard {
     /// Keeps maps within their limits, and clears those that were dropped.
     pub(crate) fn bound_due(&mut self, now: Time) {
-        if !self.cx.timers.take(Duty::Bound, now) {
+        if !self.cx.host.timers.take(Duty::Bound, now) {
             return;
         }
-        self.cx.timers.rest(Duty::Bound, now + PAUSE);
-        let mut bounds = std::mem::take(&mut self.cx.bounds);
+        self.cx.host.timers.rest(Duty::Bound, now + PAUSE);
+        let mut bounds = std::mem::take(&mut self.cx.host.bounds);
         if bounds.remains {
             bounds.remains = self.clear_dropped(&bounds);
         }
@@ -66,31 +66,31 @@ impl Shard {
             .filter_map(|bounded| bounded.sketch.as_ref())
             .map(Sketch::bytes)
             .sum();
-        self.cx.bounds = bounds;
+        self.cx.host.bounds = bounds;
         if more {
-            self.cx.timers.want(Duty::Bound);
+            self.cx.host.timers.want(Duty::Bound);
         }
     }
 
     /// Looks anew at what dropped maps have left: this member may lead other partitions now.
     pub(crate) fn look_for_remains(&mut self) {
-        self.cx.bounds.remains |= self.cx.bounds.any_dropped;
+        self.cx.host.bounds.remains |= self.cx.host.bounds.any_dropped;
     }
 
     /// Counts one map anew, and all if other partitions are led than before.
     pub(crate) fn look_at_bounds(&mut self) {
-        if !self.cx.bounds.is_due() {
+        if !self.cx.host.bounds.is_due() {
             return;
         }
-        let mut bounds = std::mem::take(&mut self.cx.bounds);
+        let mut bounds = std::mem::take(&mut self.cx.host.bounds);
         self.find_led(&mut bounds);
         let count = bounds.bounded().count().max(1);
         bounds.turn = (bounds.turn + 1) % count;
         let turn = bounds.turn;
         let next = bounds.bounded_mut().nth(turn);
         next.into_iter().for_each(|bounded| bounded.stale = true);
-        self.cx.bounds = bounds;
-        self.cx.timers.want(Duty::Bound);
+        self.cx.host.bounds = bounds;
+        self.cx.host.timers.want(Duty::Bound);
     }
 
     /// Finds the partitions that this thread leads. What maps hold there is not known if they are
@@ -136,16 +136,17 @@ impl Shard {
                 .collect();
             // Another primary clears it, or this one once it may.
             left |= !gone.is_empty();
-            if !self.cx.leads_whole(held) || slot.still {
+            if !self.cx.host.leads_whole(held) || slot.still {
                 continue;
             }
             for map in gone {
                 let effect = Effect::Clear { map };
                 self.cx
+                    .host
                     .log(held, 0, effect, (None, By::UNKNOWN), Outcome::Ok);
             }
-            self.cx.advance(slot);
-            self.cx.notice(slot);
+            self.cx.host.advance(slot);
+            self.cx.host.notice(slot);
         }
         left
     }
@@ -183,7 +184,7 @@ impl Shard {
     ) {
         while bounded.is_over() && *left > 0 {
             *left -= 1;
-            let random = self.cx.random();
+            let random = self.cx.host.random();
             let evicted = match bounded.limits.eviction {
                 Eviction::Lfu => self.evict_least_used(map, bounded, led, random),
                 policy => self.evict_by(map, policy, led, random),
@@ -208,7 +209,7 @@ impl Shard {
         places.filter_map(move |at| {
             let slot = self.slots.get(at).filter(|slot| !slot.still)?;
             let held = slot.held.as_deref()?;
-            let may = held.store.count(map) > 0 && self.cx.leads_whole(held);
+            let may = held.store.count(map) > 0 && self.cx.host.leads_whole(held);
             may.then_some((at, held))
         })
     }
@@ -282,15 +283,15 @@ impl Shard {
         let slot = self.slots.get_mut(at)?;
         let bytes = victim.bytes;
         let held = slot.held.as_deref_mut()?;
-        self.cx.evict(held, vec![victim]);
+        self.cx.host.evict(held, vec![victim]);
         // Without copies, no ack will commit it.
-        self.cx.advance(slot);
-        self.cx.notice(slot);
+        self.cx.host.advance(slot);
+        self.cx.host.notice(slot);
         Some(bytes)
     }
 }
 
-impl Context {
+impl Host {
     /// An effect was logged.
     #[inline]
     pub(crate) fn bound(

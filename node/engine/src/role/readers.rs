@@ -4,7 +4,7 @@ use super::timers::Duty;
 use crate::log::changes::{Change, FORMERS_MAX, Filter, Missing, Position, changes};
 use crate::mutant::{self, broken};
 use crate::role::holding::Leading;
-use crate::shard::context::Context;
+use crate::role::host::Host;
 use crate::shard::machine::Shard;
 use crate::wire::api::Lane;
 use crate::wire::frame::{Frame, Headroom};
@@ -56,7 +56,7 @@ impl Reader {
     }
 }
 
-impl Context {
+impl Host {
     /// Whether the logs of a keyspace are kept for readers.
     pub(crate) fn reads(&self, keyspace: KeyspaceId) -> bool {
         let read = |read: &ReadUntil| read.logs >= self.now;
@@ -132,7 +132,7 @@ impl Context {
 impl Shard {
     /// A frame of a subscriber.
     pub(crate) fn asked_by_subscriber(&mut self, peer: MemberId, frame: Frame) {
-        let cx = &mut self.cx;
+        let cx = &mut self.cx.host;
         let at = match &frame {
             Frame::Reads { keyspaces } => return cx.note_read(keyspaces),
             Frame::Confirm { round } => return self.confirm_to(peer, *round),
@@ -173,7 +173,7 @@ impl Shard {
     /// A member that has accepted a table in which it does not lead confirms nothing, even with a
     /// lease: another member may commit already.
     fn confirm_to(&mut self, peer: MemberId, round: u64) {
-        let cx = &mut self.cx;
+        let cx = &mut self.cx.host;
         if cx.confirming.len() >= CONFIRMING_MAX {
             // It asks again.
             return;
@@ -200,8 +200,9 @@ impl Shard {
 
     /// Sends confirmations. This member had its lease after they were made.
     pub(crate) fn release_confirmed(&mut self) {
-        for (peer, round, tickets) in std::mem::take(&mut self.cx.confirming) {
+        for (peer, round, tickets) in std::mem::take(&mut self.cx.host.confirming) {
             self.cx
+                .host
                 .tell_reader(peer, Frame::Confirmed { round, tickets });
         }
     }
@@ -217,7 +218,7 @@ impl Leading<'_> {
     /// A peer subscribes. It had everything up to these places; none: it begins now.
     fn subscribe(
         &mut self,
-        cx: &mut Context,
+        cx: &mut Host,
         peer: MemberId,
         ticket: u64,
         filter: Filter,
@@ -252,14 +253,14 @@ impl Leading<'_> {
 
     /// Tells all readers what is committed.
     #[inline]
-    pub(crate) fn tell_readers(&mut self, cx: &mut Context) {
+    pub(crate) fn tell_readers(&mut self, cx: &mut Host) {
         for n in 0..self.lead.readers.len() {
             self.tell_reader(cx, n);
         }
     }
 
     /// The same for readers at this peer.
-    pub(crate) fn tell_readers_at(&mut self, cx: &mut Context, peer: MemberId) {
+    pub(crate) fn tell_readers_at(&mut self, cx: &mut Host, peer: MemberId) {
         for n in 0..self.lead.readers.len() {
             if self.lead.readers[n].peer == peer {
                 self.tell_reader(cx, n);
@@ -298,7 +299,7 @@ impl Leading<'_> {
     }
 
     /// Tells a reader what is committed, as much as its window allows.
-    fn tell_reader(&mut self, cx: &mut Context, n: usize) {
+    fn tell_reader(&mut self, cx: &mut Host, n: usize) {
         let (at, lineage, committed) = (self.at, self.lineage, self.log.committed());
         let old_max = cx.limits.value_bytes_max;
         let reader = &mut self.lead.readers[n];
@@ -381,7 +382,7 @@ impl Leading<'_> {
     }
 
     /// Readers learn how far they are, even if nothing concerned them.
-    pub(crate) fn tell_places(&mut self, cx: &mut Context) {
+    pub(crate) fn tell_places(&mut self, cx: &mut Host) {
         self.tell_readers(cx);
         let at = self.at;
         for reader in &mut self.lead.readers {

@@ -166,12 +166,12 @@ impl Shard {
         for slot in self.slots.iter_mut() {
             slot.recovered = Mark::new(slot, &view.installed);
         }
-        self.cx.tables.recovered_from = Some(former.installed.clone());
+        self.cx.host.tables.recovered_from = Some(former.installed.clone());
     }
 
     /// Notes when something was committed.
     pub(crate) fn look_at_marks(&mut self, now: Time) {
-        if let Some(before) = &self.cx.tables.recovered_from {
+        if let Some(before) = &self.cx.host.tables.recovered_from {
             for slot in self.slots.iter_mut() {
                 slot.mark_if_empty(before);
                 slot.look_at_mark(now);
@@ -182,7 +182,7 @@ impl Shard {
     /// What was committed here since the last recovery, by partition. Empty if there was none.
     pub fn since_recovery(&mut self, now: Time) -> Vec<SinceRecovery> {
         self.look_at_marks(now);
-        let view = self.cx.tables.view.as_ref();
+        let view = self.cx.host.tables.view.as_ref();
         if view.is_none_or(|view| view.installed.annex.branches.is_empty()) {
             return Vec::new();
         }

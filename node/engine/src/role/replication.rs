@@ -18,8 +18,8 @@ use crate::log::partition_log::{Log, begin_anew};
 use crate::mutant::{self, broken};
 use crate::role::calls::Executed;
 use crate::role::holding::{Leading, Role};
+use crate::role::host::Host;
 use crate::role::split_point::Halving;
-use crate::shard::context::Context;
 use crate::store::Store;
 use crate::wire::api::Lane;
 use crate::wire::frame::{self, Ack, Head};
@@ -166,7 +166,7 @@ impl Link {
     }
 }
 
-impl Context {
+impl Host {
     /// A partition's log may be committed further, if this node leads it.
     pub(crate) fn advance(&mut self, slot: &mut Slot) {
         if let Some(mut leading) = slot.leading() {
@@ -243,22 +243,6 @@ impl Context {
         }
     }
 
-    /// A timer of the partition is due.
-    pub(crate) fn wake(&mut self, slot: &mut Slot) {
-        self.advance(slot);
-        self.pump(slot);
-        self.sift(slot);
-        if let Some(mut following) = slot.following() {
-            following.prepare_sink(self);
-            following.continue_sums(self);
-        }
-        if let Some(mut leading) = slot.leading()
-            && leading.lead.teaches()
-        {
-            leading.teach_all(self);
-        }
-    }
-
     /// Extra patience for a copy that does not acknowledge, because this node may be cut off from
     /// all others, if there are several. Then the others report that, and another member becomes
     /// primary. If this node judged alone, it would drop their copies, and be the only holder of
@@ -285,38 +269,6 @@ impl Context {
             // least as long as nothing was heard.
             Some(heard) if self.now.since(heard) > self.limits.copy_silent_max / 2 => DEAF,
             Some(_) => Duration::ZERO,
-        }
-    }
-
-    /// Regular work: commit notices, expiry, silent copies, learners, and data to drop.
-    pub(crate) fn upkeep(&mut self, slot: &mut Slot) {
-        if self.may_discard(slot) {
-            self.discard(slot);
-        }
-        self.give_up(slot);
-        self.pump(slot);
-        self.note_drawing(slot);
-        self.note_overdue(slot);
-        let Some(held) = &mut slot.held else { return };
-        let share = self.tail_bytes(held.at, held.store.bytes());
-        let repaired = held.lead().is_some_and(Primary::teaches)
-            && slot
-                .installed
-                .as_ref()
-                .is_some_and(|a| a.is_repaired(&self.tables.leaving));
-        let spared = if repaired { self.spared_bytes() } else { 0 };
-        let Held {
-            role, log, store, ..
-        } = &mut **held;
-        let lead = match role {
-            Role::Primary(lead) => Some(&*lead),
-            Role::Follower(_) => None,
-        };
-        let most = (share, spared);
-        trim(lead, log, store, most, &mut self.memory.bytes);
-        if let Some(mut leading) = slot.leading() {
-            leading.halve(self);
-            leading.upkeep(self);
         }
     }
 
@@ -357,7 +309,7 @@ impl Leading<'_> {
     /// A table says which copies and learners there are. `moved`: the partition has a new epoch.
     pub(crate) fn link(
         &mut self,
-        cx: &mut Context,
+        cx: &mut Host,
         required: &BTreeSet<MemberId>,
         in_sync: &BTreeSet<MemberId>,
         learners: &BTreeSet<MemberId>,
@@ -422,7 +374,7 @@ impl Leading<'_> {
     }
 
     /// Regular work: commit notices, silent copies and learners.
-    fn upkeep(&mut self, cx: &mut Context) {
+    pub(crate) fn upkeep(&mut self, cx: &mut Host) {
         let now = cx.now;
         // Until all copies follow this tenure, each look tells it.
         let mut copies = self.lead.links.values().filter(|link| link.required);
@@ -511,7 +463,7 @@ impl Leading<'_> {
 
     /// Begins sending to a copy anew: after a reconnection, in a new epoch, or because the copy
     /// asks.
-    pub(crate) fn restart_link(&mut self, cx: &mut Context, id: MemberId) {
+    pub(crate) fn restart_link(&mut self, cx: &mut Host, id: MemberId) {
         let Some(link) = self.lead.links.get_mut(&id) else {
             return;
         };
@@ -534,7 +486,7 @@ impl Leading<'_> {
     /// Sends the log to a copy in this epoch, so that the copy's log becomes equal: everything
     /// beyond what is committed. A copy that was in sync before gets everything beyond what it
     /// knows to be committed.
-    pub(crate) fn send_alignment(&mut self, cx: &mut Context, id: MemberId) {
+    pub(crate) fn send_alignment(&mut self, cx: &mut Host, id: MemberId) {
         let Some(link) = self.lead.links.get_mut(&id) else {
             return;
         };
@@ -578,7 +530,7 @@ impl Leading<'_> {
     }
 
     /// Sends the entries that a link is missing, within its window.
-    pub(crate) fn stream(&mut self, cx: &mut Context, id: MemberId) {
+    pub(crate) fn stream(&mut self, cx: &mut Host, id: MemberId) {
         let Some(link) = self.lead.links.get_mut(&id) else {
             return;
         };
@@ -629,7 +581,7 @@ impl Leading<'_> {
     }
 
     /// A copy reports what it has.
-    pub(crate) fn acked(&mut self, cx: &mut Context, ack: &Ack, from: MemberId) {
+    pub(crate) fn acked(&mut self, cx: &mut Host, ack: &Ack, from: MemberId) {
         let Some(link) = self.lead.links.get_mut(&from) else {
             return;
         };
@@ -679,7 +631,7 @@ impl Leading<'_> {
 
     /// A copy tells what the clock shows there. Until the tenure opens, the greatest value counts: no
     /// deadline was given by a lower one yet. Each copy tells it before its first ack.
-    pub(crate) fn hear_clock(&mut self, cx: &Context, from: MemberId, (epoch, ms): (Epoch, u64)) {
+    pub(crate) fn hear_clock(&mut self, cx: &Host, from: MemberId, (epoch, ms): (Epoch, u64)) {
         let copy = self.lead.links.get(&from);
         let asked = copy.is_some_and(|link| link.required && !link.aligned);
         if asked && epoch == self.epoch && !self.lead.open {
@@ -690,7 +642,7 @@ impl Leading<'_> {
     /// A copy is missing something.
     pub(crate) fn wanted(
         &mut self,
-        cx: &mut Context,
+        cx: &mut Host,
         from: MemberId,
         (epoch, session, next): (Epoch, u32, u64),
     ) {
@@ -738,7 +690,7 @@ impl Leading<'_> {
 
     /// Commits what every required copy has, releases the calls that waited for it, and opens the
     /// tenure when it may.
-    pub(crate) fn advance(&mut self, cx: &mut Context) {
+    pub(crate) fn advance(&mut self, cx: &mut Host) {
         let required = || self.lead.links.values().filter(|l| l.required);
         let mut aligned = true;
         let mut point = self.log.last();
@@ -808,7 +760,7 @@ impl Leading<'_> {
 /// snapshot that takes longer than some writes. They stay until they are larger than another
 /// snapshot, which is cheaper then, and than what is `spared` for a learner that replaces a missing
 /// copy: if a few large keys are written again and again, each snapshot would be outrun.
-fn trim(
+pub(crate) fn trim(
     lead: Option<&Primary>,
     log: &mut Log,
     store: &Store,

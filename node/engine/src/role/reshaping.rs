@@ -27,7 +27,7 @@ use crate::log::partition_log::Log;
 use crate::mutant::{self, broken};
 use crate::role::calls::{Call, note_order};
 use crate::role::holding::Leading;
-use crate::shard::context::Context;
+use crate::role::host::Host;
 use crate::shard::machine::Shard;
 use crate::store::{Key, Portion};
 use crate::value::outcome::{Failure, Outcome};
@@ -114,7 +114,7 @@ impl Shard {
     /// Handles partitions that are not in the installed table any more, though their keyspace is:
     /// their contents and calls go to new partitions.
     pub(crate) fn reshape(&mut self) {
-        let Some(view) = self.cx.tables.view.clone() else {
+        let Some(view) = self.cx.host.tables.view.clone() else {
             return;
         };
         let was = |at: PartitionRef| {
@@ -141,6 +141,7 @@ impl Shard {
             let lineage = slot.lineage;
             calls.extend(
                 self.cx
+                    .host
                     .take_calls(slot)
                     .into_iter()
                     .map(|call| (*at, lineage, call)),
@@ -167,7 +168,7 @@ impl Shard {
         self.move_calls(calls);
         let mut left = Vec::new();
         for at in gone {
-            self.cx.peers.forget_refused(at);
+            self.cx.host.peers.forget_refused(at);
             // Its contents stay for a while, like those of any partition that no table assigns to
             // this node.
             if self
@@ -188,7 +189,7 @@ impl Shard {
 
     /// The new partitions that are in sync here draw from the held contents of the former ones.
     fn divide(&mut self, keyspace: KeyspaceId, table: &Arc<Table>, partitions: &[&Arc<Partition>]) {
-        let me = self.cx.me;
+        let me = self.cx.host.me;
         let fresh = |slots: &Slots, p: &Partition| {
             let slot = slots.get(PartitionRef {
                 keyspace,
@@ -198,7 +199,7 @@ impl Shard {
         };
         let mine = partitions
             .iter()
-            .filter(|p| self.cx.tables.in_sync(p).any(|m| m == me) && fresh(&self.slots, p));
+            .filter(|p| self.cx.host.tables.in_sync(p).any(|m| m == me) && fresh(&self.slots, p));
         let mine: Vec<&Arc<Partition>> = mine.copied().collect();
         let Some(first) = mine.first() else { return };
         let held = |partition| {
@@ -229,7 +230,7 @@ impl Shard {
                 partition: from.partition,
             };
             if let Some(held) = self.slots.get_mut(at).and_then(|slot| slot.held.take()) {
-                self.cx.memory.bytes = self.cx.memory.bytes.saturating_sub(held.bytes());
+                self.cx.host.memory.bytes = self.cx.host.memory.bytes.saturating_sub(held.bytes());
                 former.push((held, from.behind_ms));
             }
         }
@@ -249,7 +250,7 @@ impl Shard {
         let dedup = Dedup::of_all(former.iter().map(|(held, _)| &held.dedup));
         let (mut stores, mut formers) = (Vec::new(), Vec::new());
         for (held, behind_ms) in former {
-            let cx = &mut self.cx;
+            let cx = &mut self.cx.host;
             formers.push(Position {
                 partition: held.at.partition,
                 lineage: held.lineage,
@@ -265,16 +266,21 @@ impl Shard {
                 keyspace,
                 partition: partition.id,
             };
-            let mut held = Held::empty(at, partition.lineage, &self.cx.tables, self.cx.now);
+            let mut held = Held::empty(
+                at,
+                partition.lineage,
+                &self.cx.host.tables,
+                self.cx.host.now,
+            );
             (held.was_in_sync, held.log, held.dedup, held.clock) =
                 (true, Log::after(last), dedup.clone(), clock);
             held.formers.clone_from(&formers);
             let portion: Arc<dyn Portion> = Arc::new(Heir::new(table, at));
             held.store = held.store.draw_from(&stores, mine.len(), &portion);
-            self.cx.memory.bytes += held.bytes();
+            self.cx.host.memory.bytes += held.bytes();
             let slot = self.slots.get_or_insert(at);
             slot.held = Some(Box::new(held));
-            self.cx.note_drawing(slot);
+            self.cx.host.note_drawing(slot);
         }
     }
 
@@ -282,7 +288,7 @@ impl Shard {
     fn move_calls(&mut self, calls: Vec<(PartitionRef, Option<Lineage>, Call)>) {
         let mut moved: BTreeMap<PartitionRef, Vec<Call>> = BTreeMap::new();
         for (at, lineage, call) in calls {
-            let placed = self.cx.tables.place_of(at.keyspace, &call.work);
+            let placed = self.cx.host.tables.place_of(at.keyspace, &call.work);
             let to = placed.ok();
             let now = to
                 .and_then(|to| self.slots.get(to))
@@ -307,9 +313,9 @@ impl Shard {
                         (false, true) => Failure::CrossPartition,
                         (false, false) => Failure::Stale,
                     };
-                    self.cx.callers.outstanding -= 1;
+                    self.cx.host.callers.outstanding -= 1;
                     if let Some(token) = call.source.token() {
-                        self.cx.callers.answer(token, Outcome::Failed(failure));
+                        self.cx.host.callers.answer(token, Outcome::Failed(failure));
                     }
                 }
             }
@@ -332,26 +338,26 @@ impl Shard {
 
     /// Draws some more keys.
     pub(crate) fn draw_due(&mut self, now: Time) {
-        if !self.cx.timers.take(Duty::Draw, now) {
+        if !self.cx.host.timers.take(Duty::Draw, now) {
             return;
         }
-        let Some(at) = self.cx.rounds.drawing.front().copied() else {
+        let Some(at) = self.cx.host.rounds.drawing.front().copied() else {
             return;
         };
-        self.cx.timers.rest(Duty::Draw, now + DRAW_PAUSE);
+        self.cx.host.timers.rest(Duty::Draw, now + DRAW_PAUSE);
         self.draw_more(at);
-        let more = !self.cx.rounds.drawing.is_empty();
-        self.cx.timers.settle(Duty::Draw, more);
+        let more = !self.cx.host.rounds.drawing.is_empty();
+        self.cx.host.timers.settle(Duty::Draw, more);
     }
 
     fn draw_more(&mut self, at: PartitionRef) {
         let Some(slot) = self.slots.get_mut(at) else {
-            self.cx.rounds.drawing.pop_front();
+            self.cx.host.rounds.drawing.pop_front();
             return;
         };
         if let Some(held) = slot.held.as_deref_mut() {
             let before = held.bytes();
-            let cx = &mut self.cx;
+            let cx = &mut self.cx.host;
             let most = cx.limits.drawn_max;
             cx.memory
                 .garbage
@@ -360,16 +366,16 @@ impl Shard {
         }
         if slot.held.as_ref().is_none_or(|held| held.store.is_whole()) {
             slot.drawing = false;
-            self.cx.rounds.drawing.pop_front();
+            self.cx.host.rounds.drawing.pop_front();
             let mut later = std::mem::take(&mut slot.calls.later);
             slot.calls.parked.append(&mut later);
             self.cx.wake(slot);
-            self.cx.notice(slot);
+            self.cx.host.notice(slot);
         }
     }
 }
 
-impl Context {
+impl Host {
     /// All unanswered local calls of a partition. Peers send theirs to other members.
     fn take_calls(&mut self, slot: &mut Slot) -> Vec<Call> {
         self.depose(slot);
@@ -394,7 +400,7 @@ impl Context {
 
 impl Leading<'_> {
     /// Reports that a partition without writes is the same in all copies.
-    pub(crate) fn report_still(&mut self, cx: &mut Context) {
+    pub(crate) fn report_still(&mut self, cx: &mut Host) {
         let now = cx.now;
         if !self.still {
             return;

@@ -1,7 +1,11 @@
 //! How much room there is for a write.
 
 use crate::log::partition_log::RECORD_OVERHEAD;
+use crate::role::host::Host;
+use crate::role::partition::Held;
 use crate::store::ENTRY_OVERHEAD;
+use crate::wire::frame::Headroom;
+use doyen_placement::MemberId;
 
 /// A divisor: a write smaller than `ahead_bytes_max` (what may be on its way to a peer) divided by
 /// this does not wait for a crowded copy. With the default limit of 8 MiB that is 1 KiB. Writes
@@ -37,5 +41,57 @@ impl Room {
         } else {
             Self::Kept
         }
+    }
+}
+
+impl Host {
+    /// The copy, if any, that a write of so many bytes must wait for before it is executed: its
+    /// peer takes its bytes slower than they come. Every executed write must reach all copies, so
+    /// it is better not to execute what would be under way for long. Learners are not waited for.
+    pub(crate) fn crowded_copy(&self, held: &Held, bytes: usize) -> Option<MemberId> {
+        if (bytes as u64) < self.limits.ahead_bytes_max / SMALL_WRITE_PART {
+            return None;
+        }
+        let links = &held.lead()?.links;
+        links
+            .iter()
+            .find(|(id, link)| link.required && self.peers.crowded(**id))
+            .map(|(id, _)| *id)
+    }
+
+    /// How much room this node and every in-sync copy have for a write of so many bytes of key and
+    /// value. A part of the kept memory is reserved for data under way.
+    pub(crate) fn room(&self, held: &Held, bytes: usize) -> Room {
+        self.room_by(held, bytes, |room| room)
+    }
+
+    /// The same once all of them have given back their loose memory.
+    pub(crate) fn settled_room(&self, held: &Held, bytes: usize) -> Room {
+        self.room_by(held, bytes, Headroom::settled)
+    }
+
+    #[inline]
+    pub(crate) fn room_by(
+        &self,
+        held: &Held,
+        bytes: usize,
+        says: impl Fn(Headroom) -> Headroom,
+    ) -> Room {
+        let needed = needed(bytes) as u64;
+        let of = |(room, under_way): (Headroom, u64)| match says(room)
+            .left
+            .saturating_sub(under_way.saturating_add(needed))
+        {
+            left if left >= room.kept => Room::Plenty,
+            // Until it is committed, a value counts twice: as an entry and in the log.
+            left if left.saturating_sub(under_way.saturating_add(bytes as u64))
+                >= room.reserve() =>
+            {
+                Room::short(left, room.kept)
+            }
+            _ => Room::None,
+        };
+        let copies = held.copies().map(|id| of(self.peers.said(id)));
+        copies.fold(of((self.headroom(), 0)), Room::min)
     }
 }

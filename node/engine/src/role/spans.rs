@@ -13,7 +13,7 @@
 
 use crate::command::operation::Work;
 use crate::role::calls::Call;
-use crate::shard::context::Context;
+use crate::role::host::Host;
 use crate::wire::frame::Forwarded;
 use crate::wire::trace::TraceContext;
 use doyen_gossip::Time;
@@ -76,7 +76,7 @@ impl Traces {
     }
 }
 
-impl Context {
+impl Host {
     /// The context that goes before this call to its primary.
     pub(crate) fn context_for(&self, primary: MemberId, call: &Call) -> Option<TraceContext> {
         let context = self.callers.traced(call.source.token()?)?;

@@ -4,7 +4,7 @@
 //! splits are off or others are under way, the request has no effect, and the primary asks again.
 
 use crate::role::holding::Leading;
-use crate::shard::context::Context;
+use crate::role::host::Host;
 use crate::store::{Key, Store};
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::MapId;
@@ -91,7 +91,7 @@ fn between(one: (MapId, &[u8]), other: (MapId, &[u8])) -> Option<Cut> {
 
 impl Leading<'_> {
     /// Asks for a split of a range that has grown too large.
-    pub(crate) fn halve(&mut self, cx: &mut Context) {
+    pub(crate) fn halve(&mut self, cx: &mut Host) {
         let now = cx.now;
         let large = self.store.bytes() > cx.limits.range_bytes_max;
         let Self { lead, store, .. } = self;

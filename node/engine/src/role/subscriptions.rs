@@ -11,7 +11,7 @@ use super::timers::Duty;
 use crate::log::bookmark::Bookmark;
 use crate::log::changes::{Change, FORMERS_MAX, Filter, Gap, Keys, Maps, Missing, Position, Told};
 use crate::mutant::{self, broken};
-use crate::shard::context::Context;
+use crate::role::host::Host;
 use crate::shard::machine::Shard;
 use crate::value::outcome::Failure;
 use crate::wire::api::Lane;
@@ -184,7 +184,7 @@ fn partitions<'a>(table: &'a Table, filter: &Filter) -> Vec<&'a Partition> {
     keyspace.partitions.iter().map(|p| &**p).collect()
 }
 
-impl Context {
+impl Host {
     /// A primary tells subscriptions of this thread.
     pub(crate) fn told_of_changes(&mut self, peer: MemberId, frame: Frame) {
         if let Frame::Confirmed { round, tickets } = frame {
@@ -252,7 +252,7 @@ impl Context {
     }
 }
 
-impl Context {
+impl Host {
     /// A subscription that takes nothing is told that these changes are missing, and what it had
     /// before. For the primary they are taken, once the subscription has heard of that.
     fn drop_changes(
@@ -313,17 +313,17 @@ impl Shard {
     /// From now on, a subscription is told about this often that it was told all
     /// ([`Told::Confirmed`]).
     pub fn confirm(&mut self, now: Time, id: SubscriptionId, every: Duration) {
-        self.cx.now = self.cx.now.max(now);
-        if let Some(subscription) = self.cx.subscriptions.all.get_mut(&id) {
+        self.cx.host.now = self.cx.host.now.max(now);
+        if let Some(subscription) = self.cx.host.subscriptions.all.get_mut(&id) {
             subscription.confirms = Some(every.max(CONFIRM_LEAST));
-            self.cx.subscriptions.confirm_at = Time::ZERO;
+            self.cx.host.subscriptions.confirm_at = Time::ZERO;
             self.follow_up();
         }
     }
 
     /// Asks primaries for confirmations, if it is time. Returns when it is time again.
     fn ask_confirmations(&mut self) -> Option<Time> {
-        let (now, subscriptions) = (self.cx.now, &mut self.cx.subscriptions);
+        let (now, subscriptions) = (self.cx.host.now, &mut self.cx.host.subscriptions);
         let wanting = subscriptions.all.values();
         let every = wanting.filter_map(|s| s.confirms).min()?;
         if now < subscriptions.confirm_at {
@@ -360,7 +360,7 @@ impl Shard {
         filter: Filter,
         after: Option<&Bookmark>,
     ) -> Result<SubscriptionId, Failure> {
-        let cx = &mut self.cx;
+        let cx = &mut self.cx.host;
         cx.now = cx.now.max(now);
         let table = cx.tables.view.as_ref().map(|view| &view.installed);
         if table.is_none_or(|table| table.keyspace(filter.keyspace).is_none()) {
@@ -402,11 +402,11 @@ impl Shard {
 
     /// Ends a subscription. What was told and not taken is dropped.
     pub fn unsubscribe(&mut self, now: Time, id: SubscriptionId) {
-        self.cx.now = self.cx.now.max(now);
-        let Some(gone) = self.cx.subscriptions.all.remove(&id) else {
+        self.cx.host.now = self.cx.host.now.max(now);
+        let Some(gone) = self.cx.host.subscriptions.all.remove(&id) else {
             return;
         };
-        self.cx.subscriptions.bytes -= gone.bytes;
+        self.cx.host.subscriptions.bytes -= gone.bytes;
         for (partition, cursor) in gone.places {
             self.leave(gone.filter.keyspace, partition, &cursor);
         }
@@ -415,13 +415,13 @@ impl Shard {
     /// The next subscription that was told something. It comes again only if [`Shard::take_told`]
     /// has returned `None` and something more was told, so take all, or come back to it.
     pub fn poll_subscription(&mut self) -> Option<SubscriptionId> {
-        self.cx.subscriptions.told.pop_front()
+        self.cx.host.subscriptions.told.pop_front()
     }
 
     /// The next thing that a subscription was told.
     pub fn take_told(&mut self, now: Time, id: SubscriptionId) -> Option<Told> {
-        self.cx.now = self.cx.now.max(now);
-        let subscriptions = &mut self.cx.subscriptions;
+        self.cx.host.now = self.cx.host.now.max(now);
+        let subscriptions = &mut self.cx.host.subscriptions;
         let subscription = subscriptions.all.get_mut(&id)?;
         let Some((ticket, told)) = subscription.queue.pop_front() else {
             subscription.queued = false;
@@ -446,7 +446,7 @@ impl Shard {
 
     /// Tells the primary of a partition what was taken, if that is much.
     fn say_taken(&mut self, id: SubscriptionId, partition: PartitionId) {
-        let Some(subscription) = self.cx.subscriptions.all.get_mut(&id) else {
+        let Some(subscription) = self.cx.host.subscriptions.all.get_mut(&id) else {
             return;
         };
         let keyspace = subscription.filter.keyspace;
@@ -470,7 +470,7 @@ impl Shard {
         id: SubscriptionId,
         taken: impl DoubleEndedIterator<Item = &'a Told>,
     ) -> Option<Bookmark> {
-        let subscription = self.cx.subscriptions.all.get(&id)?;
+        let subscription = self.cx.host.subscriptions.all.get(&id)?;
         let had = |cursor: &Cursor| match cursor.missed {
             true => Vec::new(),
             false => cursor.had.clone(),
@@ -500,7 +500,7 @@ impl Shard {
             }
         }
         Some(Bookmark {
-            cluster: self.cx.tables.name.map(|name| name.cluster),
+            cluster: self.cx.host.tables.name.map(|name| name.cluster),
             keyspace: subscription.filter.keyspace,
             places: places.into_values().flatten().collect(),
         })
@@ -509,22 +509,22 @@ impl Shard {
     /// How many subscriptions there are.
     #[must_use]
     pub fn subscriptions(&self) -> usize {
-        self.cx.subscriptions.all.len()
+        self.cx.host.subscriptions.all.len()
     }
 
     /// Sends a frame to the primary of a partition, which may be this thread.
     fn ask_primary(&mut self, primary: MemberId, frame: Frame) {
-        if primary == self.cx.me {
+        if primary == self.cx.host.me {
             self.asked_by_subscriber(primary, frame);
         } else {
-            self.cx.peers.send(primary, Lane::Calls, &frame);
+            self.cx.host.peers.send(primary, Lane::Calls, &frame);
         }
     }
 
     /// The primary need not tell this place any more.
     fn leave(&mut self, keyspace: KeyspaceId, partition: PartitionId, cursor: &Cursor) {
         if let Some((primary, _, ticket)) = cursor.asked {
-            self.cx.subscriptions.tickets.remove(&ticket);
+            self.cx.host.subscriptions.tickets.remove(&ticket);
             let at = PartitionRef {
                 keyspace,
                 partition,
@@ -535,25 +535,25 @@ impl Shard {
 
     /// A table is installed: places of partitions that are gone go on in their heirs.
     pub(crate) fn follow_tables(&mut self) {
-        let Some(view) = self.cx.tables.view.clone() else {
+        let Some(view) = self.cx.host.tables.view.clone() else {
             return;
         };
         let table = &view.installed;
-        let ids: Vec<SubscriptionId> = self.cx.subscriptions.all.keys().copied().collect();
+        let ids: Vec<SubscriptionId> = self.cx.host.subscriptions.all.keys().copied().collect();
         for id in ids {
             self.follow_table(id, table);
         }
     }
 
     fn follow_table(&mut self, id: SubscriptionId, table: &Table) {
-        let Some(subscription) = self.cx.subscriptions.all.get_mut(&id) else {
+        let Some(subscription) = self.cx.host.subscriptions.all.get_mut(&id) else {
             return;
         };
         let keyspace = subscription.filter.keyspace;
         if table.keyspace(keyspace).is_none() || is_dropped(table, &subscription.filter) {
             if !std::mem::replace(&mut subscription.ended, true) {
                 let gone = std::mem::take(&mut subscription.places);
-                self.cx.subscriptions.push(id, None, Told::Ended);
+                self.cx.host.subscriptions.push(id, None, Told::Ended);
                 for (partition, cursor) in gone {
                     self.leave(keyspace, partition, &cursor);
                 }
@@ -589,7 +589,7 @@ impl Shard {
                 Some(cursor) => {
                     // What the former lineage held is lost.
                     if let Some(ticket) = cursor.ticket() {
-                        self.cx.subscriptions.tickets.remove(&ticket);
+                        self.cx.host.subscriptions.tickets.remove(&ticket);
                     }
                     *cursor = Cursor::new(lineage, Vec::new(), began);
                 }
@@ -622,25 +622,26 @@ impl Shard {
 
     /// Asks primaries that were not asked, or did not answer; and tells members that logs are read.
     pub(crate) fn follow_up(&mut self) {
-        if self.cx.subscriptions.all.is_empty() {
-            return self.cx.timers.cancel(Duty::Subscribe);
+        if self.cx.host.subscriptions.all.is_empty() {
+            return self.cx.host.timers.cancel(Duty::Subscribe);
         }
-        let now = self.cx.now;
+        let now = self.cx.host.now;
         self.say_reads();
         self.cx
+            .host
             .timers
-            .set(Duty::Subscribe, self.cx.subscriptions.say_at);
-        let Some(view) = self.cx.tables.view.clone() else {
+            .set(Duty::Subscribe, self.cx.host.subscriptions.say_at);
+        let Some(view) = self.cx.host.tables.view.clone() else {
             return;
         };
         let (mut asks, mut waits_for_any) = (Vec::new(), false);
-        let Context {
+        let Host {
             subscriptions,
             tables,
             peers,
             me,
             ..
-        } = &mut self.cx;
+        } = &mut self.cx.host;
         let Subscriptions {
             all, tickets, last, ..
         } = subscriptions;
@@ -694,13 +695,13 @@ impl Shard {
         }
         let again = waits_for_any.then_some(now + ASK_AGAIN);
         let due = [again, self.ask_confirmations()].into_iter().flatten();
-        let due = due.fold(self.cx.subscriptions.say_at, Time::min);
-        self.cx.timers.set(Duty::Subscribe, due);
+        let due = due.fold(self.cx.host.subscriptions.say_at, Time::min);
+        self.cx.host.timers.set(Duty::Subscribe, due);
     }
 
     /// Subscriptions ask again if it is time.
     pub(crate) fn follow_up_due(&mut self, now: Time) {
-        if self.cx.timers.take(Duty::Subscribe, now) {
+        if self.cx.host.timers.take(Duty::Subscribe, now) {
             self.follow_up();
         }
     }
@@ -709,6 +710,7 @@ impl Shard {
     pub(crate) fn ask_anew(&mut self, peer: MemberId) {
         let places = self
             .cx
+            .host
             .subscriptions
             .all
             .values_mut()
@@ -718,16 +720,16 @@ impl Shard {
                 (cursor.answered, cursor.asked_at) = (false, Time::ZERO);
             }
         }
-        if !self.cx.subscriptions.all.is_empty() {
-            self.cx.subscriptions.say_at = Time::ZERO;
-            self.cx.timers.set(Duty::Subscribe, self.cx.now);
+        if !self.cx.host.subscriptions.all.is_empty() {
+            self.cx.host.subscriptions.say_at = Time::ZERO;
+            self.cx.host.timers.set(Duty::Subscribe, self.cx.host.now);
         }
     }
 
     /// Tells members which logs are read, if it is time.
     fn say_reads(&mut self) {
-        let now = self.cx.now;
-        let cx = &mut self.cx;
+        let now = self.cx.host.now;
+        let cx = &mut self.cx.host;
         if now < cx.subscriptions.say_at {
             return;
         }

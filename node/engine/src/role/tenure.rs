@@ -1,12 +1,12 @@
 //! What the tables make of a partition at this node: its role begins or ends, and its calls stay,
 //! go elsewhere, or are refused.
 
-use super::partition::{Assigned, Held, Slot};
+use super::partition::{Held, Slot};
 use super::replication::Primary;
 use crate::mutant::{self, broken};
 use crate::role::calls::{Asker, Call, Source, note_order};
 use crate::role::holding::Role;
-use crate::shard::context::Context;
+use crate::role::host::Host;
 use crate::wire::api::Lane;
 use crate::wire::frame::Frame;
 use doyen_placement::loads::FILLED;
@@ -22,91 +22,9 @@ const DROP_SOON: Duration = Duration::from_secs(5);
 /// While other members have too few copies, it is kept longer by this at most.
 const DROP_LATE: Duration = Duration::from_secs(600);
 
-impl Context {
-    /// Acts on the tables' assignment of one partition.
-    pub(crate) fn turn(&mut self, slot: &mut Slot, renamed: bool) {
-        let at = slot.at;
-        let me = self.me;
-        let partition = |a: &Option<Assigned>| a.as_ref().map(|a| a.partition.clone());
-        let (Some(installed), accepted) = (partition(&slot.installed), partition(&slot.accepted))
-        else {
-            self.unassigned(slot);
-            return;
-        };
-        let in_sync = self.tables.in_sync(&installed).any(|m| m == me);
-        let learner = self.tables.learners(&installed).any(|m| m == me);
-        if slot
-            .held
-            .as_ref()
-            .is_some_and(|h| h.lineage != installed.lineage)
-        {
-            self.depose(slot);
-            self.discard(slot);
-        }
-        if slot
-            .lineage
-            .replace(installed.lineage)
-            .is_some_and(|before| before != installed.lineage)
-        {
-            self.lost(slot);
-        }
-        if slot.held.is_none() && (in_sync || learner) {
-            // In sync without data: the lineage began with this node, and its primary still has
-            // every entry, because none was committed without this copy.
-            // Until the next round counts.
-            self.memory.holding += 1;
-            slot.held = Some(Box::new(Held::empty(
-                slot.at,
-                installed.lineage,
-                &self.tables,
-                self.now,
-            )));
-        }
-        if let Some(held) = &mut slot.held {
-            held.was_in_sync |= in_sync;
-        }
-        if in_sync && self.tables.peer_of(installed.primary(), at) == me {
-            self.lead(slot, &installed, accepted.as_deref());
-        } else {
-            if slot.held.as_mut().is_some_and(|h| h.step_down()) {
-                self.depose(slot);
-            }
-            self.follow(slot, &installed, accepted.as_deref(), in_sync || learner);
-        }
-        if let Some(held) = &mut slot.held
-            && renamed
-            && let Some(view) = &self.tables.view
-        {
-            let table = view.installed.clone();
-            held.dedup.retain(|id| table.member(id.member()).is_some());
-        }
-        self.reroute(slot);
-        self.advance(slot);
-        self.pump(slot);
-    }
-
-    /// The partition began empty, as another lineage. Outcomes of the old lineage are lost. A write
-    /// that may have been applied there must not be sent again here, because it could not be
-    /// recognized as a retry.
-    fn lost(&mut self, slot: &mut Slot) {
-        slot.calls.unsend();
-        let maybe = |c: &Call| {
-            c.maybe
-                && c.source.peer().is_none()
-                && c.work.is_write()
-                && !broken(&mutant::ASKS_NEW_LINEAGE)
-        };
-        let (lost, left) = std::mem::take(&mut slot.calls.parked)
-            .into_iter()
-            .partition::<Vec<_>, _>(maybe);
-        slot.calls.parked = left.into();
-        for call in lost {
-            self.fail(slot, call.asker(), true);
-        }
-    }
-
+impl Host {
     /// No table assigns the partition.
-    fn unassigned(&mut self, slot: &mut Slot) {
+    pub(crate) fn unassigned(&mut self, slot: &mut Slot) {
         if slot.held.as_mut().is_some_and(|h| h.step_down()) {
             self.depose(slot);
         }
@@ -117,46 +35,13 @@ impl Context {
         }
     }
 
-    /// Calls that went to a former primary are parked. Calls of processes that are not members any
-    /// more are dropped.
-    fn reroute(&mut self, slot: &mut Slot) {
-        let at = slot.at;
-        if slot
-            .calls
-            .sent_to
-            .is_some_and(|to| slot.primary() != Some(to))
-        {
-            slot.calls.unsend();
-        }
-        slot.calls.refusals = 0;
-        let calls = slot.calls.parked.iter().chain(&slot.calls.later);
-        let gone: BTreeSet<MemberId> = calls
-            .filter_map(|c| c.source.peer())
-            .filter(|p| !self.may_ask(*p))
-            .collect();
-        if !gone.is_empty() {
-            self.retain_parked(slot, |c| c.source.peer().is_none_or(|p| !gone.contains(&p)));
-        }
-        if slot.primary() != Some(self.me)
-            && slot.accepted.as_ref().is_none_or(|a| a.primary != self.me)
-        {
-            let parked = std::mem::take(&mut slot.calls.parked);
-            for call in parked {
-                match call.source {
-                    Source::Peer {
-                        member, attempt, ..
-                    } => {
-                        self.callers.outstanding -= 1;
-                        self.refuse(at, member, call.n, attempt);
-                    }
-                    Source::Local(_) => slot.calls.parked.push_back(call),
-                }
-            }
-        }
-    }
-
     /// This node leads by the installed table.
-    fn lead(&mut self, slot: &mut Slot, installed: &Arc<Partition>, accepted: Option<&Partition>) {
+    pub(crate) fn lead(
+        &mut self,
+        slot: &mut Slot,
+        installed: &Arc<Partition>,
+        accepted: Option<&Partition>,
+    ) {
         let at = slot.at;
         // A table that drops the keyspace ends the tenure like one that names another primary,
         // whether it will be committed or not.
@@ -218,7 +103,7 @@ impl Context {
     }
 
     /// Another member leads the partition by the installed table.
-    fn follow(
+    pub(crate) fn follow(
         &mut self,
         slot: &mut Slot,
         installed: &Arc<Partition>,

@@ -23,6 +23,7 @@
 
 use super::context::Context;
 use crate::role::calls::{Call, Source};
+use crate::role::host::Host;
 use crate::role::partition::Slot;
 use crate::shard::machine::Shard;
 use crate::value::codec;
@@ -116,16 +117,81 @@ impl Context {
     /// A peer has installed this table. If it is newer than ours, it is asked for.
     pub(crate) fn heard_of(&mut self, name: TableName) {
         let newer = self
+            .host
             .tables
             .name
             .is_none_or(|ours| ours.cluster == name.cluster && ours.order() < name.order());
         // A name that no table has must not keep later names from being asked for.
         if newer && self.pulling.newest != Some(name) {
             self.pulling.newest = Some(name);
-            self.outbox.push(Request::Newer(name));
+            self.host.outbox.push(Request::Newer(name));
         }
     }
 
+    /// A client's call could not be executed here. A large one is sent back.
+    pub(crate) fn park_only_small(&mut self, slot: &mut Slot, client: MemberId) {
+        let at = slot.at;
+        let large = |c: &Call| c.source.peer() == Some(client) && c.work.bytes() > PARKED_BYTES_MAX;
+        if slot.calls.parked.back().is_some_and(large)
+            && let Some(call) = slot.calls.parked.pop_back()
+            && let Source::Peer { attempt, .. } = call.source
+        {
+            self.host.callers.outstanding -= 1;
+            self.host.refuse(at, client, call.n, attempt);
+        }
+    }
+
+    /// Handles a client's request that is not an operation.
+    pub(crate) fn asked_by_client(
+        &mut self,
+        client: MemberId,
+        frame: Frame,
+    ) -> Result<(), Malformed> {
+        match frame {
+            Frame::Heard { clock } => {
+                let Some(peer) = self.host.peers.get(client) else {
+                    return Ok(());
+                };
+                if clock > peer.visit.told {
+                    return Err(Malformed("a clock that this node never sent"));
+                }
+                peer.visit.heard = peer.visit.heard.max(clock);
+            }
+            Frame::Pull { have } => self.host.send_table(client, have),
+            Frame::MakeMap {
+                ticket,
+                keyspace,
+                name,
+            } => {
+                let table = self.host.tables.view.as_ref().map(|view| &view.installed);
+                match table.and_then(|table| table.map_in(&keyspace, &name)) {
+                    Some(known) => {
+                        let known = known.clone();
+                        self.host.answer_map(client, ticket, Ok(known));
+                    }
+                    None => self.host.outbox.push(Request::WantMap {
+                        client,
+                        ticket,
+                        wanted: WantedMap {
+                            keyspace,
+                            name,
+                            wish: MapWish::Exists,
+                        },
+                    }),
+                }
+            }
+            Frame::WantMap { ticket, wanted } => self.host.outbox.push(Request::WantMap {
+                client,
+                ticket,
+                wanted,
+            }),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Host {
     /// Tells a client this node's clock, limits and table.
     pub(crate) fn greet(&mut self, client: MemberId) {
         let Some(table) = self.tables.name else {
@@ -155,68 +221,6 @@ impl Context {
         self.peers
             .get(client)
             .is_some_and(|p| p.visit.heard > 0 && now.since(Time(p.visit.heard)) <= FRESH)
-    }
-
-    /// A client's call could not be executed here. A large one is sent back.
-    pub(crate) fn park_only_small(&mut self, slot: &mut Slot, client: MemberId) {
-        let at = slot.at;
-        let large = |c: &Call| c.source.peer() == Some(client) && c.work.bytes() > PARKED_BYTES_MAX;
-        if slot.calls.parked.back().is_some_and(large)
-            && let Some(call) = slot.calls.parked.pop_back()
-            && let Source::Peer { attempt, .. } = call.source
-        {
-            self.callers.outstanding -= 1;
-            self.refuse(at, client, call.n, attempt);
-        }
-    }
-
-    /// Handles a client's request that is not an operation.
-    pub(crate) fn asked_by_client(
-        &mut self,
-        client: MemberId,
-        frame: Frame,
-    ) -> Result<(), Malformed> {
-        match frame {
-            Frame::Heard { clock } => {
-                let Some(peer) = self.peers.get(client) else {
-                    return Ok(());
-                };
-                if clock > peer.visit.told {
-                    return Err(Malformed("a clock that this node never sent"));
-                }
-                peer.visit.heard = peer.visit.heard.max(clock);
-            }
-            Frame::Pull { have } => self.send_table(client, have),
-            Frame::MakeMap {
-                ticket,
-                keyspace,
-                name,
-            } => {
-                let table = self.tables.view.as_ref().map(|view| &view.installed);
-                match table.and_then(|table| table.map_in(&keyspace, &name)) {
-                    Some(known) => {
-                        let known = known.clone();
-                        self.answer_map(client, ticket, Ok(known));
-                    }
-                    None => self.outbox.push(Request::WantMap {
-                        client,
-                        ticket,
-                        wanted: WantedMap {
-                            keyspace,
-                            name,
-                            wish: MapWish::Exists,
-                        },
-                    }),
-                }
-            }
-            Frame::WantMap { ticket, wanted } => self.outbox.push(Request::WantMap {
-                client,
-                ticket,
-                wanted,
-            }),
-            _ => {}
-        }
-        Ok(())
     }
 
     fn answer_map(&mut self, client: MemberId, ticket: u64, made: Result<MapEntry, String>) {
@@ -273,11 +277,7 @@ impl Context {
             );
         }
     }
-}
 
-// ---- the client's side
-
-impl Context {
     /// Whether a call may be sent to its primary now. Sends what must precede it.
     pub(crate) fn sending(&mut self, primary: MemberId, call: &Call) -> Sending {
         let now = self.now;
@@ -308,21 +308,50 @@ impl Context {
         Sending::Now
     }
 
+    /// Asks a member for a map, another member each time. False: no member is connected.
+    pub(crate) fn ask_map(&mut self, ticket: u64, wanted: WantedMap) -> bool {
+        let mut ready = self.peers.ids();
+        ready.retain(|id| {
+            let ready = |p: &mut Peer| p.visit.value_bytes_max.is_some();
+            self.peers.get(*id).is_some_and(ready)
+        });
+        let Some(member) = ready.get(ticket as usize % ready.len().max(1)) else {
+            return false;
+        };
+        let frame = match wanted.wish {
+            MapWish::Exists => Frame::MakeMap {
+                ticket,
+                keyspace: wanted.keyspace,
+                name: wanted.name,
+            },
+            MapWish::Limited(_) | MapWish::Dropped | MapWish::Replaced(_) => {
+                Frame::WantMap { ticket, wanted }
+            }
+        };
+        self.peers.send(*member, Lane::Calls, &frame);
+        true
+    }
+}
+
+// ---- the client's side
+
+impl Context {
     /// A member knows a table. If it is newer than ours, the client pulls it from that member.
     pub(crate) fn pull(&mut self, member: MemberId, known: TableName) {
         let other = self
+            .host
             .tables
             .name
             .is_some_and(|ours| ours.cluster != known.cluster);
         if other {
-            return self.outbox.push(Request::OtherCluster(known));
+            return self.host.outbox.push(Request::OtherCluster(known));
         }
-        let now = self.now;
+        let now = self.host.now;
         if let Some((late, since)) = self.pulling.asked
             && now.since(since) >= TABLE_PATIENCE
         {
             // Otherwise this member would keep the client from pulling tables of other members.
-            if let Some(peer) = self.peers.get(late) {
+            if let Some(peer) = self.host.peers.get(late) {
                 peer.visit.broke_word = Some(now);
             }
             self.pull_again(late);
@@ -332,7 +361,7 @@ impl Context {
                 .broke_word
                 .is_none_or(|at| now.since(at) >= BROKEN_WORD)
         };
-        if !self.peers.get(member).is_some_and(trusted) {
+        if !self.host.peers.get(member).is_some_and(trusted) {
             return;
         }
         let have = self.own_name();
@@ -345,7 +374,9 @@ impl Context {
             self.pulling.newest = Some(known);
             self.pulling.arriving = None;
             self.pulling.asked = Some((member, now));
-            self.peers.send(member, Lane::Calls, &Frame::Pull { have });
+            self.host
+                .peers
+                .send(member, Lane::Calls, &Frame::Pull { have });
         }
     }
 
@@ -373,8 +404,8 @@ impl Context {
                 value_bytes_max,
                 table,
             } => {
-                let now = self.now;
-                let Some(peer) = self.peers.get(member) else {
+                let now = self.host.now;
+                let Some(peer) = self.host.peers.get(member) else {
                     return Ok(false);
                 };
                 peer.visit.clock = Some((clock, now));
@@ -387,7 +418,9 @@ impl Context {
                 return Ok(first);
             }
             Frame::View(table) => self.pull(member, table),
-            Frame::MapMade { ticket, made } => self.outbox.push(Request::MapMade { ticket, made }),
+            Frame::MapMade { ticket, made } => {
+                self.host.outbox.push(Request::MapMade { ticket, made })
+            }
             Frame::Table {
                 name,
                 part,
@@ -396,11 +429,12 @@ impl Context {
             } => {
                 let arrived = self.take_part(member, name, (part, parts), &body)?;
                 if let Some(table) = arrived.filter(|_| {
-                    self.tables
+                    self.host
+                        .tables
                         .name
                         .is_none_or(|ours| ours.order() < name.order())
                 }) {
-                    self.outbox.push(Request::Table(table));
+                    self.host.outbox.push(Request::Table(table));
                 }
             }
             _ => {}
@@ -417,7 +451,7 @@ impl Context {
         body: &Bytes,
     ) -> Result<Option<Arc<Table>>, Malformed> {
         match &mut self.pulling.asked {
-            Some((asked, since)) if *asked == from => *since = self.now,
+            Some((asked, since)) if *asked == from => *since = self.host.now,
             // The client did not ask for this table, or has asked another member for a newer one
             // since.
             _ => return Ok(None),
@@ -455,11 +489,13 @@ impl Context {
             .arrived
             .as_ref()
             .map(|(_, table)| &**table)
-            .or_else(|| self.tables.view.as_ref().map(|view| &*view.installed));
+            .or_else(|| self.host.tables.view.as_ref().map(|view| &*view.installed));
         let Some(table) = published::read(&bytes, name, own)?.map(Arc::new) else {
             // The client had another table when it asked.
             let have = self.own_name();
-            self.peers.send(from, Lane::Calls, &Frame::Pull { have });
+            self.host
+                .peers
+                .send(from, Lane::Calls, &Frame::Pull { have });
             return Ok(None);
         };
         (self.pulling.asked, self.pulling.newest) = (None, None);
@@ -473,31 +509,7 @@ impl Context {
             .arrived
             .as_ref()
             .map(|(name, _)| *name)
-            .or(self.tables.name)
-    }
-
-    /// Asks a member for a map, another member each time. False: no member is connected.
-    pub(crate) fn ask_map(&mut self, ticket: u64, wanted: WantedMap) -> bool {
-        let mut ready = self.peers.ids();
-        ready.retain(|id| {
-            let ready = |p: &mut Peer| p.visit.value_bytes_max.is_some();
-            self.peers.get(*id).is_some_and(ready)
-        });
-        let Some(member) = ready.get(ticket as usize % ready.len().max(1)) else {
-            return false;
-        };
-        let frame = match wanted.wish {
-            MapWish::Exists => Frame::MakeMap {
-                ticket,
-                keyspace: wanted.keyspace,
-                name: wanted.name,
-            },
-            MapWish::Limited(_) | MapWish::Dropped | MapWish::Replaced(_) => {
-                Frame::WantMap { ticket, wanted }
-            }
-        };
-        self.peers.send(*member, Lane::Calls, &frame);
-        true
+            .or(self.host.tables.name)
     }
 }
 
@@ -510,16 +522,16 @@ impl Shard {
         ticket: u64,
         made: Result<MapEntry, String>,
     ) {
-        self.cx.now = now;
-        self.cx.answer_map(client, ticket, made);
+        self.cx.host.now = now;
+        self.cx.host.answer_map(client, ticket, made);
     }
 
     /// At a client: asks a member for a map that is as it is wanted.
     /// `Request::MapMade` is the answer, unless the member fails first. False: no member is
     /// connected.
     pub fn ask_map(&mut self, now: Time, ticket: u64, wanted: WantedMap) -> bool {
-        self.cx.now = now;
-        self.cx.ask_map(ticket, wanted)
+        self.cx.host.now = now;
+        self.cx.host.ask_map(ticket, wanted)
     }
 }
 

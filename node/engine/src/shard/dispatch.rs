@@ -24,7 +24,7 @@ const PUMP_WORK_MAX: usize = 4 << 20;
 impl Context {
     /// A call arrives: it is executed or sent at once, or parked behind those that came before it.
     pub(crate) fn take_call(&mut self, slot: &mut Slot, call: Call) {
-        self.callers.outstanding += 1;
+        self.host.callers.outstanding += 1;
         let overtakes = slot.calls.parked.is_empty()
             || (slot.serving() && !call.work.is_write() && slot.calls.may_overtake(&call.work));
         if !overtakes {
@@ -51,11 +51,11 @@ impl Context {
         {
             // It may have been applied in the lineage that is lost. Its origin answers it as soon
             // as it knows of the loss.
-            self.callers.outstanding -= 1;
-            self.refuse(at, member, call.n, attempt);
+            self.host.callers.outstanding -= 1;
+            self.host.refuse(at, member, call.n, attempt);
             return None;
         }
-        if slot.primary() == Some(self.me) {
+        if slot.primary() == Some(self.host.me) {
             let takes = slot.serving()
                 && !(slot.still && call.work.is_write() && !broken(&mutant::WRITES_WHILE_RESHAPED));
             return if takes {
@@ -69,11 +69,15 @@ impl Context {
         } = call.source
         {
             // This member is not the primary any more, or not yet.
-            if slot.accepted.as_ref().is_some_and(|a| a.primary == self.me) {
+            if slot
+                .accepted
+                .as_ref()
+                .is_some_and(|a| a.primary == self.host.me)
+            {
                 return Some(call);
             }
-            self.callers.outstanding -= 1;
-            self.refuse(at, member, call.n, attempt);
+            self.host.callers.outstanding -= 1;
+            self.host.refuse(at, member, call.n, attempt);
             return None;
         }
         let Some((primary, lineage)) = slot.installed.as_ref().map(|a| (a.primary, a.lineage))
@@ -84,8 +88,8 @@ impl Context {
         if elsewhere {
             return Some(call);
         }
-        if self.me.is_client() {
-            match self.sending(primary, &call) {
+        if self.host.me.is_client() {
+            match self.host.sending(primary, &call) {
                 Sending::Now => {}
                 Sending::Wait => return Some(call),
                 Sending::TooLarge => {
@@ -94,11 +98,11 @@ impl Context {
                 }
             }
         }
-        let context = self.context_for(primary, &call);
+        let context = self.host.context_for(primary, &call);
         // Parked if the primary is not connected, or takes its bytes slower than they are sent.
-        let Some(out) = self.peers.room(primary) else {
-            if self.peers.up(primary) {
-                self.wait_for_room(slot, primary);
+        let Some(out) = self.host.peers.room(primary) else {
+            if self.host.peers.up(primary) {
+                self.host.wait_for_room(slot, primary);
             }
             return Some(call);
         };
@@ -114,7 +118,7 @@ impl Context {
             Frame::Traced { at, n, context }.put(out);
         }
         frame::forward(out, &forwarded, call.before(), &call.work);
-        self.stats.forwarded += 1;
+        self.host.stats.forwarded += 1;
         slot.calls.sent_to = Some(primary);
         slot.calls.sent.push_back(call);
         None
@@ -128,12 +132,12 @@ impl Context {
         let mut parked = std::mem::take(&mut slot.calls.parked);
         let mut left: VecDeque<Call> = VecDeque::new();
         let mut blocked = BTreeSet::new();
-        let most = self.worked.saturating_add(PUMP_WORK_MAX);
+        let most = self.host.worked.saturating_add(PUMP_WORK_MAX);
         while let Some(call) = parked.pop_front() {
-            if self.worked >= most {
+            if self.host.worked >= most {
                 // Others have their turn first.
-                let soon = self.now + Duration::from_nanos(1);
-                self.timers.wake(slot.at, soon);
+                let soon = self.host.now + Duration::from_nanos(1);
+                self.host.timers.wake(slot.at, soon);
                 left.push_back(call);
                 left.append(&mut parked);
                 break;
@@ -190,7 +194,7 @@ impl Context {
                     let belongs = if named {
                         self.belongs(at, map, key)?
                     } else {
-                        self.tables.belongs(at, map, key)?
+                        self.host.tables.belongs(at, map, key)?
                     };
                     Some(belongs && all)
                 })
@@ -200,7 +204,8 @@ impl Context {
             return Err(Malformed("an operation that names itself as a later write"));
         }
         if self.admits(slot, right, peer, forwarded, work.is_write())? {
-            self.begin_serving(peer, forwarded, || spans::name(&work));
+            self.host
+                .begin_serving(peer, forwarded, || spans::name(&work));
             self.take_forwarded(slot, peer, forwarded, before, work);
         }
         Ok(())
@@ -224,7 +229,7 @@ impl Context {
             forwarded,
             true,
         )? {
-            self.begin_serving(peer, forwarded, || "write");
+            self.host.begin_serving(peer, forwarded, || "write");
             let Err(entry) = self.set_for_peer(slot, peer, forwarded, map, entry) else {
                 return Ok(());
             };
@@ -259,7 +264,7 @@ impl Context {
                 outcome: None,
             })
         });
-        let until = self.now + self.limits.park;
+        let until = self.host.now + self.host.limits.park;
         self.take_call(
             slot,
             Call {
@@ -279,8 +284,8 @@ impl Context {
 
     /// Whether a key belongs to this partition. `None` if no table names the partition.
     fn belongs(&self, at: PartitionRef, map: MapId, key: &[u8]) -> Option<bool> {
-        let belongs = self.tables.belongs(at, map, key)?;
-        Some(belongs && key.len() <= self.limits.key_bytes_max)
+        let belongs = self.host.tables.belongs(at, map, key)?;
+        Some(belongs && key.len() <= self.host.limits.key_bytes_max)
     }
 
     /// Whether a peer's operation is accepted. If not, it was refused, or belongs to a refused
@@ -308,12 +313,12 @@ impl Context {
         // Its caller has not heard that the partition was split or merged.
         if right.is_none()
             || !self.may_ask(peer)
-            || (peer.is_client() && write && !self.is_fresh(peer))
+            || (peer.is_client() && write && !self.host.is_fresh(peer))
         {
-            self.refuse(at, peer, n, attempt);
+            self.host.refuse(at, peer, n, attempt);
             return Ok(false);
         }
-        if let Some(p) = self.peers.get(peer) {
+        if let Some(p) = self.host.peers.get(peer) {
             match p.refused.get(&at) {
                 Some(refused) if *refused == attempt && !broken(&mutant::EXECUTES_REFUSED) => {
                     return Ok(false);
@@ -332,8 +337,8 @@ impl Context {
         // A peer may have as many calls here as the callers of this node: twice the limit bounds
         // both together. Clients leave room for members.
         let shares = if peer.is_client() { 1 } else { 2 };
-        if self.callers.outstanding >= self.limits.waiting_max.saturating_mul(shares) {
-            self.peers.send(
+        if self.host.callers.outstanding >= self.host.limits.waiting_max.saturating_mul(shares) {
+            self.host.peers.send(
                 peer,
                 Lane::Calls,
                 &Frame::Reply {
@@ -350,46 +355,37 @@ impl Context {
 
     /// Drops calls of peers, which are not answered here.
     pub(crate) fn retain_parked(&mut self, slot: &mut Slot, keep: impl Fn(&Call) -> bool) {
-        self.callers.outstanding -= slot.calls.retain(keep);
+        self.host.callers.outstanding -= slot.calls.retain(keep);
     }
 
     /// Whether operations of this process are accepted: those of members and of clients.
     pub(crate) fn may_ask(&self, id: MemberId) -> bool {
         let member = id.member();
-        id.is_client() || broken(&mutant::TAKES_STRANGERS) || self.tables.name_member(member)
-    }
-
-    /// This node does not serve the partition: the peer sends this call and the following ones to
-    /// another member.
-    pub(crate) fn refuse(&mut self, at: PartitionRef, peer: MemberId, n: u64, attempt: u32) {
-        if let Some(p) = self.peers.get(peer)
-            && p.refused.insert(at, attempt) != Some(attempt)
-        {
-            self.peers
-                .send(peer, Lane::Calls, &Frame::NotServing { at, n, attempt });
-        }
+        id.is_client() || broken(&mutant::TAKES_STRANGERS) || self.host.tables.name_member(member)
     }
 
     /// Gives a call its outcome, for good.
     pub(crate) fn answer(&mut self, slot: &mut Slot, asker: Asker, outcome: Outcome) {
         let at = slot.at;
-        self.callers.outstanding -= 1;
+        self.host.callers.outstanding -= 1;
         match asker.source {
             Source::Local(token) => {
                 if asker.write {
                     slot.calls.finish(asker.n);
                 }
-                self.callers.answer(token, outcome);
+                self.host.callers.answer(token, outcome);
             }
             Source::Peer {
                 member, attempt, ..
             } => {
-                self.traces.served(member, at, asker.n);
-                self.peers.answer(member, at, (asker.n, attempt), outcome);
+                self.host.traces.served(member, at, asker.n);
+                self.host
+                    .peers
+                    .answer(member, at, (asker.n, attempt), outcome);
             }
         }
-        if self.callers.is_idle() {
-            self.callers.forget_none();
+        if self.host.callers.is_idle() {
+            self.host.callers.forget_none();
         }
     }
 
@@ -415,18 +411,18 @@ impl Context {
     /// A local call was executed and changed nothing, and its outcome is lost. Its caller decides
     /// whether to ask again.
     pub(crate) fn leave_to_caller(&mut self, slot: &mut Slot, call: Call) {
-        self.callers.outstanding -= 1;
+        self.host.callers.outstanding -= 1;
         if call.work.is_write() {
             slot.calls.finish(call.n);
         }
         if let Some(token) = call.source.token() {
-            self.callers.leave(token, call.work);
+            self.host.callers.leave(token, call.work);
         }
     }
 
     /// Gives up the calls that had waited long enough when this look at the partitions began.
     pub(crate) fn give_up(&mut self, slot: &mut Slot) {
-        let now = self.rounds.gives_up_to;
+        let now = self.host.rounds.gives_up_to;
         if slot.crowded_by.is_some() && slot.serving() {
             self.give_up_crowded(slot);
         }
@@ -449,7 +445,7 @@ impl Context {
     /// works, and the writes were not executed. Writes of peers are refused early enough for their
     /// origins to hear of it before they give up.
     fn give_up_crowded(&mut self, slot: &mut Slot) {
-        let (now, soon) = (self.now, self.now + self.limits.park / 5);
+        let (now, soon) = (self.host.now, self.host.now + self.host.limits.park / 5);
         let late = |call: &Call| {
             let due = if call.source.peer().is_some() {
                 soon
@@ -472,7 +468,7 @@ impl Context {
 
     pub(crate) fn fail_executed(&mut self, slot: &mut Slot, executed: Executed) {
         if let Source::Peer { member, .. } = executed.asker.source {
-            self.peers.disown(member, &executed.outcome);
+            self.host.peers.disown(member, &executed.outcome);
         }
         self.fail(slot, executed.asker, executed.logged || executed.maybe);
     }
@@ -481,10 +477,10 @@ impl Context {
     pub(crate) fn fail(&mut self, slot: &mut Slot, asker: Asker, maybe: bool) {
         if let Source::Peer { .. } = asker.source {
             // Its origin gives up by itself, at about the same time.
-            self.callers.outstanding -= 1;
+            self.host.callers.outstanding -= 1;
             return;
         }
-        self.copying.pace.failed();
+        self.host.copying.pace.failed();
         self.answer(
             slot,
             asker,
@@ -500,7 +496,7 @@ impl Context {
     pub(crate) fn op_id(&self, slot: &Slot, call: &Call) -> OpId {
         match call.source {
             Source::Local(_) => OpId {
-                origin: self.me,
+                origin: self.host.me,
                 n: call.n,
                 finished: slot.calls.finished(call.n),
             },

@@ -10,20 +10,19 @@ use crate::command::scan;
 use crate::command::scripts::Spent;
 use crate::command::sizes;
 use crate::log::dedup::{Known, OpId};
-use crate::log::partition_log::Logged;
 use crate::mutant::{self, broken};
 use crate::role::calls::{Again, Asker, Call, Executed, Source};
 use crate::role::eviction::Made;
 use crate::role::partition::{Held, Slot};
-use crate::role::room::{Room, SMALL_WRITE_PART, needed};
+use crate::role::room::Room;
 use crate::store::change::Change;
 use crate::store::run_context::{self, RunContext};
-use crate::store::{Before, ENTRY_OVERHEAD, Effect, Key, Undo};
-use crate::value::cause::{By, Cause};
+use crate::store::{Before, ENTRY_OVERHEAD, Effect};
+use crate::value::cause::By;
 use crate::value::entry::Entry;
 use crate::value::outcome::{Failure, Outcome};
 use crate::wire::api::{Request, Token};
-use crate::wire::frame::{Forwarded, Headroom};
+use crate::wire::frame::Forwarded;
 use doyen_placement::{Eviction, MapId, MemberId};
 
 /// The result of executing a call.
@@ -53,16 +52,16 @@ impl Context {
             Step::Park => return Some(call),
             Step::Later => slot.calls.later.push_back(call),
             Step::Refused(failure) => self.answer(slot, call.asker(), Outcome::Failed(failure)),
-            Step::Drop => self.callers.outstanding -= 1,
+            Step::Drop => self.host.callers.outstanding -= 1,
             Step::Overtaken(seq) => self.overtaken(slot, call, seq),
             Step::Done(outcome, seq, logged) => {
-                self.stats.executed += 1;
-                self.worked += outcome.bytes();
+                self.host.stats.executed += 1;
+                self.host.worked += outcome.bytes();
                 if let Some(held) = slot.held.as_deref_mut() {
                     held.count(&call.work, &outcome);
                 }
                 if let Source::Peer { member, .. } = call.source {
-                    self.peers.owe(member, &outcome);
+                    self.host.peers.owe(member, &outcome);
                 }
                 // What was known of it belongs to an earlier lineage.
                 call.tried = None;
@@ -91,7 +90,11 @@ impl Context {
         let at = slot.at;
         let Some(held) = &slot.held else { return };
         if executed.seq <= held.log.committed() {
-            return self.callers.ready.push(at, executed, &mut self.timers);
+            return self
+                .host
+                .callers
+                .ready
+                .push(at, executed, &mut self.host.timers);
         }
         let alone = held
             .lead()
@@ -99,7 +102,7 @@ impl Context {
         slot.calls.waiting.push_back(executed);
         if alone {
             // Without copies a write is committed as soon as it is logged.
-            self.advance(slot);
+            self.host.advance(slot);
         }
     }
 
@@ -113,13 +116,13 @@ impl Context {
         (key, value): (&[u8], &[u8]),
         token: impl FnOnce() -> Token,
     ) -> bool {
-        if self.bounds.is_special(map) || !self.is_clear(slot, key, value) {
+        if self.host.bounds.is_special(map) || !self.is_clear(slot, key, value) {
             return false;
         }
-        let n = self.callers.number();
+        let n = self.host.callers.number();
         slot.calls.begin(n);
         let id = OpId {
-            origin: self.me,
+            origin: self.host.me,
             n,
             finished: slot.calls.finished(n),
         };
@@ -158,7 +161,7 @@ impl Context {
             .installed
             .as_ref()
             .is_some_and(|a| a.lineage == lineage)
-            && !self.bounds.is_special(map)
+            && !self.host.bounds.is_special(map)
             && self.is_clear(slot, entry.key(), entry.value());
         let new = |h: &Held| h.dedup.known(id) == Known::New || broken(&mutant::APPLIES_TWICE);
         if !led || !slot.held.as_deref().is_some_and(new) {
@@ -177,7 +180,7 @@ impl Context {
     /// acknowledges, no call waits, and there is room.
     fn is_clear(&self, slot: &Slot, key: &[u8], value: &[u8]) -> bool {
         let still = slot.still && !broken(&mutant::WRITES_WHILE_RESHAPED);
-        let clear = self.used
+        let clear = self.host.used
             && slot.serving()
             && !still
             && slot.calls.parked.is_empty()
@@ -188,32 +191,10 @@ impl Context {
             .filter(|h| clear && h.lead().is_some_and(|l| l.open));
         let bytes = key.len() + value.len();
         let fits = |held: &Held| {
-            self.room(held, bytes) == Room::Plenty && self.crowded_copy(held, bytes).is_none()
+            self.host.room(held, bytes) == Room::Plenty
+                && self.host.crowded_copy(held, bytes).is_none()
         };
-        value.len() <= self.limits.value_bytes_max && held.is_some_and(fits)
-    }
-
-    /// The copy, if any, that a write of so many bytes must wait for before it is executed: its
-    /// peer takes its bytes slower than they come. Every executed write must reach all copies, so
-    /// it is better not to execute what would be under way for long. Learners are not waited for.
-    fn crowded_copy(&self, held: &Held, bytes: usize) -> Option<MemberId> {
-        if (bytes as u64) < self.limits.ahead_bytes_max / SMALL_WRITE_PART {
-            return None;
-        }
-        let links = &held.lead()?.links;
-        links
-            .iter()
-            .find(|(id, link)| link.required && self.peers.crowded(**id))
-            .map(|(id, _)| *id)
-    }
-
-    /// Calls of a partition wait until a peer is not crowded any more. `Shard::admit` continues
-    /// them.
-    pub(crate) fn wait_for_room(&mut self, slot: &mut Slot, peer: MemberId) {
-        self.peers.hold_back(peer);
-        if slot.crowded_by.replace(peer) != Some(peer) {
-            self.callers.wait_for(peer, slot.at);
-        }
+        value.len() <= self.host.limits.value_bytes_max && held.is_some_and(fits)
     }
 
     /// Writes an entry without further checks.
@@ -229,22 +210,24 @@ impl Context {
         let Some(held) = slot.held.as_deref_mut() else {
             return;
         };
-        self.callers.outstanding += 1;
-        self.stats.executed += 1;
-        self.worked += entry.value().len();
+        self.host.callers.outstanding += 1;
+        self.host.stats.executed += 1;
+        self.host.worked += entry.value().len();
         if held.meter.write(entry.key().len() + entry.value().len()) {
             held.meter.sample(map, entry.key());
         }
-        let clock = held.clock.advance(self.data_now());
+        let clock = held.clock.advance(self.host.data_now());
         let order = held.store.order(entry.key());
         let effect = Effect::Put {
             map,
             entry,
-            deadline: run_context::fresh(default_ttl_ms, || (clock, self.unix_ms())),
+            deadline: run_context::fresh(default_ttl_ms, || (clock, self.host.unix_ms())),
             before: Before::Value,
         };
-        let seq = self.log(held, order, effect, (Some(id), By::SET), Outcome::Ok);
-        let until = self.now + self.limits.park;
+        let seq = self
+            .host
+            .log(held, order, effect, (Some(id), By::SET), Outcome::Ok);
+        let until = self.host.now + self.host.limits.park;
         self.wait(
             slot,
             Executed {
@@ -292,28 +275,30 @@ impl Context {
             return Step::Overtaken(seq);
         }
         // The table that names this map comes in a moment, with its limits.
-        if call.work.maps().any(|map| self.bounds.is_unknown(map)) {
+        if call.work.maps().any(|map| self.host.bounds.is_unknown(map)) {
             return Step::Park;
         }
-        if self.bounds.any_dropped() && call.work.maps().any(|map| self.bounds.is_dropped(map)) {
+        if self.host.bounds.any_dropped()
+            && call.work.maps().any(|map| self.host.bounds.is_dropped(map))
+        {
             return Step::Refused(Failure::Dropped);
         }
         if call.work.is_write() {
             if few {
                 return Step::Refused(Failure::TooFewCopies);
             }
-            if !self.used {
-                if !std::mem::replace(&mut self.asked_used, true) {
-                    self.outbox.push(Request::Used);
+            if !self.host.used {
+                if !std::mem::replace(&mut self.host.asked_used, true) {
+                    self.host.outbox.push(Request::Used);
                 }
                 return Step::Park;
             }
         }
         match &call.work {
             Work::Key(op) if !op.action.is_joint() => {
-                let clock = held.clock.advance(self.data_now());
+                let clock = held.clock.advance(self.host.data_now());
                 let order = held.store.order(&op.key);
-                self.draw(held, op.map, order, &op.key);
+                self.host.draw(held, op.map, order, &op.key);
                 let mut found = held.store.shown(op.map, order, &op.key);
                 if let Some(entry) = found.entry
                     && entry.overdue(clock)
@@ -325,7 +310,7 @@ impl Context {
                         return Step::Park;
                     }
                     let key = entry.key().into();
-                    self.expire(held, op.map, key);
+                    self.host.expire(held, op.map, key);
                     found = held.store.shown(op.map, order, &op.key);
                 }
                 if let Some((change, count)) = held.store.purged(found, clock) {
@@ -336,25 +321,26 @@ impl Context {
                     if let Some(effect) =
                         change.into_effect(op.map, &op.key, (None, None, at, false))
                     {
-                        self.log(held, order, effect, (None, By::FIELD_EXPIRED), Outcome::Ok);
-                        self.stats.expired += count;
+                        self.host
+                            .log(held, order, effect, (None, By::FIELD_EXPIRED), Outcome::Ok);
+                        self.host.stats.expired += count;
                     }
                     found = held.store.shown(op.map, order, &op.key);
                 }
                 let footprint = op.action.footprint();
-                let rows = self.limits.page_rows;
+                let rows = self.host.limits.page_rows;
                 let in_pages = op.action.may_answer_in_pages()
                     && found.table.is_some_and(|table| table.is_paged(rows));
                 if let (Source::Peer { member, .. }, Some(_)) = (call.source, found.entry)
                     && footprint.answers_value
                     && !in_pages
-                    && !self.peers.may_owe(member, found.bytes())
+                    && !self.host.peers.may_owe(member, found.bytes())
                 {
                     // The call was not executed, so it may be sent again.
                     return Step::Refused(Failure::Overloaded);
                 }
                 if footprint.uses {
-                    let marks = self.bounds.used(op.map, order, footprint.writes)
+                    let marks = self.host.bounds.used(op.map, order, footprint.writes)
                         || eviction == Eviction::Lru;
                     found
                         .entry
@@ -366,7 +352,7 @@ impl Context {
                     let read_at = held.log.read_at(found.entry);
                     return match self.begin_walk(held, (op.map, &op.key), clock) {
                         Some(page) => {
-                            self.stats.count_lookup(true);
+                            self.host.stats.count_lookup(true);
                             Step::Done(page, read_at, false)
                         }
                         None => Step::Refused(Failure::Overloaded),
@@ -374,17 +360,17 @@ impl Context {
                 }
                 let cx = RunContext {
                     clock,
-                    unix_ms: self.unix_ms(),
+                    unix_ms: self.host.unix_ms(),
                     default_ttl_ms,
-                    value_bytes_max: self.limits.value_bytes_max,
-                    hash_bytes_max: self.limits.hash_bytes_max,
+                    value_bytes_max: self.host.limits.value_bytes_max,
+                    hash_bytes_max: self.host.limits.hash_bytes_max,
                     versions_from: held.versions_from,
                     next_write: held.next_write(),
                 };
-                let (outcome, change) = match self.bounds.idle_ms(op.map) {
+                let (outcome, change) = match self.host.bounds.idle_ms(op.map) {
                     None => action::apply(&op.action, found, &cx),
                     Some(idle_ms) => {
-                        let notes = open && self.used && !still && !few;
+                        let notes = open && self.host.used && !still && !few;
                         idle::apply(&op.action, found, &cx, (idle_ms, notes))
                     }
                 };
@@ -393,26 +379,29 @@ impl Context {
                 let read_at = held.log.read_at(found.entry);
                 let (written, known) = (change.written(), found.key.cloned());
                 if let Some((bytes, _)) = written {
-                    if let Some(peer) = self.crowded_copy(held, op.key.len() + bytes) {
-                        self.wait_for_room(slot, peer);
+                    if let Some(peer) = self.host.crowded_copy(held, op.key.len() + bytes) {
+                        self.host.wait_for_room(slot, peer);
                         return Step::Park;
                     }
-                    self.worked += bytes;
+                    self.host.worked += bytes;
                 }
                 if footprint.looks_up {
-                    self.stats.count_lookup(found.entry.is_some());
+                    self.host.stats.count_lookup(found.entry.is_some());
                 }
                 if let Some((bytes, count)) = written {
                     // A table grows, whatever it had before.
                     let had = found.entry.filter(|entry| !entry.is_table());
                     let bytes = op.key.len() + bytes + (count - 1) * ENTRY_OVERHEAD;
                     let grows = had.is_none_or(|e| e.len() < bytes);
-                    if found.entry.is_none() && self.bounds.refuses(op.map) {
+                    if found.entry.is_none() && self.host.bounds.refuses(op.map) {
                         return Step::Refused(Failure::MapFull);
                     }
-                    let room = self.room(held, bytes);
+                    let room = self.host.room(held, bytes);
                     if room < Room::Plenty && (grows || room == Room::None) {
-                        match self.make_room(held, eviction, (op.map, &op.key), bytes, room) {
+                        match self
+                            .host
+                            .make_room(held, eviction, (op.map, &op.key), bytes, room)
+                        {
                             Made::Room => {}
                             Made::Soon => return self.wait_or_refuse(call),
                             Made::No(failure) => return Step::Refused(failure),
@@ -434,15 +423,17 @@ impl Context {
                 };
                 if !call.work.is_write() {
                     // A read noted that its key is used, which need not be committed.
-                    self.log(held, order, effect, (None, By::UNKNOWN), Outcome::Ok);
+                    self.host
+                        .log(held, order, effect, (None, By::UNKNOWN), Outcome::Ok);
                     return Step::Done(outcome, read_at, false);
                 }
                 let op_by = (Some(id), op.action.by());
                 let seq = match whole {
                     Some(whole) => {
-                        self.log_fields(held, order, (whole, effect), op_by, outcome.clone())
+                        self.host
+                            .log_fields(held, order, (whole, effect), op_by, outcome.clone())
                     }
-                    None => self.log(held, order, effect, op_by, outcome.clone()),
+                    None => self.host.log(held, order, effect, op_by, outcome.clone()),
                 };
                 Step::Done(outcome, seq, true)
             }
@@ -460,18 +451,18 @@ impl Context {
                     count,
                     kind,
                 } => {
-                    let clock = held.clock.advance(self.data_now());
+                    let clock = held.clock.advance(self.host.data_now());
                     let before = held.bytes();
                     let (next, keys) =
                         scan::scan(&mut held.store, op.map, (*cursor, *count, *kind), clock);
-                    self.memory.recount(before, held.bytes());
+                    self.host.memory.recount(before, held.bytes());
                     Step::Done(Outcome::Keys { next, keys }, held.log.last(), false)
                 }
                 PartitionAction::Find(query) => {
-                    let clock = held.clock.advance(self.data_now());
+                    let clock = held.clock.advance(self.host.data_now());
                     let before = held.bytes();
                     let (next, keys) = scan::find(&mut held.store, op.map, query, clock);
-                    self.memory.recount(before, held.bytes());
+                    self.host.memory.recount(before, held.bytes());
                     self.swept(call, Outcome::Keys { next, keys }, held.log.last())
                 }
                 PartitionAction::Sizes => {
@@ -479,11 +470,11 @@ impl Context {
                     self.swept(call, Outcome::Keys { next: 0, keys }, held.log.last())
                 }
                 PartitionAction::Range(query) => {
-                    self.stats.ranges += 1;
-                    let clock = held.clock.advance(self.data_now());
+                    self.host.stats.ranges += 1;
+                    let clock = held.clock.advance(self.host.data_now());
                     let before = held.bytes();
                     let (more, keys) = scan::range(&mut held.store, op.map, query, clock);
-                    self.memory.recount(before, held.bytes());
+                    self.host.memory.recount(before, held.bytes());
                     Step::Done(
                         Outcome::Keys {
                             next: u64::from(more),
@@ -501,7 +492,7 @@ impl Context {
                     if !held.store.has(op.map) {
                         return Step::Done(Outcome::Ok, held.log.last(), false);
                     }
-                    let seq = self.log(
+                    let seq = self.host.log(
                         held,
                         0,
                         Effect::Clear { map: op.map },
@@ -518,7 +509,7 @@ impl Context {
     fn swept(&self, call: &Call, found: Outcome, read_at: u64) -> Step {
         match call.source {
             // Nothing was changed, so it may be sent again.
-            Source::Peer { member, .. } if !self.peers.may_owe(member, found.bytes()) => {
+            Source::Peer { member, .. } if !self.host.peers.may_owe(member, found.bytes()) => {
                 Step::Refused(Failure::Overloaded)
             }
             _ => Step::Done(found, read_at, false),
@@ -537,11 +528,11 @@ impl Context {
         };
         let (open, teaches) = (lead.open, lead.teaches());
         let cx = RunContext {
-            clock: held.clock.advance(self.data_now()),
-            unix_ms: self.unix_ms(),
+            clock: held.clock.advance(self.host.data_now()),
+            unix_ms: self.host.unix_ms(),
             default_ttl_ms,
-            value_bytes_max: self.limits.value_bytes_max,
-            hash_bytes_max: self.limits.hash_bytes_max,
+            value_bytes_max: self.host.limits.value_bytes_max,
+            hash_bytes_max: self.host.limits.hash_bytes_max,
             versions_from: held.versions_from,
             next_write: held.next_write(),
         };
@@ -556,8 +547,8 @@ impl Context {
             let before = held.bytes();
             let stores = (&mut held.store, &held.log);
             let marks = policy == Eviction::Lru;
-            let mut rows = Rows::of(stores, (cx, &mut self.bounds), (teaches, marks));
-            let tables = &self.tables;
+            let mut rows = Rows::of(stores, (cx, &mut self.host.bounds), (teaches, marks));
+            let tables = &self.host.tables;
             let belongs = |map, key: &[u8]| tables.belongs(at, map, key) == Some(true);
             let (scripts, mut spent) = (&mut self.scripts, Spent::new(hearers));
             let mut run = |script: &ScriptCall, rows: &mut Rows<'_>| {
@@ -569,7 +560,7 @@ impl Context {
                 Work::Key(op) => rows.run_one(op),
                 Work::Partition(_) => return Step::Park,
             };
-            self.worked = self.worked.saturating_add(spent.work());
+            self.host.worked = self.host.worked.saturating_add(spent.work());
             let ran = match ran {
                 Ok(ran) => ran,
                 Err(failure) => {
@@ -585,7 +576,7 @@ impl Context {
             }
             if let Source::Peer { member, .. } = call.source
                 && ran.answered > 0
-                && !self.peers.may_owe(member, ran.answered)
+                && !self.host.peers.may_owe(member, ran.answered)
             {
                 // It was not executed, so it may be sent again.
                 rows.take_back();
@@ -594,20 +585,20 @@ impl Context {
             let (read_at, expired, lookups) = (rows.read_at(), rows.expired(), rows.lookups());
             let (written, bytes) = (rows.written(), rows.bytes());
             let Some((effect, undo)) = rows.into_record() else {
-                self.memory.recount(before, held.bytes());
-                self.stats.count_lookups(lookups);
+                self.host.memory.recount(before, held.bytes());
+                self.host.stats.count_lookups(lookups);
                 self.say(&mut spent);
                 return Step::Done(ran.outcome, read_at, false);
             };
             if written.full {
                 held.store.undo(&effect, undo);
-                self.memory.recount(before, held.bytes());
+                self.host.memory.recount(before, held.bytes());
                 return Step::Refused(Failure::MapFull);
             }
-            let crowded = self.crowded_copy(held, bytes);
+            let crowded = self.host.crowded_copy(held, bytes);
             let wanted = written.bytes + written.keys.saturating_sub(1) * ENTRY_OVERHEAD;
             let room = if written.keys > 0 {
-                self.room(held, wanted)
+                self.host.room(held, wanted)
             } else {
                 Room::Plenty
             };
@@ -617,10 +608,10 @@ impl Context {
             if crowded.is_some() || short {
                 held.store.undo(&effect, undo);
             } else {
-                self.memory.recount(before, held.bytes());
-                self.stats.count_lookups(lookups);
-                self.stats.expired += expired;
-                self.worked += bytes;
+                self.host.memory.recount(before, held.bytes());
+                self.host.stats.count_lookups(lookups);
+                self.host.stats.expired += expired;
+                self.host.worked += bytes;
                 // An operation that only reads has no number that a retry is known by.
                 let write = call.work.is_write();
                 let (op, outcome) = if write {
@@ -632,25 +623,25 @@ impl Context {
                     Work::Key(op) => op.action.by(),
                     _ => By::UNKNOWN,
                 };
-                let seq = self.record(held, (effect, undo), (op, by), outcome);
+                let seq = self.host.record(held, (effect, undo), (op, by), outcome);
                 self.say(&mut spent);
                 return Step::Done(ran.outcome, seq, write);
             }
-            self.memory.recount(before, held.bytes());
+            self.host.memory.recount(before, held.bytes());
             if let Some(peer) = crowded {
-                self.wait_for_room(slot, peer);
+                self.host.wait_for_room(slot, peer);
                 return Step::Park;
             }
             let Some((map, key)) = call.work.keys().next() else {
                 return Step::Refused(Failure::TooLarge);
             };
-            match self.make_room(held, policy, (map, key), wanted, room) {
+            match self.host.make_room(held, policy, (map, key), wanted, room) {
                 Made::Room => made_for = Some(wanted),
                 Made::Soon => return self.wait_or_refuse(call),
                 Made::No(failure) => return Step::Refused(failure),
             }
         }
-        self.soon(slot.at);
+        self.host.soon(slot.at);
         self.wait_or_refuse(call)
     }
 
@@ -665,148 +656,11 @@ impl Context {
 
     /// A write waits for room, unless it has waited for too long.
     fn wait_or_refuse(&mut self, call: &Call) -> Step {
-        if self.is_late(call) {
+        if self.host.is_late(call) {
             Step::Refused(Failure::OutOfMemory)
         } else {
             Step::Park
         }
-    }
-
-    /// How much room this node and every in-sync copy have for a write of so many bytes of key and
-    /// value. A part of the kept memory is reserved for data under way.
-    pub(crate) fn room(&self, held: &Held, bytes: usize) -> Room {
-        self.room_by(held, bytes, |room| room)
-    }
-
-    /// The same once all of them have given back their loose memory.
-    pub(crate) fn settled_room(&self, held: &Held, bytes: usize) -> Room {
-        self.room_by(held, bytes, Headroom::settled)
-    }
-
-    #[inline]
-    fn room_by(&self, held: &Held, bytes: usize, says: impl Fn(Headroom) -> Headroom) -> Room {
-        let needed = needed(bytes) as u64;
-        let of = |(room, under_way): (Headroom, u64)| match says(room)
-            .left
-            .saturating_sub(under_way.saturating_add(needed))
-        {
-            left if left >= room.kept => Room::Plenty,
-            // Until it is committed, a value counts twice: as an entry and in the log.
-            left if left.saturating_sub(under_way.saturating_add(bytes as u64))
-                >= room.reserve() =>
-            {
-                Room::short(left, room.kept)
-            }
-            _ => Room::None,
-        };
-        let copies = held.copies().map(|id| of(self.peers.said(id)));
-        copies.fold(of((self.headroom(), 0)), Room::min)
-    }
-
-    /// Deletes an overdue key, as a logged effect without an operation.
-    pub(crate) fn expire(&mut self, held: &mut Held, map: MapId, key: Key) {
-        let order = held.store.order(&key);
-        let cause = Cause::Expired;
-        let effect = Effect::Delete { map, key, cause };
-        self.log(held, order, effect, (None, By::UNKNOWN), Outcome::Ok);
-        self.stats.expired += 1;
-    }
-
-    /// Deletes an overdue field, and with the last one its key.
-    pub(crate) fn expire_field(&mut self, held: &mut Held, map: MapId, key: Key, field: Key) {
-        let order = held.store.order(&key);
-        let found = held.store.found(map, order, &key);
-        let effect = if found.table.is_some_and(|table| table.len() == 1) {
-            let cause = Cause::Expired;
-            Effect::Delete { map, key, cause }
-        } else {
-            Effect::RowDelete { map, key, field }
-        };
-        let op_by = (None, By::FIELD_EXPIRED);
-        self.log(held, order, effect, op_by, Outcome::Ok);
-        self.stats.expired += 1;
-    }
-
-    /// Looks for a key among those that are still to be drawn.
-    #[inline]
-    pub(crate) fn draw(&mut self, held: &mut Held, map: MapId, order: u64, key: &[u8]) {
-        if !held.store.is_whole() {
-            let before = held.bytes();
-            held.store.draw(map, order, key);
-            self.memory.recount(before, held.bytes());
-        }
-    }
-
-    /// Applies an effect here, logs it and sends it to every copy that is up to date. `order` is
-    /// the order of its key, if it has one.
-    pub(crate) fn log(
-        &mut self,
-        held: &mut Held,
-        order: u64,
-        effect: Effect,
-        op_by: (Option<OpId>, By),
-        outcome: Outcome,
-    ) -> u64 {
-        let before = held.bytes();
-        let seq = held.log.last() + 1;
-        let undo = held.store.apply_at(order, seq, &effect);
-        self.memory.recount(before, held.bytes());
-        self.record(held, (effect, undo), op_by, outcome)
-    }
-
-    /// The same for effects on fields, if the whole value that they lead to is here already.
-    fn log_fields(
-        &mut self,
-        held: &mut Held,
-        order: u64,
-        (whole, fields): (Effect, Effect),
-        op_by: (Option<OpId>, By),
-        outcome: Outcome,
-    ) -> u64 {
-        let before = held.bytes();
-        let seq = held.log.last() + 1;
-        let former = held.store.apply_at(order, seq, &whole);
-        // Undoing the first of them brings back what was there before all of them.
-        let undo = match fields.parts().len() {
-            1 => former,
-            count => {
-                let others = (1..count).map(|_| Undo::Nothing);
-                Undo::Many(std::iter::once(former).chain(others).collect())
-            }
-        };
-        self.memory.recount(before, held.bytes());
-        self.record(held, (fields, undo), op_by, outcome)
-    }
-
-    /// Logs an effect that was applied here, and sends it to every copy that is up to date.
-    fn record(
-        &mut self,
-        held: &mut Held,
-        (mut effect, undo): (Effect, Undo),
-        (op, by): (Option<OpId>, By),
-        outcome: Outcome,
-    ) -> u64 {
-        let before = held.bytes();
-        let seq = held.log.last() + 1;
-        effect.note_before(&undo, &|| held.clock.advance(self.data_now()));
-        let keeps = self.keeps_replaced(held.at.keyspace);
-        if let Some(id) = op {
-            held.dedup.remember(id, seq, outcome.clone());
-        }
-        self.bound(held.at, (&effect, &undo), |key| held.store.order(key));
-        held.log.push(
-            Logged {
-                epoch: held.epoch,
-                effect,
-                op,
-                outcome,
-            },
-            undo,
-            (by, keeps),
-        );
-        self.memory.recount(before, held.bytes());
-        self.replicate(held, seq);
-        seq
     }
 }
 

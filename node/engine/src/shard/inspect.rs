@@ -59,7 +59,7 @@ impl Shard {
     /// The cluster of the table installed last.
     #[must_use]
     pub fn inspect_cluster(&self) -> Option<ClusterId> {
-        self.cx.tables.name.map(|name| name.cluster)
+        self.cx.host.tables.name.map(|name| name.cluster)
     }
 
     /// Everything that this node holds.
@@ -159,7 +159,7 @@ impl Shard {
     /// remembered.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn inspect_evicted(&mut self) -> Vec<(PartitionRef, MapId, std::sync::Arc<[u8]>)> {
-        self.cx.memory.evicting.gone.drain(..).collect()
+        self.cx.host.memory.evicting.gone.drain(..).collect()
     }
 
     /// A checksum of the contents of a partition.

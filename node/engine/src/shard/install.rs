@@ -1,8 +1,11 @@
 //! New tables: each partition gets its assignment, and begins or ends what follows from it.
 
+use super::context::Context;
 use crate::command::operation::Work;
+use crate::mutant::{self, broken};
 use crate::role::calls::Executed;
-use crate::role::partition::Slot;
+use crate::role::calls::{Call, Source};
+use crate::role::partition::{Assigned, Held, Slot};
 use crate::role::threads::{self, Threads};
 use crate::role::timers::Duty;
 use crate::shard::machine::Shard;
@@ -11,6 +14,7 @@ use crate::wire::frame::Frame;
 use crate::wire::visit;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
+use doyen_placement::MemberId;
 use doyen_placement::{PartitionRef, Reshape, Table, planner};
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -19,13 +23,14 @@ use std::sync::Arc;
 impl Shard {
     /// Installs new tables.
     pub fn install(&mut self, now: Time, view: View) {
-        self.cx.now = now;
+        self.cx.host.now = now;
         // Calls that wait for `release` are checked again under the new tables.
         for (at, executed) in self
             .cx
+            .host
             .callers
             .ready
-            .take(&mut self.cx.timers)
+            .take(&mut self.cx.host.timers)
             .into_iter()
             .rev()
         {
@@ -33,54 +38,60 @@ impl Shard {
                 slot.calls.waiting.push_front(executed);
             }
         }
-        let name = match (&self.cx.tables.view, self.cx.tables.name) {
+        let name = match (&self.cx.host.tables.view, self.cx.host.tables.name) {
             // To compute the name takes reading the whole table.
             (Some(former), Some(name)) if Arc::ptr_eq(&former.installed, &view.installed) => name,
             _ => view.installed.name(),
         };
-        let renamed = self.cx.tables.name != Some(name);
-        self.cx.tables.name = Some(name);
-        self.cx.used |= view.installed.members.len() > 1;
+        let renamed = self.cx.host.tables.name != Some(name);
+        self.cx.host.tables.name = Some(name);
+        self.cx.host.used |= view.installed.members.len() > 1;
         let threads = view
             .installed
-            .member(self.cx.me.member())
+            .member(self.cx.host.me.member())
             .map_or(1, |m| m.addresses.threads());
         self.cx
+            .host
             .copying
             .pace
             .set(view.installed.settings.balancing.rate, threads);
-        self.cx.tables.opens = view
+        self.cx.host.tables.opens = view
             .opens_at
             .iter()
             .map(|(at, since, time)| (*at, (*since, *time)))
             .collect();
-        let former = self.cx.tables.view.replace(view.clone());
+        let former = self.cx.host.tables.view.replace(view.clone());
         if let Some(former) = &former {
             self.mark_recovery(former, &view);
         }
         if former.is_none() {
-            self.cx.timers.set(Duty::Round, now);
-            self.cx.timers.set(Duty::Retire, now + visit::RETENTION);
+            self.cx.host.timers.set(Duty::Round, now);
+            self.cx
+                .host
+                .timers
+                .set(Duty::Retire, now + visit::RETENTION);
         }
         self.cx.pulling.installed();
-        self.cx
-            .tables
-            .published
-            .install(name, &view.installed, self.cx.peers.has_clients());
-        if self.cx.bounds.install(&view.installed) {
-            self.cx.timers.want(Duty::Bound);
+        self.cx.host.tables.published.install(
+            name,
+            &view.installed,
+            self.cx.host.peers.has_clients(),
+        );
+        if self.cx.host.bounds.install(&view.installed) {
+            self.cx.host.timers.want(Duty::Bound);
         }
-        self.cx.tables.leaving = planner::leaving(&view.installed);
-        self.cx.tables.threads = Threads::of(&[&view.installed, &view.accepted]);
-        if renamed && !self.cx.me.is_client() {
+        self.cx.host.tables.leaving = planner::leaving(&view.installed);
+        self.cx.host.tables.threads = Threads::of(&[&view.installed, &view.accepted]);
+        if renamed && !self.cx.host.me.is_client() {
             for id in self
                 .cx
+                .host
                 .peers
                 .ids()
                 .into_iter()
-                .filter(|id| threads::tells_tables(self.cx.me, *id))
+                .filter(|id| threads::tells_tables(self.cx.host.me, *id))
             {
-                self.cx.peers.send(id, Lane::Calls, &Frame::View(name));
+                self.cx.host.peers.send(id, Lane::Calls, &Frame::View(name));
             }
         }
         // Most tables change few partitions. An unchanged partition among the same members has
@@ -115,7 +126,7 @@ impl Shard {
             slot.assign(
                 &view,
                 still.contains(&slot.at),
-                &self.cx.tables.threads,
+                &self.cx.host.tables.threads,
                 anew,
             )
             .then_some(slot.at)
@@ -133,10 +144,10 @@ impl Shard {
             let at = slot.at;
             // Both lists are in order. New partitions stand between the others.
             let as_before = as_before.next_if_eq(&at).is_some();
-            let opens = self.cx.tables.opens.contains_key(&at) && !slot.is_open();
+            let opens = self.cx.host.tables.opens.contains_key(&at) && !slot.is_open();
             if !as_before || opens || !slot.calls.is_empty() {
                 self.cx.turn(slot, renamed);
-                self.cx.notice(slot);
+                self.cx.host.notice(slot);
             }
         }
         self.slots.prune(|id| {
@@ -145,16 +156,17 @@ impl Shard {
                 .or(view.accepted.keyspace(id))
                 .is_none()
         });
-        for (at, (from, opening)) in std::mem::take(&mut self.cx.copying.early) {
+        for (at, (from, opening)) in std::mem::take(&mut self.cx.host.copying.early) {
             if let Some(slot) = self.slots.get_mut(at) {
-                self.cx.begin_sink(slot, from, opening);
+                self.cx.host.begin_sink(slot, from, opening);
             }
         }
         self.follow_tables();
         self.follow_up();
-        self.cx.memory.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
-        if let Some(view) = &self.cx.tables.view {
+        self.cx.host.memory.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
+        if let Some(view) = &self.cx.host.tables.view {
             self.cx
+                .host
                 .peers
                 .retain_silent(|id| view.installed.member(id.member()).is_some());
         }
@@ -162,8 +174,8 @@ impl Shard {
 
     /// This cluster of one is marked used: the answer to `Request::Used`.
     pub fn used(&mut self, now: Time) {
-        self.cx.now = now;
-        self.cx.used = true;
+        self.cx.host.now = now;
+        self.cx.host.used = true;
         self.pump_all();
     }
 
@@ -173,14 +185,21 @@ impl Shard {
     /// `heir` is the machine that takes the place of this one, under a new member id. It takes over
     /// the memory of this machine and frees it in slices, because that takes long if it is large.
     pub fn into_calls(mut self, heir: &mut Self) -> impl Iterator<Item = (Token, Work, bool)> {
-        self.slots.iter_mut().for_each(|slot| self.cx.discard(slot));
-        let garbage = std::mem::take(&mut self.cx.memory.garbage);
-        heir.cx.memory.garbage.inherit(garbage, &mut heir.cx.timers);
+        self.slots
+            .iter_mut()
+            .for_each(|slot| self.cx.host.discard(slot));
+        let garbage = std::mem::take(&mut self.cx.host.memory.garbage);
+        heir.cx
+            .host
+            .memory
+            .garbage
+            .inherit(garbage, &mut heir.cx.host.timers);
         let mut ready: BTreeMap<PartitionRef, Vec<Executed>> = BTreeMap::new();
         self.cx
+            .host
             .callers
             .ready
-            .take(&mut self.cx.timers)
+            .take(&mut self.cx.host.timers)
             .into_iter()
             .for_each(|(at, executed)| ready.entry(at).or_default().push(executed));
         let calls = self.slots.into_iter().flat_map(move |slot| {
@@ -199,4 +218,130 @@ fn has_same_members(former: &View, view: &View) -> bool {
     let same =
         |then: &Table, now: &Table| then.cluster == now.cluster && then.members == now.members;
     same(&former.installed, &view.installed) && same(&former.accepted, &view.accepted)
+}
+
+impl Context {
+    /// Acts on the tables' assignment of one partition.
+    pub(crate) fn turn(&mut self, slot: &mut Slot, renamed: bool) {
+        let at = slot.at;
+        let me = self.host.me;
+        let partition = |a: &Option<Assigned>| a.as_ref().map(|a| a.partition.clone());
+        let (Some(installed), accepted) = (partition(&slot.installed), partition(&slot.accepted))
+        else {
+            self.host.unassigned(slot);
+            return;
+        };
+        let in_sync = self.host.tables.in_sync(&installed).any(|m| m == me);
+        let learner = self.host.tables.learners(&installed).any(|m| m == me);
+        if slot
+            .held
+            .as_ref()
+            .is_some_and(|h| h.lineage != installed.lineage)
+        {
+            self.host.depose(slot);
+            self.host.discard(slot);
+        }
+        if slot
+            .lineage
+            .replace(installed.lineage)
+            .is_some_and(|before| before != installed.lineage)
+        {
+            self.lost(slot);
+        }
+        if slot.held.is_none() && (in_sync || learner) {
+            // In sync without data: the lineage began with this node, and its primary still has
+            // every entry, because none was committed without this copy.
+            // Until the next round counts.
+            self.host.memory.holding += 1;
+            slot.held = Some(Box::new(Held::empty(
+                slot.at,
+                installed.lineage,
+                &self.host.tables,
+                self.host.now,
+            )));
+        }
+        if let Some(held) = &mut slot.held {
+            held.was_in_sync |= in_sync;
+        }
+        if in_sync && self.host.tables.peer_of(installed.primary(), at) == me {
+            self.host.lead(slot, &installed, accepted.as_deref());
+        } else {
+            if slot.held.as_mut().is_some_and(|h| h.step_down()) {
+                self.host.depose(slot);
+            }
+            self.host
+                .follow(slot, &installed, accepted.as_deref(), in_sync || learner);
+        }
+        if let Some(held) = &mut slot.held
+            && renamed
+            && let Some(view) = &self.host.tables.view
+        {
+            let table = view.installed.clone();
+            held.dedup.retain(|id| table.member(id.member()).is_some());
+        }
+        self.reroute(slot);
+        self.host.advance(slot);
+        self.pump(slot);
+    }
+
+    /// The partition began empty, as another lineage. Outcomes of the old lineage are lost. A write
+    /// that may have been applied there must not be sent again here, because it could not be
+    /// recognized as a retry.
+    pub(crate) fn lost(&mut self, slot: &mut Slot) {
+        slot.calls.unsend();
+        let maybe = |c: &Call| {
+            c.maybe
+                && c.source.peer().is_none()
+                && c.work.is_write()
+                && !broken(&mutant::ASKS_NEW_LINEAGE)
+        };
+        let (lost, left) = std::mem::take(&mut slot.calls.parked)
+            .into_iter()
+            .partition::<Vec<_>, _>(maybe);
+        slot.calls.parked = left.into();
+        for call in lost {
+            self.fail(slot, call.asker(), true);
+        }
+    }
+
+    /// Calls that went to a former primary are parked. Calls of processes that are not members any
+    /// more are dropped.
+    pub(crate) fn reroute(&mut self, slot: &mut Slot) {
+        let at = slot.at;
+        if slot
+            .calls
+            .sent_to
+            .is_some_and(|to| slot.primary() != Some(to))
+        {
+            slot.calls.unsend();
+        }
+        slot.calls.refusals = 0;
+        let calls = slot.calls.parked.iter().chain(&slot.calls.later);
+        let gone: BTreeSet<MemberId> = calls
+            .filter_map(|c| c.source.peer())
+            .filter(|p| !self.may_ask(*p))
+            .collect();
+        if !gone.is_empty() {
+            self.retain_parked(slot, |c| c.source.peer().is_none_or(|p| !gone.contains(&p)));
+        }
+        if slot.primary() != Some(self.host.me)
+            && slot
+                .accepted
+                .as_ref()
+                .is_none_or(|a| a.primary != self.host.me)
+        {
+            let parked = std::mem::take(&mut slot.calls.parked);
+            for call in parked {
+                match call.source {
+                    Source::Peer {
+                        member, attempt, ..
+                    } => {
+                        self.host.callers.outstanding -= 1;
+                        self.host.refuse(at, member, call.n, attempt);
+                    }
+                    Source::Local(_) => slot.calls.parked.push_back(call),
+                }
+            }
+        }
+    }
 }

@@ -54,26 +54,26 @@ impl Shard {
     /// Spans for operations that other processes ask for, if they have the context of a caller's
     /// span.
     pub fn set_serve(&mut self, serve: Serve) {
-        self.cx.traces.set_serve(serve);
+        self.cx.host.traces.set_serve(serve);
     }
 
     /// Before `submit`: the caller behind this token has this context, which is sampled. If another
     /// member executes the operation, its span is a child of that one.
     pub fn trace(&mut self, token: Token, context: TraceContext) {
-        self.cx.callers.trace(token, context);
+        self.cx.host.callers.trace(token, context);
     }
 
     /// Moves the clocks of data ahead of this machine's, by so much altogether: keys expire sooner,
     /// and wall time is later. Leases of members, timeouts and everything else that follows `now`
     /// stay as they are. Only a test moves them, and those of all members by the same time.
     pub fn set_ahead(&mut self, now: Time, ahead: Duration) {
-        self.cx.now = now;
-        let further = ahead.saturating_sub(self.cx.ahead).as_millis();
-        self.cx.wall.0 =
-            (self.cx.wall.0).saturating_add(u64::try_from(further).unwrap_or(u64::MAX));
-        self.cx.ahead = ahead;
+        self.cx.host.now = now;
+        let further = ahead.saturating_sub(self.cx.host.ahead).as_millis();
+        self.cx.host.wall.0 =
+            (self.cx.host.wall.0).saturating_add(u64::try_from(further).unwrap_or(u64::MAX));
+        self.cx.host.ahead = ahead;
         for slot in self.slots.iter_mut() {
-            self.cx.note_overdue(slot);
+            self.cx.host.note_overdue(slot);
         }
     }
 
@@ -89,17 +89,17 @@ impl Shard {
         patience: Patience,
     ) -> bool {
         let work = work.into();
-        self.cx.now = now;
-        self.cx.wall = (unix_ms, now);
+        self.cx.host.now = now;
+        self.cx.host.wall = (unix_ms, now);
         let placed = match &work {
             Work::Key(operation) if operation.action.is_joint() => self
                 .may_join(&work)
-                .and_then(|()| self.cx.tables.place_of(operation.keyspace, &work)),
+                .and_then(|()| self.cx.host.tables.place_of(operation.keyspace, &work)),
             Work::Key(operation) => self.may_submit(operation).and_then(|()| {
                 let Operation {
                     keyspace, map, key, ..
                 } = operation;
-                let at = self.cx.tables.place(*keyspace, *map, key);
+                let at = self.cx.host.tables.place(*keyspace, *map, key);
                 at.ok_or(Failure::NoPartition)
             }),
             Work::Partition(operation) => self.may_sweep(operation).map(|()| PartitionRef {
@@ -108,15 +108,15 @@ impl Shard {
             }),
             Work::Script(call) => self
                 .may_run(call)
-                .and_then(|()| self.cx.tables.place_of(call.keyspace, &work)),
+                .and_then(|()| self.cx.host.tables.place_of(call.keyspace, &work)),
             Work::Transaction(transaction) => self
                 .may_transact(transaction)
-                .and_then(|()| self.cx.tables.place_of(transaction.keyspace, &work)),
+                .and_then(|()| self.cx.host.tables.place_of(transaction.keyspace, &work)),
         };
         match placed {
             Ok(at) => self.submit_at(at, token, work, patience),
             Err(failure) => {
-                self.cx.callers.answer(token, Outcome::Failed(failure));
+                self.cx.host.callers.answer(token, Outcome::Failed(failure));
                 false
             }
         }
@@ -127,7 +127,7 @@ impl Shard {
     /// # Errors
     /// Its key is too long.
     fn may_submit(&self, operation: &Operation) -> Result<(), Failure> {
-        if operation.key.len() > self.cx.limits.key_bytes_max {
+        if operation.key.len() > self.cx.host.limits.key_bytes_max {
             Err(Failure::TooLarge)
         } else {
             Ok(())
@@ -139,7 +139,7 @@ impl Shard {
     /// # Errors
     /// It is too large, or a member does not know it.
     fn may_join(&self, work: &Work) -> Result<(), Failure> {
-        let limits = &self.cx.limits;
+        let limits = &self.cx.host.limits;
         let mut keys = work.keys();
         if work.given().bytes > limits.value_bytes_max
             || keys.any(|(_, key)| key.len() > limits.key_bytes_max)
@@ -148,7 +148,7 @@ impl Shard {
         }
         match work {
             Work::Key(operation) if operation.action.is_of_transfer() => {
-                self.cx.tables.need_level(TRANSFERS)
+                self.cx.host.tables.need_level(TRANSFERS)
             }
             _ => Ok(()),
         }
@@ -160,10 +160,10 @@ impl Shard {
     /// It is too large, or not every member knows it.
     fn may_sweep(&self, operation: &PartitionOperation) -> Result<(), Failure> {
         match &operation.action {
-            PartitionAction::Sizes => self.cx.tables.need_level(MAP_SIZES),
+            PartitionAction::Sizes => self.cx.host.tables.need_level(MAP_SIZES),
             PartitionAction::Find(query) => {
                 let tag = query.holding.as_ref().map_or(0, Bytes::len);
-                if query.prefix.len() > self.cx.limits.key_bytes_max || tag > TAG_BYTES_MAX {
+                if query.prefix.len() > self.cx.host.limits.key_bytes_max || tag > TAG_BYTES_MAX {
                     return Err(Failure::TooLarge);
                 }
                 Ok(())
@@ -185,7 +185,7 @@ impl Shard {
             key_bytes_max,
             value_bytes_max,
             ..
-        } = self.cx.limits;
+        } = self.cx.host.limits;
         if call.bytes() > value_bytes_max || call.keys.iter().any(|k| k.len() > key_bytes_max) {
             return Err(Failure::TooLarge);
         }
@@ -201,7 +201,7 @@ impl Shard {
             key_bytes_max,
             value_bytes_max,
             ..
-        } = self.cx.limits;
+        } = self.cx.host.limits;
         let long = |(_, key): (MapId, &Bytes)| key.len() > key_bytes_max;
         if !transaction.is_sound(transaction.keyspace)
             || transaction.bytes() > value_bytes_max
@@ -216,10 +216,11 @@ impl Shard {
     pub fn leads(&self, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> bool {
         let slot = self
             .cx
+            .host
             .tables
             .place(keyspace, map, key)
             .and_then(|at| self.slots.get(at));
-        slot.is_some_and(|slot| slot.primary() == Some(self.cx.me))
+        slot.is_some_and(|slot| slot.primary() == Some(self.cx.host.me))
     }
 
     /// A short way for a write without conditions, if nothing is in its way: this thread leads, and
@@ -234,15 +235,15 @@ impl Shard {
         token: impl FnOnce() -> Token,
     ) -> bool {
         let cx = &mut self.cx;
-        cx.now = now;
+        cx.host.now = now;
         let (key, value) = pair;
-        if key.len() > cx.limits.key_bytes_max
-            || value.len() > cx.limits.value_bytes_max
-            || cx.callers.outstanding >= cx.limits.waiting_max
+        if key.len() > cx.host.limits.key_bytes_max
+            || value.len() > cx.host.limits.value_bytes_max
+            || cx.host.callers.outstanding >= cx.host.limits.waiting_max
         {
             return false;
         }
-        let Some(at) = cx.tables.place(keyspace, map, key) else {
+        let Some(at) = cx.host.tables.place(keyspace, map, key) else {
             return false;
         };
         let Some(slot) = self.slots.get_mut(at) else {
@@ -250,7 +251,7 @@ impl Shard {
         };
         let done = cx.set(slot, map, pair, token);
         if done {
-            cx.notice(slot);
+            cx.host.notice(slot);
         }
         done
     }
@@ -264,19 +265,20 @@ impl Shard {
     ) -> bool {
         let found = self.slots.get_mut(at).filter(|s| s.installed.is_some());
         let Some(slot) = found else {
-            let failure = self.cx.tables.missing(at);
-            self.cx.callers.answer(token, Outcome::Failed(failure));
+            let failure = self.cx.host.tables.missing(at);
+            self.cx.host.callers.answer(token, Outcome::Failed(failure));
             return false;
         };
-        if self.cx.callers.outstanding >= self.cx.limits.waiting_max {
+        if self.cx.host.callers.outstanding >= self.cx.host.limits.waiting_max {
             self.cx
+                .host
                 .callers
                 .answer(token, Outcome::Failed(Failure::Overloaded));
             return false;
         }
-        let n = self.cx.callers.number();
+        let n = self.cx.host.callers.number();
         let (until, hurried) = match patience {
-            Patience::Whole => (self.cx.now + self.cx.limits.park, false),
+            Patience::Whole => (self.cx.host.now + self.cx.host.limits.park, false),
             Patience::Until(until) => (until, true),
         };
         let call = Call {
@@ -292,8 +294,8 @@ impl Shard {
             slot.calls.begin(n);
         }
         self.cx.take_call(slot, call);
-        self.cx.notice(slot);
-        slot.primary() != Some(self.cx.me)
+        self.cx.host.notice(slot);
+        slot.primary() != Some(self.cx.host.me)
     }
 
     /// Reads a key, if this node can do so at once: it leads the partition, nothing waits there,
@@ -308,10 +310,10 @@ impl Shard {
         map: MapId,
         key: &[u8],
     ) -> Option<(u64, Option<&[u8]>)> {
-        self.cx.now = self.cx.now.max(now);
+        self.cx.host.now = self.cx.host.now.max(now);
         let slot = self
             .slots
-            .get_mut(self.cx.tables.place(keyspace, map, key)?)?;
+            .get_mut(self.cx.host.tables.place(keyspace, map, key)?)?;
         if !slot.serving() || !slot.calls.parked.is_empty() {
             return None;
         }
@@ -320,32 +322,32 @@ impl Shard {
             return None;
         }
         let order = held.store.order(key);
-        self.cx.draw(held, map, order, key);
-        if self.cx.bounds.is_special(map) {
+        self.cx.host.draw(held, map, order, key);
+        if self.cx.host.bounds.is_special(map) {
             return None;
         }
         let found = held.store.entry(map, order, key);
         let seq = held.log.read_at(found);
-        let overdue = found.is_some_and(|e| e.overdue(held.clock.advance(self.cx.data_now())))
+        let overdue = found.is_some_and(|e| e.overdue(held.clock.advance(self.cx.host.data_now())))
             && !broken(&mutant::READS_OVERDUE);
         let string = found.is_none_or(|e| e.kind() == Kind::String);
         if seq > held.log.committed() || overdue || !string {
             return None;
         }
-        self.cx.stats.executed += 1;
-        self.cx.stats.count_lookup(found.is_some());
-        self.cx.callers.read_at_once += 1;
-        let marks = self.cx.bounds.used(map, order, false) || slot.eviction == Eviction::Lru;
+        self.cx.host.stats.executed += 1;
+        self.cx.host.stats.count_lookup(found.is_some());
+        self.cx.host.callers.read_at_once += 1;
+        let marks = self.cx.host.bounds.used(map, order, false) || slot.eviction == Eviction::Lru;
         if marks && let Some(entry) = found {
             entry.mark();
         }
         let value = found.map(Entry::value);
         let bytes = value.map_or(0, <[u8]>::len);
-        self.cx.worked += bytes;
+        self.cx.host.worked += bytes;
         if held.meter.read(bytes) {
             held.meter.sample(map, key);
         }
-        let n = self.cx.callers.number();
+        let n = self.cx.host.callers.number();
         Some((n, value))
     }
 
@@ -355,15 +357,17 @@ impl Shard {
     pub fn keep(&mut self, token: Token, n: u64, operation: Operation, outcome: Outcome) {
         let Some(at) = self
             .cx
+            .host
             .tables
             .place(operation.keyspace, operation.map, &operation.key)
         else {
             return self
                 .cx
+                .host
                 .callers
                 .answer(token, Outcome::Failed(Failure::NoPartition));
         };
-        let until = self.cx.now + self.cx.limits.park;
+        let until = self.cx.host.now + self.cx.host.limits.park;
         let call = Call {
             source: Source::Local(token),
             n,
@@ -373,12 +377,13 @@ impl Shard {
             maybe: false,
             tried: None,
         };
-        self.cx.callers.outstanding += 1;
+        self.cx.host.callers.outstanding += 1;
         let executed = Executed::of(call, 0, outcome, false);
         self.cx
+            .host
             .callers
             .ready
-            .push(at, executed, &mut self.cx.timers);
+            .push(at, executed, &mut self.cx.host.timers);
     }
 
     /// Whether a read or committed outcome may be answered (rule 8), by a clock and a lease that
@@ -394,29 +399,30 @@ impl Shard {
     #[must_use]
     pub fn room(&self) -> usize {
         self.cx
+            .host
             .limits
             .waiting_max
-            .saturating_sub(self.cx.callers.outstanding)
+            .saturating_sub(self.cx.host.callers.outstanding)
     }
 
     /// Bytes of values and frames handled since the last call. With this, a shell divides work into
     /// slices.
     pub fn take_work(&mut self) -> usize {
-        std::mem::take(&mut self.cx.worked)
+        std::mem::take(&mut self.cx.host.worked)
     }
 
     /// The caller is gone, and its outcome is not wanted any more. (What was sent may still
     /// happen.)
     pub fn forget(&mut self, token: Token) {
-        if self.cx.callers.is_idle() {
+        if self.cx.host.callers.is_idle() {
             return;
         }
-        if self.cx.callers.forget(token) {
+        if self.cx.host.callers.forget(token) {
             let calls = self.slots.iter().flat_map(|s| s.calls.all());
             let sources = calls.map(|(source, _)| source);
-            let ready: Vec<Source> = self.cx.callers.ready.sources().collect();
+            let ready: Vec<Source> = self.cx.host.callers.ready.sources().collect();
             let open = sources.chain(ready).filter_map(|source| source.token());
-            self.cx.callers.forget_answered(open);
+            self.cx.host.callers.forget_answered(open);
         }
     }
 
@@ -425,35 +431,36 @@ impl Shard {
     /// view that was installed last. With an expired lease or an old view, nothing is released, and
     /// what was executed is checked again later (rule 8).
     pub fn release(&mut self, now: Time, lease: Time, current: bool) {
-        let passed = now.since(self.cx.now);
-        self.cx.now = self.cx.now.max(now);
+        let passed = now.since(self.cx.host.now);
+        self.cx.host.now = self.cx.host.now.max(now);
         if !Self::may_answer(now, lease, current) {
             if broken(&mutant::CONFIRMS_WITHOUT_LEASE) {
                 self.release_confirmed();
             }
             // Subscribers ask again.
-            self.cx.confirming.clear();
+            self.cx.host.confirming.clear();
             // The tenure decides. While it lasts, no other member can have led, so what was read
             // stays true. If it ends, `install` sends these back to be executed again.
             return;
         }
-        let read = std::mem::take(&mut self.cx.callers.read_at_once);
-        self.cx.copying.pace.answered(passed, read);
-        while let Some((at, executed)) = self.cx.callers.ready.pop() {
+        let read = std::mem::take(&mut self.cx.host.callers.read_at_once);
+        self.cx.host.copying.pace.answered(passed, read);
+        while let Some((at, executed)) = self.cx.host.callers.ready.pop() {
             let asker = executed.asker;
             if !executed.hurried && executed.paced.is_none() {
                 let waited = self
                     .cx
+                    .host
                     .limits
                     .park
                     .saturating_sub(executed.until.since(now));
-                self.cx.copying.pace.answered(waited, 1);
+                self.cx.host.copying.pace.answered(waited, 1);
             }
             if let Source::Local(token) = asker.source
                 && !asker.write
             {
-                self.cx.callers.outstanding -= 1;
-                self.cx.callers.answer(token, executed.outcome);
+                self.cx.host.callers.outstanding -= 1;
+                self.cx.host.callers.answer(token, executed.outcome);
                 continue;
             }
             let Some(slot) = self.slots.get_mut(at) else {
@@ -461,15 +468,15 @@ impl Shard {
             };
             self.cx.answer(slot, asker, executed.outcome);
         }
-        self.cx.callers.ready.settle(&mut self.cx.timers);
-        if !self.cx.confirming.is_empty() {
+        self.cx.host.callers.ready.settle(&mut self.cx.host.timers);
+        if !self.cx.host.confirming.is_empty() {
             self.release_confirmed();
         }
     }
 
     /// The next released outcome.
     pub fn poll_outcome(&mut self) -> Option<(Token, Outcome)> {
-        self.cx.callers.poll_outcome()
+        self.cx.host.callers.poll_outcome()
     }
 
     /// The next operation that was executed and changed nothing in a tenure that ended, whose
@@ -478,33 +485,33 @@ impl Shard {
     /// whose operations on one key keep an order answers that nothing happened. A caller with one
     /// operation at a time submits it again.
     pub fn poll_overtaken(&mut self) -> Option<(Token, Work)> {
-        self.cx.callers.poll_overtaken()
+        self.cx.host.callers.poll_overtaken()
     }
 
     /// The next request to the control thread.
     pub fn poll_request(&mut self) -> Option<Request> {
-        self.cx.outbox.poll()
+        self.cx.host.outbox.poll()
     }
 
     /// Bytes held: entries, tails, snapshots.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        self.cx.memory.bytes as u64
+        self.cx.host.memory.bytes as u64
     }
 
     /// Counters and gauges.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut stats = self.cx.stats.clone();
+        let mut stats = self.cx.host.stats.clone();
         let (memory, memory_max) = (
-            self.cx.memory.bytes as u64,
-            self.cx.limits.memory_bytes_max as u64,
+            self.cx.host.memory.bytes as u64,
+            self.cx.host.limits.memory_bytes_max as u64,
         );
         (stats.memory_bytes, stats.memory_bytes_max) = (memory, memory_max);
-        stats.memory_outside_bytes = self.cx.memory_held() as u64 - memory;
+        stats.memory_outside_bytes = self.cx.host.memory_held() as u64 - memory;
         stats.memory_filled =
-            (self.cx.memory_held() as u64).saturating_mul(1000) / memory_max.max(1);
-        stats.divided = self.cx.rounds.drawing.len() as u64;
+            (self.cx.host.memory_held() as u64).saturating_mul(1000) / memory_max.max(1);
+        stats.divided = self.cx.host.rounds.drawing.len() as u64;
         for slot in self.slots.iter() {
             stats.parked += slot.calls.parked.len() as u64;
             let Some(held) = &slot.held else { continue };

@@ -229,10 +229,11 @@ impl Publishing {
 impl Context {
     /// A connection with a peer is up: it is told that messages are wanted.
     pub(crate) fn tell_interest(&mut self, peer: MemberId) {
-        if self.publishing.wanted && !peer.is_client() && self.peers.up(peer) {
+        if self.publishing.wanted && !peer.is_client() && self.host.peers.up(peer) {
             let round = self.publishing.round;
             let wanted = true;
-            self.peers
+            self.host
+                .peers
                 .send(peer, Lane::Calls, &Frame::Interest { round, wanted });
         }
     }
@@ -242,8 +243,9 @@ impl Context {
         match frame {
             Frame::Publish(publication) if self.publishing.wanted => self.arrive(publication),
             Frame::Interest { round, wanted } => {
-                self.peers.set_wants(peer, wanted);
-                self.peers
+                self.host.peers.set_wants(peer, wanted);
+                self.host
+                    .peers
                     .send(peer, Lane::Calls, &Frame::Interested { round });
             }
             Frame::Interested { round } => self.publishing.heard(peer, round),
@@ -261,9 +263,9 @@ impl Context {
                 names,
                 next,
             } => {
-                let now = self.now;
+                let now = self.host.now;
                 if let Some(more) = self.publishing.named(peer, ticket, (names, next), now) {
-                    self.peers.send(peer, Lane::Calls, &more);
+                    self.host.peers.send(peer, Lane::Calls, &more);
                 }
             }
             Frame::Counted { ticket, counts } => self.publishing.counted(peer, ticket, &counts),
@@ -273,9 +275,9 @@ impl Context {
 
     /// Sends a message to all threads that have subscribers.
     pub(crate) fn publish(&mut self, publication: Publication) {
-        let (told, dropped) = self.peers.publish(&publication);
-        self.worked += publication.bytes() * (told + 1);
-        self.stats.published_dropped += dropped;
+        let (told, dropped) = self.host.peers.publish(&publication);
+        self.host.worked += publication.bytes() * (told + 1);
+        self.host.stats.published_dropped += dropped;
         if self.publishing.wanted {
             self.arrive(publication);
         }
@@ -283,14 +285,14 @@ impl Context {
 
     /// How many threads have subscribers.
     pub(crate) fn hearers(&self) -> usize {
-        self.peers.wanting().count() + usize::from(self.publishing.wanted)
+        self.host.peers.wanting().count() + usize::from(self.publishing.wanted)
     }
 
     fn arrive(&mut self, publication: Publication) {
         if self.publishing.push(publication) {
-            self.stats.published += 1;
+            self.host.stats.published += 1;
         } else {
-            self.stats.published_dropped += 1;
+            self.host.stats.published_dropped += 1;
         }
     }
 }
@@ -308,11 +310,12 @@ impl Shard {
         publishing.round += 1;
         publishing.unheard.clear();
         let round = publishing.round;
-        for peer in cx.peers.ids() {
+        for peer in cx.host.peers.ids() {
             if peer.is_client() {
                 continue;
             }
-            cx.peers
+            cx.host
+                .peers
                 .send(peer, Lane::Calls, &Frame::Interest { round, wanted });
             if wanted {
                 cx.publishing.unheard.insert(peer);
@@ -341,7 +344,7 @@ impl Shard {
 
     /// Publishes a message of a client of this thread.
     pub fn publish(&mut self, now: Time, publication: Publication) {
-        self.cx.now = self.cx.now.max(now);
+        self.cx.host.now = self.cx.host.now.max(now);
         self.cx.publish(publication);
     }
 
@@ -350,17 +353,21 @@ impl Shard {
     /// no other member.
     pub fn ask_subscribers(&mut self, now: Time, asked: AskedSubscribers) -> Option<u64> {
         let cx = &mut self.cx;
-        cx.now = cx.now.max(now);
+        cx.host.now = cx.host.now.max(now);
         let is_old = matches!(asked, AskedSubscribers::Subscribers { .. });
         let mut peers: BTreeMap<MemberId, MemberId> = BTreeMap::new();
         let asked_peers: Vec<MemberId> = if asked.is_for_all() {
-            cx.peers.ids()
+            cx.host.peers.ids()
         } else {
-            cx.peers.wanting().collect()
+            cx.host.peers.wanting().collect()
         };
         for peer in asked_peers {
-            let knows = is_old || cx.peers.version(peer) >= COUNTING;
-            if peer.member() != cx.me.member() && !peer.is_client() && cx.peers.up(peer) && knows {
+            let knows = is_old || cx.host.peers.version(peer) >= COUNTING;
+            if peer.member() != cx.host.me.member()
+                && !peer.is_client()
+                && cx.host.peers.up(peer)
+                && knows
+            {
                 peers.entry(peer.member()).or_insert(peer);
             }
         }
@@ -377,15 +384,15 @@ impl Shard {
                 counts: vec![0; asked.numbers()],
                 ..Counted::default()
             },
-            until: cx.now + COUNTED_MAX,
+            until: cx.host.now + COUNTED_MAX,
             asked,
         };
         publishing.counting.insert(ticket, counting);
         if publishing.counting.len() == 1 {
-            cx.timers.set(Duty::Count, cx.now + COUNTED_MAX);
+            cx.host.timers.set(Duty::Count, cx.host.now + COUNTED_MAX);
         }
         for peer in peers.into_values() {
-            cx.peers.send(peer, Lane::Calls, &frame);
+            cx.host.peers.send(peer, Lane::Calls, &frame);
         }
         Some(ticket)
     }
@@ -415,29 +422,32 @@ impl Shard {
             names,
             next,
         };
-        self.cx.peers.send(question.peer, Lane::Calls, &named);
+        self.cx.host.peers.send(question.peer, Lane::Calls, &named);
     }
 
     /// Answers a question with a number for each of its channels.
     pub fn answer_question(&mut self, question: &CountQuestion, counts: Vec<u64>) {
         let ticket = question.ticket;
         let counted = Frame::Counted { ticket, counts };
-        self.cx.peers.send(question.peer, Lane::Calls, &counted);
+        self.cx
+            .host
+            .peers
+            .send(question.peer, Lane::Calls, &counted);
     }
 
     /// Questions for which no more time is left are over.
     pub(crate) fn count_due(&mut self, now: Time) {
-        if self.cx.timers.take(Duty::Count, now) {
+        if self.cx.host.timers.take(Duty::Count, now) {
             self.cx.publishing.finish_counting(now);
             if let Some(next) = self.cx.publishing.counting.values().map(|c| c.until).min() {
-                self.cx.timers.set(Duty::Count, next);
+                self.cx.host.timers.set(Duty::Count, next);
             }
         }
     }
 
     /// Gives the subscribers of this thread a message, and no others.
     pub fn notify(&mut self, publication: Publication) {
-        self.cx.worked += publication.bytes();
+        self.cx.host.worked += publication.bytes();
         self.cx.arrive(publication);
     }
 

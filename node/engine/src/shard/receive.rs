@@ -61,31 +61,34 @@ impl Shard {
     /// A connection of this version with this peer is up. Both lanes begin at their start.
     pub fn connected(&mut self, now: Time, peer: MemberId, version: u16) {
         self.disconnected(now, peer);
-        let ahead_max =
-            copy::hears_of_memory(self.cx.me, peer).then_some(self.cx.limits.ahead_bytes_max);
-        self.cx.peers.connect((peer, version), ahead_max, now);
-        if self.cx.me.is_client() {
+        let ahead_max = copy::hears_of_memory(self.cx.host.me, peer)
+            .then_some(self.cx.host.limits.ahead_bytes_max);
+        self.cx.host.peers.connect((peer, version), ahead_max, now);
+        if self.cx.host.me.is_client() {
             // Calls are sent once the member says that it is ready.
             return self.ask_anew(peer);
         }
         if peer.is_client() {
-            return self.cx.greet(peer);
+            return self.cx.host.greet(peer);
         }
-        if let Some(name) = self.cx.tables.name
-            && threads::tells_tables(self.cx.me, peer)
+        if let Some(name) = self.cx.host.tables.name
+            && threads::tells_tables(self.cx.host.me, peer)
         {
-            self.cx.peers.send(peer, Lane::Calls, &Frame::View(name));
+            self.cx
+                .host
+                .peers
+                .send(peer, Lane::Calls, &Frame::View(name));
         }
         // Members send no copy here before they know that there is room.
-        self.cx.tell_headroom();
+        self.cx.host.tell_headroom();
         self.cx.tell_interest(peer);
         self.ask_anew(peer);
         for slot in self.slots.iter_mut() {
             if let Some(mut leading) = slot.leading()
                 && leading.lead.links.contains_key(&peer)
             {
-                leading.restart_link(&mut self.cx, peer);
-                self.cx.notice(slot);
+                leading.restart_link(&mut self.cx.host, peer);
+                self.cx.host.notice(slot);
             } else if slot.primary() == Some(peer) {
                 if let Some(follower) = slot.held.as_mut().and_then(|h| h.follower_mut()) {
                     follower.wanted = None;
@@ -97,19 +100,28 @@ impl Shard {
 
     /// The connection is gone, with everything in flight on it.
     pub fn disconnected(&mut self, now: Time, peer: MemberId) {
-        self.cx.now = now;
-        if !self.cx.peers.up(peer) {
+        self.cx.host.now = now;
+        if !self.cx.host.peers.up(peer) {
             return;
         }
-        self.cx.peers.disconnect(peer);
+        self.cx.host.peers.disconnect(peer);
         self.cx.publishing.disconnected(peer);
-        self.cx.traces.disconnected(peer);
+        self.cx.host.traces.disconnected(peer);
         self.forget_readers(peer);
         self.ask_anew(peer);
         self.admit(peer);
-        self.cx.copying.early.retain(|_, (from, _)| *from != peer);
+        self.cx
+            .host
+            .copying
+            .early
+            .retain(|_, (from, _)| *from != peer);
         self.cx.pull_again(peer);
-        let mut dropped = self.cx.callers.ready.drop_of(peer, &mut self.cx.timers);
+        let mut dropped = self
+            .cx
+            .host
+            .callers
+            .ready
+            .drop_of(peer, &mut self.cx.host.timers);
         for slot in self.slots.iter_mut().filter(|s| !s.calls.is_empty()) {
             if slot.calls.sent_to == Some(peer) {
                 slot.calls.unsend();
@@ -121,14 +133,14 @@ impl Shard {
                 .retain(|e| e.asker.source.peer() != Some(peer));
             dropped += before - slot.calls.waiting.len();
         }
-        self.cx.callers.outstanding -= dropped;
+        self.cx.host.callers.outstanding -= dropped;
     }
 
     /// Says whether many bytes wait for a peer outside of this machine. Then the machine sends only
     /// what cannot wait. A new connection begins uncongested.
     pub fn congested(&mut self, now: Time, peer: MemberId, congested: bool) {
-        self.cx.now = now;
-        self.cx.peers.set_congested(peer, congested);
+        self.cx.host.now = now;
+        self.cx.host.peers.set_congested(peer, congested);
     }
 
     /// Takes bytes of one lane. Whole frames are consumed from the front. A partial frame stays for
@@ -145,29 +157,30 @@ impl Shard {
         lane: Lane,
         bytes: &mut BytesMut,
     ) -> Result<bool, Malformed> {
-        self.cx.now = now;
-        self.cx.wall = (unix_ms, now);
+        self.cx.host.now = now;
+        self.cx.host.wall = (unix_ms, now);
         let mut batch = self
             .cx
+            .host
             .peers
             .get(peer)
             .map(|p| std::mem::take(p.batch(lane)))
             .unwrap_or_default();
         let result = self.receive_all(peer, lane, bytes, &mut batch);
-        if let Some(p) = self.cx.peers.get(peer) {
+        if let Some(p) = self.cx.host.peers.get(peer) {
             *p.batch(lane) = batch;
             p.partial[peers::index(lane)] = bytes.len() as u64;
             if !bytes.is_empty() {
                 // The rest is on its way. Without a timer, this thread would not know that it is
                 // late for it.
-                let soon = self.cx.now + rounds::UPKEEP;
-                self.cx.timers.want_at(Duty::Upkeep, soon);
+                let soon = self.cx.host.now + rounds::UPKEEP;
+                self.cx.host.timers.want_at(Duty::Upkeep, soon);
             }
         }
         if result.is_err() {
-            self.cx.stats.malformed += 1;
+            self.cx.host.stats.malformed += 1;
         }
-        self.cx.send_acks(peer);
+        self.cx.host.send_acks(peer);
         result
     }
 
@@ -179,12 +192,12 @@ impl Shard {
         batch: &mut VecDeque<Frame>,
     ) -> Result<bool, Malformed> {
         // A frame holds at most a key, two values (the old one as an outcome) and a batch.
-        let limits = &self.cx.limits;
+        let limits = &self.cx.host.limits;
         let frame_bytes_max = 3 * limits.value_bytes_max
             + 2 * limits.key_bytes_max
             + frame::FRAME_SLACK
             + limits.chunk_bytes;
-        self.cx.worked = 0;
+        self.cx.host.worked = 0;
         let most = if lane == Lane::Bulk {
             RECEIVE_BULK_MAX
         } else {
@@ -202,7 +215,7 @@ impl Shard {
             self.warm_batch(batch);
             while let Some(frame) = batch.pop_front() {
                 self.handle(peer, frame)?;
-                if self.cx.worked >= most && (!batch.is_empty() || !bytes.is_empty()) {
+                if self.cx.host.worked >= most && (!batch.is_empty() || !bytes.is_empty()) {
                     return read.map(|()| true);
                 }
             }
@@ -225,18 +238,18 @@ impl Shard {
         } else {
             index::WARM_GROUP
         };
-        while batch.len() < most && self.cx.worked < RECEIVE_WORK_MAX {
+        while batch.len() < most && self.cx.host.worked < RECEIVE_WORK_MAX {
             let Some((read, length)) = frame::take(bytes, frame_bytes_max)? else {
                 break;
             };
-            self.cx.worked += length + FRAME_WORK;
-            let Some(known) = self.cx.peers.get(peer) else {
+            self.cx.host.worked += length + FRAME_WORK;
+            let Some(known) = self.cx.host.peers.get(peer) else {
                 // These are bytes of a connection that is gone.
                 batch.clear();
                 break;
             };
             known.received[peers::index(lane)] += length as u64;
-            known.heard = self.cx.now;
+            known.heard = self.cx.host.now;
             let bulk = matches!(
                 read,
                 Frame::Chunk { .. }
@@ -324,6 +337,7 @@ impl Shard {
     ) {
         let Some(keyspace) = self
             .cx
+            .host
             .tables
             .view
             .as_ref()
@@ -341,11 +355,11 @@ impl Shard {
     }
 
     fn handle(&mut self, peer: MemberId, read: Frame) -> Result<(), Malformed> {
-        if !clients::fits(self.cx.me, peer, &read) {
+        if !clients::fits(self.cx.host.me, peer, &read) {
             return Err(Malformed("a frame that this kind of peer never sends"));
         }
         let at = match &read {
-            Frame::View(name) if !self.cx.me.is_client() => {
+            Frame::View(name) if !self.cx.host.me.is_client() => {
                 self.cx.heard_of(*name);
                 return Ok(());
             }
@@ -356,7 +370,7 @@ impl Shard {
                 return Ok(());
             }
             Frame::Traced { at, n, context } => {
-                self.cx.announced(peer, *at, *n, *context);
+                self.cx.host.announced(peer, *at, *n, *context);
                 return Ok(());
             }
             Frame::Clocks { clocks } => {
@@ -364,7 +378,10 @@ impl Shard {
                 return Ok(());
             }
             Frame::Late { ms } => {
-                self.cx.peers.note_lateness(peer, *ms, self.cx.now);
+                self.cx
+                    .host
+                    .peers
+                    .note_lateness(peer, *ms, self.cx.host.now);
                 return Ok(());
             }
             Frame::Heard { .. }
@@ -392,7 +409,7 @@ impl Shard {
                 return Ok(());
             }
             Frame::Subscribed { .. } | Frame::Changes { .. } | Frame::Confirmed { .. } => {
-                self.cx.told_of_changes(peer, read);
+                self.cx.host.told_of_changes(peer, read);
                 return Ok(());
             }
             Frame::Acks {
@@ -401,14 +418,15 @@ impl Shard {
                 acks,
             } => {
                 self.cx
+                    .host
                     .peers
-                    .set_headroom(peer, *headroom, *arrived, self.cx.now);
+                    .set_headroom(peer, *headroom, *arrived, self.cx.host.now);
                 for ack in acks {
                     if let Some(slot) = self.slots.get_mut(ack.at) {
                         if let Some(mut leading) = slot.leading() {
-                            leading.acked(&mut self.cx, ack, peer);
+                            leading.acked(&mut self.cx.host, ack, peer);
                         }
-                        self.cx.notice(slot);
+                        self.cx.host.notice(slot);
                     }
                 }
                 return Ok(());
@@ -436,7 +454,7 @@ impl Shard {
         let Some(slot) = self.slots.get_mut(at) else {
             if let Frame::Forward { forwarded, .. } | Frame::ForwardSet { forwarded, .. } = read {
                 // It is not noted: a client could name partitions without end.
-                cx.peers.send(
+                cx.host.peers.send(
                     peer,
                     Lane::Calls,
                     &Frame::NotServing {
@@ -450,7 +468,7 @@ impl Shard {
         };
         // A copy that follows its primary's log has no later work.
         if !matches!(read, Frame::Append { .. } | Frame::Align { .. }) {
-            cx.notice(slot);
+            cx.host.notice(slot);
         }
         match read {
             Frame::Forward {
@@ -471,9 +489,9 @@ impl Shard {
             } => cx.replied(slot, (n, attempt), outcome),
             Frame::NotServing { n, attempt, .. } => {
                 if slot.calls.refused(n, attempt) {
-                    let pause = cx.backoff(RETRY.0, RETRY.1, slot.calls.refusals);
+                    let pause = cx.host.backoff(RETRY.0, RETRY.1, slot.calls.refusals);
                     slot.calls.refusals += 1;
-                    cx.timers.wake(slot.at, cx.now + pause);
+                    cx.host.timers.wake(slot.at, cx.host.now + pause);
                 }
             }
             Frame::Align {
@@ -483,14 +501,14 @@ impl Shard {
                 entries,
             } => {
                 if let Some(mut following) = slot.following() {
-                    following.align(cx, peer, &head, (base, last), entries);
+                    following.align(&mut cx.host, peer, &head, (base, last), entries);
                 }
                 // If a clear was undone, the keys that it was still to draw are there again.
-                cx.note_drawing(slot);
+                cx.host.note_drawing(slot);
             }
             Frame::Append { head, entries } => {
                 if let Some(mut following) = slot.following() {
-                    following.append(cx, peer, &head, entries);
+                    following.append(&mut cx.host, peer, &head, entries);
                 }
             }
             Frame::Begin {
@@ -502,7 +520,7 @@ impl Shard {
                 bytes,
                 ..
             } => {
-                cx.begin_sink(
+                cx.host.begin_sink(
                     slot,
                     peer,
                     Opening {
@@ -521,7 +539,7 @@ impl Shard {
             | Frame::Finish { .. }
             | Frame::Compare { .. } => {
                 if let Some(mut following) = slot.following() {
-                    following.told(cx, peer, read)?;
+                    following.told(&mut cx.host, peer, read)?;
                 }
             }
             Frame::Want { .. }
@@ -533,7 +551,7 @@ impl Shard {
             | Frame::Finished { .. }
             | Frame::Verdict { .. } => {
                 if let Some(mut leading) = slot.leading() {
-                    leading.told(cx, peer, read);
+                    leading.told(&mut cx.host, peer, read);
                 }
             }
             Frame::View(_)
@@ -570,12 +588,12 @@ impl Shard {
     /// A member accepts operations: calls that were parked for it are sent, once the time was read
     /// again (`clients`).
     fn pump_calls_of(&mut self, primary: MemberId) {
-        let soon = self.cx.now + Duration::from_nanos(1);
+        let soon = self.cx.host.now + Duration::from_nanos(1);
         let parked = self
             .slots
             .iter()
             .filter(|slot| !slot.calls.parked.is_empty() && slot.primary() == Some(primary));
-        parked.for_each(|slot| self.cx.timers.wake(slot.at, soon));
+        parked.for_each(|slot| self.cx.host.timers.wake(slot.at, soon));
     }
 
     /// A peer has room again, so data that was held back is sent: the log first, because others
@@ -588,34 +606,34 @@ impl Shard {
                 Some(Lagging::Learner(order)) => learners.push((order, slot.at)),
                 Some(Lagging::Copy) => {
                     if let Some(mut leading) = slot.leading() {
-                        leading.stream(&mut self.cx, peer);
+                        leading.stream(&mut self.cx.host, peer);
                     }
-                    self.cx.notice(slot);
+                    self.cx.host.notice(slot);
                 }
                 None => {}
             }
             if let Some(mut leading) = slot.leading() {
-                leading.tell_readers_at(&mut self.cx, peer);
+                leading.tell_readers_at(&mut self.cx.host, peer);
             }
         }
         learners.sort_unstable();
-        let learners_first = self.cx.peers.is_learners_turn(peer);
+        let learners_first = self.cx.host.peers.is_learners_turn(peer);
         if learners_first {
             self.stream_to_learners(&learners, peer);
         }
-        self.cx.peers.answer_more(peer, 1);
+        self.cx.host.peers.answer_more(peer, 1);
         self.admit(peer);
         for slot in self.slots.iter_mut() {
             if !slot.calls.parked.is_empty() && slot.primary() == Some(peer) {
                 self.cx.pump(slot);
-                self.cx.notice(slot);
+                self.cx.host.notice(slot);
             }
         }
         if !learners_first {
             self.stream_to_learners(&learners, peer);
         }
-        self.cx.peers.answer_more(peer, usize::MAX);
-        self.cx.peers.publish_more(peer);
+        self.cx.host.peers.answer_more(peer, usize::MAX);
+        self.cx.host.peers.publish_more(peer);
     }
 
     /// Sends the logs that a peer lacks as a learner of these partitions, while there is room.
@@ -623,10 +641,10 @@ impl Shard {
         for (_, at) in learners {
             if let Some(slot) = self.slots.get_mut(*at) {
                 if let Some(mut leading) = slot.leading() {
-                    leading.stream(&mut self.cx, peer);
-                    leading.compare_next(&mut self.cx, peer);
+                    leading.stream(&mut self.cx.host, peer);
+                    leading.compare_next(&mut self.cx.host, peer);
                 }
-                self.cx.notice(slot);
+                self.cx.host.notice(slot);
             }
         }
     }
@@ -634,17 +652,17 @@ impl Shard {
     /// Calls that waited for a crowded peer are executed, one partition after the other, as long as
     /// the peer accepts more.
     fn admit(&mut self, peer: MemberId) {
-        for _ in 0..self.cx.callers.waiting_for(peer) {
-            if self.cx.peers.hold_back(peer) {
+        for _ in 0..self.cx.host.callers.waiting_for(peer) {
+            if self.cx.host.peers.hold_back(peer) {
                 return;
             }
-            let Some(at) = self.cx.callers.next_waiting_for(peer) else {
+            let Some(at) = self.cx.host.callers.next_waiting_for(peer) else {
                 break;
             };
             if let Some(slot) = self.slots.get_mut(at) {
                 slot.crowded_by = slot.crowded_by.filter(|by| *by != peer);
                 self.cx.pump(slot);
-                self.cx.notice(slot);
+                self.cx.host.notice(slot);
             }
         }
     }
@@ -655,7 +673,7 @@ impl Shard {
     /// # Errors
     /// `Malformed`: close the connection.
     pub fn datagram(&mut self, now: Time, peer: MemberId, bytes: &[u8]) -> Result<(), Malformed> {
-        self.cx.now = self.cx.now.max(now);
+        self.cx.host.now = self.cx.host.now.max(now);
         let mut bytes = BytesMut::from(bytes);
         let result = match frame::take(&mut bytes, peers::DATAGRAM_BYTES_MAX) {
             Ok(Some((frame @ (Frame::Clocks { .. } | Frame::Late { .. }), _)))
@@ -666,7 +684,7 @@ impl Shard {
             Ok(_) => Err(Malformed("a datagram that no peer sends")),
             Err(malformed) => Err(malformed),
         };
-        self.cx.stats.malformed += u64::from(result.is_err());
+        self.cx.host.stats.malformed += u64::from(result.is_err());
         result
     }
 
@@ -677,26 +695,26 @@ impl Shard {
                 continue;
             };
             if let Some(mut leading) = slot.leading() {
-                leading.hear_clock(&self.cx, peer, (*epoch, *ms));
+                leading.hear_clock(&self.cx.host, peer, (*epoch, *ms));
             } else if let Some(mut following) = slot.following() {
-                following.hear_clock(&self.cx, peer, (*epoch, *ms));
+                following.hear_clock(&self.cx.host, peer, (*epoch, *ms));
             }
         }
     }
 
     /// The next datagram for a peer, if any. It has at most a thousand bytes.
     pub fn poll_datagram(&mut self) -> Option<(MemberId, Bytes)> {
-        self.cx.peers.next_datagram()
+        self.cx.host.peers.next_datagram()
     }
 
     /// The next bytes for a peer: everything that is ready for one lane, in one buffer. Large
     /// values are separate, as they are stored.
     pub fn poll_transmit(&mut self) -> Option<(MemberId, Lane, Bytes)> {
         loop {
-            if let Some(next) = self.cx.peers.next() {
+            if let Some(next) = self.cx.host.peers.next() {
                 return Some(next);
             }
-            let peer = self.cx.peers.relieved()?;
+            let peer = self.cx.host.peers.relieved()?;
             self.relieve(peer);
         }
     }

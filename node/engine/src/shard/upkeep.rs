@@ -9,7 +9,9 @@
 
 use super::context::Context;
 use crate::mutant::{self, broken};
-use crate::role::partition::Held;
+use crate::role::holding::Role;
+use crate::role::partition::{Held, Slot};
+use crate::role::replication::{Primary, trim};
 use crate::role::timers::Duty;
 use crate::shard::machine::Shard;
 use crate::wire::visit;
@@ -27,12 +29,6 @@ const TIMER_WORK_MAX: usize = 128 << 10;
 /// Keys expired in one step of all partitions, and the pause after it: 40,000 keys a second.
 const EXPIRE_STEP: usize = 200;
 const EXPIRE_PAUSE: Duration = Duration::from_millis(5);
-/// Keys and log entries freed in one step, and the pause after it.
-const FREE_SLICE: usize = 500;
-const FREE_PAUSE: Duration = Duration::from_millis(2);
-/// The same if memory is short.
-const FREE_SLICE_SHORT: usize = 2_000;
-const FREE_PAUSE_SHORT: Duration = Duration::from_micros(500);
 /// Work on snapshots in one step, in handled bytes, which is some tenths of a millisecond; and the
 /// pause after it, if clients wait.
 const COPY_WORK_MAX: usize = 256 << 10;
@@ -41,18 +37,21 @@ const COPY_PAUSE: Duration = Duration::from_millis(1);
 impl Shard {
     /// Time passed (`poll_timeout`).
     pub fn tick(&mut self, now: Time) {
-        self.cx.now = now;
-        let due = self.cx.timers.next();
-        self.cx.peers.look_at_lateness(self.cx.me, due, now);
+        self.cx.host.now = now;
+        let due = self.cx.host.timers.next();
+        self.cx
+            .host
+            .peers
+            .look_at_lateness(self.cx.host.me, due, now);
         self.wake_due(now);
         // Answers that were not released for lack of a lease.
-        if self.cx.timers.take(Duty::GiveUp, now) {
-            while let Some((at, executed)) = self.cx.callers.ready.pop_late(now) {
+        if self.cx.host.timers.take(Duty::GiveUp, now) {
+            while let Some((at, executed)) = self.cx.host.callers.ready.pop_late(now) {
                 if let Some(slot) = self.slots.get_mut(at) {
                     self.cx.fail_executed(slot, executed);
                 }
             }
-            self.cx.callers.ready.settle(&mut self.cx.timers);
+            self.cx.host.callers.ready.settle(&mut self.cx.host.timers);
         }
         self.upkeep(now);
         self.retire_due(now);
@@ -67,51 +66,51 @@ impl Shard {
         self.begin_copies(now);
         self.copy_due(now);
         // The pace may have risen since the next ack got its time.
-        self.cx.ack_chunks(now);
-        self.cx.free(now);
+        self.cx.host.ack_chunks(now);
+        self.cx.host.free(now);
     }
 
     /// When `tick` is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.cx.timers.next()
+        self.cx.host.timers.next()
     }
 
     /// Wakes partitions whose timers are due. Most of their work is checksums.
     fn wake_due(&mut self, now: Time) {
-        let before = self.cx.worked;
-        while let Some(at) = self.cx.timers.take_partition(now) {
+        let before = self.cx.host.worked;
+        while let Some(at) = self.cx.host.timers.take_partition(now) {
             if let Some(slot) = self.slots.get_mut(at) {
                 self.cx.wake(slot);
-                self.cx.notice(slot);
+                self.cx.host.notice(slot);
             }
-            if self.cx.worked - before >= TIMER_WORK_MAX {
+            if self.cx.host.worked - before >= TIMER_WORK_MAX {
                 break;
             }
         }
-        self.cx.worked = before;
+        self.cx.host.worked = before;
     }
 
     fn upkeep(&mut self, now: Time) {
-        if self.cx.rounds.looking_at.is_empty() {
-            let round = self.cx.timers.take(Duty::Round, now);
-            if !self.cx.timers.take(Duty::Upkeep, now) && !round {
+        if self.cx.host.rounds.looking_at.is_empty() {
+            let round = self.cx.host.timers.take(Duty::Round, now);
+            if !self.cx.host.timers.take(Duty::Upkeep, now) && !round {
                 return;
             }
             self.begin_upkeep(now, round);
         }
         self.look();
-        if self.cx.rounds.looking_at.is_empty() {
-            self.cx.timers.cancel(Duty::Look);
+        if self.cx.host.rounds.looking_at.is_empty() {
+            self.cx.host.timers.cancel(Duty::Look);
         } else {
-            self.cx.timers.set(Duty::Look, now);
+            self.cx.host.timers.set(Duty::Look, now);
         }
     }
 
     /// Looks at some partitions.
     fn look(&mut self) {
         for _ in 0..UPKEEP_SLICE {
-            let Some(at) = self.cx.rounds.looking_at.pop_front() else {
+            let Some(at) = self.cx.host.rounds.looking_at.pop_front() else {
                 return;
             };
             let Some(slot) = self.slots.get_mut(at) else {
@@ -120,7 +119,7 @@ impl Shard {
             slot.noticed = false;
             self.cx.upkeep(slot);
             if !slot.quiet() {
-                self.cx.notice(slot);
+                self.cx.host.notice(slot);
             }
         }
     }
@@ -130,8 +129,13 @@ impl Shard {
     /// commits, so `tick` may not have got to some that are due. If a read among them outlived a
     /// later write on its key, it would be sent again as if that write did not exist.
     fn begin_giving_up(&mut self, now: Time) {
-        self.cx.rounds.gives_up_to = now;
-        let late = self.cx.callers.ready.take_late(now, &mut self.cx.timers);
+        self.cx.host.rounds.gives_up_to = now;
+        let late = self
+            .cx
+            .host
+            .callers
+            .ready
+            .take_late(now, &mut self.cx.host.timers);
         for (at, executed) in late {
             if let Some(slot) = self.slots.get_mut(at) {
                 self.cx.fail_executed(slot, executed);
@@ -141,15 +145,15 @@ impl Shard {
 
     fn begin_upkeep(&mut self, now: Time, round: bool) {
         self.begin_giving_up(now);
-        self.cx.copying.pace.judge(now);
-        self.cx.tell_headroom();
+        self.cx.host.copying.pace.judge(now);
+        self.cx.host.tell_headroom();
         self.look_at_memory(now);
-        let mut noticed = std::mem::take(&mut self.cx.rounds.noticed);
+        let mut noticed = std::mem::take(&mut self.cx.host.rounds.noticed);
         // A round looks at all that is noticed, too.
-        self.cx.timers.cancel(Duty::Upkeep);
+        self.cx.host.timers.cancel(Duty::Upkeep);
         if round {
-            self.cx.timers.set(Duty::Round, now + ROUND);
-            self.cx.memory.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
+            self.cx.host.timers.set(Duty::Round, now + ROUND);
+            self.cx.host.memory.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
             let arrives = |at| {
                 self.slots
                     .get(at)
@@ -157,29 +161,29 @@ impl Shard {
                     .and_then(|h| h.sink())
                     .is_some_and(|s| !s.complete())
             };
-            self.cx.expect_only(arrives);
+            self.cx.host.expect_only(arrives);
             self.look_at_marks(now);
             self.look_for_repairs();
             self.look_for_remains();
             noticed = self.slots.iter().map(|slot| slot.at).collect();
-            self.cx.greet_clients();
-            self.cx.traces.sweep(now);
+            self.cx.host.greet_clients();
+            self.cx.host.traces.sweep(now);
             self.measure(now);
         } else {
             noticed.sort_unstable();
         }
-        self.cx.timers.cancel(Duty::Begin);
+        self.cx.host.timers.cancel(Duty::Begin);
         // A partition that is being copied is not quiet, so it is among these.
-        self.cx.copying.count(
+        self.cx.host.copying.count(
             noticed.iter().filter_map(|at| self.slots.get(*at)),
-            &self.cx.tables.leaving,
+            &self.cx.host.tables.leaving,
         );
-        self.cx.rounds.looking_at = VecDeque::from(noticed);
+        self.cx.host.rounds.looking_at = VecDeque::from(noticed);
     }
 
     /// Forgets outcomes of clients.
     fn retire_due(&mut self, now: Time) {
-        if !self.cx.timers.take(Duty::Retire, now) {
+        if !self.cx.host.timers.take(Duty::Retire, now) {
             return;
         }
         let next = if broken(&mutant::RETIRES_EARLY) {
@@ -187,7 +191,7 @@ impl Shard {
         } else {
             visit::RETENTION
         };
-        self.cx.timers.set(Duty::Retire, now + next);
+        self.cx.host.timers.set(Duty::Retire, now + next);
         self.slots
             .iter_mut()
             .filter_map(|s| s.held.as_mut())
@@ -199,128 +203,154 @@ impl Shard {
         let repairing = self
             .slots
             .iter()
-            .any(|slot| slot.is_repaired(&self.cx.tables.leaving));
-        self.cx.copying.pace.set_repairing(repairing);
-        self.cx.peers.set_repairing(repairing);
+            .any(|slot| slot.is_repaired(&self.cx.host.tables.leaving));
+        self.cx.host.copying.pace.set_repairing(repairing);
+        self.cx.host.peers.set_repairing(repairing);
     }
 
     /// Whether missing copies are made from here or here. Meanwhile, snapshots get half of the
     /// bytes to a peer, however many calls there are (`Links::share`).
     #[must_use]
     pub fn is_repairing(&self) -> bool {
-        self.cx.copying.pace.repairing()
+        self.cx.host.copying.pace.repairing()
     }
 
     /// Expires some keys of the partitions with overdue keys.
     fn expire_due(&mut self, now: Time) {
-        if !self.cx.timers.take(Duty::Expire, now) {
+        if !self.cx.host.timers.take(Duty::Expire, now) {
             return;
         }
-        self.cx.timers.rest(Duty::Expire, now + EXPIRE_PAUSE);
+        self.cx.host.timers.rest(Duty::Expire, now + EXPIRE_PAUSE);
         let mut left = EXPIRE_STEP;
         while left > 0
-            && let Some(at) = self.cx.rounds.expiring.pop_front()
+            && let Some(at) = self.cx.host.rounds.expiring.pop_front()
         {
             let Some(slot) = self.slots.get_mut(at) else {
                 continue;
             };
-            slot.expiring = self.cx.expire_some(slot, &mut left);
+            slot.expiring = self.cx.host.expire_some(slot, &mut left);
             if slot.expiring {
-                self.cx.rounds.expiring.push_back(at);
+                self.cx.host.rounds.expiring.push_back(at);
             }
-            self.cx.notice(slot);
+            self.cx.host.notice(slot);
         }
-        let more = !self.cx.rounds.expiring.is_empty();
-        self.cx.timers.settle(Duty::Expire, more);
+        let more = !self.cx.host.rounds.expiring.is_empty();
+        self.cx.host.timers.settle(Duty::Expire, more);
     }
 
     /// Whether the processor on which this thread runs is short of time. Then copies slow down if
     /// others want it.
     pub fn set_short_of_time(&mut self, short: bool) {
-        self.cx.copying.pace.set_short_of_time(short);
+        self.cx.host.copying.pace.set_short_of_time(short);
     }
 
     /// Whether work waits only because of a pause for clients.
     #[must_use]
     pub fn pauses(&self) -> bool {
-        (!self.cx.copying.to_copy.is_empty() && !self.cx.copying.stuck && !self.cx.copying.paced)
-            || !self.cx.rounds.drawing.is_empty()
+        (!self.cx.host.copying.to_copy.is_empty()
+            && !self.cx.host.copying.stuck
+            && !self.cx.host.copying.paced)
+            || !self.cx.host.rounds.drawing.is_empty()
     }
 
     /// There are no clients at the moment: work that pauses for them is due.
     pub fn go_on(&mut self) {
         if self.pauses() {
-            self.cx.timers.rest(Duty::Draw, Time::ZERO);
-            if !self.cx.copying.paced {
-                self.cx.timers.rest(Duty::Copy, Time::ZERO);
+            self.cx.host.timers.rest(Duty::Draw, Time::ZERO);
+            if !self.cx.host.copying.paced {
+                self.cx.host.timers.rest(Duty::Copy, Time::ZERO);
             }
         }
     }
 
     /// Sends some parts of the snapshots whose learners have room.
     fn copy_due(&mut self, now: Time) {
-        if !self.cx.timers.take(Duty::Copy, now) {
+        if !self.cx.host.timers.take(Duty::Copy, now) {
             return;
         }
-        self.cx.timers.rest(Duty::Copy, now + COPY_PAUSE);
-        self.cx.copying.paced = false;
-        let before = self.cx.worked;
+        self.cx.host.timers.rest(Duty::Copy, now + COPY_PAUSE);
+        self.cx.host.copying.paced = false;
+        let before = self.cx.host.worked;
         let mut waiting = 0;
-        while self.cx.worked - before < COPY_WORK_MAX && waiting < self.cx.copying.to_copy.len() {
-            if let Err(next) = self.cx.copying.pace.may_send(now) {
+        while self.cx.host.worked - before < COPY_WORK_MAX
+            && waiting < self.cx.host.copying.to_copy.len()
+        {
+            if let Err(next) = self.cx.host.copying.pace.may_send(now) {
                 let next = next.max(now + COPY_PAUSE);
-                self.cx.timers.rest(Duty::Copy, next);
-                self.cx.copying.paced = true;
+                self.cx.host.timers.rest(Duty::Copy, next);
+                self.cx.host.copying.paced = true;
                 break;
             }
-            let Some((at, id)) = self.cx.copying.to_copy.pop_front() else {
+            let Some((at, id)) = self.cx.host.copying.to_copy.pop_front() else {
                 break;
             };
-            if self.cx.peers.copies_wait(id) {
-                self.cx.copying.to_copy.push_back((at, id));
+            if self.cx.host.peers.copies_wait(id) {
+                self.cx.host.copying.to_copy.push_back((at, id));
                 waiting += 1;
             } else if let Some(slot) = self.slots.get_mut(at) {
                 if let Some(mut leading) = slot.leading() {
-                    leading.send_chunk(&mut self.cx, id);
+                    leading.send_chunk(&mut self.cx.host, id);
                 }
-                self.cx.notice(slot);
+                self.cx.host.notice(slot);
             }
         }
-        self.cx.copying.stuck = waiting > 0 && waiting >= self.cx.copying.to_copy.len();
-        let more = !self.cx.copying.to_copy.is_empty();
-        self.cx.timers.settle(Duty::Copy, more);
-        self.cx.worked = before;
+        self.cx.host.copying.stuck = waiting > 0 && waiting >= self.cx.host.copying.to_copy.len();
+        let more = !self.cx.host.copying.to_copy.is_empty();
+        self.cx.host.timers.settle(Duty::Copy, more);
+        self.cx.host.worked = before;
     }
 }
 
 impl Context {
-    /// Drops all contents. They are freed in slices.
-    pub(crate) fn drop_contents(&mut self, held: &mut Held) {
-        self.memory
-            .garbage
-            .collect(&mut self.timers, |maps| maps.append(&mut held.store.take()));
-        self.memory
-            .garbage
-            .add(std::mem::take(&mut held.log), &mut self.timers);
+    /// A timer of the partition is due.
+    pub(crate) fn wake(&mut self, slot: &mut Slot) {
+        self.host.advance(slot);
+        self.pump(slot);
+        self.host.sift(slot);
+        if let Some(mut following) = slot.following() {
+            following.prepare_sink(&mut self.host);
+            following.continue_sums(&mut self.host);
+        }
+        if let Some(mut leading) = slot.leading()
+            && leading.lead.teaches()
+        {
+            leading.teach_all(&mut self.host);
+        }
     }
 
-    /// Frees a slice of what was dropped.
-    fn free(&mut self, now: Time) {
-        if !self.timers.take(Duty::Free, now) {
-            return;
+    /// Regular work: commit notices, expiry, silent copies, learners, and data to drop.
+    pub(crate) fn upkeep(&mut self, slot: &mut Slot) {
+        if self.host.may_discard(slot) {
+            self.host.discard(slot);
         }
-        // If memory is short, writes wait for this. And if much is dropped, as much may soon be
-        // written in its place: large hashes that are made anew are made as fast as they are freed.
-        let room = self.headroom();
-        let much = self.memory.garbage.bytes() > room.kept;
-        let (slice, pause) = if room.left < room.kept || much {
-            (FREE_SLICE_SHORT, FREE_PAUSE_SHORT)
+        self.give_up(slot);
+        self.pump(slot);
+        self.host.note_drawing(slot);
+        self.host.note_overdue(slot);
+        let Some(held) = &mut slot.held else { return };
+        let share = self.host.tail_bytes(held.at, held.store.bytes());
+        let repaired = held.lead().is_some_and(Primary::teaches)
+            && slot
+                .installed
+                .as_ref()
+                .is_some_and(|a| a.is_repaired(&self.host.tables.leaving));
+        let spared = if repaired {
+            self.host.spared_bytes()
         } else {
-            (FREE_SLICE, FREE_PAUSE)
+            0
         };
-        self.timers.rest(Duty::Free, now + pause);
-        self.memory.garbage.free(slice);
-        let more = !self.memory.garbage.is_empty();
-        self.timers.settle(Duty::Free, more);
+        let Held {
+            role, log, store, ..
+        } = &mut **held;
+        let lead = match role {
+            Role::Primary(lead) => Some(&*lead),
+            Role::Follower(_) => None,
+        };
+        let most = (share, spared);
+        trim(lead, log, store, most, &mut self.host.memory.bytes);
+        if let Some(mut leading) = slot.leading() {
+            leading.halve(&mut self.host);
+            leading.upkeep(&mut self.host);
+        }
     }
 }

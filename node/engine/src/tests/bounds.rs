@@ -283,7 +283,7 @@ fn a_scan_drives_out_nothing_that_is_used_often_if_only_bytes_are_limited() {
 #[test]
 fn a_sketch_grows_with_the_keys() {
     let mut w = world(380, 1, entries(u64::MAX, Eviction::Lfu));
-    let sketches = |w: &World| w.nodes[&1].shard.cx.bounds.bytes();
+    let sketches = |w: &World| w.nodes[&1].shard.cx.host.bounds.bytes();
     for n in 0..3_000 {
         assert_eq!(w.on(1, MAP, &format!("k{n}"), set("v")), Outcome::Ok);
         if n % 100 == 0 {

@@ -88,7 +88,7 @@ fn a_client_learns_of_a_newer_table_and_goes_to_the_new_primary() {
     w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 2)));
     w.settle(Duration::from_millis(700));
     assert_eq!(
-        w.nodes[&client].shard.cx.tables.name,
+        w.nodes[&client].shard.cx.host.tables.name,
         Some(w.tables[w.committed].name())
     );
     assert_eq!(w.get(client, "a"), text("1"));
@@ -109,6 +109,7 @@ fn a_client_of_the_former_program_is_shown_every_table_as_one_that_it_can_read()
         let installed = w.nodes[&client]
             .shard
             .cx
+            .host
             .tables
             .view
             .clone()
@@ -116,7 +117,10 @@ fn a_client_of_the_former_program_is_shown_every_table_as_one_that_it_can_read()
             .installed;
         let shown = w.tables[w.committed].at_level(LEVELS.0);
         assert_eq!(*installed, shown, "round {round}");
-        assert_eq!(w.nodes[&client].shard.cx.tables.name, Some(shown.name()));
+        assert_eq!(
+            w.nodes[&client].shard.cx.host.tables.name,
+            Some(shown.name())
+        );
         assert_eq!(w.set(client, "a", &round.to_string()), Outcome::Ok);
         w.propose(|t| promote(t, PartitionId(round), 2));
         w.settle(Duration::from_millis(700));
@@ -158,7 +162,7 @@ fn a_client_is_sent_the_changes_since_its_table() {
         }
         let (mut most, until) = (0, w.now + Duration::from_secs(2));
         while w.now < until
-            && w.nodes[&client].shard.cx.tables.name != Some(w.tables[w.committed].name())
+            && w.nodes[&client].shard.cx.host.tables.name != Some(w.tables[w.committed].name())
         {
             let wires: Vec<_> = w.wires.keys().copied().collect();
             wires.into_iter().for_each(|wire| w.deliver(wire, true));
@@ -169,6 +173,7 @@ fn a_client_is_sent_the_changes_since_its_table() {
             w.nodes[&client]
                 .shard
                 .cx
+                .host
                 .tables
                 .view
                 .as_ref()
@@ -543,6 +548,7 @@ fn partitions_without_end_are_refused_without_a_trace() {
             .unwrap()
             .shard
             .cx
+            .host
             .peers
             .get(id(client))
             .unwrap()
@@ -604,7 +610,7 @@ fn a_large_table_comes_in_parts_and_a_torn_one_is_malformed() {
             .collect();
     });
     w.settle(Duration::from_millis(200));
-    let view = w.nodes[&client].shard.cx.tables.view.clone().unwrap();
+    let view = w.nodes[&client].shard.cx.host.tables.view.clone().unwrap();
     assert_eq!(view.installed.maps.len(), 3_000);
 
     let name = TableName {
@@ -680,6 +686,7 @@ fn a_large_table_comes_in_parts_and_a_torn_one_is_malformed() {
         w.nodes[&client]
             .shard
             .cx
+            .host
             .tables
             .view
             .as_ref()

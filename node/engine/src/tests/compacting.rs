@@ -73,7 +73,7 @@ fn scattered(seed: u64, ordered: bool) -> World {
         w.propose(|t| t.keyspaces[0].ordered = true);
         w.settle(Duration::from_millis(50));
     }
-    let limits = &mut w.nodes.get_mut(&1).unwrap().shard.cx.limits;
+    let limits = &mut w.nodes.get_mut(&1).unwrap().shard.cx.host.limits;
     limits.tail_bytes_max = 4 << 10;
     limits.tail_bytes_least = 0;
     let mut tokens = Vec::new();
@@ -240,6 +240,7 @@ fn writes_wait_for_what_is_being_freed_and_nothing_is_evicted_for_it() {
             .unwrap()
             .shard
             .cx
+            .host
             .timers
             .rest(Duty::Free, Time(u64::MAX));
         for partition in 0..u32::from(PARTITIONS) {
@@ -263,7 +264,7 @@ fn writes_wait_for_what_is_being_freed_and_nothing_is_evicted_for_it() {
         }
         w.settle(Duration::from_millis(20));
         assert!(
-            !w.nodes[&1].shard.cx.memory.garbage.is_empty(),
+            !w.nodes[&1].shard.cx.host.memory.garbage.is_empty(),
             "the check checks nothing"
         );
         for n in 0..100 {

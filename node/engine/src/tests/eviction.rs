@@ -25,7 +25,7 @@ fn world(seed: u64, members: u64, policy: Eviction) -> World {
 }
 
 fn give(w: &mut World, n: u64, memory: usize) {
-    let limits = &mut w.nodes.get_mut(&n).unwrap().shard.cx.limits;
+    let limits = &mut w.nodes.get_mut(&n).unwrap().shard.cx.host.limits;
     (limits.memory_bytes_max, limits.tail_bytes_max) = (memory, 64 << 10);
 }
 
@@ -110,7 +110,7 @@ fn what_logs_keep_for_readers_is_a_small_part_of_memory_and_goes_before_anything
         let mut w = world(79, 2, policy);
         for n in [1, 2] {
             give(&mut w, n, SMALL);
-            let limits = &mut w.nodes.get_mut(&n).unwrap().shard.cx.limits;
+            let limits = &mut w.nodes.get_mut(&n).unwrap().shard.cx.host.limits;
             (limits.tail_bytes_max, limits.tail_bytes_least) = (64 << 20, 0);
         }
         let id = reads.then(|| w.follow(2, super::subscribers::all()));

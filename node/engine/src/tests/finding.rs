@@ -279,7 +279,7 @@ fn what_stays_is_found_at_the_next_primary_while_the_map_grows_and_shrinks() {
 fn a_query_begins_again_at_the_parts_of_a_split_partition_and_finds_all() {
     let mut w = World::new(75, 2, |_| vec![1, 2]);
     for node in w.nodes.values_mut() {
-        node.shard.cx.limits.drawn_max = 1;
+        node.shard.cx.host.limits.drawn_max = 1;
     }
     let mut expected = Vec::new();
     for n in 0..400 {
@@ -325,7 +325,7 @@ fn a_query_begins_again_at_the_parts_of_a_split_partition_and_finds_all() {
 fn members_of_the_version_before_are_not_asked() {
     let mut w = World::new(76, 2, |_| vec![1]);
     w.settle(Duration::from_millis(50));
-    let long = w.nodes[&1].shard.cx.limits.key_bytes_max + 1;
+    let long = w.nodes[&1].shard.cx.host.limits.key_bytes_max + 1;
     let long_tag = FindQuery {
         holding: Some(vec![0; 256].into()),
         ..query("", 1)
@@ -474,7 +474,7 @@ fn a_range_of_any_map_of_an_ordered_keyspace_has_its_strings_in_order() {
     let mut w = World::in_order(79);
     w.name_maps(&[MapId(5)]);
     for node in w.nodes.values_mut() {
-        node.shard.cx.limits.drawn_max = 1;
+        node.shard.cx.host.limits.drawn_max = 1;
     }
     for n in 0..200 {
         let key = format!("k{n:03}");

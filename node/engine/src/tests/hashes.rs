@@ -754,7 +754,7 @@ fn a_walk_that_nothing_goes_on_with_ends_also_if_its_hash_is_gone() {
         w.hash(1, "DEL h");
         w.settle(Duration::from_secs(2));
         assert_eq!(
-            w.nodes[&1].shard.cx.memory.garbage.bytes(),
+            w.nodes[&1].shard.cx.host.memory.garbage.bytes(),
             0,
             "it is freed"
         );

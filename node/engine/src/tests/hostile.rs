@@ -478,7 +478,13 @@ fn a_client_asks_another_member_if_a_named_table_does_not_come() {
         }
         w.pass(Duration::from_millis(5));
     }
-    let knows = w.nodes[&client].shard.cx.tables.name.map(|n| n.version);
+    let knows = w.nodes[&client]
+        .shard
+        .cx
+        .host
+        .tables
+        .name
+        .map(|n| n.version);
     assert_eq!(
         knows,
         Some(w.tables[w.committed].version),

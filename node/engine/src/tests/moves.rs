@@ -11,7 +11,7 @@ fn world(seed: u64, keys: usize, rate: MoveRate) -> World {
     let mut w = World::with_one_holder(seed);
     w.nodes
         .values_mut()
-        .for_each(|n| n.shard.cx.limits.chunk_bytes = 8 << 10);
+        .for_each(|n| n.shard.cx.host.limits.chunk_bytes = 8 << 10);
     fill(&mut w, keys, &set(&"v".repeat(1_000)));
     w.propose(|t| {
         t.settings.balancing.rate = rate;
@@ -154,10 +154,11 @@ fn a_learner_that_is_slower_than_its_sources_lets_them_go_on_one_part_at_a_time(
             .unwrap()
             .shard
             .cx
+            .host
             .copying
             .pace
             .set(MoveRate::Adaptive, 1);
-        let waiting = |w: &World| w.nodes[&2].shard.cx.copying.late_acks.len();
+        let waiting = |w: &World| w.nodes[&2].shard.cx.host.copying.late_acks.len();
         let before = waiting(&w);
         w.pass(Duration::from_millis(1));
         (most, waited) = (
@@ -179,7 +180,7 @@ fn a_source_tells_how_far_its_copies_are() {
     until_learned(&mut w, 500);
     let now = w.now;
     let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
-    shard.cx.rounds.measured = (Time::ZERO, 1);
+    shard.cx.host.rounds.measured = (Time::ZERO, 1);
     shard.measure(now);
     let told = std::iter::from_fn(|| shard.poll_request()).find_map(|request| match request {
         Request::Loads(report) => Some(report.moves),
@@ -225,7 +226,7 @@ fn a_dropped_copy_is_kept_for_a_while() {
         });
         if short {
             let shard = &mut w.nodes.get_mut(&2).unwrap().shard;
-            shard.cx.limits.memory_bytes_max = shard.cx.memory.bytes;
+            shard.cx.host.limits.memory_bytes_max = shard.cx.host.memory.bytes;
         }
         w.settle(Duration::from_secs(10));
         w
@@ -262,7 +263,7 @@ fn missing_copies_are_made_before_balancing_ones() {
         let mut w = World::new(77, 4, holders);
         w.nodes
             .values_mut()
-            .for_each(|n| n.shard.cx.limits.chunk_bytes = 8 << 10);
+            .for_each(|n| n.shard.cx.host.limits.chunk_bytes = 8 << 10);
         fill(&mut w, 2_000, &set(&"v".repeat(1_000)));
         w.propose(|t| {
             (0..u32::from(PARTITIONS)).for_each(|p| goes_to_the_third(t, p));
@@ -340,7 +341,7 @@ fn copies_that_come_back_together_are_not_given_up() {
         let began = w.now;
         while !whole(&w) {
             assert!(
-                w.now.since(began) < w.nodes[&1].shard.cx.limits.copy_silent_max * 2,
+                w.now.since(began) < w.nodes[&1].shard.cx.host.limits.copy_silent_max * 2,
                 "seed {seed}"
             );
             if w.rng.one_in(4) {
@@ -369,9 +370,12 @@ fn copies_that_come_back_together_are_not_given_up() {
 #[test]
 fn missing_copies_do_not_wait_for_a_place() {
     let mut w = World::new(78, 3, |p| if p == 0 { vec![1, 2] } else { vec![1] });
-    w.nodes
-        .values_mut()
-        .for_each(|n| (n.shard.cx.limits.chunk_bytes, n.shard.cx.limits.copies_max) = (8 << 10, 1));
+    w.nodes.values_mut().for_each(|n| {
+        (
+            n.shard.cx.host.limits.chunk_bytes,
+            n.shard.cx.host.limits.copies_max,
+        ) = (8 << 10, 1)
+    });
     fill(&mut w, 2_000, &set(&"v".repeat(1_000)));
     let third = Replica {
         member: id(3),
@@ -430,7 +434,7 @@ fn a_copy_begins_in_the_place_of_one_that_has_ended() {
     let mut w = World::with_one_holder(79);
     w.nodes
         .values_mut()
-        .for_each(|n| n.shard.cx.limits.copies_max = 1);
+        .for_each(|n| n.shard.cx.host.limits.copies_max = 1);
     fill(&mut w, 100, &set("value"));
     w.settle(Duration::from_millis(200));
     let began = w.now;
@@ -487,13 +491,13 @@ fn a_learner_that_hears_late_of_its_table_need_not_be_asked_twice() {
     w.propose(second_learns);
     w.settle(Duration::from_millis(20));
     assert_eq!(
-        w.nodes[&2].shard.cx.copying.early.len(),
+        w.nodes[&2].shard.cx.host.copying.early.len(),
         usize::from(PARTITIONS)
     );
     w.late = None;
     w.settle(Duration::from_millis(50));
     assert_eq!(
-        (w.in_sync(), w.nodes[&2].shard.cx.copying.early.len()),
+        (w.in_sync(), w.nodes[&2].shard.cx.host.copying.early.len()),
         (usize::from(PARTITIONS), 0)
     );
     w.check_copies();

@@ -92,7 +92,7 @@ fn a_read_of_a_dead_primary_is_left_to_the_caller_if_the_write_after_it_survived
         assert_eq!(outcomes(&w, asked), [OVERTAKEN, Outcome::Ok]);
         assert_eq!(w.get(3, &key), text("v"));
         // Nothing of it is left.
-        assert_eq!(w.nodes[&3].shard.cx.callers.outstanding, 0);
+        assert_eq!(w.nodes[&3].shard.cx.host.callers.outstanding, 0);
         assert_eq!(w.ask(3, &key, Action::Delete), Outcome::Int(1));
     }
 }
@@ -214,12 +214,19 @@ fn a_write_that_may_be_applied_and_meets_a_crowded_copy_is_unknown() {
     w.deliver((3, 1, Lane::Calls), true);
     w.deliver((1, 2, Lane::Calls), true);
     let full = w.nodes.get_mut(&2).unwrap();
-    full.shard.cx.limits.waiting_max = 0;
+    full.shard.cx.host.limits.waiting_max = 0;
     w.kill(1);
     w.propose(|t| remove(t, 1));
     w.settle(Duration::from_millis(1_500));
     assert_eq!(w.outcomes[&token], Outcome::Failed(Failure::Unknown));
-    w.nodes.get_mut(&2).unwrap().shard.cx.limits.waiting_max = 100;
+    w.nodes
+        .get_mut(&2)
+        .unwrap()
+        .shard
+        .cx
+        .host
+        .limits
+        .waiting_max = 100;
     assert_eq!(w.get(3, &key), text("1"));
 }
 

@@ -197,7 +197,7 @@ impl World {
     fn split_in_two(&mut self, keys: usize) -> [(PartitionId, Vec<String>); 2] {
         self.nodes
             .values_mut()
-            .for_each(|n| n.shard.cx.limits.drawn_max = 1);
+            .for_each(|n| n.shard.cx.host.limits.drawn_max = 1);
         for n in 0..keys {
             assert_eq!(self.set(1, &format!("k{n}"), "1"), Outcome::Ok);
         }

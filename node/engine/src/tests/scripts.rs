@@ -91,7 +91,7 @@ fn an_error_keeps_what_was_changed_before_and_a_run_that_is_stopped_keeps_nothin
         "{reply}"
     );
     assert_eq!(w.get(1, &key), text("kept"));
-    let memory = w.nodes[&1].shard.cx.memory.bytes;
+    let memory = w.nodes[&1].shard.cx.host.memory.bytes;
     for endless in [
         "redis.call('SET', KEYS[1], 'lost'); while true do end",
         "redis.call('DEL', KEYS[1]); pcall(function() while true do end end); return 1",
@@ -103,7 +103,7 @@ fn an_error_keeps_what_was_changed_before_and_a_run_that_is_stopped_keeps_nothin
         assert_eq!(w.get(1, &key), text("kept"), "{endless}");
     }
     w.settle(Duration::from_millis(200));
-    assert_eq!(w.nodes[&1].shard.cx.memory.bytes, memory);
+    assert_eq!(w.nodes[&1].shard.cx.host.memory.bytes, memory);
     w.check_copies();
     // What is too large for a record is taken back as well.
     let large = "for n = 1, 5 do redis.call('SET', KEYS[1], string.rep('x', 300000))

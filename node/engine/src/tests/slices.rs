@@ -65,6 +65,7 @@ fn clear(w: &mut World, n: u64) {
 fn garbage(shard: &Shard) -> usize {
     let logs = shard
         .cx
+        .host
         .memory
         .garbage
         .logs
@@ -72,6 +73,7 @@ fn garbage(shard: &Shard) -> usize {
         .map(|log| (log.last() - log.base()) as usize);
     shard
         .cx
+        .host
         .memory
         .garbage
         .maps
@@ -120,7 +122,10 @@ fn a_process_that_begins_anew_frees_its_contents_in_steps() {
     for n in 1..100 {
         heir.tick(now + Duration::from_millis(5 * n));
     }
-    assert_eq!((garbage(&heir), heir.cx.memory.garbage.logs.len()), (0, 0));
+    assert_eq!(
+        (garbage(&heir), heir.cx.host.memory.garbage.logs.len()),
+        (0, 0)
+    );
 }
 
 impl World {
@@ -128,7 +133,7 @@ impl World {
     pub(super) fn with_one_holder(seed: u64) -> Self {
         let mut w = Self::new(seed, 2, |_| vec![1]);
         for node in w.nodes.values_mut() {
-            let limits = &mut node.shard.cx.limits;
+            let limits = &mut node.shard.cx.host.limits;
             (
                 limits.chunk_bytes,
                 limits.chunks_in_flight,
@@ -257,7 +262,7 @@ fn a_learner_that_hears_of_a_clear_amid_its_snapshot_comes_in_sync() {
     let mut w = World::with_one_holder(48);
     w.nodes
         .values_mut()
-        .for_each(|n| n.shard.cx.limits.chunk_bytes = 4 << 10);
+        .for_each(|n| n.shard.cx.host.limits.chunk_bytes = 4 << 10);
     fill(&mut w, 8_000, &set(&"v".repeat(100)));
     w.propose(second_learns);
     while w.nodes[&2].shard.stats().keys < 4_000 {
@@ -308,20 +313,20 @@ fn upkeep_looks_at_some_partitions_at_a_time() {
     });
     for at in more {
         let slot = shard.slots.get_or_insert(at);
-        shard.cx.notice(slot);
+        shard.cx.host.notice(slot);
     }
-    let noticed = shard.cx.rounds.noticed.len();
+    let noticed = shard.cx.host.rounds.noticed.len();
     let now = w.now + Duration::from_millis(60);
     shard.tick(now);
-    assert_eq!(shard.cx.rounds.looking_at.len(), noticed - 256);
+    assert_eq!(shard.cx.host.rounds.looking_at.len(), noticed - 256);
     assert!(shard.poll_timeout().unwrap() <= now, "it goes on at once");
     for _ in 0..4 {
         shard.tick(now);
     }
     assert_eq!(
         (
-            shard.cx.rounds.looking_at.len(),
-            shard.cx.rounds.noticed.len()
+            shard.cx.host.rounds.looking_at.len(),
+            shard.cx.host.rounds.noticed.len()
         ),
         (0, 0)
     );

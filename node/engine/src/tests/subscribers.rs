@@ -456,7 +456,7 @@ fn a_slow_subscriber_is_told_that_changes_are_missing_and_the_later_ones() {
     for _ in 0..100 {
         assert_eq!(w.set(1, &key_of(0), &value), Outcome::Ok);
     }
-    let held = w.nodes[&2].shard.cx.subscriptions.bytes();
+    let held = w.nodes[&2].shard.cx.host.subscriptions.bytes();
     assert!(held > 60 << 10 && held < 140 << 10, "{held}");
     let mut told = Vec::new();
     for _ in 0..40 {
@@ -476,7 +476,7 @@ fn a_slow_subscriber_is_told_that_changes_are_missing_and_the_later_ones() {
     assert_eq!(w.set(1, &key_of(0), "last"), Outcome::Ok);
     w.settle(Duration::from_millis(30));
     assert_eq!(whats(w.changes(2, id)), [put("last")]);
-    assert_eq!(w.nodes[&2].shard.cx.subscriptions.bytes(), 0);
+    assert_eq!(w.nodes[&2].shard.cx.host.subscriptions.bytes(), 0);
 }
 
 /// Of each partition, a window may wait: with many partitions, more than a small member has.
@@ -490,6 +490,7 @@ fn a_subscriber_that_takes_nothing_takes_a_small_part_of_memory_and_another_one_
         .unwrap()
         .shard
         .cx
+        .host
         .limits
         .memory_bytes_max = SMALL;
     let (slow, fast) = (w.follow(2, all()), w.follow(2, all()));
@@ -503,7 +504,7 @@ fn a_subscriber_that_takes_nothing_takes_a_small_part_of_memory_and_another_one_
     w.settle(Duration::from_millis(30));
     told += w.changes(2, fast).len() as u64;
     assert_eq!(told, WRITES * u64::from(PARTITIONS));
-    let held = w.nodes[&2].shard.cx.subscriptions.bytes();
+    let held = w.nodes[&2].shard.cx.host.subscriptions.bytes();
     assert!(held > SMALL / 20 && held < SMALL / 14, "{held}");
     let (mut came, mut missed) = (0, 0);
     for _ in 0..40 {
@@ -524,7 +525,7 @@ fn a_subscriber_that_takes_nothing_takes_a_small_part_of_memory_and_another_one_
     w.settle(Duration::from_millis(30));
     assert_eq!(w.changes(2, slow).len(), usize::from(PARTITIONS));
     w.told(2, fast);
-    assert_eq!(w.nodes[&2].shard.cx.subscriptions.bytes(), 0);
+    assert_eq!(w.nodes[&2].shard.cx.host.subscriptions.bytes(), 0);
 }
 
 #[test]
@@ -816,7 +817,7 @@ fn a_stranger_cannot_fill_a_primary_with_readers_or_read_another_keyspace() {
             keyspaces: (0..u16::MAX).map(|n| (KeyspaceId(n), n % 2 == 0)).collect(),
         },
     );
-    assert_eq!(shard.cx.read.len(), 1_024);
+    assert_eq!(shard.cx.host.read.len(), 1_024);
     w.disconnect(1, 2);
     assert_eq!(readers(&w), 0);
 }

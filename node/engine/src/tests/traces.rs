@@ -69,8 +69,8 @@ fn submit_traced(w: &mut World, n: u64, span: u8, action: Action) -> Token {
 fn check_kept(w: &World) {
     assert_eq!(served().1, 0, "every span has ended");
     for node in w.nodes.values() {
-        assert!(node.shard.cx.traces.is_empty());
-        assert!(!node.shard.cx.callers.is_tracing());
+        assert!(node.shard.cx.host.traces.is_empty());
+        assert!(!node.shard.cx.host.callers.is_tracing());
     }
 }
 

@@ -206,7 +206,7 @@ fn too_much_for_one_record_changes_nothing() {
     let (a, b) = ("a", twin_of("a"));
     let half = "x".repeat(limits().value_bytes_max / 2);
     assert_eq!(w.set(1, a, &half), Outcome::Ok);
-    let memory = w.nodes[&1].shard.cx.memory.bytes;
+    let memory = w.nodes[&1].shard.cx.host.memory.bytes;
     let large = Outcome::Failed(Failure::TooLarge);
     // What is given, what is written, what is answered, how many there are.
     let given = [(a, set(&half)), (&*b, set(&half))];
@@ -228,7 +228,7 @@ fn too_much_for_one_record_changes_nothing() {
     }
     assert_eq!(w.get(1, &b), Outcome::Nil);
     w.settle(Duration::from_millis(200));
-    assert_eq!(w.nodes[&1].shard.cx.memory.bytes, memory);
+    assert_eq!(w.nodes[&1].shard.cx.host.memory.bytes, memory);
     w.check_copies();
 }
 
@@ -238,7 +238,7 @@ fn too_much_for_one_record_changes_nothing() {
 fn a_value_that_only_its_primary_refuses_fails_the_transaction_whole() {
     let mut w = world(11);
     let (a, b) = ("a", twin_of("a"));
-    let limits = &mut w.nodes.get_mut(&1).unwrap().shard.cx.limits;
+    let limits = &mut w.nodes.get_mut(&1).unwrap().shard.cx.host.limits;
     limits.value_bytes_max = 1_000;
     let steps = [(a, set("1")), (&*b, set(&"x".repeat(1_001)))];
     assert_eq!(
@@ -254,7 +254,7 @@ fn a_full_member_refuses_a_transaction_whole() {
     let (a, b) = ("a", twin_of("a"));
     w.set(1, a, "before");
     for n in 1..=3 {
-        let limits = &mut w.nodes.get_mut(&n).unwrap().shard.cx.limits;
+        let limits = &mut w.nodes.get_mut(&n).unwrap().shard.cx.host.limits;
         (limits.memory_bytes_max, limits.tail_bytes_max) = (60_000, 1_000);
     }
     w.settle(Duration::from_millis(500));
@@ -272,7 +272,7 @@ fn a_full_member_refuses_a_transaction_whole() {
         .filter_map(|s| s.held.as_ref())
         .map(|h| h.bytes())
         .sum();
-    assert_eq!(w.nodes[&1].shard.cx.memory.bytes, held);
+    assert_eq!(w.nodes[&1].shard.cx.host.memory.bytes, held);
     w.check_copies();
 }
 

@@ -8,7 +8,7 @@ use crate::log::partition_log::Log;
 use crate::mutant::{self, broken};
 use crate::role::copy::Follow;
 use crate::role::holding::{Bond, Following};
-use crate::shard::context::Context;
+use crate::role::host::Host;
 use crate::store::digest_bytes;
 use crate::value::entry::ENTRY_WORK;
 use crate::wire::api::{Lane, Malformed};
@@ -76,7 +76,7 @@ impl Sink {
 }
 
 /// The learner's side.
-impl Context {
+impl Host {
     /// A snapshot begins. What the partition held is void, unless it is a copy that was in sync and
     /// that the log can complete.
     pub(crate) fn begin_sink(&mut self, slot: &mut Slot, from: MemberId, opening: Opening) {
@@ -134,7 +134,7 @@ impl Following<'_> {
     /// The primary tells its learner something.
     pub(crate) fn told(
         &mut self,
-        cx: &mut Context,
+        cx: &mut Host,
         from: MemberId,
         frame: Frame,
     ) -> Result<(), Malformed> {
@@ -173,7 +173,7 @@ impl Following<'_> {
 
     /// A snapshot begins. What the partition held is void, unless it is a copy that was in sync and
     /// that the log can complete.
-    fn begin(&mut self, cx: &mut Context, from: MemberId, since: Epoch, opening: Opening) {
+    fn begin(&mut self, cx: &mut Host, from: MemberId, since: Epoch, opening: Opening) {
         let Opening {
             epoch,
             session,
@@ -251,7 +251,7 @@ impl Following<'_> {
 
     /// Whether so much fits here, besides the memory that is kept for writes and the other
     /// snapshots under way.
-    fn fits(&self, cx: &Context, bytes: u64) -> bool {
+    fn fits(&self, cx: &Host, bytes: u64) -> bool {
         let room = cx.headroom();
         // What the partition holds now is dropped first.
         let left = room.left.saturating_add(self.bytes() as u64);
@@ -284,7 +284,7 @@ impl Following<'_> {
     /// Receives a part of the snapshot.
     pub(crate) fn chunk(
         &mut self,
-        cx: &mut Context,
+        cx: &mut Host,
         from: MemberId,
         (session, index, digest): (u32, u32, u64),
         body: Bytes,
@@ -361,7 +361,7 @@ impl Following<'_> {
     /// snapshot has arrived.
     pub(crate) fn continue_sink(
         &mut self,
-        cx: &mut Context,
+        cx: &mut Host,
         from: MemberId,
         epoch: Epoch,
         (session, next): (u32, u32),
@@ -433,7 +433,7 @@ impl Following<'_> {
     /// The snapshot is complete.
     pub(crate) fn finish(
         &mut self,
-        cx: &mut Context,
+        cx: &mut Host,
         from: MemberId,
         (session, chunks, seq): (u32, u32, u64),
     ) {
@@ -447,7 +447,7 @@ impl Following<'_> {
     }
 
     /// If all chunks and the log have arrived, the learner is complete and builds its checksum.
-    pub(crate) fn prepare_sink(&mut self, cx: &mut Context) {
+    pub(crate) fn prepare_sink(&mut self, cx: &mut Host) {
         let Some(sink) = self.follower.sink() else {
             return;
         };
@@ -478,7 +478,7 @@ impl Following<'_> {
     }
 
     /// The learner has everything. It begins to build its checksum.
-    pub(crate) fn sum_sink(&mut self, cx: &mut Context) {
+    pub(crate) fn sum_sink(&mut self, cx: &mut Host) {
         let Some(sink) = self.follower.sink_mut() else {
             return;
         };
@@ -491,7 +491,7 @@ impl Following<'_> {
     }
 
     /// Builds a slice of the learner's checksum.
-    pub(crate) fn continue_sums(&mut self, cx: &mut Context) {
+    pub(crate) fn continue_sums(&mut self, cx: &mut Host) {
         let Some(sink) = self
             .follower
             .sink_mut()
@@ -520,7 +520,7 @@ impl Following<'_> {
     /// void.
     pub(crate) fn compare(
         &mut self,
-        cx: &mut Context,
+        cx: &mut Host,
         from: MemberId,
         (session, seq, sum): (u32, u64, u64),
         clock: u64,

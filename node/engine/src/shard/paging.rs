@@ -2,9 +2,9 @@
 //!
 //! A walk that nothing goes on with for some seconds ends.
 
-use super::partition::Held;
-use super::timers::Duty;
-use crate::shard::context::Context;
+use super::context::Context;
+use crate::role::partition::Held;
+use crate::role::timers::Duty;
 use crate::shard::machine::Shard;
 use crate::store::Key;
 use crate::value::outcome::Outcome;
@@ -47,17 +47,17 @@ impl Context {
             return None;
         }
         // The next primary must not take a walk of this one for one of its own.
-        let number = (self.random() ^ self.me.0.wrapping_mul(SPREAD)).max(1);
+        let number = (self.host.random() ^ self.host.me.0.wrapping_mul(SPREAD)).max(1);
         let before = held.bytes();
         let began = held.store.begin_walk((map, key), number, clock);
-        self.memory.recount(before, held.bytes());
+        self.host.memory.recount(before, held.bytes());
         if !began {
             return None;
         }
         let (at, key) = (held.at, Key::from(key));
-        let until = self.now + IDLE_MAX;
+        let until = self.host.now + IDLE_MAX;
         if self.walks.is_empty() {
-            self.timers.set(Duty::Walk, until);
+            self.host.timers.set(Duty::Walk, until);
         }
         let walking = Walking {
             at,
@@ -78,11 +78,11 @@ impl Context {
         page: u32,
     ) -> Option<(Outcome, u64)> {
         let walking = self.walks.get_mut(&number).filter(|w| w.at == held.at)?;
-        walking.until = self.now + IDLE_MAX;
+        walking.until = self.host.now + IDLE_MAX;
         let before = held.bytes();
         let place = (walking.map, &*walking.key);
-        let (walk, rows) = ((number, page), self.limits.page_rows);
-        let garbage = &mut self.memory.garbage;
+        let (walk, rows) = ((number, page), self.host.limits.page_rows);
+        let garbage = &mut self.host.memory.garbage;
         let page = held
             .store
             .read_page(place, walk, rows)
@@ -90,9 +90,9 @@ impl Context {
             .or_else(|| garbage.walked(number)?.read_page(walk, rows));
         if page.as_ref().is_none_or(|page| page.is_last) {
             self.walks.remove(&number);
-            self.memory.garbage.free_walked(&mut self.timers);
+            self.host.memory.garbage.free_walked(&mut self.host.timers);
         }
-        self.memory.recount(before, held.bytes());
+        self.host.memory.recount(before, held.bytes());
         let page = page?;
         let outcome = Outcome::Keys {
             next: if page.is_last { 0 } else { number },
@@ -105,7 +105,7 @@ impl Context {
 impl Shard {
     /// Ends the walks that nothing went on with.
     pub(crate) fn end_walks(&mut self, now: Time) {
-        if !self.cx.timers.take(Duty::Walk, now) {
+        if !self.cx.host.timers.take(Duty::Walk, now) {
             return;
         }
         let (over, go_on) = std::mem::take(&mut self.cx.walks)
@@ -121,15 +121,19 @@ impl Shard {
                     .walked(number)
                     .into_iter()
                     .for_each(|table| table.end_walk(number));
-                self.cx.memory.recount(before, held.bytes());
+                self.cx.host.memory.recount(before, held.bytes());
             }
-            if let Some(table) = self.cx.memory.garbage.walked(number) {
+            if let Some(table) = self.cx.host.memory.garbage.walked(number) {
                 table.end_walk(number);
             }
         }
-        self.cx.memory.garbage.free_walked(&mut self.cx.timers);
+        self.cx
+            .host
+            .memory
+            .garbage
+            .free_walked(&mut self.cx.host.timers);
         if let Some(next) = self.cx.walks.values().map(|walking| walking.until).min() {
-            self.cx.timers.set(Duty::Walk, next);
+            self.cx.host.timers.set(Duty::Walk, next);
         }
     }
 }
