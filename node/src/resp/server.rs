@@ -1227,9 +1227,10 @@ impl Client {
             context.door.counters.protocol_errors += 1;
             let mut session = self.connection.session.borrow_mut();
             if let Some(others) = context.door.misread.happened(Instant::now()) {
+                let why = text.strip_prefix("ERR Protocol error: ").unwrap_or(&text);
                 tracing::warn!(
                     "the client at {} is disconnected, because it does not send RESP: \
-                     {text}{others}",
+                     {why}{others}",
                     session.peer().ip()
                 );
             }
