@@ -1,4 +1,4 @@
-"""Prints node/engine/src/extended/sums.txt: sums as a redis-server on x86-64 computes them.
+"""Prints node/engine/src/value/extended/sums.txt: sums as a redis-server on x86-64 computes them.
 
     python3 tests/scripts/incrbyfloat.py PORT [COUNT]   # redis-server --port PORT --save ''
 

@@ -1,14 +1,14 @@
 //! Private parts that `benches/` measures. The wrappers are thin: a benchmark of a wrapper says
 //! nothing.
 
-use super::api::Malformed;
-use super::changes::Cause;
-use super::dedup::OpId;
-use super::entry::Entry;
-use super::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
-use super::log::Logged;
-use super::op::{Operation, Outcome, Work};
 use super::store::{Before, Effect, Key, Store};
+use crate::command::operation::{Operation, Outcome, Work};
+use crate::log::changes::Cause;
+use crate::log::dedup::OpId;
+use crate::log::partition_log::Logged;
+use crate::value::entry::Entry;
+use crate::wire::api::Malformed;
+use crate::wire::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
 use bytes::BytesMut;
 use doyen_placement::OrderKey;
 use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef};
@@ -75,7 +75,7 @@ impl Keys {
     /// The checksum of all entries, built in slices, as for comparing copies.
     pub fn checksum(&mut self) -> Option<u64> {
         self.store.begin_sum(1);
-        while !self.store.advance_sum(1, super::copying::SLICE).0 {}
+        while !self.store.advance_sum(1, crate::role::copying::SLICE).0 {}
         let sum = self.store.sum(1);
         self.store.end_sum(1);
         sum

@@ -14,7 +14,7 @@
 //! A command is a row ([`Description`]) in the file of its family, and nothing else says anything
 //! of it. Its `parse` makes an [`Action`] of its arguments. Several commands share one action, as
 //! `INCR` and `DECRBY` do. What an action may do and cost is its
-//! [`Footprint`](crate::op::Footprint). If a name has a bar, the row is that of a subcommand:
+//! [`Footprint`](crate::command::operation::Footprint). If a name has a bar, the row is that of a subcommand:
 //! `object|freq` is `OBJECT FREQ`.
 //!
 //! Commands on connections, the server, the cluster and whole keyspaces are rows of the same kind.
@@ -43,26 +43,48 @@
 //! ```
 
 mod access;
-mod bitfield;
+pub(crate) mod action;
+mod bitfields;
+#[doc(hidden)]
+pub mod cached;
 mod call;
 mod conditional;
 mod error;
-pub(crate) mod hash;
+#[doc(hidden)]
+pub mod fenced;
+#[doc(hidden)]
+pub mod glob;
+#[doc(hidden)]
+pub mod grants;
+pub(crate) mod hashes;
+#[doc(hidden)]
+pub mod idle;
 mod increase;
-mod key;
+mod keys;
 mod many;
-mod range;
+#[doc(hidden)]
+pub mod operation;
+#[doc(hidden)]
+pub mod pattern;
+pub(crate) mod procedure;
+mod ranges;
 mod reply;
+pub(crate) mod rows;
+pub(crate) mod scan;
+pub(crate) mod scripts;
 mod several;
-mod string;
+#[doc(hidden)]
+pub mod sizes;
+mod strings;
+#[doc(hidden)]
+pub mod sync;
 mod table;
 pub(crate) mod transfer;
 
-pub use crate::hash::{Fields, Part};
-use crate::integer;
-use crate::op::Action;
-use crate::procedure::{Joint, Procedure};
-use crate::sync;
+use crate::command::operation::Action;
+use crate::command::procedure::{Joint, Procedure};
+use crate::value::integer::integer;
+pub use crate::value::types::hash::{Fields, Part};
 pub use access::{Access, CATEGORIES, Rights};
 use bytes::Bytes;
 pub use call::{Arguments, Call, is};
@@ -244,25 +266,25 @@ pub fn container<R>(call: Call<'_>) -> Result<R, ErrorText> {
 
 /// The commands on data, a slice for each family. Tables that have more commands begin with them.
 pub const FAMILIES: &[&[Description<Parse>]] = &[
-    bitfield::ROWS,
+    bitfields::ROWS,
     conditional::ROWS,
     increase::ROWS,
-    hash::ROWS,
-    key::ROWS,
-    range::ROWS,
+    hashes::ROWS,
+    keys::ROWS,
+    ranges::ROWS,
     several::ROWS,
-    string::ROWS,
+    strings::ROWS,
 ];
 
 /// The procedures that commands and the library call, a slice for each family.
 pub(crate) static PROCEDURES: &[&[&Procedure]] = &[
-    range::PROCEDURES,
-    hash::PROCEDURES,
-    bitfield::PROCEDURES,
+    ranges::PROCEDURES,
+    hashes::PROCEDURES,
+    bitfields::PROCEDURES,
     conditional::PROCEDURES,
     increase::PROCEDURES,
-    crate::cached::PROCEDURES,
-    crate::fenced::PROCEDURES,
+    crate::command::cached::PROCEDURES,
+    crate::command::fenced::PROCEDURES,
     sync::PROCEDURES,
 ];
 

@@ -1,20 +1,20 @@
 //! Data frames as bytes, and two live shards that receive them: see `crate::fuzz`.
 
-use super::api::{Lane, Limits, Patience, Request};
-use super::changes::{By, Cause, Change, Filter, Former, Keys, Maps, Missing, Position, What};
-use super::dedup::OpId;
-use super::entry::Entry;
-use super::extended::Extended;
-use super::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
-use super::log::Logged;
-use super::op::{
+use super::store::{Before, Effect, Key, Piece, digest_bytes};
+use crate::command::operation::{
     Action, Condition, Expiry, Failure, FindQuery, Kind, Operation, Outcome, PartitionAction,
     PartitionOperation, RangeQuery, ScriptCall, Step, Transaction, Watched, Work,
 };
-use super::publishing::{AskedSubscribers, Publication};
-use super::shard::Shard;
-use super::store::{Before, Effect, Key, Piece, digest_bytes};
-use super::traces::TraceContext;
+use crate::log::changes::{By, Cause, Change, Filter, Former, Keys, Maps, Missing, Position, What};
+use crate::log::dedup::OpId;
+use crate::log::partition_log::Logged;
+use crate::role::spans::TraceContext;
+use crate::shard::machine::Shard;
+use crate::shard::publishing::{AskedSubscribers, Publication};
+use crate::value::entry::Entry;
+use crate::value::extended::Extended;
+use crate::wire::api::{Lane, Limits, Patience, Request};
+use crate::wire::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
@@ -324,7 +324,7 @@ pub(crate) fn every() -> Vec<Frame> {
             name,
             part: 0,
             parts: 1,
-            body: super::published::whole(&table()),
+            body: crate::wire::published::whole(&table()),
         },
         Frame::MakeMap {
             ticket: 1,
@@ -530,7 +530,7 @@ pub(crate) fn every() -> Vec<Frame> {
         Action::IncrByFloat(Extended::parse(b"1.5").unwrap_or(Extended::ZERO)),
         Action::Expire {
             expiry: Expiry::In(i64::MIN),
-            condition: super::op::ExpireCondition::IfLater,
+            condition: crate::command::operation::ExpireCondition::IfLater,
         },
         Action::Delete,
         Action::Persist,
@@ -672,7 +672,7 @@ pub fn samples(_: u16) -> Vec<Sample> {
 
 /// The kinds of all frames.
 pub fn kinds() -> Vec<u8> {
-    let unknown = Err(super::api::Malformed("unknown kind of frame"));
+    let unknown = Err(crate::wire::api::Malformed("unknown kind of frame"));
     (0..=u8::MAX)
         .filter(|kind| Frame::read(Bytes::copy_from_slice(&[*kind])) != unknown)
         .collect()
@@ -734,13 +734,13 @@ pub fn published(tables: &[(String, Table)], deltas: &[(String, TableDelta)]) ->
     let whole = tables.iter().map(|(name, table)| {
         (
             format!("whole-{name}"),
-            super::published::whole(table).to_vec(),
+            crate::wire::published::whole(table).to_vec(),
         )
     });
     let news = deltas.iter().map(|(name, delta)| {
         (
             format!("news-{name}"),
-            super::published::news(delta).to_vec(),
+            crate::wire::published::news(delta).to_vec(),
         )
     });
     whole.chain(news).collect()
@@ -748,7 +748,7 @@ pub fn published(tables: &[(String, Table)], deltas: &[(String, TableDelta)]) ->
 
 /// Decodes a table that was sent to a client, and encodes it again.
 pub fn published_again(_: u16, bytes: &[u8]) -> Result<Vec<u8>, String> {
-    super::published::again(bytes).map(|bytes| bytes.to_vec())
+    crate::wire::published::again(bytes).map(|bytes| bytes.to_vec())
 }
 
 /// Reads frames until no whole one is left. A decoded frame must be the same after encoding and

@@ -1,221 +1,31 @@
-//! What a node is for a partition that it holds.
-//!
-//! ```text
-//!            ┌─ Follower ─────────────────────────────────────────────┐
-//!   empty ──>│ Bond::None ── Align ──> Bond::Aligned <── Align ──┐    │── leads by the table ──> Primary
-//!            │     └───── Begin ─────────> Bond::Learning ───────┘    │<── another one leads ─────┘
-//!            └────────────────────────────────────────────────────────┘
-//! ```
-//! A follower that no table assigns to this node is kept for a while, with its bond, in case a
-//! table gives it back.
+//! What a node is for a partition: its primary, a copy of it, or one that learns it.
 
-use super::changes::Position;
-use super::clock::Clock;
-use super::copying::Sink;
-use super::dedup::Dedup;
-use super::following::Follow;
-use super::forwarding::Calls;
-use super::log::Log;
-use super::partition::{Assigned, Held, Slot};
-use super::replication::Primary;
-use super::store::Store;
-use doyen_gossip::Time;
-use doyen_placement::{Epoch, Lineage, MemberId, PartitionRef};
-use std::collections::BTreeSet;
-
-/// What a node is for a partition that it holds.
-#[derive(Debug)]
-pub(super) enum Role {
-    /// It leads: it executes calls, and sends its log to the copies.
-    Primary(Primary),
-    /// It takes what a primary sends.
-    Follower(Follower),
-}
-
-/// A copy or a learner.
-#[derive(Debug, Default)]
-pub(super) struct Follower {
-    pub(super) bond: Bond,
-    /// The last thing that was asked of the primary, so that it is not asked for every frame.
-    pub(super) wanted: Option<(Epoch, u64)>,
-    /// No table assigns the partition to this node: it may be deleted at this time.
-    pub(super) drop_at: Option<Time>,
-    /// The place of this partition's ack in its batch, if it has one.
-    pub(super) ack_noted: usize,
-}
-
-/// What a follower has of a primary's log.
-#[derive(Debug, Default)]
-pub(super) enum Bond {
-    /// It continues no log until a primary has aligned it.
-    #[default]
-    None,
-    /// It continues this log.
-    Aligned(Follow),
-    /// The same, and what was copied to it is still arriving or was not compared yet.
-    Learning(Follow, Sink),
-}
-
-impl Follower {
-    /// Whose log it continues.
-    pub(super) const fn follow(&self) -> Option<Follow> {
-        match self.bond {
-            Bond::None => None,
-            Bond::Aligned(follow) | Bond::Learning(follow, _) => Some(follow),
-        }
-    }
-
-    /// The copying session in which it began. 0 if there was none.
-    pub(super) fn session(&self) -> u32 {
-        self.follow().map_or(0, |follow| follow.session)
-    }
-
-    /// A primary gives it another bond.
-    pub(super) fn bind(&mut self, bond: Bond) {
-        (self.bond, self.wanted) = (bond, None);
-    }
-
-    /// What is being copied to it.
-    pub(super) const fn sink(&self) -> Option<&Sink> {
-        match &self.bond {
-            Bond::Learning(_, sink) => Some(sink),
-            Bond::None | Bond::Aligned(_) => None,
-        }
-    }
-
-    /// What is being copied to it.
-    pub(super) fn sink_mut(&mut self) -> Option<&mut Sink> {
-        self.learning_mut().map(|(_, sink)| sink)
-    }
-
-    /// What is being copied to it, and whose log it continues.
-    pub(super) const fn learning_mut(&mut self) -> Option<(&mut Follow, &mut Sink)> {
-        match &mut self.bond {
-            Bond::Learning(follow, sink) => Some((follow, sink)),
-            Bond::None | Bond::Aligned(_) => None,
-        }
-    }
-}
-
-/// A partition that this node leads: its primary, and all that the primary works with.
-#[derive(Debug)]
-pub(super) struct Leading<'a> {
-    pub(super) at: PartitionRef,
-    pub(super) installed: Option<&'a Assigned>,
-    /// Whether the installed table splits or merges it, so that it accepts no writes.
-    pub(super) still: bool,
-    /// Whether it is a range of keys.
-    pub(super) ranged: bool,
-    pub(super) calls: &'a mut Calls,
-    pub(super) lineage: Lineage,
-    pub(super) epoch: Epoch,
-    pub(super) clock: &'a mut Clock,
-    pub(super) log: &'a mut Log,
-    pub(super) store: &'a mut Store,
-    pub(super) dedup: &'a Dedup,
-    pub(super) formers: &'a [Position],
-    pub(super) lead: &'a mut Primary,
-}
-
-impl Slot {
-    /// The partition as its primary sees it. `None`: this node does not lead it.
-    #[inline]
-    pub(super) fn leading(&mut self) -> Option<Leading<'_>> {
-        let Held {
-            role: Role::Primary(lead),
-            lineage,
-            epoch,
-            clock,
-            log,
-            store,
-            dedup,
-            formers,
-            ..
-        } = self.held.as_deref_mut()?
-        else {
-            return None;
-        };
-        Some(Leading {
-            at: self.at,
-            installed: self.installed.as_ref(),
-            still: self.still,
-            ranged: self.ranged,
-            calls: &mut self.calls,
-            lineage: *lineage,
-            epoch: *epoch,
-            clock,
-            log,
-            store,
-            dedup,
-            formers,
-            lead,
-        })
-    }
-}
-
-impl Leading<'_> {
-    /// Whether a missing copy is on its way from here.
-    pub(super) fn is_repaired(&self, leaving: &BTreeSet<MemberId>) -> bool {
-        self.installed.is_some_and(|a| a.is_repaired(leaving))
-    }
-}
-
-/// A partition that this node holds and does not lead: its follower, and all that the follower
-/// works with.
-#[derive(Debug)]
-pub(super) struct Following<'a> {
-    pub(super) at: PartitionRef,
-    pub(super) installed: Option<&'a Assigned>,
-    pub(super) accepted: Option<&'a Assigned>,
-    pub(super) lineage: Lineage,
-    pub(super) epoch: Epoch,
-    pub(super) fence: &'a mut Epoch,
-    pub(super) was_in_sync: &'a mut bool,
-    pub(super) clock: &'a mut Clock,
-    pub(super) log: &'a mut Log,
-    pub(super) store: &'a mut Store,
-    pub(super) dedup: &'a mut Dedup,
-    pub(super) follower: &'a mut Follower,
-}
-
-impl Slot {
-    /// The partition as its follower sees it. `None`: this node leads it, or holds nothing of it.
-    #[inline]
-    pub(super) fn following(&mut self) -> Option<Following<'_>> {
-        let Held {
-            role: Role::Follower(follower),
-            lineage,
-            epoch,
-            fence,
-            was_in_sync,
-            clock,
-            log,
-            store,
-            dedup,
-            ..
-        } = self.held.as_deref_mut()?
-        else {
-            return None;
-        };
-        Some(Following {
-            at: self.at,
-            installed: self.installed.as_ref(),
-            accepted: self.accepted.as_ref(),
-            lineage: *lineage,
-            epoch: *epoch,
-            fence,
-            was_in_sync,
-            clock,
-            log,
-            store,
-            dedup,
-            follower,
-        })
-    }
-}
-
-impl Following<'_> {
-    pub(super) fn bytes(&self) -> usize {
-        self.store.bytes() + self.log.bytes()
-    }
-}
+pub(crate) mod callers;
+pub(crate) mod calls;
+pub(crate) mod clock;
+pub(crate) mod compaction;
+pub(crate) mod copy;
+pub(crate) mod copy_rate;
+pub(crate) mod copying;
+pub(crate) mod eviction;
+pub(crate) mod garbage;
+pub(crate) mod holding;
+pub(crate) mod load;
+pub(crate) mod memory;
+pub(crate) mod outbox;
+pub(crate) mod paging;
+pub(crate) mod partition;
+pub(crate) mod readers;
+pub(crate) mod ready;
+pub(crate) mod recovery;
+pub(crate) mod replication;
+pub(crate) mod reshaping;
+pub(crate) mod rounds;
+pub(crate) mod slots;
+pub(crate) mod spans;
+pub(crate) mod split_point;
+pub(crate) mod subscriptions;
+pub(crate) mod tables;
+pub(crate) mod tenure;
+pub(crate) mod threads;
+pub(crate) mod timers;

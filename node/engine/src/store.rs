@@ -5,42 +5,46 @@
 //! however it was written. So scans, snapshots and checksums can stop at a key. Entries are shared
 //! with the log and its undo records, so a write copies its bytes once.
 
-mod drawing;
 mod fields;
+pub(crate) mod index;
+pub(crate) mod inheriting;
+pub(crate) mod map_limits;
+pub(crate) mod prefetch;
+pub(crate) mod shaking;
+mod table_pages;
 mod victims;
-mod walks;
 
-use super::ahead::Ahead;
-use super::changes::Cause;
-use super::compacting::Surveyor;
-use super::deadline;
-use super::entry::ENTRY_WORK;
-use super::entry::Entry;
-use super::index::{Index, Order};
-use super::op::Kind;
+use crate::command::operation::Kind;
+use crate::log::changes::Cause;
 use crate::mutant::{self, broken};
+use crate::role::compaction::Surveyor;
+use crate::store::index::{Index, Order};
+use crate::store::prefetch::Ahead;
+use crate::value::deadline;
+use crate::value::entry::ENTRY_WORK;
+use crate::value::entry::Entry;
 use bytes::Bytes;
 use doyen_placement::{MapId, OrderKey};
-pub(super) use drawing::Portion;
-use drawing::Rest;
-pub(super) use fields::{Dropped, Found};
+pub(crate) use fields::{Dropped, Found};
+pub(crate) use inheriting::Portion;
+use inheriting::Rest;
 use litemap::LiteMap;
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
+use table_pages::Walks;
 use victims::Hand;
-pub(super) use victims::{Victim, Wanted};
-use walks::Walks;
+pub(crate) use victims::{Victim, Wanted};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// A key by itself, for a deletion or a place in a scan.
-pub(super) type Key = Arc<[u8]>;
+pub(crate) type Key = Arc<[u8]>;
 
 /// What an entry costs besides the bytes of its key and value: its header, its place in the index,
 /// and the rounding of the allocator.
-pub(super) const ENTRY_OVERHEAD: usize = 80;
+pub(crate) const ENTRY_OVERHEAD: usize = 80;
 /// What an entry that expires costs in the set of deadlines.
 const EXPIRY_OVERHEAD: usize = 32;
 /// What an entry costs in the order of keys.
@@ -50,7 +54,7 @@ const TABLE_OVERHEAD: usize = 448;
 
 /// The effect of a log entry. Effects are replicated, never commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(crate) enum Effect {
     /// The key has this value and deadline.
     Put {
         map: MapId,
@@ -78,7 +82,7 @@ pub(super) enum Effect {
 /// What a key had before a `Put`. Its primary says it, because only the primary's clock decides
 /// whether a value that is still stored has expired. Members of the level before say `Value`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Before {
+pub(crate) enum Before {
     /// A value.
     Value,
     /// Nothing.
@@ -92,7 +96,7 @@ const PART_OVERHEAD: usize = size_of::<Effect>() + size_of::<Undo>();
 
 impl Effect {
     /// The effects that it consists of.
-    pub(super) fn parts(&self) -> &[Self] {
+    pub(crate) fn parts(&self) -> &[Self] {
         match self {
             Self::Many(parts) => parts,
             one => std::slice::from_ref(one),
@@ -100,7 +104,7 @@ impl Effect {
     }
 
     /// Bytes of its keys and values.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Put { entry, .. } => entry.len(),
             Self::Delete { key, .. } | Self::Deadline { key, .. } => key.len(),
@@ -114,7 +118,7 @@ impl Effect {
     /// Notes what the key had before, once it was applied at its primary. `clock`: the time of the
     /// partition.
     #[inline]
-    pub(super) fn note_before(&mut self, undo: &Undo, clock: &impl Fn() -> u64) {
+    pub(crate) fn note_before(&mut self, undo: &Undo, clock: &impl Fn() -> u64) {
         match (self, undo) {
             (Self::Put { before, .. }, Undo::Absent) => *before = Before::Nothing,
             (Self::Put { before, .. }, undo) => {
@@ -138,7 +142,7 @@ impl Effect {
     }
 
     /// The field that it changes, if it is about a row.
-    pub(super) fn field(&self) -> Option<&[u8]> {
+    pub(crate) fn field(&self) -> Option<&[u8]> {
         match self {
             Self::Row { row, .. } => Some(row.key()),
             Self::RowDelete { field, .. } => Some(field),
@@ -152,7 +156,7 @@ impl Effect {
     }
 
     /// The map and the key that it changes, if it is about one key.
-    pub(super) fn place(&self) -> Option<(MapId, &[u8])> {
+    pub(crate) fn place(&self) -> Option<(MapId, &[u8])> {
         match self {
             Self::Put { map, entry, .. } => Some((*map, entry.key())),
             Self::Delete { map, key, .. }
@@ -165,7 +169,7 @@ impl Effect {
     }
 
     /// Whether a key may be absent because of it.
-    pub(super) fn deletes(&self) -> bool {
+    pub(crate) fn deletes(&self) -> bool {
         match self {
             Self::Delete { .. } => true,
             Self::Clear { .. } => !broken(&mutant::READS_CLEARS),
@@ -177,7 +181,7 @@ impl Effect {
     }
 
     /// Gives it up. The next entries reuse the memory of its entries.
-    pub(super) fn recycle(self) {
+    pub(crate) fn recycle(self) {
         match self {
             Self::Put { entry: it, .. }
             | Self::Row { row: it, .. }
@@ -197,7 +201,7 @@ const SUM_BYTES: usize = 128 << 10;
 
 /// What an effect replaced.
 #[derive(Debug, Default)]
-pub(super) enum Undo {
+pub(crate) enum Undo {
     /// Nothing to undo: the entry is committed, or it changed nothing.
     #[default]
     Nothing,
@@ -219,7 +223,7 @@ pub(super) enum Undo {
 
 impl Undo {
     /// What each effect of a list replaced.
-    pub(super) fn parts(&self) -> &[Self] {
+    pub(crate) fn parts(&self) -> &[Self] {
         match self {
             Self::Many(parts) => parts,
             one => std::slice::from_ref(one),
@@ -227,7 +231,7 @@ impl Undo {
     }
 
     /// A table that it would bring back, if this walk is in it.
-    pub(super) fn walked(&mut self, number: u64) -> Option<&mut Map> {
+    pub(crate) fn walked(&mut self, number: u64) -> Option<&mut Map> {
         match self {
             Self::Table(dropped) => dropped.walked(number),
             Self::Many(parts) => parts.iter_mut().find_map(|part| part.walked(number)),
@@ -245,7 +249,7 @@ impl Undo {
     }
 
     /// The string that it replaced.
-    pub(super) fn string(&self) -> Option<&Entry> {
+    pub(crate) fn string(&self) -> Option<&Entry> {
         match self {
             Self::Was(entry) => Some(entry).filter(|entry| entry.kind() == Kind::String),
             _ => None,
@@ -253,7 +257,7 @@ impl Undo {
     }
 
     /// Bytes of the strings that it replaced.
-    pub(super) fn string_bytes(&self) -> usize {
+    pub(crate) fn string_bytes(&self) -> usize {
         match self {
             Self::Many(parts) => parts.iter().map(Self::string_bytes).sum(),
             one => one.string().map_or(0, Entry::len),
@@ -261,7 +265,7 @@ impl Undo {
     }
 
     /// Keeps only strings, which subscribers may be told, and gives the rest up.
-    pub(super) fn into_strings(self, garbage: &mut Vec<Map>) -> Self {
+    pub(crate) fn into_strings(self, garbage: &mut Vec<Map>) -> Self {
         match self {
             Self::Many(parts) => {
                 let strings = parts.into_iter().map(|part| part.into_strings(garbage));
@@ -277,7 +281,7 @@ impl Undo {
 
     /// Gives it up. The next entries reuse the memory of its entries. Whole maps are freed in
     /// slices by the caller.
-    pub(super) fn recycle(self, garbage: &mut Vec<Map>) {
+    pub(crate) fn recycle(self, garbage: &mut Vec<Map>) {
         match self {
             Self::Map(map) => garbage.push(*map),
             Self::Table(dropped) => garbage.push(dropped.into_table()),
@@ -290,7 +294,7 @@ impl Undo {
 
 /// The keys of one map, or the fields of one table.
 #[derive(Debug)]
-pub(super) struct Map {
+pub(crate) struct Map {
     index: Index,
     /// The same entries in the order of their keys, if the keyspace keeps it.
     sorted: Option<BTreeSet<ByKey>>,
@@ -355,12 +359,12 @@ impl Map {
     }
 
     /// The cost of its keys in bytes.
-    pub(super) const fn bytes(&self) -> usize {
+    pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// How many keys it has.
-    pub(super) const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.index.len()
     }
 
@@ -371,7 +375,7 @@ impl Map {
 
     /// Drops up to `count` keys, fewer if they are large. Returns whether any are left. Large maps
     /// are freed in slices.
-    pub(super) fn shed(&mut self, count: usize) -> bool {
+    pub(crate) fn shed(&mut self, count: usize) -> bool {
         self.index.shed(count);
         for _ in 0..count.min(self.expiring.len()) {
             self.expiring.pop_first();
@@ -492,7 +496,7 @@ impl Map {
 }
 
 /// The fields of a hash that are rows.
-pub(super) type Table = Map;
+pub(crate) type Table = Map;
 
 /// What a key had.
 #[derive(Debug, Default)]
@@ -503,7 +507,7 @@ struct Replaced {
 }
 
 /// The cost of an entry without the order of keys.
-pub(super) fn cost(entry: &Entry) -> usize {
+pub(crate) fn cost(entry: &Entry) -> usize {
     entry.len()
         + ENTRY_OVERHEAD
         + if entry.deadline() == 0 {
@@ -581,16 +585,16 @@ impl<'a> Spot<'a> {
 
 /// An entry, or a row of a table.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Piece<'a> {
-    pub(super) map: MapId,
+pub(crate) struct Piece<'a> {
+    pub(crate) map: MapId,
     /// The key whose row it is.
-    pub(super) of: Option<&'a [u8]>,
-    pub(super) entry: &'a Entry,
+    pub(crate) of: Option<&'a [u8]>,
+    pub(crate) entry: &'a Entry,
 }
 
 impl Piece<'_> {
     /// Where it stands.
-    pub(super) fn position(&self, store: &Store) -> Position {
+    pub(crate) fn position(&self, store: &Store) -> Position {
         let own: Key = self.entry.key().into();
         match self.of {
             None => Position {
@@ -616,7 +620,7 @@ impl Piece<'_> {
 
 /// The place of an entry or of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Position {
+pub(crate) struct Position {
     map: MapId,
     key: Key,
     /// Order and field of a row.
@@ -624,11 +628,11 @@ pub(super) struct Position {
 }
 
 /// The position of a snapshot: after this, in the order of the map's index.
-pub(super) type Cursor = Option<Position>;
+pub(crate) type Cursor = Option<Position>;
 
 /// The position of a survey: this segment of the index of this map, or of a table in it, is next.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Place {
+pub(crate) struct Place {
     map: MapId,
     table: Option<Key>,
     segment: usize,
@@ -657,7 +661,7 @@ struct Cleared {
 
 /// The contents of one partition.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(crate) struct Store {
     seed: OrderKey,
     /// Whether keys are also kept in the order of their bytes.
     sorted: bool,
@@ -673,7 +677,7 @@ pub(super) struct Store {
 
 impl Store {
     /// An empty store. The seed decides the order of keys. It is the same at all members.
-    pub(super) const fn new(seed: OrderKey) -> Self {
+    pub(crate) const fn new(seed: OrderKey) -> Self {
         Self {
             seed,
             sorted: false,
@@ -687,44 +691,44 @@ impl Store {
     }
 
     /// The same store. If `sorted`, it keeps keys in the order of their bytes, too.
-    pub(super) fn sorted(self, sorted: bool) -> Self {
+    pub(crate) fn sorted(self, sorted: bool) -> Self {
         Self { sorted, ..self }
     }
 
     /// Whether it keeps keys in the order of their bytes, too.
-    pub(super) const fn is_sorted(&self) -> bool {
+    pub(crate) const fn is_sorted(&self) -> bool {
         self.sorted
     }
 
     /// An empty store with the same settings.
-    pub(super) fn emptied(&self) -> Self {
+    pub(crate) fn emptied(&self) -> Self {
         Self::new(self.seed).sorted(self.sorted)
     }
 
     /// The place of a key in every map's order. An operation with several lookups computes it once.
-    pub(super) fn order(&self, key: &[u8]) -> u64 {
+    pub(crate) fn order(&self, key: &[u8]) -> u64 {
         self.seed.order(key)
     }
 
     /// The entry of a key, overdue or not.
-    pub(super) fn entry(&self, map: MapId, order: u64, key: &[u8]) -> Option<&Entry> {
+    pub(crate) fn entry(&self, map: MapId, order: u64, key: &[u8]) -> Option<&Entry> {
         self.maps.get(&map)?.index.get(order, key)
     }
 
     /// The index and the order for looking up a key.
-    pub(super) fn lookup(&self, map: MapId, key: &[u8]) -> Option<(&Index, u64)> {
+    pub(crate) fn lookup(&self, map: MapId, key: &[u8]) -> Option<(&Index, u64)> {
         Some((&self.maps.get(&map)?.index, self.order(key)))
     }
 
     /// The same for a field of a table.
-    pub(super) fn lookup_row(&self, map: MapId, key: &[u8], field: &[u8]) -> Option<(&Index, u64)> {
+    pub(crate) fn lookup_row(&self, map: MapId, key: &[u8], field: &[u8]) -> Option<(&Index, u64)> {
         let map = self.maps.get(&map).filter(|map| !map.tables.is_empty())?;
         Some((&map.tables.get(key)?.index, self.order(field)))
     }
 
     /// Entries of a map in the order of their keys, from one up to another. None if the order is
     /// not kept.
-    pub(super) fn range(
+    pub(crate) fn range(
         &self,
         map: MapId,
         from: &[u8],
@@ -746,7 +750,7 @@ impl Store {
     }
 
     /// Entries after a key of a map, in the order of maps and keys, if that is kept.
-    pub(super) fn sorted_after<'a>(
+    pub(crate) fn sorted_after<'a>(
         &'a self,
         after: Option<(MapId, &'a [u8])>,
     ) -> impl Iterator<Item = (MapId, &'a Entry)> {
@@ -766,7 +770,7 @@ impl Store {
     }
 
     /// Lets the next entries be looked at, which may move them in memory. False: there are no more.
-    pub(super) fn survey(&mut self, place: &mut Place, surveyor: &mut impl Surveyor) -> bool {
+    pub(crate) fn survey(&mut self, place: &mut Place, surveyor: &mut impl Surveyor) -> bool {
         let Some((id, map)) = self.maps.iter_mut().find(|(id, _)| **id >= place.map) else {
             return false;
         };
@@ -804,34 +808,34 @@ impl Store {
     }
 
     /// The cost of an entry here.
-    pub(super) fn cost(&self, entry: &Entry) -> usize {
+    pub(crate) fn cost(&self, entry: &Entry) -> usize {
         cost(entry) + if self.sorted { SORTED_OVERHEAD } else { 0 }
     }
 
     /// The maps that have keys here.
-    pub(super) fn map_ids(&self) -> impl Iterator<Item = MapId> {
+    pub(crate) fn map_ids(&self) -> impl Iterator<Item = MapId> {
         self.maps.iter().map(|(id, _)| *id)
     }
 
     /// How many keys of a map are here, and their cost in bytes.
-    pub(super) fn size_of(&self, map: MapId) -> (usize, usize) {
+    pub(crate) fn size_of(&self, map: MapId) -> (usize, usize) {
         let map = self.maps.get(&map);
         map.map_or((0, 0), |map| (map.about(), map.bytes))
     }
 
     /// How many keys a map has.
-    pub(super) fn count(&self, map: MapId) -> usize {
+    pub(crate) fn count(&self, map: MapId) -> usize {
         self.maps.get(&map).map_or(0, Map::len)
     }
 
     /// The cost of the keys of a map.
-    pub(super) fn bytes_of(&self, map: MapId) -> usize {
+    pub(crate) fn bytes_of(&self, map: MapId) -> usize {
         self.maps.get(&map).map_or(0, |map| map.bytes)
     }
 
     /// For each of these maps that is here: its place in the list, about how many keys it has, and
     /// how many of those expire.
-    pub(super) fn each_of(&self, maps: &[MapId], mut tell: impl FnMut(usize, usize, usize)) {
+    pub(crate) fn each_of(&self, maps: &[MapId], mut tell: impl FnMut(usize, usize, usize)) {
         // Most partitions have one map or two.
         if self.maps.len() < maps.len() {
             for (id, map) in &self.maps {
@@ -850,23 +854,23 @@ impl Store {
     }
 
     /// How many keys there are; only about, while some are still to be drawn.
-    pub(super) fn keys(&self) -> usize {
+    pub(crate) fn keys(&self) -> usize {
         self.maps.values().map(Map::about).sum()
     }
 
     /// Their cost in bytes; only about, while some are still to be drawn.
-    pub(super) const fn bytes(&self) -> usize {
+    pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Applies an effect as of sequence `seq`. Returns what it replaced.
-    pub(super) fn apply(&mut self, seq: u64, effect: &Effect) -> Undo {
+    pub(crate) fn apply(&mut self, seq: u64, effect: &Effect) -> Undo {
         let order = effect.place().map_or(0, |(_, key)| self.order(key));
         self.apply_at(order, seq, effect)
     }
 
     /// The same, with the order of the effect's key.
-    pub(super) fn apply_at(&mut self, order: u64, seq: u64, effect: &Effect) -> Undo {
+    pub(crate) fn apply_at(&mut self, order: u64, seq: u64, effect: &Effect) -> Undo {
         if let Some((map, key)) = effect
             .place()
             .filter(|_| !broken(&mutant::REPLACES_UNDRAWN))
@@ -915,7 +919,7 @@ impl Store {
     }
 
     /// Takes an effect back. Effects are undone in the reverse order of `apply`.
-    pub(super) fn undo(&mut self, effect: &Effect, undo: Undo) {
+    pub(crate) fn undo(&mut self, effect: &Effect, undo: Undo) {
         let order = effect.place().map_or(0, |(_, key)| self.order(key));
         match (effect, undo) {
             (_, Undo::Nothing) => {}
@@ -963,7 +967,7 @@ impl Store {
 
     /// Applies an effect while a snapshot is still arriving. Newer entries stay. An operation may
     /// change a key more than once: its effects are applied in order, so the last one holds.
-    pub(super) fn apply_fuzzy(&mut self, seq: u64, effect: &Effect) {
+    pub(crate) fn apply_fuzzy(&mut self, seq: u64, effect: &Effect) {
         let order = effect.place().map_or(0, |(_, key)| self.order(key));
         match effect {
             Effect::Many(parts) => parts.iter().for_each(|part| self.apply_fuzzy(seq, part)),
@@ -1036,7 +1040,7 @@ impl Store {
     }
 
     /// Takes an entry of a snapshot, unless its key has a newer one. Returns whether it did.
-    pub(super) fn adopt(&mut self, map: MapId, entry: Entry) -> bool {
+    pub(crate) fn adopt(&mut self, map: MapId, entry: Entry) -> bool {
         if let Some(t) = &self.tombstones {
             let cleared = t.clears.get(&map).is_some_and(|seq| *seq > entry.version());
             let deleted = || {
@@ -1065,7 +1069,7 @@ impl Store {
 
     /// Whether `sift` has nothing left to do. Before that, entries that are newer than the clearing
     /// of their map may still be missing from the contents, so no checksum may be built.
-    pub(super) fn is_sifted(&self) -> bool {
+    pub(crate) fn is_sifted(&self) -> bool {
         self.tombstones
             .as_ref()
             .is_none_or(|t| t.cleared.is_empty())
@@ -1074,7 +1078,7 @@ impl Store {
     /// Looks at up to `count` entries of maps that were cleared while a snapshot arrives, and keeps
     /// the newer ones like parts of the snapshot. True once nothing is left. Dropped maps go to the
     /// garbage.
-    pub(super) fn sift(&mut self, count: usize, garbage: &mut Vec<Map>) -> bool {
+    pub(crate) fn sift(&mut self, count: usize, garbage: &mut Vec<Map>) -> bool {
         for _ in 0..count {
             let Some(t) = &mut self.tombstones else {
                 return true;
@@ -1100,13 +1104,13 @@ impl Store {
 
     /// Remembers deletions from now on (a snapshot arrives), or forgets them (it is complete, and
     /// sifted).
-    pub(super) fn keep_tombstones(&mut self, keep: bool) {
+    pub(crate) fn keep_tombstones(&mut self, keep: bool) {
         self.tombstones = keep.then(Box::default);
     }
 
     /// Some keys of a map that are overdue, earliest deadline first, and some fields with their
     /// keys.
-    pub(super) fn overdue(&self, clock: u64, limit: usize) -> Vec<(MapId, Key, Option<Key>)> {
+    pub(crate) fn overdue(&self, clock: u64, limit: usize) -> Vec<(MapId, Key, Option<Key>)> {
         let mut found = Vec::new();
         for (id, map) in &self.maps {
             let left = limit - found.len();
@@ -1132,7 +1136,7 @@ impl Store {
     }
 
     /// Whether any key or field is overdue.
-    pub(super) fn is_overdue(&self, clock: u64) -> bool {
+    pub(crate) fn is_overdue(&self, clock: u64) -> bool {
         self.maps.values().any(|m| {
             let key = m.expiring.first().map(|(deadline, _)| *deadline);
             let field = m.due.first().map(|(deadline, _)| *deadline);
@@ -1144,14 +1148,14 @@ impl Store {
     }
 
     /// Whether any key or field here expires, or may be drawn that does.
-    pub(super) fn expires(&self) -> bool {
+    pub(crate) fn expires(&self) -> bool {
         self.maps
             .values()
             .any(|m| !m.expiring.is_empty() || !m.due.is_empty() || m.rest.is_some())
     }
 
     /// The place of a key, or of a field of it.
-    pub(super) fn position_of(&self, map: MapId, key: &[u8], field: Option<Bytes>) -> Position {
+    pub(crate) fn position_of(&self, map: MapId, key: &[u8], field: Option<Bytes>) -> Position {
         Position {
             map,
             key: key.into(),
@@ -1160,7 +1164,7 @@ impl Store {
     }
 
     /// The entries that follow `after`, over all maps.
-    pub(super) fn following<'a>(
+    pub(crate) fn following<'a>(
         &'a self,
         after: &Cursor,
     ) -> impl Iterator<Item = Piece<'a>> + use<'a> {
@@ -1176,7 +1180,7 @@ impl Store {
     }
 
     /// The entries of one map with this order or a later one.
-    pub(super) fn at_or_after(
+    pub(crate) fn at_or_after(
         &self,
         map: MapId,
         order: u64,
@@ -1190,7 +1194,7 @@ impl Store {
 
     /// Begins a checksum. `advance_sum` covers more and more of the store, and writes keep the
     /// covered part right.
-    pub(super) fn begin_sum(&mut self, session: u32) {
+    pub(crate) fn begin_sum(&mut self, session: u32) {
         self.end_sum(session);
         self.sums.push(Sum {
             session,
@@ -1202,13 +1206,13 @@ impl Store {
     }
 
     /// Whether a checksum has begun.
-    pub(super) fn sums(&self, session: u32) -> bool {
+    pub(crate) fn sums(&self, session: u32) -> bool {
         self.sums.iter().any(|s| s.session == session)
     }
 
     /// Covers the next entries, at most `count` and about [`SUM_BYTES`]. Returns true once
     /// everything is covered, and how many bytes were looked at.
-    pub(super) fn advance_sum(&mut self, session: u32, count: usize) -> (bool, usize) {
+    pub(crate) fn advance_sum(&mut self, session: u32, count: usize) -> (bool, usize) {
         let Some(at) = self.sums.iter().position(|s| s.session == session) else {
             return (false, 0);
         };
@@ -1261,14 +1265,14 @@ impl Store {
     }
 
     /// The checksum, once it covers everything.
-    pub(super) fn sum(&self, session: u32) -> Option<u64> {
+    pub(crate) fn sum(&self, session: u32) -> Option<u64> {
         let sum = self.sums.iter().find(|s| s.session == session && s.done)?;
         let all = sum.maps.values().chain(sum.tables.values());
         Some(all.fold(0, |all, one| all.wrapping_add(*one)))
     }
 
     /// The checksum of all contents, at once: for inspection only.
-    pub(super) fn content(&self) -> u64 {
+    pub(crate) fn content(&self) -> u64 {
         let contents = self.contents();
         contents.fold(0, |sum, (map, of, entry)| {
             let piece = Piece {
@@ -1281,24 +1285,24 @@ impl Store {
     }
 
     /// All contents, drawn or not, each row with its key: for inspection only.
-    pub(super) fn contents(&self) -> impl Iterator<Item = (MapId, Option<Key>, Entry)> {
+    pub(crate) fn contents(&self) -> impl Iterator<Item = (MapId, Option<Key>, Entry)> {
         self.following(&None)
             .map(|piece| (piece.map, piece.of.map(Key::from), piece.entry.clone()))
             .chain(self.undrawn())
     }
 
     /// Ends a checksum.
-    pub(super) fn end_sum(&mut self, session: u32) {
+    pub(crate) fn end_sum(&mut self, session: u32) {
         self.sums.retain(|s| s.session != session);
     }
 
     /// Ends all checksums.
-    pub(super) fn end_sums(&mut self) {
+    pub(crate) fn end_sums(&mut self) {
         self.sums.clear();
     }
 
     /// Takes all contents out, to be freed in slices.
-    pub(super) fn take(&mut self) -> Vec<Map> {
+    pub(crate) fn take(&mut self) -> Vec<Map> {
         self.sums.clear();
         (self.bytes, self.parts) = (0, 0);
         let cleared = self
@@ -1419,7 +1423,7 @@ fn digest_words<const N: usize>(words: [u64; N]) -> u64 {
 }
 
 /// The digest of bytes in pieces, wherever they are cut: for snapshot chunks.
-pub(super) fn digest_bytes<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> u64 {
+pub(crate) fn digest_bytes<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     let mut digest = Xxh3::new();
     pieces.into_iter().for_each(|piece| digest.update(piece));
     digest.digest()

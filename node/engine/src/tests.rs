@@ -24,14 +24,14 @@ mod threads;
 mod traces;
 mod transactions;
 
-use super::frame::{self, Frame};
-use super::op::{
+use super::store::Key;
+use super::*;
+use crate::command::operation::{
     Action, Condition, Expiry, Failure, Operation, Outcome, PartitionOperation, Step, Transaction,
     Value, Watched, Work,
 };
-use super::store::Key;
-use super::tenure::DROP_DELAY;
-use super::*;
+use crate::role::tenure::DROP_DELAY;
+use crate::wire::frame::{self, Frame};
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
@@ -1036,7 +1036,7 @@ fn an_align_of_an_older_epoch_is_ignored() {
     w.settle(Duration::from_millis(800));
     assert_eq!(w.set(2, &key, "new"), Outcome::Ok);
     let last = held(&w);
-    let head = frame::Head {
+    let head = crate::wire::frame::Head {
         at,
         epoch: Epoch(1),
         session: 0,
@@ -1084,7 +1084,7 @@ fn a_cleared_map_is_empty_everywhere() {
         w.set(1, &format!("k{n}"), "x");
     }
     for p in 0..u32::from(PARTITIONS) {
-        let action = op::PartitionAction::Clear;
+        let action = crate::command::operation::PartitionAction::Clear;
         let operation = PartitionOperation {
             keyspace: KeyspaceId(0),
             partition: PartitionId(p),
@@ -1369,7 +1369,7 @@ fn a_learner_catches_up_under_writes_and_is_admitted_with_equal_contents() {
             0 => Action::Delete,
             1 => Action::Expire {
                 expiry: Expiry::In(100_000 + n as i64),
-                condition: super::op::ExpireCondition::Always,
+                condition: crate::command::operation::ExpireCondition::Always,
             },
             _ => set(&n.to_string()),
         };
@@ -1530,7 +1530,7 @@ fn a_copy_that_comes_back_with_other_contents_gets_a_snapshot() {
     let shard = &mut w.nodes.get_mut(&3).unwrap().shard;
     let held = shard.slots.get_mut(at).unwrap().held.as_mut().unwrap();
     let before = held.bytes();
-    let entry = super::entry::Entry::new(b"stray", b"x", 0, 1);
+    let entry = crate::value::entry::Entry::new(b"stray", b"x", 0, 1);
     held.store.apply(
         1,
         &super::store::Effect::Put {
@@ -1674,7 +1674,7 @@ fn a_copy_follows_the_clock_of_a_new_primary_even_back() {
         };
         w.settle(Duration::from_millis(100));
         a_newcomer_comes_in_sync(&mut w);
-        let behind = clock::Clock::new(w.now);
+        let behind = crate::role::clock::Clock::new(w.now);
         let slots = &mut w.nodes.get_mut(&3).unwrap().shard.slots;
         slots.get_mut(at).unwrap().held.as_mut().unwrap().clock = behind;
         it_leads(&mut w);
@@ -1695,7 +1695,7 @@ impl World {
     fn scan(&mut self, n: u64, p: u32, cursor: u64, count: u32) -> (u64, Vec<Bytes>) {
         let token = self.next_token;
         self.next_token += 1;
-        let action = op::PartitionAction::Scan {
+        let action = crate::command::operation::PartitionAction::Scan {
             cursor,
             count,
             kind: None,
@@ -2326,7 +2326,7 @@ fn data_for_a_crowded_peer_goes_out_in_pieces() {
     let (mut passes, mut all) = (0, 0);
     while let Some(bytes) = w.wires.get(&(1, 2, Lane::Calls)) {
         assert!(
-            bytes.len() <= peers::CROWDED_BYTES + large.len() + 200,
+            bytes.len() <= crate::wire::peers::CROWDED_BYTES + large.len() + 200,
             "{} bytes on their way",
             bytes.len()
         );
@@ -2398,7 +2398,7 @@ fn a_write_larger_than_the_window_goes_to_its_copies_at_once() {
         let limits = &mut node.shard.cx.limits;
         (limits.value_bytes_max, limits.memory_bytes_max) = (16 << 20, 1 << 30);
     }
-    let large = "x".repeat(replication::WINDOW as usize + 1);
+    let large = "x".repeat(crate::role::replication::WINDOW as usize + 1);
     let writes = [w.submit(1, "a", set(&large)), w.submit(1, "a", set(&large))];
     for _ in 0..6 {
         let wires: Vec<_> = w.wires.keys().copied().collect();

@@ -2,8 +2,8 @@
 
 use super::error::{ErrorText, NOT_AN_INTEGER, wrong_arity, wrong_subcommand};
 use super::{Many, Parsed, Request, Shape};
-use crate::integer;
-use crate::op::{Action, Condition, Expiry};
+use crate::command::operation::{Action, Condition, Expiry};
+use crate::value::integer::integer;
 use bytes::Bytes;
 
 /// The words of a command, its name first: slices of a connection's read buffer, or what a script

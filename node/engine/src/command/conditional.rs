@@ -1,10 +1,12 @@
 //! Commands on strings that do something only if the value is, or is not, a given one.
 
 use super::{Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, is};
-use crate::action::{Change, set};
-use crate::entry::Entry;
-use crate::op::{Action, Condition, Expiry, Footprint, Given, Kind, Outcome, Value};
-use crate::procedure::{Procedure, READS, Run, WRITES};
+use crate::command::action::{Change, set};
+use crate::command::operation::{
+    Action, Condition, Expiry, Footprint, Given, Kind, Outcome, Value,
+};
+use crate::command::procedure::{Procedure, READS, Run, WRITES};
+use crate::value::entry::Entry;
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -230,8 +232,8 @@ fn delete_if(c: Call<'_>, comparison: Comparison, at: usize) -> Parsed {
 
 #[cfg(test)]
 mod tests {
-    use super::super::range::tests::{answer_of, of};
     use super::*;
+    use crate::command::ranges::tests::{answer_of, of};
 
     const HELLO: Option<&[u8]> = Some(b"hello");
     /// As `xxhsum -H3` says.

@@ -4,11 +4,14 @@ use super::call::Unit;
 use super::{
     Access, Call, Description, ErrorText, NOT_A_FLOAT, ONE_KEY, Parse, Parsed, SYNTAX, Shape, is,
 };
-use crate::action::{Change, Context, failed, set};
-use crate::entry::Entry;
-use crate::op::{Action, Condition, Expiry, Failure, Footprint, Given, Kind, Outcome, Value};
-use crate::procedure::{Inputs, Procedure, Run, WRITES};
-use crate::{Extended, integer};
+use crate::command::action::{Change, Context, failed, set};
+use crate::command::operation::{
+    Action, Condition, Expiry, Failure, Footprint, Given, Kind, Outcome, Value,
+};
+use crate::command::procedure::{Inputs, Procedure, Run, WRITES};
+use crate::value::entry::Entry;
+use crate::value::extended::Extended;
+use crate::value::integer::integer;
 use bytes::Bytes;
 
 pub(super) const ROWS: &[Description<Parse>] = &[Description {
@@ -238,11 +241,11 @@ impl Action {
 
 #[cfg(test)]
 mod tests {
-    use crate::action::{Change, Context, apply};
+    use crate::command::action::{Change, Context, apply};
+    use crate::command::operation::Outcome;
     use crate::command::{Arguments, COMMANDS, Request};
-    use crate::entry::Entry;
-    use crate::op::Outcome;
     use crate::store::Found;
+    use crate::value::entry::Entry;
     use bytes::Bytes;
 
     /// A value and its deadline.
@@ -291,7 +294,7 @@ mod tests {
         let written = match change {
             Change::None => None,
             Change::Put { value, deadline } => {
-                let at = crate::deadline::clock(deadline);
+                let at = crate::value::deadline::clock(deadline);
                 Some((String::from_utf8_lossy(&value).into_owned(), at))
             }
             other => panic!("{other:?}"),

@@ -1,7 +1,7 @@
 //! Commands on several keys: the same operation on each. Each key's operation is atomic by itself.
 
 use super::{Arguments, Reply, Shape};
-use crate::op::{Action, Failure, Outcome};
+use crate::command::operation::{Action, Failure, Outcome};
 
 /// What is done to each key. The first key is the first argument after the command's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

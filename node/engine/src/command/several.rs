@@ -4,9 +4,9 @@ use super::call::Unit;
 use super::reply::SAME_OBJECT;
 use super::transfer::Transfer;
 use super::{Access, Call, Description, Parse, Parsed, Rights, SYNTAX, Shape, counted_keys, is};
-use crate::integer;
-use crate::op::{Action, Condition, Expiry, Failure, Footprint, Given, Outcome};
-use crate::procedure::{Inputs, Joint, ProcedureCall, WRITES};
+use crate::command::operation::{Action, Condition, Expiry, Failure, Footprint, Given, Outcome};
+use crate::command::procedure::{Inputs, Joint, ProcedureCall, WRITES};
+use crate::value::integer::integer;
 use doyen_placement::MapId;
 
 /// The first two arguments are keys.
@@ -284,7 +284,7 @@ fn set_all_with(c: Call<'_>) -> Parsed {
 }
 
 /// Most keys of one command, as of one transaction.
-const KEYS_MAX: usize = crate::op::TRANSACTION_STEPS_MAX;
+const KEYS_MAX: usize = crate::command::operation::TRANSACTION_STEPS_MAX;
 
 /// Sets so many keys. The argument at this place is the first.
 fn set_all(c: Call<'_>, first: usize, count: usize, how: (i64, Expiry)) -> Parsed {

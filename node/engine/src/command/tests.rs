@@ -1,5 +1,5 @@
 use super::*;
-use crate::op::{Condition, Expiry};
+use crate::command::operation::{Condition, Expiry};
 
 const NOW: u64 = 1_800_000_000_000;
 

@@ -12,14 +12,14 @@
 //! What travels is an entry with its rows and deadlines, and no command that made it, so the steps
 //! are the same for each kind of value.
 
-use crate::action::{self, Change, Context};
-use crate::deadline;
-use crate::entry::Entry;
-use crate::hash::{self, Items};
-use crate::op::{Action, Failure, Footprint, Given, Kind, Outcome, Value};
-use crate::procedure::{Inputs, Joint, READS, WRITES};
-use crate::rows::Rows;
+use crate::command::action::{self, Change, Context};
+use crate::command::operation::{Action, Failure, Footprint, Given, Kind, Outcome, Value};
+use crate::command::procedure::{Inputs, Joint, READS, WRITES};
+use crate::command::rows::Rows;
 use crate::store::Found;
+use crate::value::deadline;
+use crate::value::entry::Entry;
+use crate::value::types::hash::{self, Items};
 use bytes::Bytes;
 use doyen_placement::MapId;
 

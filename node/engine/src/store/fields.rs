@@ -17,11 +17,11 @@
 
 use super::{Cleared, Entry, Key, Map, MapId, Piece, Position, Replaced, Spot, Store, Undo};
 use super::{TABLE_OVERHEAD, digest, digest_row};
-use crate::action::{Change, RowChange};
-use crate::deadline;
-use crate::hash::Hash;
+use crate::command::action::{Change, RowChange};
+use crate::command::operation::Kind;
 use crate::mutant::{self, broken};
-use crate::op::Kind;
+use crate::value::deadline;
+use crate::value::types::hash::Hash;
 use bytes::Bytes;
 
 /// Fields that are deleted at once because they are overdue. If there are more, the others do not
@@ -30,12 +30,12 @@ const PURGED_MAX: usize = 2_000;
 
 /// What a key holds.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in super::super) struct Found<'a> {
-    pub(in super::super) entry: Option<&'a Entry>,
+pub(crate) struct Found<'a> {
+    pub(crate) entry: Option<&'a Entry>,
     /// The fields, if it is a hash whose fields are rows.
-    pub(in super::super) table: Option<&'a Map>,
+    pub(crate) table: Option<&'a Map>,
     /// Its key, if that is known apart from the entry.
-    pub(in super::super) key: Option<&'a Key>,
+    pub(crate) key: Option<&'a Key>,
 }
 
 impl<'a> From<Option<&'a Entry>> for Found<'a> {
@@ -49,19 +49,19 @@ impl<'a> From<Option<&'a Entry>> for Found<'a> {
 
 impl Found<'_> {
     /// Bytes of the value, and of the fields.
-    pub(in super::super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.entry.map_or(0, |entry| entry.value().len()) + self.table.map_or(0, Map::bytes)
     }
 
     /// Its cost in bytes, without the order of keys.
-    pub(in super::super) fn cost(&self) -> usize {
+    pub(crate) fn cost(&self) -> usize {
         self.entry.map_or(0, super::cost) + self.table.map_or(0, Map::table_cost)
     }
 }
 
 /// A table that was replaced, with its entry.
 #[derive(Debug)]
-pub(in super::super) struct Dropped {
+pub(crate) struct Dropped {
     entry: Entry,
     table: Box<Map>,
     /// What checksums had counted of it, with their sessions.
@@ -70,7 +70,7 @@ pub(in super::super) struct Dropped {
 
 impl Dropped {
     /// The table, to be freed in slices.
-    pub(in super::super) fn into_table(self) -> Map {
+    pub(crate) fn into_table(self) -> Map {
         *self.table
     }
 
@@ -82,7 +82,7 @@ impl Dropped {
     }
 
     /// Bytes of its entry and its rows.
-    pub(in super::super) const fn bytes(&self) -> usize {
+    pub(crate) const fn bytes(&self) -> usize {
         self.table.bytes
     }
 
@@ -95,30 +95,27 @@ impl Dropped {
 /// As a table.
 impl Map {
     /// The row of a field.
-    pub(in super::super) fn row(&self, field: &[u8]) -> Option<&Entry> {
+    pub(crate) fn row(&self, field: &[u8]) -> Option<&Entry> {
         self.index.get(self.index.order(field), field)
     }
 
     /// The rows from an order on.
-    pub(in super::super) fn rows_from(&self, order: u64) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn rows_from(&self, order: u64) -> impl Iterator<Item = &Entry> {
         self.index.iter_from(order)
     }
 
     /// The rows that follow the row of a field, or all of them.
-    pub(in super::super) fn rows_after(
-        &self,
-        field: Option<&[u8]>,
-    ) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn rows_after(&self, field: Option<&[u8]>) -> impl Iterator<Item = &Entry> {
         self.index.iter_after(field)
     }
 
     /// The order of a field.
-    pub(in super::super) fn order_of(&self, field: &[u8]) -> u64 {
+    pub(crate) fn order_of(&self, field: &[u8]) -> u64 {
         self.index.order(field)
     }
 
     /// The rows that are overdue, earliest deadline first.
-    pub(in super::super) fn overdue_rows(&self, clock: u64) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn overdue_rows(&self, clock: u64) -> impl Iterator<Item = &Entry> {
         self.expiring
             .iter()
             .take_while(move |(deadline, _)| deadline::is_over(*deadline, clock))
@@ -140,14 +137,14 @@ impl Map {
     }
 
     /// Bytes of its fields and values.
-    pub(in super::super) fn content_bytes(&self) -> usize {
+    pub(crate) fn content_bytes(&self) -> usize {
         let expiring = self.expiring.len() * super::EXPIRY_OVERHEAD;
         self.bytes
             .saturating_sub(self.len() * super::ENTRY_OVERHEAD + expiring)
     }
 
     /// What it costs besides its entry.
-    pub(in super::super) fn table_cost(&self) -> usize {
+    pub(crate) fn table_cost(&self) -> usize {
         self.bytes + TABLE_OVERHEAD + self.walks_cost()
     }
 }
@@ -286,7 +283,7 @@ type Place<'a> = (MapId, u64, &'a [u8]);
 impl Store {
     /// How the table of a key changes if fields are overdue, and how many are: some thousand at
     /// most. `None`: none is.
-    pub(in super::super) fn purged(&self, found: Found<'_>, clock: u64) -> Option<(Change, u64)> {
+    pub(crate) fn purged(&self, found: Found<'_>, clock: u64) -> Option<(Change, u64)> {
         let table = found.table?;
         let overdue = table.overdue_rows(clock).take(PURGED_MAX);
         let rows: Vec<_> = overdue
@@ -302,7 +299,7 @@ impl Store {
 
     /// The same for commands, which do not see an unfinished table.
     #[inline]
-    pub(in super::super) fn shown(&self, map: MapId, order: u64, key: &[u8]) -> Found<'_> {
+    pub(crate) fn shown(&self, map: MapId, order: u64, key: &[u8]) -> Found<'_> {
         let found = self.found(map, order, key);
         match found.table {
             Some(_) if found.entry.is_some_and(Entry::is_unfinished) => Found::default(),
@@ -311,7 +308,7 @@ impl Store {
     }
 
     /// What a key holds, overdue or not.
-    pub(in super::super) fn found(&self, map: MapId, order: u64, key: &[u8]) -> Found<'_> {
+    pub(crate) fn found(&self, map: MapId, order: u64, key: &[u8]) -> Found<'_> {
         let map = self.maps.get(&map);
         map.map_or(Found::default(), |map| map.found(order, key))
     }
@@ -501,7 +498,7 @@ impl Store {
     }
 
     /// Takes a row from a snapshot, unless its field has a newer one. Returns whether it did.
-    pub(in super::super) fn adopt_row(&mut self, map: MapId, key: &[u8], row: Entry) -> bool {
+    pub(crate) fn adopt_row(&mut self, map: MapId, key: &[u8], row: Entry) -> bool {
         let order = self.order(key);
         let born = match self.entry(map, order, key) {
             Some(entry) if entry.is_table() => entry.born(),

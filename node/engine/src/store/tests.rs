@@ -1,10 +1,7 @@
-use super::super::{
-    op::{FindQuery, RangeQuery},
-    scan,
-};
 use super::*;
-use crate::hash::Hash;
-use crate::op::Kind;
+use crate::command::operation::{FindQuery, Kind, RangeQuery};
+use crate::command::scan;
+use crate::value::types::hash::Hash;
 use bytes::Bytes;
 use proptest::prelude::*;
 

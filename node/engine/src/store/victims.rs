@@ -13,8 +13,8 @@
 //! Scripts that clients loaded ([`SCRIPTS`]) are never evicted: a client that loads one relies on it.
 
 use super::{ByKey, Key, Map, MapId, Store};
-use crate::SCRIPTS;
-use crate::entry::Entry;
+use crate::command::scripts::SCRIPTS;
+use crate::value::entry::Entry;
 use doyen_placement::Eviction;
 
 /// Entries that the hand looks at for each wanted victim, and in addition to those.
@@ -31,22 +31,22 @@ pub(super) type Hand = (MapId, u64);
 
 /// How much to evict: at most so many keys, and no more once so many bytes are reached.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Wanted {
-    pub(in super::super) keys: usize,
-    pub(in super::super) bytes: usize,
+pub(crate) struct Wanted {
+    pub(crate) keys: usize,
+    pub(crate) bytes: usize,
     /// Whether something must be evicted even if all keys that the hand sees were used: it goes
     /// over the same keys once more.
-    pub(in super::super) urgent: bool,
+    pub(crate) urgent: bool,
 }
 
 /// A key to evict.
 #[derive(Debug)]
-pub(in super::super) struct Victim {
-    pub(in super::super) map: MapId,
-    pub(in super::super) order: u64,
-    pub(in super::super) key: Key,
+pub(crate) struct Victim {
+    pub(crate) map: MapId,
+    pub(crate) order: u64,
+    pub(crate) key: Key,
     /// Its cost.
-    pub(in super::super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 /// The keys that were picked so far.
@@ -70,7 +70,7 @@ impl Picked {
 
 impl Store {
     /// How many keys this policy may evict.
-    pub(in super::super) fn evictable(&self, policy: Eviction) -> usize {
+    pub(crate) fn evictable(&self, policy: Eviction) -> usize {
         match policy {
             Eviction::None | Eviction::Lfu => 0,
             Eviction::Lru | Eviction::Random => self.evicted().map(|(_, map)| map.len()).sum(),
@@ -85,7 +85,7 @@ impl Store {
 
     /// Picks keys by a policy, except the one that is kept. `random` is a new random number for
     /// each pick.
-    pub(in super::super) fn victims(
+    pub(crate) fn victims(
         &mut self,
         policy: Eviction,
         wanted: Wanted,
@@ -128,7 +128,7 @@ impl Store {
 
     /// Picks a key of one map by a policy, as [`Store::victims`] does among all maps. If no key
     /// expires, *ttl* picks at random.
-    pub(in super::super) fn victim_by(
+    pub(crate) fn victim_by(
         &mut self,
         map: MapId,
         policy: Eviction,
@@ -161,7 +161,7 @@ impl Store {
     }
 
     /// The key of a map with this order, to evict it.
-    pub(in super::super) fn victim(&self, map: MapId, order: u64) -> Option<Victim> {
+    pub(crate) fn victim(&self, map: MapId, order: u64) -> Option<Victim> {
         Some(self.victim_of(map, self.of_order(map, order)?))
     }
 
@@ -177,7 +177,7 @@ impl Store {
     }
 
     /// Whether a map has a key with this order.
-    pub(in super::super) fn has_order(&self, map: MapId, order: u64) -> bool {
+    pub(crate) fn has_order(&self, map: MapId, order: u64) -> bool {
         self.of_order(map, order).is_some()
     }
 
@@ -188,11 +188,7 @@ impl Store {
 
     /// The orders of the keys of a map, beginning with this one or the next, and whether each was
     /// used since it was in a sample before.
-    pub(in super::super) fn sample(
-        &self,
-        map: MapId,
-        order: u64,
-    ) -> impl Iterator<Item = (u64, bool)> {
+    pub(crate) fn sample(&self, map: MapId, order: u64) -> impl Iterator<Item = (u64, bool)> {
         let all = self.maps.get(&map).into_iter();
         all.flat_map(move |map| map.round(order))
             .map(|entry| (self.order(entry.key()), entry.take_mark()))

@@ -197,7 +197,7 @@ fn entries_that_nobody_uses_expire_at_all_copies() {
         ..MapLimits::NONE
     };
     let mut w = world(340, 3, limits);
-    let value = crate::idle::headed(None, b"v");
+    let value = crate::command::idle::headed(None, b"v");
     for key in ["used", "unused"] {
         let action = Action::set(value.clone());
         assert_eq!(w.on(1, MAP, key, action), Outcome::Ok);
@@ -226,7 +226,7 @@ fn operations_on_a_map_wait_for_the_table_that_names_it() {
             keyspace: KeyspaceId(0),
             map: next,
             key: "k".into(),
-            action: Action::set(crate::idle::headed(None, b"v")),
+            action: Action::set(crate::command::idle::headed(None, b"v")),
         },
     );
     w.settle(Duration::from_millis(100));

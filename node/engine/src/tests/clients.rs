@@ -1,11 +1,10 @@
 //! Clients among members: what they may send, what they are sent, and that none of their writes is
 //! applied twice.
 
-use super::super::clients::RETENTION;
-use super::super::entry::Entry;
-use super::super::frame::{Forwarded, Headroom};
-use super::super::published;
 use super::*;
+use crate::shard::clients::RETENTION;
+use crate::value::entry::Entry;
+use crate::wire::frame::{Forwarded, Headroom};
 use doyen_placement::{MapEntry, MapLimits, MapWish, WantedMap};
 
 /// A cluster in which node 1 leads everything, node 2 has copies, and a client is connected to
@@ -255,7 +254,7 @@ fn outcomes_of_clients_are_forgotten_in_time() {
 fn a_client_may_say_few_things_and_a_member_few_to_it() {
     let (mut w, client) = world(7);
     let (at, epoch) = (at("a"), Epoch(1));
-    let head = frame::Head {
+    let head = crate::wire::frame::Head {
         at,
         epoch,
         session: 0,
@@ -612,7 +611,7 @@ fn a_large_table_comes_in_parts_and_a_torn_one_is_malformed() {
         version: Version(99),
         ..view.installed.name()
     };
-    let bytes = published::whole(&view.installed);
+    let bytes = crate::wire::published::whole(&view.installed);
     // Changes since a table that the client does not have.
     let news = {
         let newer = |version| {
@@ -621,7 +620,7 @@ fn a_large_table_comes_in_parts_and_a_torn_one_is_malformed() {
                 ..(*view.installed).clone()
             })
         };
-        let mut published = published::Published::default();
+        let mut published = crate::wire::published::Published::default();
         [newer(98), newer(99)]
             .iter()
             .for_each(|table| published.install(table.name(), table, true));

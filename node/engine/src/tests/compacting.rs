@@ -1,8 +1,8 @@
 //! Free memory between entries is given back. Writes wait for it or are refused.
 
 use super::*;
-use crate::compacting::Outside;
-use crate::timers::Duty;
+use crate::role::compaction::Outside;
+use crate::role::timers::Duty;
 use std::collections::BTreeSet;
 
 const KEYS: usize = 40_000;
@@ -33,7 +33,7 @@ fn entries(w: &World, n: u64) -> Vec<(Lies, Content)> {
             .map(|piece| piece.entry.clone())
             .collect::<Vec<_>>()
     });
-    let look = |e: entry::Entry| {
+    let look = |e: crate::value::entry::Entry| {
         let lies = (e.address(), e.value_allocation().map(|(at, _)| at));
         (
             lies,
@@ -54,7 +54,7 @@ fn blocks(w: &World, n: u64) -> usize {
 fn expire() -> Action {
     Action::Expire {
         expiry: Expiry::In(3_000_000),
-        condition: op::ExpireCondition::Always,
+        condition: crate::command::operation::ExpireCondition::Always,
     }
 }
 
@@ -213,7 +213,7 @@ fn memory_outside_of_entries_leaves_writes_less_room() {
         w.settle(Duration::from_secs(8));
         assert_eq!(
             w.set(1, "b", "1"),
-            Outcome::Failed(op::Failure::OutOfMemory),
+            Outcome::Failed(crate::command::operation::Failure::OutOfMemory),
             "{full}"
         );
         tell(&mut w, full, Outside::default());
@@ -243,7 +243,7 @@ fn writes_wait_for_what_is_being_freed_and_nothing_is_evicted_for_it() {
             .timers
             .rest(Duty::Free, Time(u64::MAX));
         for partition in 0..u32::from(PARTITIONS) {
-            let action = op::PartitionAction::Clear;
+            let action = crate::command::operation::PartitionAction::Clear;
             let operation = PartitionOperation {
                 keyspace: KeyspaceId(0),
                 partition: PartitionId(partition),

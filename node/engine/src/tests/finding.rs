@@ -2,8 +2,7 @@
 
 use super::reshaping::reshaped;
 use super::*;
-use crate::op::{FindQuery, PartitionAction, RangeQuery};
-use crate::tags;
+use crate::command::operation::{FindQuery, PartitionAction, RangeQuery};
 use doyen_placement::division::Cut;
 use doyen_placement::{MapEntry, MapLimits, Reshape};
 
@@ -207,7 +206,7 @@ fn values_are_found_by_their_tags() {
     let mut w = World::new(73, 2, |_| vec![1, 2]);
     let tagged = |names: &[&str]| {
         let mut value = Vec::new();
-        tags::put_head(&mut value, names).unwrap();
+        crate::value::tags::put_head(&mut value, names).unwrap();
         value.extend_from_slice(b"users");
         Action::set(value.into())
     };
@@ -216,7 +215,10 @@ fn values_are_found_by_their_tags() {
         ("two", tagged(&["orders", "users"])),
         ("other", tagged(&["orders"])),
         ("longer", tagged(&["users-2"])),
-        ("loading", Action::set(Bytes::from_static(&[tags::LOADING]))),
+        (
+            "loading",
+            Action::set(Bytes::from_static(&[crate::value::tags::LOADING])),
+        ),
         ("plain", set("users")),
     ] {
         w.set_in(MapId(0), key, action);

@@ -1,8 +1,8 @@
 //! Hashes on their way through copies, snapshots and failovers.
 
 use super::*;
+use crate::command::operation::Kind;
 use crate::command::{Arguments, COMMANDS, Fields, Part, Request};
-use crate::op::Kind;
 
 fn many(outcomes: impl IntoIterator<Item = Outcome>) -> Outcome {
     Outcome::Many(outcomes.into_iter().collect())
@@ -11,7 +11,7 @@ fn many(outcomes: impl IntoIterator<Item = Outcome>) -> Outcome {
 fn expire() -> Action {
     Action::Expire {
         expiry: Expiry::In(3_000_000),
-        condition: op::ExpireCondition::Always,
+        condition: crate::command::operation::ExpireCondition::Always,
     }
 }
 
@@ -99,18 +99,18 @@ fn a_scan_finds_keys_of_a_kind() {
     let mut of_kind = |kind| {
         let mut found = Vec::new();
         for partition in 0..4 {
-            let action = op::PartitionAction::Scan {
+            let action = crate::command::operation::PartitionAction::Scan {
                 cursor: 0,
                 count: 100,
                 kind,
             };
-            let operation = op::PartitionOperation {
+            let operation = crate::command::operation::PartitionOperation {
                 keyspace: KeyspaceId(0),
                 partition: PartitionId(partition),
                 map: MapId(0),
                 action,
             };
-            let token = w.submit_work(1, op::Work::Partition(operation));
+            let token = w.submit_work(1, crate::command::operation::Work::Partition(operation));
             match w.outcome(token) {
                 Outcome::Keys { next: 0, keys } => found.extend(keys),
                 other => panic!("{other:?}"),
@@ -228,15 +228,15 @@ fn a_large_hash_is_a_table_at_every_copy_and_answers_as_a_small_one() {
     assert_eq!(w.hash(3, "HINCRBYFLOAT h n 0.5"), text("41.5"));
     assert_eq!(w.hash(3, "HDEL h none n none n"), Outcome::Int(2));
     // What Redis would say.
-    let encoding = |encoding: op::Encoding| Outcome::Int(encoding.number());
+    let encoding = |encoding: crate::command::operation::Encoding| Outcome::Int(encoding.number());
     assert_eq!(
         w.ask(1, "h", Action::Encoding),
-        encoding(op::Encoding::Packed)
+        encoding(crate::command::operation::Encoding::Packed)
     );
     w.hash(1, &format!("HSET h wide {}", "x".repeat(65)));
     assert_eq!(
         w.ask(1, "h", Action::Encoding),
-        encoding(op::Encoding::Table)
+        encoding(crate::command::operation::Encoding::Table)
     );
     assert_eq!(w.hash(3, "HDEL h wide"), Outcome::Int(1));
     assert_eq!(
@@ -278,7 +278,7 @@ fn a_change_of_a_field_costs_its_own_bytes() {
     let logged = |w: &World, key: &str| {
         let held = w.nodes[&2].shard.slots.iter();
         let mut held = held.filter_map(|slot| slot.held.as_deref());
-        let holds = |held: &&partition::Held| {
+        let holds = |held: &&crate::role::partition::Held| {
             let order = held.store.order(key.as_bytes());
             held.store.entry(MapId(0), order, key.as_bytes()).is_some()
         };
@@ -684,11 +684,11 @@ impl World {
     fn next_page(&mut self, n: u64, key: &str, walk: u64, page: u32) -> Outcome {
         let token = self.submit_work(
             n,
-            op::PartitionOperation {
+            crate::command::operation::PartitionOperation {
                 keyspace: KeyspaceId(0),
                 partition: self.partition_of(key),
                 map: MapId(0),
-                action: op::PartitionAction::Fields { walk, page },
+                action: crate::command::operation::PartitionAction::Fields { walk, page },
             },
         );
         self.outcome(token)

@@ -5,8 +5,8 @@
 //! connection begins anew, as in the network.
 
 use super::*;
+use crate::log::partition_log::Logged;
 use frame::{Ack, Head, Headroom};
-use log::Logged;
 
 /// The broken member.
 const BROKEN: u64 = 3;
@@ -92,7 +92,7 @@ impl World {
 fn put(epoch: Epoch, key: &str, value: &str) -> Logged {
     let effect = store::Effect::Put {
         map: MapId(0),
-        entry: entry::Entry::new(key.as_bytes(), value.as_bytes(), 0, 0),
+        entry: crate::value::entry::Entry::new(key.as_bytes(), value.as_bytes(), 0, 0),
         deadline: 0,
         before: store::Before::Value,
     };

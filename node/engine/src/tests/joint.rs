@@ -2,7 +2,7 @@
 
 use super::hashes::of;
 use super::*;
-use crate::op::{Step, Transaction};
+use crate::command::operation::{Step, Transaction};
 
 impl World {
     /// What a Redis client is answered at this node.

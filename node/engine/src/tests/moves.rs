@@ -2,7 +2,7 @@
 
 use super::slices::{fill, second_learns};
 use super::*;
-use crate::role::Bond;
+use crate::role::holding::Bond;
 use doyen_placement::MoveRate;
 
 /// One holder whose copies go to the second member a few chunks at a time. There are so many keys
@@ -232,7 +232,7 @@ fn a_dropped_copy_is_kept_for_a_while() {
     };
     let mut kept = dropped(false);
     assert_eq!(holds(&kept), usize::from(PARTITIONS));
-    kept.settle(super::super::tenure::DROP_DELAY);
+    kept.settle(crate::role::tenure::DROP_DELAY);
     assert_eq!(holds(&kept), usize::from(PARTITIONS) / 2);
     assert_eq!(
         holds(&dropped(true)),
@@ -438,7 +438,7 @@ fn a_copy_begins_in_the_place_of_one_that_has_ended() {
     while w.in_sync() < usize::from(PARTITIONS) {
         w.settle(Duration::from_millis(1));
         assert!(
-            w.now.since(began) < super::super::rounds::UPKEEP * u32::from(PARTITIONS) / 2,
+            w.now.since(began) < crate::role::rounds::UPKEEP * u32::from(PARTITIONS) / 2,
             "{} of {PARTITIONS} are copied",
             w.in_sync()
         );

@@ -148,7 +148,7 @@ fn an_operation_does_not_come_after_itself() {
         key: Bytes::from(key.into_bytes()),
         action: Action::Get,
     };
-    let forwarded = frame::Forwarded {
+    let forwarded = crate::wire::frame::Forwarded {
         at,
         lineage: Lineage(1),
         n: 7,

@@ -167,7 +167,12 @@ fn a_copy_that_never_installed_the_table_that_counts_it_is_drawn_from() {
 
 impl World {
     /// Submits an operation on a whole partition to a member.
-    fn submit_whole(&mut self, n: u64, p: PartitionId, action: op::PartitionAction) -> Token {
+    fn submit_whole(
+        &mut self,
+        n: u64,
+        p: PartitionId,
+        action: crate::command::operation::PartitionAction,
+    ) -> Token {
         let token = self.next_token;
         self.next_token += 1;
         let operation = PartitionOperation {
@@ -252,7 +257,7 @@ fn parts_are_served_while_they_are_still_divided() {
         mine.len(),
         theirs.len()
     );
-    let counted = w.submit_whole(1, one, op::PartitionAction::Count);
+    let counted = w.submit_whole(1, one, crate::command::operation::PartitionAction::Count);
     // From the end, which is drawn last.
     for key in mine.iter().rev().take(5).chain(theirs.iter().rev().take(5)) {
         assert_eq!(w.get(2, key), text("1"));
@@ -312,7 +317,7 @@ fn a_clear_of_a_drawing_partition_takes_all_of_it() {
         w.is_drawing(1, one) && w.is_drawing(2, one),
         "the check checks nothing"
     );
-    let cleared = w.submit_whole(1, one, op::PartitionAction::Clear);
+    let cleared = w.submit_whole(1, one, crate::command::operation::PartitionAction::Clear);
     assert_eq!(w.set(1, &mine[0], "2"), Outcome::Ok);
     assert_eq!(w.outcomes[&cleared], Outcome::Ok);
     assert!(
@@ -385,7 +390,11 @@ fn a_drawing_partition_may_be_split_again() {
 fn a_clear_that_meets_a_split_is_repeated_at_the_parts() {
     let mut w = World::new(56, 2, |_| vec![1, 2]);
     assert_eq!(w.set(2, "k", "v"), Outcome::Ok);
-    let asked = w.submit_whole(2, PartitionId(0), op::PartitionAction::Clear);
+    let asked = w.submit_whole(
+        2,
+        PartitionId(0),
+        crate::command::operation::PartitionAction::Clear,
+    );
     let known = w.outcomes.contains_key(&asked);
     w.propose(|t| {
         *t = reshaped(

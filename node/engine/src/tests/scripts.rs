@@ -1,8 +1,8 @@
 //! Scripts: what they change is one record of the log.
 
 use super::*;
-use crate::grants::Lacks;
-use crate::op::{ScriptCall, Step};
+use crate::command::grants::Lacks;
+use crate::command::operation::{ScriptCall, Step};
 
 /// Node 1 leads, node 2 has the copies; node 3 only asks.
 fn world(seed: u64) -> World {

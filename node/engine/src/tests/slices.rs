@@ -47,7 +47,7 @@ fn clear(w: &mut World, n: u64) {
             keyspace: KeyspaceId(0),
             partition: PartitionId(p),
             map: MapId(0),
-            action: op::PartitionAction::Clear,
+            action: crate::command::operation::PartitionAction::Clear,
         };
         let token = w.next_token;
         w.next_token += 1;
@@ -238,7 +238,7 @@ fn snapshots_of_large_values_wait_until_earlier_parts_have_arrived() {
         w.pass(Duration::from_millis(10));
         most = most.max(w.wires.get(&(1, 2, Lane::Bulk)).map_or(0, BytesMut::len));
     }
-    let limit = peers::COPY_AHEAD_MAX as usize;
+    let limit = crate::wire::peers::COPY_AHEAD_MAX as usize;
     assert!(
         (limit..limit + (5 << 20)).contains(&most),
         "{most} bytes wait for a peer that takes nothing"

@@ -71,7 +71,10 @@ fn whats(changes: Vec<Change>) -> Vec<What> {
 }
 
 fn put(value: &'static str) -> What {
-    What::Put(op::Kind::String, Some(Bytes::from_static(value.as_bytes())))
+    What::Put(
+        crate::command::operation::Kind::String,
+        Some(Bytes::from_static(value.as_bytes())),
+    )
 }
 
 #[test]
@@ -190,7 +193,10 @@ fn a_subscriber_is_told_what_a_key_had_before() {
         (What::Removed(Cause::Command), was("f")),
         (put("g"), Former::Nothing),
         (What::Removed(Cause::Command), was("g")),
-        (What::Put(op::Kind::Hash, None), Former::Nothing),
+        (
+            What::Put(crate::command::operation::Kind::Hash, None),
+            Former::Nothing,
+        ),
         (put("i"), Former::Value(None)),
     ];
     let changes = w.changes(3, id);
@@ -325,7 +331,7 @@ fn a_filter_lets_its_map_prefix_or_key_through_with_or_without_values() {
     assert_eq!(keys, ["k1", "k12"]);
     assert_eq!(
         whats(w.changes(2, one)),
-        [What::Put(op::Kind::String, None)]
+        [What::Put(crate::command::operation::Kind::String, None)]
     );
     assert!(w.told(2, other).is_empty());
     let gone = Filter {

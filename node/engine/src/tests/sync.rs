@@ -1,7 +1,7 @@
 //! Locks and rate limiters over failovers, resets and merges.
 
 use super::*;
-use crate::sync::{
+use crate::command::sync::{
     Acquired, Owner, Permits, TokenBucket, acquire, look, read_acquired, read_decision, read_done,
     read_looked, read_renewed, release, renew,
 };

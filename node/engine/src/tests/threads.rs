@@ -1,8 +1,8 @@
 //! Members with several data threads: each partition has its thread, and the threads of a node are
 //! peers like any others.
 
-use super::super::threads::thread_of;
 use super::*;
+use crate::role::threads::thread_of;
 
 /// Two members with a copy of everything. Each leads every other partition. The first has two data
 /// threads, the second three.

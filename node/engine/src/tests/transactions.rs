@@ -1,8 +1,8 @@
 //! Several operations on keys of one partition: all of them, or none.
 
 use super::*;
-use crate::op::ExpireCondition;
-use crate::tables::Tables;
+use crate::command::operation::ExpireCondition;
+use crate::role::tables::Tables;
 
 /// Node 1 leads, node 2 has the copies; node 3 only asks.
 fn world(seed: u64) -> World {
@@ -217,7 +217,8 @@ fn too_much_for_one_record_changes_nothing() {
         (a, Action::Get),
     ];
     let written = [(&*b, set(&half)), (a, append("x"))];
-    let steps = (0..=op::TRANSACTION_STEPS_MAX).map(|_| (&*b, Action::IncrBy(1)));
+    let steps =
+        (0..=crate::command::operation::TRANSACTION_STEPS_MAX).map(|_| (&*b, Action::IncrBy(1)));
     for n in [1, 3] {
         assert_eq!(w.transact(n, &[], given.clone()), large);
         assert_eq!(w.transact(n, &[], answered.clone()), large);

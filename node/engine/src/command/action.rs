@@ -1,0 +1,1038 @@
+//! The effect of an action on a key: a pure function of the action, the entry and the clocks.
+
+use crate::command::operation::{
+    Action, Condition, Encoding, ExpireCondition, Expiry, Failure, Kind, Outcome, Value,
+};
+use crate::log::changes::Cause;
+use crate::store::{Before, Effect, Found, Key};
+use crate::value::deadline;
+use crate::value::entry::Entry;
+use crate::value::extended::Extended;
+use crate::value::integer::integer;
+use crate::value::types::hash;
+use bytes::Bytes;
+use doyen_placement::MapId;
+
+/// What an action may use besides its key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Context {
+    /// The partition's clock, in milliseconds.
+    pub(crate) clock: u64,
+    /// The same moment as wall time, in milliseconds, to convert deadlines.
+    pub(crate) unix_ms: u64,
+    /// Time to live of keys that are written without one.
+    pub(crate) default_ttl_ms: Option<u64>,
+    /// Largest value.
+    pub(crate) value_bytes_max: usize,
+    /// Largest hash that is one value.
+    pub(crate) hash_bytes_max: usize,
+    /// What the numbers of the partition's versions count from.
+    pub(crate) versions_from: u64,
+    /// The number of the write that this action may make. It is above those of all earlier writes
+    /// of the same cluster to its key.
+    pub(crate) next_write: u64,
+}
+
+impl Context {
+    /// The moment by both clocks.
+    const fn now(&self) -> (u64, u64) {
+        (self.clock, self.unix_ms)
+    }
+
+    /// The deadline so many milliseconds from now.
+    pub(crate) fn after(&self, ms: u64) -> u64 {
+        after(self.now(), ms)
+    }
+
+    /// The wall time of a deadline, as it was given.
+    pub(crate) const fn unix_ms_of(&self, deadline: u64) -> u64 {
+        deadline::unix_ms(deadline, self.now())
+    }
+}
+
+/// How an action changes the key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The key does not change.
+    None,
+    /// The key has this string and deadline.
+    Put { value: Bytes, deadline: u64 },
+    /// The key has this small hash and deadline. If it had one before, with the same deadline, these
+    /// few fields may be all that has changed.
+    Hash {
+        packed: Bytes,
+        deadline: u64,
+        fields: Vec<Entry>,
+    },
+    /// The key has a table of these rows, and this deadline.
+    Table { rows: Vec<Entry>, deadline: u64 },
+    /// These rows of the key's table come or go.
+    Rows(Vec<RowChange>),
+    /// The key is deleted.
+    Delete,
+    /// The key has this deadline.
+    Deadline(u64),
+}
+
+/// How a row changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RowChange {
+    /// Its field has this value and this deadline.
+    Put(Entry),
+    /// This field is deleted.
+    Delete(Bytes),
+}
+
+impl Change {
+    /// The key has this string and deadline.
+    pub(crate) const fn put(value: Bytes, deadline: u64) -> Self {
+        Self::Put { value, deadline }
+    }
+
+    /// Bytes that it writes besides the key, and how many entries and rows. `None`: it only
+    /// deletes, or changes a deadline.
+    pub(crate) fn written(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::None | Self::Delete | Self::Deadline(_) => None,
+            Self::Put { value, .. } | Self::Hash { packed: value, .. } => Some((value.len(), 1)),
+            Self::Table { rows, .. } => Some((rows.iter().map(Entry::len).sum(), 1 + rows.len())),
+            Self::Rows(rows) => {
+                let put = rows.iter().filter_map(|row| match row {
+                    RowChange::Put(row) => Some(row.len()),
+                    RowChange::Delete(_) => None,
+                });
+                put.fold(None, |sum, bytes| {
+                    let (all, count) = sum.unwrap_or_default();
+                    Some((all + bytes, count + 1))
+                })
+            }
+        }
+    }
+
+    /// The effect that puts the whole hash, if only fields of it are logged.
+    pub(crate) fn whole_of_fields(&self, map: MapId, key: &[u8], teaches: bool) -> Option<Effect> {
+        match self {
+            Self::Hash {
+                packed,
+                deadline,
+                fields,
+            } if !fields.is_empty() && !teaches => Some(Effect::Put {
+                map,
+                entry: Entry::of_hash(key, packed),
+                deadline: *deadline,
+                before: Before::Value,
+            }),
+            _ => None,
+        }
+    }
+
+    /// As an effect on a key that has this entry, at a sequence. Deadlines are logged with their
+    /// entries while a copy may not have all of them. `None`: it changes nothing.
+    pub(crate) fn into_effect(
+        self,
+        map: MapId,
+        key: &[u8],
+        (found, known, seq, teaches): (Option<&Entry>, Option<Key>, u64, bool),
+    ) -> Option<Effect> {
+        // A table's key is shared with its effects.
+        let own = || known.unwrap_or_else(|| Key::from(key));
+        let put = |entry, deadline| Effect::Put {
+            map,
+            entry,
+            deadline,
+            before: Before::Value,
+        };
+        let put_row = |key: &Key, row| Effect::Row {
+            map,
+            key: key.clone(),
+            row,
+        };
+        Some(match self {
+            Self::None => return None,
+            Self::Put { value, deadline } => put(Entry::new(key, &value, 0, 0), deadline),
+            Self::Hash { fields, .. } if !fields.is_empty() && !teaches => {
+                let key = own();
+                let fields = fields.into_iter().map(|row| Effect::Field {
+                    map,
+                    key: key.clone(),
+                    row,
+                });
+                let mut effects: Vec<Effect> = fields.collect();
+                match effects.len() {
+                    1 => effects.pop()?,
+                    _ => Effect::Many(effects.into()),
+                }
+            }
+            Self::Hash {
+                packed, deadline, ..
+            } => put(Entry::of_hash(key, &packed), deadline),
+            Self::Table { rows, deadline } => {
+                let key = own();
+                let table = put(Entry::of_table(&key, seq), deadline);
+                let rows = rows.into_iter().map(|row| put_row(&key, row));
+                Effect::Many(std::iter::once(table).chain(rows).collect())
+            }
+            Self::Rows(rows) => {
+                let key = own();
+                let effect = |change: RowChange| match change {
+                    RowChange::Put(row) => put_row(&key, row),
+                    RowChange::Delete(field) => Effect::RowDelete {
+                        map,
+                        key: key.clone(),
+                        field: Key::from(&*field),
+                    },
+                };
+                let mut effects: Vec<Effect> = rows.into_iter().map(effect).collect();
+                match effects.len() {
+                    1 => effects.pop()?,
+                    _ => Effect::Many(effects.into()),
+                }
+            }
+            Self::Delete => Effect::Delete {
+                map,
+                key: own(),
+                cause: Cause::Command,
+            },
+            Self::Deadline(deadline) => match found.filter(|_| teaches) {
+                // A copy, because the store changes its date and undo needs the former one.
+                Some(entry) => put(entry.copy(), deadline),
+                None => Effect::Deadline {
+                    map,
+                    key: own(),
+                    deadline,
+                },
+            },
+        })
+    }
+}
+
+/// Applies `action` to what its key holds: nothing, if that is overdue.
+pub(crate) fn apply<'a>(
+    action: &Action,
+    found: impl Into<Found<'a>>,
+    cx: &Context,
+) -> (Outcome, Change) {
+    let found = found.into();
+    let entry = found.entry;
+    if let Some(entry) = entry
+        && action.kind().is_some_and(|kind| kind != entry.kind())
+    {
+        return failed(Failure::WrongType);
+    }
+    match action {
+        Action::Get | Action::Peek => (bulk(entry), Change::None),
+        Action::Strlen | Action::PeekLength => (
+            Outcome::Int(entry.map_or(0, |e| bytes(e.value().len()))),
+            Change::None,
+        ),
+        Action::Exists => (Outcome::Int(i64::from(entry.is_some())), Change::None),
+        Action::PTtl => (
+            time(entry, |deadline| {
+                signed(deadline::clock(deadline).saturating_sub(cx.clock))
+            }),
+            Change::None,
+        ),
+        Action::PExpireTime => (
+            time(entry, |deadline| signed(cx.unix_ms_of(deadline))),
+            Change::None,
+        ),
+        Action::Set {
+            value,
+            condition,
+            expiry,
+            get,
+        } => set(entry, value, *condition, *expiry, *get, cx),
+        Action::CompareAndSwap { expected, value } => {
+            if entry.map(Entry::value) != expected.as_deref() {
+                return (Outcome::Int(0), Change::None);
+            }
+            if value.len() > cx.value_bytes_max {
+                return failed(Failure::TooLarge);
+            }
+            (Outcome::Int(1), Change::put(value.clone(), kept(entry, cx)))
+        }
+        Action::GetEx { expiry } => match entry {
+            None => (Outcome::Nil, Change::None),
+            Some(e) => (bulk(entry), redated(e, deadline(*expiry, cx))),
+        },
+        Action::GetDel => (
+            bulk(entry),
+            if entry.is_some() {
+                Change::Delete
+            } else {
+                Change::None
+            },
+        ),
+        Action::Append { value } => append(entry, value, cx),
+        Action::IncrBy(by) => add(entry, *by, cx),
+        Action::IncrByFloat(by) => add_float(entry, *by, cx),
+        Action::Delete => (
+            Outcome::Int(i64::from(entry.is_some())),
+            if entry.is_some() {
+                Change::Delete
+            } else {
+                Change::None
+            },
+        ),
+        Action::Expire { expiry, condition } => expire(entry, *expiry, *condition, cx),
+        Action::Persist => match entry {
+            Some(e) if e.deadline() != 0 => (Outcome::Int(1), Change::Deadline(0)),
+            _ => (Outcome::Int(0), Change::None),
+        },
+        Action::Touch => (Outcome::Int(i64::from(entry.is_some())), Change::None),
+        Action::Encoding => (
+            entry.map_or(Outcome::Nil, |e| Outcome::Int(encoding(e, found).number())),
+            Change::None,
+        ),
+        Action::Footprint => (
+            entry.map_or(Outcome::Nil, |_| Outcome::Int(bytes(found.cost()))),
+            Change::None,
+        ),
+        Action::Call(call) => call.run(found, cx),
+        Action::Version => (
+            version(entry, cx).map_or(Outcome::Nil, Outcome::Int),
+            Change::None,
+        ),
+    }
+}
+
+/// A number that no other write to the key has: the sequence of the write, counted from a number
+/// that the cluster and the lineage of the partition choose, because sequences begin anew in each.
+pub(crate) fn version(entry: Option<&Entry>, cx: &Context) -> Option<i64> {
+    Some(
+        cx.versions_from
+            .wrapping_add(entry?.version())
+            .cast_signed(),
+    )
+}
+
+/// Longest value that Redis stores beside the object's head.
+const EMBEDDED_BYTES_MAX: usize = 44;
+
+/// How Redis would store this value if it had just been written whole.
+fn encoding(entry: &Entry, found: Found<'_>) -> Encoding {
+    let value = entry.value();
+    if let Some(table) = found.table {
+        hash::encoding_of_rows(table)
+    } else if entry.kind() == Kind::Hash {
+        hash::encoding(value)
+    } else if value.len() > EMBEDDED_BYTES_MAX {
+        Encoding::Raw
+    } else if integer(value).is_some() {
+        Encoding::Int
+    } else {
+        Encoding::Embedded
+    }
+}
+
+pub(crate) const fn failed(failure: Failure) -> (Outcome, Change) {
+    (Outcome::Failed(failure), Change::None)
+}
+
+fn bulk(entry: Option<&Entry>) -> Outcome {
+    entry.map_or(Outcome::Nil, |e| Outcome::Bulk(Value::of(e)))
+}
+
+fn time(entry: Option<&Entry>, of: impl Fn(u64) -> i64) -> Outcome {
+    Outcome::Int(match entry {
+        None => -2,
+        Some(e) if e.deadline() == 0 => -1,
+        Some(e) => of(e.deadline()),
+    })
+}
+
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+fn bytes(length: usize) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
+}
+
+/// A deadline as the client asked for it, on the partition's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Deadline {
+    Keep,
+    Never,
+    Past,
+    At(u64),
+}
+
+fn deadline(expiry: Expiry, cx: &Context) -> Deadline {
+    let left = match expiry {
+        Expiry::Keep => return Deadline::Keep,
+        Expiry::None => return Deadline::Never,
+        Expiry::In(ms) => ms,
+        Expiry::At(unix_ms) => unix_ms.saturating_sub(signed(cx.unix_ms)),
+    };
+    match u64::try_from(left) {
+        Ok(left) if left > 0 => Deadline::At(cx.after(left)),
+        _ => Deadline::Past,
+    }
+}
+
+/// The deadline of a field at this time; 0: never. `None`: it is over.
+pub(crate) fn field_deadline(expiry: Expiry, cx: &Context) -> Option<u64> {
+    match deadline(expiry, cx) {
+        Deadline::Keep | Deadline::Never => Some(0),
+        Deadline::Past => None,
+        Deadline::At(at) => Some(at),
+    }
+}
+
+/// The deadline of a key that is created without a time to live, at a moment of the partition's
+/// clock and the wall clock.
+pub(crate) fn fresh(default_ttl_ms: Option<u64>, now: impl FnOnce() -> (u64, u64)) -> u64 {
+    default_ttl_ms.map_or(0, |ttl| after(now(), ttl.max(1)))
+}
+
+/// The deadline so many milliseconds after this moment. It is never 0, which means none: the
+/// partition's clock begins at 1.
+fn after((clock, unix_ms): (u64, u64), ms: u64) -> u64 {
+    deadline::new(clock.saturating_add(ms), unix_ms.saturating_add(ms))
+}
+
+/// The deadline of a key that is written without one: an existing key keeps its own.
+pub(crate) fn kept(entry: Option<&Entry>, cx: &Context) -> u64 {
+    entry.map_or_else(|| fresh(cx.default_ttl_ms, || cx.now()), |e| e.deadline())
+}
+
+fn redated(entry: &Entry, to: Deadline) -> Change {
+    match to {
+        Deadline::Keep => Change::None,
+        Deadline::Never if entry.deadline() == 0 => Change::None,
+        Deadline::Never => Change::Deadline(0),
+        Deadline::Past => Change::Delete,
+        Deadline::At(at) => Change::Deadline(at),
+    }
+}
+
+pub(crate) fn set(
+    entry: Option<&Entry>,
+    value: &Bytes,
+    condition: Condition,
+    expiry: Expiry,
+    get: bool,
+    cx: &Context,
+) -> (Outcome, Change) {
+    if value.len() > cx.value_bytes_max {
+        return failed(Failure::TooLarge);
+    }
+    let met = match condition {
+        Condition::Always => true,
+        Condition::IfAbsent => entry.is_none(),
+        Condition::IfPresent => entry.is_some(),
+    };
+    let outcome = match (get, met) {
+        (true, _) => bulk(entry),
+        (false, true) => Outcome::Ok,
+        (false, false) => Outcome::Nil,
+    };
+    if !met {
+        return (outcome, Change::None);
+    }
+    let at = match deadline(expiry, cx) {
+        Deadline::Keep => kept(entry, cx),
+        Deadline::Never => fresh(cx.default_ttl_ms, || cx.now()),
+        Deadline::At(at) => at,
+        // The key was written and expired at once.
+        Deadline::Past => {
+            return (
+                outcome,
+                if entry.is_some() {
+                    Change::Delete
+                } else {
+                    Change::None
+                },
+            );
+        }
+    };
+    (outcome, Change::put(value.clone(), at))
+}
+
+fn append(entry: Option<&Entry>, value: &[u8], cx: &Context) -> (Outcome, Change) {
+    let old: &[u8] = entry.map_or(&[], Entry::value);
+    if old.len().saturating_add(value.len()) > cx.value_bytes_max {
+        return failed(Failure::TooLarge);
+    }
+    if value.is_empty() && entry.is_some() {
+        return (Outcome::Int(bytes(old.len())), Change::None);
+    }
+    let new = [old, value].concat();
+    (
+        Outcome::Int(bytes(new.len())),
+        Change::put(Bytes::from(new), kept(entry, cx)),
+    )
+}
+
+fn add(entry: Option<&Entry>, by: i64, cx: &Context) -> (Outcome, Change) {
+    let Some(old) = entry.map_or(Some(0), |e| integer(e.value())) else {
+        return failed(Failure::NotAnInteger);
+    };
+    let Some(new) = old.checked_add(by) else {
+        return failed(Failure::Overflow);
+    };
+    let mut text = itoa::Buffer::new();
+    (
+        Outcome::Int(new),
+        Change::put(
+            Bytes::copy_from_slice(text.format(new).as_bytes()),
+            kept(entry, cx),
+        ),
+    )
+}
+
+fn add_float(entry: Option<&Entry>, by: Extended, cx: &Context) -> (Outcome, Change) {
+    let Some(old) = entry.map_or(Some(Extended::ZERO), |e| Extended::parse(e.value())) else {
+        return failed(Failure::NotAFloat);
+    };
+    let sum = old.plus(by);
+    if !sum.is_finite() {
+        return failed(Failure::Overflow);
+    }
+    let text = sum.text();
+    if text.len() > cx.value_bytes_max {
+        return failed(Failure::TooLarge);
+    }
+    (
+        Outcome::Bulk(Value::from(text.as_bytes())),
+        Change::put(Bytes::from(text), kept(entry, cx)),
+    )
+}
+
+fn expire(
+    entry: Option<&Entry>,
+    expiry: Expiry,
+    condition: ExpireCondition,
+    cx: &Context,
+) -> (Outcome, Change) {
+    let Some(entry) = entry else {
+        return (Outcome::Int(0), Change::None);
+    };
+    let to = deadline(expiry, cx);
+    // No deadline counts as the latest of all. Wall times are compared, because clients give and
+    // read wall times.
+    let (old, new) = (
+        if entry.deadline() == 0 {
+            u64::MAX
+        } else {
+            cx.unix_ms_of(entry.deadline())
+        },
+        match to {
+            Deadline::Keep => return (Outcome::Int(0), Change::None),
+            Deadline::Never => u64::MAX,
+            Deadline::Past => 0,
+            Deadline::At(at) => cx.unix_ms_of(at),
+        },
+    );
+    let met = match condition {
+        ExpireCondition::Always => true,
+        ExpireCondition::IfNone => entry.deadline() == 0,
+        ExpireCondition::IfSome => entry.deadline() != 0,
+        ExpireCondition::IfLater => new > old,
+        ExpireCondition::IfEarlier => new < old,
+        ExpireCondition::IfSomeEarlier => entry.deadline() != 0 && new < old,
+    };
+    if met {
+        (Outcome::Int(1), redated(entry, to))
+    } else {
+        (Outcome::Int(0), Change::None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const CX: Context = Context {
+        clock: 1_000,
+        unix_ms: 50_000,
+        default_ttl_ms: None,
+        value_bytes_max: 64,
+        hash_bytes_max: 64,
+        versions_from: 1 << 44,
+        next_write: 1 << 44,
+    };
+
+    /// The deadline at this moment of the partition's clock; 0: never.
+    fn at(clock: u64) -> u64 {
+        if clock == 0 {
+            0
+        } else {
+            CX.after(clock - CX.clock)
+        }
+    }
+
+    fn entry(value: &str, clock: u64) -> Entry {
+        Entry::new(b"k", value.as_bytes(), at(clock), 1)
+    }
+
+    fn put(value: &str, clock: u64) -> Change {
+        Change::put(Bytes::copy_from_slice(value.as_bytes()), at(clock))
+    }
+
+    fn text(value: &str) -> Outcome {
+        Outcome::Bulk(Value::from(value.as_bytes()))
+    }
+
+    fn set_with(condition: Condition, expiry: Expiry, get: bool) -> Action {
+        Action::Set {
+            value: Bytes::from_static(b"new"),
+            condition,
+            expiry,
+            get,
+        }
+    }
+
+    #[test]
+    fn reads_see_value_length_presence_and_deadline() {
+        let e = entry("abc", 3_500);
+        assert_eq!(
+            apply(&Action::Get, Some(&e), &CX),
+            (text("abc"), Change::None)
+        );
+        assert_eq!(apply(&Action::Get, None, &CX).0, Outcome::Nil);
+        assert_eq!(apply(&Action::Strlen, Some(&e), &CX).0, Outcome::Int(3));
+        assert_eq!(apply(&Action::Strlen, None, &CX).0, Outcome::Int(0));
+        assert_eq!(apply(&Action::Exists, Some(&e), &CX).0, Outcome::Int(1));
+        assert_eq!(apply(&Action::Exists, None, &CX).0, Outcome::Int(0));
+        assert_eq!(apply(&Action::PTtl, Some(&e), &CX).0, Outcome::Int(2_500));
+        assert_eq!(
+            apply(&Action::PTtl, Some(&entry("a", 0)), &CX).0,
+            Outcome::Int(-1)
+        );
+        assert_eq!(apply(&Action::PTtl, None, &CX).0, Outcome::Int(-2));
+        assert_eq!(
+            apply(&Action::PExpireTime, Some(&e), &CX).0,
+            Outcome::Int(52_500)
+        );
+    }
+
+    #[test]
+    fn set_writes_under_its_condition_and_gives_the_old_value_when_asked() {
+        let e = entry("old", 3_000);
+        let cases = [
+            (Condition::Always, None, false, Outcome::Ok, true),
+            (Condition::Always, Some(&e), true, text("old"), true),
+            (Condition::Always, None, true, Outcome::Nil, true),
+            (Condition::IfAbsent, None, false, Outcome::Ok, true),
+            (Condition::IfAbsent, Some(&e), false, Outcome::Nil, false),
+            (Condition::IfAbsent, Some(&e), true, text("old"), false),
+            (Condition::IfAbsent, None, true, Outcome::Nil, true),
+            (Condition::IfPresent, Some(&e), false, Outcome::Ok, true),
+            (Condition::IfPresent, None, false, Outcome::Nil, false),
+            (Condition::IfPresent, None, true, Outcome::Nil, false),
+        ];
+        for (condition, present, get, outcome, written) in cases {
+            let change = if written { put("new", 0) } else { Change::None };
+            assert_eq!(
+                apply(&set_with(condition, Expiry::None, get), present, &CX),
+                (outcome, change),
+                "{condition:?} {get}"
+            );
+        }
+    }
+
+    #[test]
+    fn set_converts_deadlines_to_the_partitions_clock() {
+        let e = entry("old", 3_000);
+        let with = |expiry, present, cx: &Context| {
+            apply(&set_with(Condition::Always, expiry, false), present, cx).1
+        };
+        assert_eq!(with(Expiry::In(10), Some(&e), &CX), put("new", 1_010));
+        assert_eq!(with(Expiry::At(50_020), Some(&e), &CX), put("new", 1_020));
+        assert_eq!(with(Expiry::Keep, Some(&e), &CX), put("new", 3_000));
+        assert_eq!(with(Expiry::Keep, None, &CX), put("new", 0));
+        assert_eq!(with(Expiry::None, Some(&e), &CX), put("new", 0));
+        assert_eq!(with(Expiry::At(1), Some(&e), &CX), Change::Delete);
+        assert_eq!(with(Expiry::In(0), None, &CX), Change::None);
+        let latest = with(Expiry::In(i64::MAX), None, &CX);
+        assert!(
+            matches!(latest, Change::Put { deadline: latest, .. } if deadline::moved(latest, 1) == latest),
+            "{latest:?}"
+        );
+        assert_eq!(with(Expiry::At(i64::MIN), Some(&e), &CX), Change::Delete);
+        let cx = Context {
+            default_ttl_ms: Some(500),
+            ..CX
+        };
+        assert_eq!(with(Expiry::None, Some(&e), &cx), put("new", 1_500));
+        assert_eq!(with(Expiry::Keep, None, &cx), put("new", 1_500));
+    }
+
+    #[test]
+    fn values_above_the_limit_change_nothing() {
+        let big = Bytes::from(vec![b'x'; 65]);
+        let set = Action::Set {
+            value: big.clone(),
+            condition: Condition::Always,
+            expiry: Expiry::None,
+            get: false,
+        };
+        for action in [
+            set,
+            Action::CompareAndSwap {
+                expected: None,
+                value: big.clone(),
+            },
+            Action::Append { value: big },
+        ] {
+            assert_eq!(apply(&action, None, &CX), failed(Failure::TooLarge));
+        }
+    }
+
+    #[test]
+    fn compare_and_swap_writes_only_over_what_was_expected() {
+        let e = entry("old", 3_000);
+        let cas = |expected: Option<&'static str>| Action::CompareAndSwap {
+            expected: expected.map(|s| Bytes::from_static(s.as_bytes())),
+            value: Bytes::from_static(b"new"),
+        };
+        assert_eq!(
+            apply(&cas(Some("old")), Some(&e), &CX),
+            (Outcome::Int(1), put("new", 3_000))
+        );
+        assert_eq!(
+            apply(&cas(Some("other")), Some(&e), &CX),
+            (Outcome::Int(0), Change::None)
+        );
+        assert_eq!(
+            apply(&cas(None), Some(&e), &CX),
+            (Outcome::Int(0), Change::None)
+        );
+        assert_eq!(
+            apply(&cas(None), None, &CX),
+            (Outcome::Int(1), put("new", 0))
+        );
+        assert_eq!(
+            apply(&cas(Some("old")), None, &CX),
+            (Outcome::Int(0), Change::None)
+        );
+    }
+
+    #[test]
+    fn getex_reads_and_redates() {
+        let e = entry("v", 3_000);
+        let with = |expiry| apply(&Action::GetEx { expiry }, Some(&e), &CX);
+        assert_eq!(with(Expiry::Keep), (text("v"), Change::None));
+        assert_eq!(with(Expiry::None), (text("v"), Change::Deadline(0)));
+        assert_eq!(
+            with(Expiry::In(5)),
+            (text("v"), Change::Deadline(at(1_005)))
+        );
+        assert_eq!(with(Expiry::At(5)), (text("v"), Change::Delete));
+        assert_eq!(
+            apply(
+                &Action::GetEx {
+                    expiry: Expiry::In(5)
+                },
+                None,
+                &CX
+            ),
+            (Outcome::Nil, Change::None)
+        );
+    }
+
+    #[test]
+    fn deletes_say_whether_there_was_something() {
+        let e = entry("v", 0);
+        assert_eq!(
+            apply(&Action::Delete, Some(&e), &CX),
+            (Outcome::Int(1), Change::Delete)
+        );
+        assert_eq!(
+            apply(&Action::Delete, None, &CX),
+            (Outcome::Int(0), Change::None)
+        );
+        assert_eq!(
+            apply(&Action::GetDel, Some(&e), &CX),
+            (text("v"), Change::Delete)
+        );
+        assert_eq!(
+            apply(&Action::GetDel, None, &CX),
+            (Outcome::Nil, Change::None)
+        );
+    }
+
+    #[test]
+    fn append_extends_and_keeps_the_deadline() {
+        let append = |s: &'static str| Action::Append {
+            value: Bytes::from_static(s.as_bytes()),
+        };
+        assert_eq!(
+            apply(&append("b"), Some(&entry("a", 9_000)), &CX),
+            (Outcome::Int(2), put("ab", 9_000))
+        );
+        assert_eq!(
+            apply(&append("b"), None, &CX),
+            (Outcome::Int(1), put("b", 0))
+        );
+        assert_eq!(apply(&append(""), None, &CX), (Outcome::Int(0), put("", 0)));
+        assert_eq!(
+            apply(&append(""), Some(&entry("a", 0)), &CX),
+            (Outcome::Int(1), Change::None)
+        );
+    }
+
+    #[test]
+    fn encodings_are_those_of_redis() {
+        let of =
+            |value: &str| Encoding::name(encoding(&entry(value, 0), Found::default()).number());
+        for number in ["0", "-1", "9223372036854775807", "-9223372036854775808"] {
+            assert_eq!(of(number), "int");
+        }
+        for text in [
+            "",
+            "x",
+            "01",
+            "+1",
+            "-0",
+            " 1",
+            "1.5",
+            "9223372036854775808",
+            &"x".repeat(44),
+            &"1".repeat(44),
+        ] {
+            assert_eq!(of(text), "embstr", "{text}");
+        }
+        assert_eq!((of(&"x".repeat(45)), of(&"1".repeat(45))), ("raw", "raw"));
+    }
+
+    #[test]
+    fn looking_at_a_key_changes_nothing() {
+        let e = Entry::new(b"key", b"value", 7, 1);
+        let bytes = Outcome::Int(i64::try_from(crate::store::cost(&e)).unwrap());
+        for (action, there, absent, uses) in [
+            (Action::Touch, Outcome::Int(1), Outcome::Int(0), true),
+            (Action::Peek, text("value"), Outcome::Nil, false),
+            (Action::PeekLength, Outcome::Int(5), Outcome::Int(0), false),
+            (Action::Encoding, Outcome::Int(1), Outcome::Nil, false),
+            (Action::Footprint, bytes, Outcome::Nil, false),
+        ] {
+            assert_eq!(apply(&action, Some(&e), &CX), (there, Change::None));
+            assert_eq!(apply(&action, None, &CX), (absent, Change::None));
+            let footprint = action.footprint();
+            assert!(!footprint.writes && footprint.looks_up);
+            assert_eq!(footprint.uses, uses, "{action:?}");
+        }
+    }
+
+    proptest! {
+        /// Back-pressure, routing and retries rely on the footprint: it must not say less than the
+        /// action does.
+        #[test]
+        fn an_action_does_no_more_than_its_footprint_says(
+            action in crate::wire::frame::tests::action(),
+            there in prop::option::of(prop_oneof![
+                any::<i64>().prop_map(|n| n.to_string()),
+                "[a-z]{0,200}",
+            ]),
+            deadline in prop_oneof![Just(0), Just(5_000)],
+        ) {
+            let cx = Context { value_bytes_max: 1 << 20, ..CX };
+            let found = there.as_deref().map(|value| entry(value, deadline));
+            let (outcome, change) = apply(&action, found.as_ref(), &cx);
+            let footprint = action.footprint();
+            prop_assert!(footprint.writes || change == Change::None);
+            // A number is small, and it is all that INCRBYFLOAT answers with.
+            if !matches!(action, Action::IncrByFloat(_)) {
+                prop_assert!(footprint.answers_value || outcome.bytes() == 0);
+                if let Change::Put { value, .. } = &change {
+                    let before = found.as_ref().map_or(0, |e| e.value().len());
+                    prop_assert!(value.len() <= before + footprint.stores);
+                }
+            }
+            prop_assert!(footprint.given.largest <= footprint.given.bytes);
+        }
+    }
+
+    #[test]
+    fn integers_are_read_strictly_and_never_overflow() {
+        let add = |value: &str, by| apply(&Action::IncrBy(by), Some(&entry(value, 7_000)), &CX);
+        assert_eq!(
+            apply(&Action::IncrBy(-3), None, &CX),
+            (Outcome::Int(-3), put("-3", 0))
+        );
+        assert_eq!(add("41", 1), (Outcome::Int(42), put("42", 7_000)));
+        assert_eq!(add("9223372036854775807", 1), failed(Failure::Overflow));
+        assert_eq!(add("-9223372036854775808", -1), failed(Failure::Overflow));
+        assert_eq!(add("9223372036854775807", i64::MIN).0, Outcome::Int(-1));
+        for bad in [
+            "",
+            " 1",
+            "1 ",
+            "+1",
+            "01",
+            "-0",
+            "1.0",
+            "x",
+            "9223372036854775808",
+        ] {
+            assert_eq!(add(bad, 1), failed(Failure::NotAnInteger), "{bad:?}");
+        }
+    }
+
+    /// The digits are tested in `extended`.
+    #[test]
+    fn floats_are_added_to_numbers_only_and_keep_the_deadline() {
+        let number = |text: &str| Extended::parse(text.as_bytes()).expect(text);
+        let add = |value: &str, by| {
+            apply(
+                &Action::IncrByFloat(number(by)),
+                Some(&entry(value, 7_000)),
+                &CX,
+            )
+        };
+        assert_eq!(add("10.50", "0.1"), (text("10.6"), put("10.6", 7_000)));
+        assert_eq!(
+            apply(&Action::IncrByFloat(number("2.5")), None, &CX),
+            (text("2.5"), put("2.5", 0))
+        );
+        for bad in ["", "abc", " 1", "1 ", "nan"] {
+            assert_eq!(add(bad, "1"), failed(Failure::NotAFloat), "{bad:?}");
+        }
+        for (old, by) in [("1", "inf"), ("-inf", "inf"), ("1e4932", "1e4932")] {
+            assert_eq!(add(old, by), failed(Failure::Overflow), "{old} + {by}");
+        }
+        assert_eq!(
+            add("1e70", "1"),
+            failed(Failure::TooLarge),
+            "64 bytes are the most"
+        );
+    }
+
+    #[test]
+    fn expire_changes_the_deadline_under_its_condition() {
+        let (none, some) = (entry("v", 0), entry("v", 2_000));
+        let with = |e: &Entry, ms, condition| {
+            apply(
+                &Action::Expire {
+                    expiry: Expiry::In(ms),
+                    condition,
+                },
+                Some(e),
+                &CX,
+            )
+        };
+        let (yes, no) = (
+            |clock| (Outcome::Int(1), Change::Deadline(at(clock))),
+            (Outcome::Int(0), Change::None),
+        );
+        assert_eq!(with(&none, 5, ExpireCondition::Always), yes(1_005));
+        assert_eq!(with(&none, 5, ExpireCondition::IfNone), yes(1_005));
+        assert_eq!(with(&some, 5, ExpireCondition::IfNone), no);
+        assert_eq!(with(&none, 5, ExpireCondition::IfSome), no);
+        assert_eq!(with(&some, 5, ExpireCondition::IfSome), yes(1_005));
+        assert_eq!(with(&some, 5_000, ExpireCondition::IfLater), yes(6_000));
+        assert_eq!(with(&some, 5, ExpireCondition::IfLater), no);
+        assert_eq!(with(&none, 5, ExpireCondition::IfLater), no);
+        assert_eq!(with(&some, 5, ExpireCondition::IfEarlier), yes(1_005));
+        assert_eq!(with(&some, 5_000, ExpireCondition::IfEarlier), no);
+        assert_eq!(with(&none, 5, ExpireCondition::IfEarlier), yes(1_005));
+        assert_eq!(with(&some, 5, ExpireCondition::IfSomeEarlier), yes(1_005));
+        assert_eq!(with(&some, 5_000, ExpireCondition::IfSomeEarlier), no);
+        assert_eq!(with(&none, 5, ExpireCondition::IfSomeEarlier), no);
+        assert_eq!(
+            with(&some, -5, ExpireCondition::Always),
+            (Outcome::Int(1), Change::Delete)
+        );
+        assert_eq!(
+            apply(
+                &Action::Expire {
+                    expiry: Expiry::In(5),
+                    condition: ExpireCondition::Always
+                },
+                None,
+                &CX
+            ),
+            no
+        );
+    }
+
+    /// Regression: a wall time was converted with the clocks of one moment and converted back with
+    /// those of another. GT and LT were wrong by a millisecond in every second case.
+    #[test]
+    fn wall_times_are_compared_and_returned_as_given_whenever_the_clocks_tick() {
+        for (clock, unix_ms) in [
+            (1_000, 50_000),
+            (1_000, 50_001),
+            (1_001, 50_000),
+            (4_000, 60_000),
+        ] {
+            let given = 90_000;
+            let set = |expiry| match apply(&set_with(Condition::Always, expiry, false), None, &CX).1
+            {
+                Change::Put {
+                    value, deadline, ..
+                } => Entry::new(b"k", &value, deadline, 1),
+                other => panic!("{other:?}"),
+            };
+            let cx = Context {
+                clock,
+                unix_ms,
+                ..CX
+            };
+            for entry in [
+                set(Expiry::At(given)),
+                set(Expiry::In(given - CX.unix_ms as i64)),
+            ] {
+                assert_eq!(
+                    apply(&Action::PExpireTime, Some(&entry), &cx).0,
+                    Outcome::Int(given)
+                );
+                let met = |unix_ms, condition| {
+                    apply(
+                        &Action::Expire {
+                            expiry: Expiry::At(unix_ms),
+                            condition,
+                        },
+                        Some(&entry),
+                        &cx,
+                    )
+                    .0 == Outcome::Int(1)
+                };
+                for condition in [ExpireCondition::IfLater, ExpireCondition::IfEarlier] {
+                    assert!(!met(given, condition), "{condition:?} {clock} {unix_ms}");
+                    assert_eq!(
+                        met(given + 1, condition),
+                        condition == ExpireCondition::IfLater
+                    );
+                    assert_eq!(
+                        met(given - 1, condition),
+                        condition == ExpireCondition::IfEarlier
+                    );
+                }
+                // The next one is exact, too.
+                let Change::Deadline(again) = apply(
+                    &Action::GetEx {
+                        expiry: Expiry::At(given + 7),
+                    },
+                    Some(&entry),
+                    &cx,
+                )
+                .1
+                else {
+                    panic!()
+                };
+                assert_eq!(CX.unix_ms_of(again), given as u64 + 7);
+            }
+        }
+    }
+
+    #[test]
+    fn persist_removes_a_deadline() {
+        assert_eq!(
+            apply(&Action::Persist, Some(&entry("v", 5_000)), &CX),
+            (Outcome::Int(1), Change::Deadline(0))
+        );
+        assert_eq!(
+            apply(&Action::Persist, Some(&entry("v", 0)), &CX),
+            (Outcome::Int(0), Change::None)
+        );
+        assert_eq!(
+            apply(&Action::Persist, None, &CX),
+            (Outcome::Int(0), Change::None)
+        );
+    }
+}

@@ -1,0 +1,1195 @@
+//! Commands on hashes.
+
+use super::call::Unit;
+use super::{
+    Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, Part, SYNTAX, Shape, is,
+    wrong_arity,
+};
+use crate::command::action::{Context, field_deadline};
+use crate::command::glob;
+use crate::command::operation::{Action, Expiry, Failure, Footprint, Given, Kind, Outcome, Value};
+use crate::command::procedure::{Inputs, Procedure, READS, Run, WRITES, count};
+use crate::store::Table;
+use crate::value::deadline;
+use crate::value::entry::Entry;
+use crate::value::extended::Extended;
+use crate::value::integer::integer;
+use crate::value::types::hash::{self, Edit, Hash, Items, Timing, View};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
+
+pub(super) const ROWS: &[Description<Parse>] = &[
+    Description {
+        name: "hdel",
+        since: "2.0.0",
+        arity: -3,
+        flags: &["write", "fast"],
+        keys: ONE_KEY,
+        access: Access::WRITE,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Delete one or more hash fields",
+        parse: |c| c.one(Action::call(&DELETE, &[], vec![rest(c, 2)])),
+    },
+    Description {
+        name: "hexists",
+        since: "2.0.0",
+        arity: 3,
+        flags: &["readonly", "fast"],
+        keys: ONE_KEY,
+        access: Access::TOUCH,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Determine if a hash field exists",
+        parse: |c| c.one(Action::call(&HAS, &[], vec![c.args.bytes(2)])),
+    },
+    Description {
+        name: "hexpire",
+        since: "7.4.0",
+        arity: -6,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        access: Access::WRITE,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Set expiry for hash field using relative time to expire (seconds)",
+        parse: |c| expire(c, Unit::Seconds),
+    },
+    Description {
+        name: "hexpireat",
+        since: "7.4.0",
+        arity: -6,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        access: Access::WRITE,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Set expiry for hash field using an absolute Unix timestamp (seconds)",
+        parse: |c| expire(c, Unit::UnixSeconds),
+    },
+    Description {
+        name: "hexpiretime",
+        since: "7.4.0",
+        arity: -5,
+        flags: &["readonly", "fast"],
+        keys: ONE_KEY,
+        access: Access::READ,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Returns the expiration time of a hash field as a Unix timestamp, in seconds.",
+        parse: |c| time(c, true, 1000),
+    },
+    Description {
+        name: "hget",
+        since: "2.0.0",
+        arity: 3,
+        flags: &["readonly", "fast"],
+        keys: ONE_KEY,
+        access: Access::READ,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Get the value of a hash field",
+        parse: |c| c.one(Action::call(&GET, &[], vec![c.args.bytes(2)])),
+    },
+    Description {
+        name: "hgetall",
+        since: "2.0.0",
+        arity: 2,
+        flags: &["readonly"],
+        keys: ONE_KEY,
+        access: Access::READ,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Get all the fields and values in a hash",
+        parse: |c| c.shaped(all(), Shape::Fields(Part::Whole)),
+    },
+    Description {
+        name: "hgetdel",
+        since: "8.0.0",
+        arity: -5,
+        flags: &["write", "fast"],
+        keys: ONE_KEY,
+        access: Access::BOTH,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Returns the value of a field and deletes it from the hash.",
+        parse: get_and_delete,
+    },
+    Description {
+        name: "hgetex",
+        since: "8.0.0",
+        arity: -5,
+        flags: &["write", "fast"],
+        keys: ONE_KEY,
+        access: Access::BOTH,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Get the value of one or more fields of a given hash key, and optionally set their expiration.",
+        parse: get_and_date,
+    },
+    Description {
+        name: "hincrby",
+        since: "2.0.0",
+        arity: 4,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        access: Access::BOTH,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Increment the integer value of a hash field by the given number",
+        parse: |c| {
+            let by = c.number(3)?;
+            let action = Action::call(&ADD, &[by], vec![c.args.bytes(2)]);
+            c.shaped(action, Shape::Hash)
+        },
+    },
+    Description {
+        name: "hincrbyfloat",
+        since: "2.6.0",
+        arity: 4,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        access: Access::BOTH,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Increment the float value of a hash field by the given amount",
+        parse: add_float,
+    },
+    Description {
+        name: "hkeys",
+        since: "2.0.0",
+        arity: 2,
+        flags: &["readonly"],
+        keys: ONE_KEY,
+        access: Access::READ,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Get all the fields in a hash",
+        parse: |c| c.shaped(all(), Shape::Fields(Part::Fields)),
+    },
+    Description {
+        name: "hlen",
+        since: "2.0.0",
+        arity: 2,
+        flags: &["readonly", "fast"],
+        keys: ONE_KEY,
+        access: Access::TOUCH,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Get the number of fields in a hash",
+        parse: |c| c.one(Action::call(&LENGTH, &[], Vec::new())),
+    },
+    Description {
+        name: "hmget",
+        since: "2.0.0",
+        arity: -3,
+        flags: &["readonly", "fast"],
+        keys: ONE_KEY,
+        access: Access::READ,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Get the values of all the given hash fields",
+        parse: |c| c.one(Action::call(&GET_SOME, &[], vec![rest(c, 2)])),
+    },
+    Description {
+        name: "hmset",
+        since: "2.0.0",
+        arity: -4,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        access: Access::WRITE,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Set multiple hash fields to multiple values",
+        parse: |c| c.shaped(set(c, false)?, Shape::Done),
+    },
+    Description {
+        name: "hpersist",
+        since: "7.4.0",
+        arity: -5,
+        flags: &["write", "fast"],
+        keys: ONE_KEY,
+        access: Access::WRITE,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Removes the expiration time for each specified field",
+        parse: |c| {
+            c.one(Action::call(
+                &PERSIST,
+                &[],
+                vec![fields(c, 2, COUNT_ERROR)?],
+            ))
+        },
+    },
+    Description {
+        name: "hpexpire",
+        since: "7.4.0",
+        arity: -6,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        access: Access::WRITE,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Set expiry for hash field using relative time to expire (milliseconds)",
+        parse: |c| expire(c, Unit::Milliseconds),
+    },
+    Description {
+        name: "hpexpireat",
+        since: "7.4.0",
+        arity: -6,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        access: Access::WRITE,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Set expiry for hash field using an absolute Unix timestamp (milliseconds)",
+        parse: |c| expire(c, Unit::UnixMilliseconds),
+    },
+    Description {
+        name: "hpexpiretime",
+        since: "7.4.0",
+        arity: -5,
+        flags: &["readonly", "fast"],
+        keys: ONE_KEY,
+        access: Access::READ,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Returns the expiration time of a hash field as a Unix timestamp, in msec.",
+        parse: |c| time(c, true, 1),
+    },
+    Description {
+        name: "hpttl",
+        since: "7.4.0",
+        arity: -5,
+        flags: &["readonly", "fast"],
+        keys: ONE_KEY,
+        access: Access::READ,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Returns the TTL in milliseconds of a hash field.",
+        parse: |c| time(c, false, 1),
+    },
+    Description {
+        name: "hrandfield",
+        since: "6.2.0",
+        arity: -2,
+        flags: &["readonly"],
+        keys: ONE_KEY,
+        access: Access::READ,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Get one or multiple random fields from a hash",
+        parse: random,
+    },
+    Description {
+        name: "hscan",
+        since: "2.8.0",
+        arity: -3,
+        flags: &["readonly"],
+        keys: ONE_KEY,
+        access: Access::READ,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Incrementally iterate hash fields and associated values",
+        parse: scan,
+    },
+    Description {
+        name: "hset",
+        since: "2.0.0",
+        arity: -4,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        access: Access::WRITE,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Set the string value of a hash field",
+        parse: |c| c.shaped(set(c, false)?, Shape::Hash),
+    },
+    Description {
+        name: "hsetex",
+        since: "8.0.0",
+        arity: -6,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        access: Access::WRITE,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Set the value of one or more fields of a given hash key, and optionally set their expiration.",
+        parse: set_and_date,
+    },
+    Description {
+        name: "hsetnx",
+        since: "2.0.0",
+        arity: 4,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        access: Access::WRITE,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Set the value of a hash field, only if the field does not exist",
+        parse: |c| c.shaped(set(c, true)?, Shape::Hash),
+    },
+    Description {
+        name: "hstrlen",
+        since: "3.2.0",
+        arity: 3,
+        flags: &["readonly", "fast"],
+        keys: ONE_KEY,
+        access: Access::TOUCH,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Get the length of the value of a hash field",
+        parse: |c| c.one(Action::call(&VALUE_LENGTH, &[], vec![c.args.bytes(2)])),
+    },
+    Description {
+        name: "httl",
+        since: "7.4.0",
+        arity: -5,
+        flags: &["readonly", "fast"],
+        keys: ONE_KEY,
+        access: Access::READ,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Returns the TTL in seconds of a hash field.",
+        parse: |c| time(c, false, 1000),
+    },
+    Description {
+        name: "hvals",
+        since: "2.0.0",
+        arity: 2,
+        flags: &["readonly"],
+        keys: ONE_KEY,
+        access: Access::READ,
+        group: "hash",
+        categories: &["hash"],
+        summary: "Get all the values in a hash",
+        parse: |c| c.shaped(all(), Shape::Fields(Part::Values)),
+    },
+];
+
+pub(crate) static PROCEDURES: &[&Procedure] = &[
+    &GET,
+    &GET_SOME,
+    &ALL,
+    &LENGTH,
+    &VALUE_LENGTH,
+    &HAS,
+    &SET,
+    &DELETE,
+    &ADD,
+    &ADD_FLOAT,
+    &RANDOM,
+    &SCAN,
+    &GET_AND_DELETE,
+    &EXPIRE,
+    &TIME,
+    &PERSIST,
+    &GET_AND_DATE,
+    &SET_AND_DATE,
+];
+
+/// The value of a field. → `Bulk` or `Nil`
+static GET: Procedure = Procedure {
+    number: 7,
+    name: "hash get",
+    event: None,
+    kind: Kind::Hash,
+    takes: (0, 1),
+    footprint: |_| VALUES,
+    run: Run::Hash(|inputs, hash, _| (Some(value(hash.get(&inputs.bytes[0]))), Edit::None)),
+};
+
+/// The values of several fields. → `Many`
+static GET_SOME: Procedure = Procedure {
+    number: 8,
+    name: "hash get some",
+    event: None,
+    kind: Kind::Hash,
+    takes: (0, 1),
+    footprint: |_| VALUES,
+    run: Run::Hash(
+        |inputs, hash, cx| match values_of(hash, &inputs.bytes[0], cx) {
+            Some(values) => (Some(Outcome::Many(values)), Edit::None),
+            None => TOO_LARGE,
+        },
+    ),
+};
+
+/// The number that a caller gives that reads a large hash in pages.
+pub(crate) const IN_PAGES: i64 = 1;
+
+/// All fields and values. → `Bulk`, as a small hash is stored, or `Nil`; the first page of a large
+/// one if the caller reads it in pages
+pub(crate) static ALL: Procedure = Procedure {
+    number: 9,
+    name: "hash all",
+    event: None,
+    kind: Kind::Hash,
+    takes: (1, 0),
+    footprint: |_| VALUES,
+    run: Run::Hash(|_, hash, cx| match hash.all(hash::answer_max(cx)) {
+        Ok(all) => (Some(all.map_or(Outcome::Nil, Outcome::Bulk)), Edit::None),
+        Err(failure) => (Some(Outcome::Failed(failure)), Edit::None),
+    }),
+};
+
+/// How many fields there are. → `Int`
+static LENGTH: Procedure = Procedure {
+    number: 10,
+    name: "hash length",
+    event: None,
+    kind: Kind::Hash,
+    takes: (0, 0),
+    footprint: |_| READS,
+    run: Run::Hash(|_, hash, _| (Some(count(hash.len())), Edit::None)),
+};
+
+/// How long the value of a field is. → `Int`
+static VALUE_LENGTH: Procedure = Procedure {
+    number: 11,
+    name: "hash value length",
+    event: None,
+    kind: Kind::Hash,
+    takes: (0, 1),
+    footprint: |_| READS,
+    run: Run::Hash(|inputs, hash, _| {
+        let found = hash.get(&inputs.bytes[0]);
+        (Some(count(found.map_or(0, <[u8]>::len))), Edit::None)
+    }),
+};
+
+/// Whether there is a field. → `Int`
+static HAS: Procedure = Procedure {
+    number: 12,
+    name: "hash has",
+    event: None,
+    kind: Kind::Hash,
+    takes: (0, 1),
+    footprint: |_| READS,
+    run: Run::Hash(|inputs, hash, _| {
+        let found = hash.get(&inputs.bytes[0]);
+        (Some(Outcome::Int(i64::from(found.is_some()))), Edit::None)
+    }),
+};
+
+/// Sets fields; or (1) only if the first of them is absent. → `Int`, how many are new
+static SET: Procedure = Procedure {
+    number: 13,
+    name: "hash set",
+    event: Some("hset"),
+    kind: Kind::Hash,
+    takes: (1, 1),
+    footprint: writes,
+    run: Run::Hash(|inputs, hash, _| {
+        let given = Hash::in_bytes(&inputs.bytes[0]);
+        let Some((first, _)) = { given }.next() else {
+            return (None, Edit::None);
+        };
+        if inputs.numbers[0] == 1 && hash.get(first).is_some() {
+            return (None, Edit::None);
+        }
+        (None, Edit::Set(given, Timing::Never))
+    }),
+};
+
+/// Deletes fields. → `Int`, how many there were
+static DELETE: Procedure = Procedure {
+    number: 14,
+    name: "hash delete",
+    event: Some("hdel"),
+    kind: Kind::Hash,
+    takes: (0, 1),
+    footprint: writes,
+    run: Run::Hash(|inputs, _, _| (None, Edit::Delete(Items(&inputs.bytes[0]).collect()))),
+};
+
+/// Adds to the integer of a field. → `Int`
+static ADD: Procedure = Procedure {
+    number: 15,
+    name: "hash add",
+    event: Some("hincrby"),
+    kind: Kind::Hash,
+    takes: (1, 1),
+    footprint: writes,
+    run: Run::Hash(|inputs, hash, _| {
+        let field = &inputs.bytes[0];
+        let Some(old) = hash.get(field).map_or(Some(0), integer) else {
+            return failed(Failure::NotAnInteger);
+        };
+        let Some(new) = old.checked_add(inputs.numbers[0]) else {
+            return failed(Failure::Overflow);
+        };
+        let text = new.to_string().into_bytes();
+        (Some(Outcome::Int(new)), Edit::SetOne(field, text))
+    }),
+};
+
+/// Adds to the decimal number of a field, whose addend is a text. → `Bulk`
+static ADD_FLOAT: Procedure = Procedure {
+    number: 16,
+    name: "hash add float",
+    event: Some("hincrbyfloat"),
+    kind: Kind::Hash,
+    takes: (0, 2),
+    footprint: writes,
+    run: Run::Hash(|inputs, hash, _| {
+        let field = &inputs.bytes[0];
+        let old = hash
+            .get(field)
+            .map_or(Some(Extended::ZERO), Extended::parse);
+        let Some((old, by)) = old.zip(Extended::parse(&inputs.bytes[1])) else {
+            return failed(Failure::NotAFloat);
+        };
+        let sum = old.plus(by);
+        if !sum.is_finite() {
+            return failed(Failure::Overflow);
+        }
+        let text = sum.text();
+        let outcome = Outcome::Bulk(Value::from(text.as_bytes()));
+        (Some(outcome), Edit::SetOne(field, text.into_bytes()))
+    }),
+};
+
+/// So many random fields, with (1) or without their values, drawn from this seed. A negative number
+/// draws a field again and again; a number that is not negative, each field at most once. → `Many`,
+/// or `Nil`: the key is absent
+static RANDOM: Procedure = Procedure {
+    number: 17,
+    name: "hash random",
+    event: None,
+    kind: Kind::Hash,
+    takes: (3, 0),
+    footprint: |_| VALUES,
+    run: Run::Hash(|inputs, hash, cx| {
+        let [wanted, with_values, seed] = inputs.numbers[..] else {
+            return failed(Failure::NotAnInteger);
+        };
+        let length = hash.len();
+        if length == 0 {
+            return (Some(Outcome::Nil), Edit::None);
+        }
+        let mut drawn = Vec::new();
+        let (mut bytes, mut random) = (0, Random(seed.cast_unsigned()));
+        let mut take = |(field, value): (&[u8], &[u8])| {
+            bytes += field.len() + value.len() + ITEM_OVERHEAD;
+            drawn.push(Outcome::Bulk(Value::from(field)));
+            if with_values == 1 {
+                drawn.push(Outcome::Bulk(Value::from(value)));
+            }
+            bytes <= hash::answer_max(cx)
+        };
+        let times = usize::try_from(wanted.unsigned_abs()).unwrap_or(usize::MAX);
+        let few = times.saturating_mul(DRAWN_PART) < length;
+        let fits = match hash {
+            // Others would have to be looked at for each that is drawn.
+            View::Table(table, clock) if wanted < 0 || few => {
+                let mut seen = BTreeSet::new();
+                let mut left = times;
+                let mut fits = true;
+                while left > 0 && fits {
+                    let Some(row) = random.row(table, clock) else {
+                        break;
+                    };
+                    if wanted < 0 || seen.insert(row.key()) {
+                        fits = take((row.key(), row.value()));
+                        left -= 1;
+                    }
+                }
+                fits
+            }
+            View::Packed(_) | View::Table(..) if times >= length && wanted >= 0 => {
+                hash.pairs().all(take)
+            }
+            View::Packed(_) | View::Table(..) => {
+                let mut all: Vec<(&[u8], &[u8])> = hash.pairs().collect();
+                (0..times).all(|_| {
+                    let at = random.below(all.len());
+                    take(if wanted < 0 {
+                        all[at]
+                    } else {
+                        all.swap_remove(at)
+                    })
+                })
+            }
+        };
+        if fits {
+            (Some(Outcome::Many(drawn)), Edit::None)
+        } else {
+            TOO_LARGE
+        }
+    }),
+};
+
+/// Fields with (1) or without their values from a place on, about so many, which match a pattern. →
+/// `Keys`
+static SCAN: Procedure = Procedure {
+    number: 18,
+    name: "hash scan",
+    event: None,
+    kind: Kind::Hash,
+    takes: (3, 1),
+    footprint: |_| VALUES,
+    run: Run::Hash(|inputs, hash, _| {
+        let [cursor, wanted, with_values] = inputs.numbers[..] else {
+            return failed(Failure::NotAnInteger);
+        };
+        let pattern = &inputs.bytes[0];
+        let mut work = MATCHING_WORK;
+        let mut page = Page::new(cursor, wanted);
+        let mut keys = Vec::new();
+        for (field, value) in hash.pairs_from(page.from()) {
+            if let View::Table(table, _) = hash
+                && !page.takes(table.order_of(field))
+            {
+                let next = page.next;
+                return (Some(Outcome::Keys { next, keys }), Edit::None);
+            }
+            match glob::Matching::default().run(pattern, field, &mut work) {
+                Some(true) => {
+                    page.bytes += field.len() + ITEM_OVERHEAD;
+                    keys.push(Bytes::copy_from_slice(field));
+                    if with_values == 1 {
+                        page.bytes += value.len();
+                        keys.push(Bytes::copy_from_slice(value));
+                    }
+                }
+                Some(false) => {}
+                None => return failed(Failure::Overloaded),
+            }
+        }
+        (Some(Outcome::Keys { next: 0, keys }), Edit::None)
+    }),
+};
+
+/// The values of several fields, which are deleted. → `Many`
+static GET_AND_DELETE: Procedure = Procedure {
+    number: 19,
+    name: "hash get and delete",
+    event: Some("hdel"),
+    kind: Kind::Hash,
+    takes: (0, 1),
+    footprint: |inputs| Footprint {
+        answers_value: true,
+        looks_up: true,
+        ..writes(inputs)
+    },
+    run: Run::Hash(|inputs, hash, cx| {
+        let Some(mut values) = values_of(hash, &inputs.bytes[0], cx) else {
+            return TOO_LARGE;
+        };
+        // A field that is named again is gone by then.
+        let mut seen = BTreeSet::new();
+        for (value, field) in values.iter_mut().zip(Items(&inputs.bytes[0])) {
+            if !seen.insert(field) {
+                *value = Outcome::Nil;
+            }
+        }
+        let fields = Items(&inputs.bytes[0]).collect();
+        (Some(Outcome::Many(values)), Edit::Delete(fields))
+    }),
+};
+
+/// Gives fields a deadline, as `expiry_of` two numbers says, under a condition of the third. →
+/// `Many`: 1 done, 0 the condition is not met, 2 deleted because the time is past, -2 no such field
+static EXPIRE: Procedure = Procedure {
+    number: 20,
+    name: "hash expire",
+    event: Some("hexpire"),
+    kind: Kind::Hash,
+    takes: (3, 1),
+    footprint: dates,
+    run: Run::Hash(|inputs, hash, cx| {
+        let deadline = field_deadline(expiry_of(inputs), cx);
+        let condition = inputs.numbers[2];
+        let (mut outcomes, mut met) = (Vec::new(), BTreeMap::new());
+        for field in Items(&inputs.bytes[0]) {
+            let held = met.get(field).copied();
+            let old = held.or_else(|| hash.dated(field).map(|(_, old)| Some(old)));
+            outcomes.push(Outcome::Int(match old {
+                None | Some(None) => -2,
+                Some(Some(old)) if !is_met(condition, old, deadline, cx) => 0,
+                Some(Some(_)) => {
+                    met.insert(field, deadline);
+                    if deadline.is_some() { 1 } else { 2 }
+                }
+            }));
+        }
+        let edit = match deadline {
+            _ if met.is_empty() => Edit::None,
+            Some(at) => Edit::Date(met.into_keys().map(|field| (field, at)).collect()),
+            None => Edit::Delete(met.into_keys().collect()),
+        };
+        (Some(Outcome::Many(outcomes)), edit)
+    }),
+};
+
+/// When fields expire: how long from now (0), or the wall time (1), in units of so many
+/// milliseconds. → `Many`: -1 never, -2 no such field
+static TIME: Procedure = Procedure {
+    number: 21,
+    name: "hash time",
+    event: None,
+    kind: Kind::Hash,
+    takes: (2, 1),
+    footprint: |_| READS,
+    run: Run::Hash(|inputs, hash, cx| {
+        let (wall, unit) = (inputs.numbers[0] == 1, inputs.numbers[1].max(1));
+        let time = |field| match hash.dated(field) {
+            None => -2,
+            Some((_, 0)) => -1,
+            Some((_, deadline)) => {
+                let ms = if wall {
+                    cx.unix_ms_of(deadline)
+                } else {
+                    deadline::clock(deadline).saturating_sub(cx.clock)
+                };
+                let ms = i64::try_from(ms).unwrap_or(i64::MAX);
+                ms / unit + i64::from(ms % unit > 0)
+            }
+        };
+        let times = Items(&inputs.bytes[0]).map(|field| Outcome::Int(time(field)));
+        (Some(Outcome::Many(times.collect())), Edit::None)
+    }),
+};
+
+/// Takes the deadlines of fields away. → `Many`: 1 done, -1 it had none, -2 no such field
+static PERSIST: Procedure = Procedure {
+    number: 22,
+    name: "hash persist",
+    event: Some("hpersist"),
+    kind: Kind::Hash,
+    takes: (0, 1),
+    footprint: dates,
+    run: Run::Hash(|inputs, hash, _| {
+        let (mut outcomes, mut fields) = (Vec::new(), BTreeSet::new());
+        for field in Items(&inputs.bytes[0]) {
+            outcomes.push(Outcome::Int(match hash.dated(field) {
+                None => -2,
+                Some((_, 0)) => -1,
+                Some(_) if !fields.insert(field) => -1,
+                Some(_) => 1,
+            }));
+        }
+        let fields = fields.into_iter().map(|field| (field, 0));
+        (Some(Outcome::Many(outcomes)), Edit::Date(fields.collect()))
+    }),
+};
+
+/// The values of several fields, which get a deadline as two numbers say (see `expiry_of`). → `Many`
+static GET_AND_DATE: Procedure = Procedure {
+    number: 23,
+    name: "hash get and date",
+    event: Some("hexpire"),
+    kind: Kind::Hash,
+    takes: (2, 1),
+    footprint: |inputs| Footprint {
+        answers_value: true,
+        looks_up: true,
+        ..dates(inputs)
+    },
+    run: Run::Hash(|inputs, hash, cx| {
+        let Some(values) = values_of(hash, &inputs.bytes[0], cx) else {
+            return TOO_LARGE;
+        };
+        let fields = || Items(&inputs.bytes[0]);
+        let expiry = expiry_of(inputs);
+        let edit = match field_deadline(expiry, cx) {
+            _ if expiry == Expiry::Keep => Edit::None,
+            Some(at) => Edit::Date(fields().map(|field| (field, at)).collect()),
+            None => Edit::Delete(fields().collect()),
+        };
+        (Some(Outcome::Many(values)), edit)
+    }),
+};
+
+/// Sets fields if (1) none of them exists, or (2) all of them do, with a deadline as the other two
+/// numbers say (see `expiry_of`). → `Int`, whether it did
+static SET_AND_DATE: Procedure = Procedure {
+    number: 24,
+    name: "hash set and date",
+    event: Some("hset"),
+    kind: Kind::Hash,
+    takes: (3, 1),
+    footprint: writes,
+    run: Run::Hash(|inputs, hash, cx| {
+        let given = Hash::in_bytes(&inputs.bytes[0]);
+        let met = { given }.all(|(field, _)| match inputs.numbers[2] {
+            1 => hash.get(field).is_none(),
+            2 => hash.get(field).is_some(),
+            _ => true,
+        });
+        if !met {
+            return (Some(Outcome::Int(0)), Edit::None);
+        }
+        let expiry = expiry_of(inputs);
+        let edit = match field_deadline(expiry, cx) {
+            _ if expiry == Expiry::Keep => Edit::Set(given, Timing::Keep),
+            Some(0) => Edit::Set(given, Timing::Never),
+            Some(at) => Edit::Set(given, Timing::At(at)),
+            // They were written and expired at once.
+            None => Edit::Delete(given.map(|(field, _)| field).collect()),
+        };
+        (Some(Outcome::Int(1)), edit)
+    }),
+};
+
+/// The time that the first two numbers of a procedure give.
+fn expiry_of(inputs: &Inputs) -> Expiry {
+    Expiry::of_numbers([inputs.numbers[0], inputs.numbers[1]])
+}
+
+/// Whether a field with this deadline gets another one. Without one, it counts as the latest.
+fn is_met(condition: i64, old: u64, new: Option<u64>, cx: &Context) -> bool {
+    // Wall times are compared, because clients give and read wall times.
+    let new = new.map_or(0, |at| cx.unix_ms_of(at));
+    match condition {
+        NX => old == 0,
+        XX => old != 0,
+        GT => old != 0 && new > cx.unix_ms_of(old),
+        LT => old == 0 || new < cx.unix_ms_of(old),
+        _ => true,
+    }
+}
+
+const NX: i64 = 1;
+const XX: i64 = 2;
+const GT: i64 = 3;
+const LT: i64 = 4;
+
+/// What a procedure does that changes deadlines. A small hash becomes rows.
+fn dates(inputs: &Inputs) -> Footprint {
+    Footprint {
+        stores: inputs.bytes.first().map_or(0, Bytes::len),
+        ..WRITES
+    }
+}
+
+/// What an item of an answer takes besides its bytes.
+const ITEM_OVERHEAD: usize = 32;
+
+/// What comparisons with a pattern may do in one operation: some milliseconds.
+const MATCHING_WORK: usize = 8 << 20;
+
+/// If no more than this part of a table is drawn, fields are drawn one by one.
+const DRAWN_PART: usize = 4;
+
+/// A random field is one of so many behind a random place: gaps between places are uneven.
+const NEIGHBOURS: usize = 16;
+
+/// Rows that are looked at for one that is not overdue.
+const ROWS_LOOKED: usize = 4_000;
+
+/// The same if it answers with values.
+const VALUES: Footprint = Footprint {
+    answers_value: true,
+    ..READS
+};
+
+const TOO_LARGE: (Option<Outcome>, Edit<'static>) =
+    (Some(Outcome::Failed(Failure::TooLarge)), Edit::None);
+
+const fn failed(failure: Failure) -> (Option<Outcome>, Edit<'static>) {
+    (Some(Outcome::Failed(failure)), Edit::None)
+}
+
+/// What a procedure does that changes fields.
+fn writes(inputs: &Inputs) -> Footprint {
+    let given = inputs.bytes.first().map_or(&[][..], |bytes| &bytes[..]);
+    Footprint {
+        given: Given::one(given),
+        stores: given.len(),
+        ..WRITES
+    }
+}
+
+fn value(found: Option<&[u8]>) -> Outcome {
+    found.map_or(Outcome::Nil, |found| Outcome::Bulk(Value::from(found)))
+}
+
+/// The values of these fields. `None`: together they are too large.
+fn values_of(hash: View<'_>, fields: &[u8], cx: &Context) -> Option<Vec<Outcome>> {
+    let mut bytes = 0;
+    let most = hash::answer_max(cx);
+    Items(fields)
+        .map(|field| {
+            let found = hash.get(field);
+            bytes += ITEM_OVERHEAD + found.map_or(0, <[u8]>::len);
+            (bytes <= most).then(|| value(found))
+        })
+        .collect()
+}
+
+/// A page of a scan of a table. Its cursor is the first 32 bits of an order, as that of SCAN.
+struct Page {
+    cursor: u64,
+    wanted: usize,
+    looked: usize,
+    bytes: usize,
+    /// Where to continue.
+    next: u64,
+}
+
+impl Page {
+    const SHIFT: u32 = 32;
+    const FIELDS_MAX: i64 = 10_000;
+    const BYTES_MAX: usize = 512 << 10;
+
+    fn new(cursor: i64, wanted: i64) -> Self {
+        Self {
+            cursor: cursor.cast_unsigned(),
+            wanted: wanted.clamp(1, Self::FIELDS_MAX) as usize,
+            looked: 0,
+            bytes: 0,
+            next: 0,
+        }
+    }
+
+    /// The order from which it reads.
+    const fn from(&self) -> u64 {
+        self.cursor << Self::SHIFT
+    }
+
+    /// Whether a field of this order belongs to it. Fields that share a cursor are in one page.
+    const fn takes(&mut self, order: u64) -> bool {
+        let place = order >> Self::SHIFT;
+        if place >= self.next && (self.looked >= self.wanted || self.bytes >= Self::BYTES_MAX) {
+            return false;
+        }
+        self.looked += 1;
+        self.next = place + 1;
+        true
+    }
+}
+
+/// Random numbers from a seed (splitmix64).
+struct Random(u64);
+
+impl Random {
+    const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        ((u128::from(self.next()) * end as u128) >> 64) as usize
+    }
+
+    /// A random row. `None`: none was found that is not overdue.
+    fn row<'a>(&mut self, table: &'a Table, clock: u64) -> Option<&'a Entry> {
+        let skipped = self.below(NEIGHBOURS.min(table.len()));
+        let behind = table.rows_from(self.next());
+        let around = behind.chain(table.rows_from(0)).take(ROWS_LOOKED);
+        around.filter(|row| !row.overdue(clock)).nth(skipped)
+    }
+}
+
+fn all() -> Action {
+    Action::call(&ALL, &[0], Vec::new())
+}
+
+/// The arguments from this place on, in one run of bytes.
+fn rest(c: Call<'_>, from: usize) -> Bytes {
+    hash::packed(c.args_from(from))
+}
+
+fn set(c: Call<'_>, only_absent: bool) -> Result<Action, ErrorText> {
+    if !c.args.len().is_multiple_of(2) {
+        return Err(wrong_arity(c.name));
+    }
+    let flag = i64::from(only_absent);
+    Ok(Action::call(&SET, &[flag], vec![rest(c, 2)]))
+}
+
+fn add_float(c: Call<'_>) -> Parsed {
+    let text = c.args.get(3);
+    let by = Extended::parse(text).ok_or(super::NOT_A_FLOAT)?;
+    if !by.is_finite() {
+        return Err("ERR value is NaN or Infinity".into());
+    }
+    let inputs = vec![c.args.bytes(2), c.args.bytes(3)];
+    c.shaped(Action::call(&ADD_FLOAT, &[], inputs), Shape::HashFloat)
+}
+
+fn random(c: Call<'_>) -> Parsed {
+    let seed = RandomState::new().hash_one(0).cast_signed();
+    let draw = |wanted, values: bool| {
+        Action::call(&RANDOM, &[wanted, i64::from(values), seed], Vec::new())
+    };
+    if c.args.len() == 2 {
+        return c.shaped(draw(1, false), Shape::First);
+    }
+    let wanted = c.number(2)?;
+    let values = match c.args.len() {
+        3 => false,
+        4 if is(c.args.get(3), "WITHVALUES") => true,
+        _ => return Err(SYNTAX.into()),
+    };
+    if wanted == i64::MIN {
+        return Err(
+            "ERR value is out of range, value must between -9223372036854775807 and \
+             9223372036854775807"
+                .into(),
+        );
+    }
+    if values && wanted.abs() > i64::MAX / 2 {
+        return Err("ERR value is out of range".into());
+    }
+    let shape = if values { Shape::Pairs } else { Shape::List };
+    c.shaped(draw(wanted, values), shape)
+}
+
+fn scan(c: Call<'_>) -> Parsed {
+    let cursor = c.cursor(2)?;
+    let (mut wanted, mut pattern, mut values) = (10, Bytes::from_static(b"*"), true);
+    let mut at = 3;
+    while at < c.args.len() {
+        let option = c.args.get(at);
+        if is(option, "NOVALUES") {
+            values = false;
+            at += 1;
+            continue;
+        }
+        if at + 1 >= c.args.len() {
+            return Err(SYNTAX.into());
+        }
+        if is(option, "COUNT") {
+            wanted = c.number(at + 1)?;
+            if wanted < 1 {
+                return Err(SYNTAX.into());
+            }
+        } else if is(option, "MATCH") {
+            pattern = c.args.bytes(at + 1);
+        } else {
+            return Err(SYNTAX.into());
+        }
+        at += 2;
+    }
+    let inputs = [cursor.cast_signed(), wanted, i64::from(values)];
+    c.shaped(Action::call(&SCAN, &inputs, vec![pattern]), Shape::Page)
+}
+
+fn get_and_delete(c: Call<'_>) -> Parsed {
+    let fields = fields(c, 2, COUNT_ERROR)?;
+    c.one(Action::call(&GET_AND_DELETE, &[], vec![fields]))
+}
+
+const COUNT_ERROR: &str = "ERR Number of fields must be a positive integer";
+
+/// The fields behind FIELDS and their number, which are the last arguments.
+fn fields(c: Call<'_>, at: usize, no_count: &'static str) -> Result<Bytes, ErrorText> {
+    if !is(c.args.get(at), "FIELDS") {
+        return Err("ERR Mandatory argument FIELDS is missing or not at the right position".into());
+    }
+    let count = integer(c.args.get(at + 1)).filter(|count| *count > 0);
+    let count = count.ok_or(no_count)?;
+    if usize::try_from(count).is_ok_and(|count| at + 2 + count == c.args.len()) {
+        Ok(rest(c, at + 2))
+    } else {
+        Err("ERR The `numfields` parameter must match the number of arguments".into())
+    }
+}
+
+/// The latest wall time at which a field may expire, in milliseconds, as in Redis.
+const LATEST_MS: i64 = (1 << 46) - 1;
+
+/// A time in this unit.
+fn time_of(c: Call<'_>, unit: Unit, at: usize) -> Result<Expiry, ErrorText> {
+    let number = c.number(at)?;
+    if number < 0 {
+        return Err("ERR invalid expire time, must be >= 0".into());
+    }
+    let (factor, relative) = match unit {
+        Unit::Seconds => (1000, true),
+        Unit::Milliseconds => (1, true),
+        Unit::UnixSeconds => (1000, false),
+        Unit::UnixMilliseconds => (1, false),
+    };
+    let from = if relative {
+        i64::try_from(c.unix_ms).unwrap_or(i64::MAX)
+    } else {
+        0
+    };
+    let ms = number.checked_mul(factor);
+    let ms = ms.filter(|ms| *ms <= LATEST_MS.saturating_sub(from));
+    let ms = ms.ok_or_else(|| format!("ERR invalid expire time in '{}' command", c.name))?;
+    Ok(if relative {
+        Expiry::In(ms)
+    } else {
+        Expiry::At(ms)
+    })
+}
+
+fn expire(c: Call<'_>, unit: Unit) -> Parsed {
+    let [kind, ms] = time_of(c, unit, 2)?.numbers();
+    let conditions = [("NX", NX), ("XX", XX), ("GT", GT), ("LT", LT)];
+    let mut conditions = conditions.into_iter();
+    let condition = conditions.find(|(word, _)| is(c.args.get(3), word));
+    let at = if condition.is_some() { 4 } else { 3 };
+    let condition = condition.map_or(0, |(_, condition)| condition);
+    let no_count = "ERR Parameter `numFields` should be greater than 0";
+    let fields = fields(c, at, no_count)?;
+    c.one(Action::call(&EXPIRE, &[kind, ms, condition], vec![fields]))
+}
+
+fn time(c: Call<'_>, wall: bool, unit: i64) -> Parsed {
+    let fields = fields(c, 2, COUNT_ERROR)?;
+    c.one(Action::call(&TIME, &[i64::from(wall), unit], vec![fields]))
+}
+
+fn get_and_date(c: Call<'_>) -> Parsed {
+    let option = c.args.get(2);
+    let (expiry, at) = match Unit::of_option(option) {
+        Some(unit) => (time_of(c, unit, 3)?, 4),
+        None if is(option, "PERSIST") => (Expiry::None, 3),
+        None => (Expiry::Keep, 2),
+    };
+    let fields = fields(c, at, COUNT_ERROR)?;
+    c.one(Action::call(&GET_AND_DATE, &expiry.numbers(), vec![fields]))
+}
+
+fn set_and_date(c: Call<'_>) -> Parsed {
+    let (mut condition, mut expiry, mut at) = (0, None, 2);
+    while at < c.args.len() {
+        let option = c.args.get(at);
+        if is(option, "FIELDS") {
+            let count = integer(c.args.get(at + 1)).filter(|count| *count > 0);
+            let count = count.ok_or("ERR invalid number of fields")?;
+            let given = c.args.len().saturating_sub(at + 2);
+            if !given.is_multiple_of(2) || usize::try_from(count) != Ok(given / 2) {
+                return Err(wrong_arity(c.name));
+            }
+            let [kind, ms] = expiry.unwrap_or(Expiry::None).numbers();
+            let numbers = [kind, ms, condition];
+            return c.one(Action::call(&SET_AND_DATE, &numbers, vec![rest(c, at + 2)]));
+        }
+        let wanted = [("FNX", 1), ("FXX", 2)];
+        if let Some((_, wanted)) = wanted.iter().find(|(word, _)| is(option, word)) {
+            if condition != 0 {
+                return Err("ERR Only one of FXX or FNX arguments can be specified".into());
+            }
+            condition = *wanted;
+            at += 1;
+            continue;
+        }
+        let unit = Unit::of_option(option);
+        if unit.is_none() && !is(option, "KEEPTTL") {
+            let option = String::from_utf8_lossy(option);
+            return Err(format!("ERR unknown argument: {option}").into());
+        }
+        if expiry.is_some() {
+            return Err(
+                "ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified".into(),
+            );
+        }
+        expiry = Some(match unit {
+            Some(unit) => time_of(c, unit, at + 1)?,
+            None => Expiry::Keep,
+        });
+        at += if unit.is_some() { 2 } else { 1 };
+    }
+    Err("ERR missing FIELDS argument".into())
+}

@@ -1,0 +1,314 @@
+//! Operations that are described whole in one place, beside the commands that call them: what they
+//! may do, what they do, and the number by which they are sent.
+//!
+//! A [`Procedure`] is about one key. A [`Joint`] is about several keys of one partition, which it
+//! reads and changes through [`Rows`], all of them or none.
+//!
+//! A call travels as that number and its inputs: some numbers and some runs of bytes. So a new
+//! operation needs no layout of its own. The receiver refuses a number that it does not know, and
+//! inputs that are too few or too many, so that `run` finds all that it takes.
+
+use super::action::{Change, Context, failed};
+use super::rows::Rows;
+use crate::command::operation::{Failure, Footprint, Given, Kind, Outcome};
+use crate::command::{JOINTS, PROCEDURES, hashes};
+use crate::store::Found;
+use crate::value::entry::Entry;
+use crate::value::types::hash::{Edit, View};
+use bytes::Bytes;
+use doyen_placement::MapId;
+use std::fmt;
+use std::ops::Range;
+
+/// An operation on one key.
+pub(crate) struct Procedure {
+    /// Its number on the wire. A number that was used once gets no other meaning.
+    pub(crate) number: u16,
+    /// Its name, for people.
+    pub(crate) name: &'static str,
+    /// What its key must hold, if it exists.
+    pub(crate) kind: Kind,
+    /// The name of the event that subscribers of Redis are told of its writes, if it has one.
+    pub(crate) event: Option<&'static str>,
+    /// How many numbers and how many runs of bytes it takes.
+    pub(crate) takes: (usize, usize),
+    /// What it may do and cost.
+    pub(crate) footprint: fn(&Inputs) -> Footprint,
+    /// What it does.
+    pub(crate) run: Run,
+}
+
+/// What a procedure does to what its key holds.
+#[derive(Clone, Copy)]
+pub(crate) enum Run {
+    /// To an entry (`None`: absent or overdue).
+    Entry(fn(&Inputs, Option<&Entry>, &Context) -> (Outcome, Change)),
+    /// To a hash; an absent one is empty. Without an outcome it answers how many fields came or
+    /// went.
+    Hash(for<'a> fn(&'a Inputs, View<'a>, &Context) -> (Option<Outcome>, Edit<'a>)),
+}
+
+impl Run {
+    /// Runs it on what a key holds.
+    fn of(self, inputs: &Inputs, found: Found<'_>, cx: &Context) -> (Outcome, Change) {
+        match self {
+            Self::Entry(run) => run(inputs, found.entry, cx),
+            Self::Hash(run) => {
+                let hash = View::of(found, cx);
+                let (outcome, edit) = run(inputs, hash, cx);
+                if matches!(outcome, Some(Outcome::Failed(_))) {
+                    return (outcome.unwrap_or(Outcome::Nil), Change::None);
+                }
+                let (changed, change) = hash.edited(edit, cx);
+                match change {
+                    Ok(change) => (outcome.unwrap_or_else(|| count(changed)), change),
+                    Err(failure) => failed(failure),
+                }
+            }
+        }
+    }
+}
+
+/// An operation on several keys of one partition.
+pub(crate) struct Joint {
+    /// Its number on the wire, which no procedure has.
+    pub(crate) number: u16,
+    /// Its name, for people.
+    pub(crate) name: &'static str,
+    /// The name of the event that subscribers of Redis are told of its writes.
+    pub(crate) event: &'static str,
+    /// How many numbers it takes.
+    pub(crate) numbers: usize,
+    /// Which of so many runs of bytes are its further keys: each so many places after the one
+    /// before, beginning with the first. `None`: it takes no such number of runs.
+    pub(crate) others: fn(usize) -> Option<(Range<usize>, usize)>,
+    /// The map of its further keys, if its first key is in this one.
+    pub(crate) map: fn(&Inputs, MapId) -> MapId,
+    /// What it may do and cost.
+    pub(crate) footprint: fn(&Inputs) -> Footprint,
+    /// What it does. If it fails, it must have changed nothing.
+    pub(crate) run: fn(&Inputs, (MapId, &[u8]), &mut Rows<'_>) -> Outcome,
+}
+
+/// What is called: an operation on one key, or on several.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Called {
+    One(&'static Procedure),
+    Several(&'static Joint),
+}
+
+impl From<&'static Procedure> for Called {
+    fn from(procedure: &'static Procedure) -> Self {
+        Self::One(procedure)
+    }
+}
+
+impl From<&'static Joint> for Called {
+    fn from(joint: &'static Joint) -> Self {
+        Self::Several(joint)
+    }
+}
+
+impl Called {
+    /// What has this number.
+    pub(crate) fn of_number(number: u16) -> Option<Self> {
+        let joints = JOINTS.iter().flat_map(|family| family.iter());
+        let joint = |joint: &&&Joint| joint.number == number;
+        Procedure::of_number(number)
+            .map(Self::One)
+            .or_else(|| joints.into_iter().find(joint).copied().map(Self::Several))
+    }
+
+    /// Its number on the wire.
+    pub(crate) const fn number(self) -> u16 {
+        match self {
+            Self::One(procedure) => procedure.number,
+            Self::Several(joint) => joint.number,
+        }
+    }
+
+    /// The name of the event that subscribers of Redis are told of its writes.
+    pub(crate) const fn event(self) -> Option<&'static str> {
+        match self {
+            Self::One(procedure) => procedure.event,
+            Self::Several(joint) => Some(joint.event),
+        }
+    }
+
+    fn takes(self, inputs: &Inputs) -> bool {
+        let (numbers, runs) = (inputs.numbers.len(), inputs.bytes.len());
+        match self {
+            Self::One(procedure) => procedure.takes == (numbers, runs),
+            Self::Several(joint) => joint.numbers == numbers && (joint.others)(runs).is_some(),
+        }
+    }
+}
+
+/// What a procedure does that only reads.
+pub(crate) const READS: Footprint = Footprint {
+    writes: false,
+    answers_value: false,
+    uses: true,
+    looks_up: true,
+    given: Given::NOTHING,
+    stores: 0,
+};
+
+/// What a procedure does that changes its key.
+pub(crate) const WRITES: Footprint = Footprint {
+    writes: true,
+    looks_up: false,
+    ..READS
+};
+
+/// A number of things, or a length.
+pub(crate) fn count(of: usize) -> Outcome {
+    Outcome::Int(i64::try_from(of).unwrap_or(i64::MAX))
+}
+
+impl Procedure {
+    /// The procedure of this number.
+    pub(crate) fn of_number(number: u16) -> Option<&'static Self> {
+        let mut all = PROCEDURES.iter().flat_map(|family| family.iter());
+        all.find(|procedure| procedure.number == number).copied()
+    }
+}
+
+impl fmt::Debug for Procedure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl fmt::Debug for Joint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// What a procedure is called with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Inputs {
+    /// Numbers.
+    pub(crate) numbers: Vec<i64>,
+    /// Runs of bytes.
+    pub(crate) bytes: Vec<Bytes>,
+}
+
+/// A call of a procedure.
+#[derive(Debug, Clone)]
+pub struct ProcedureCall {
+    pub(crate) called: Called,
+    pub(crate) inputs: Inputs,
+}
+
+impl PartialEq for ProcedureCall {
+    fn eq(&self, other: &Self) -> bool {
+        self.called.number() == other.called.number() && self.inputs == other.inputs
+    }
+}
+
+impl ProcedureCall {
+    /// A call with these inputs, if so many are taken.
+    pub(crate) fn new(
+        called: impl Into<Called>,
+        numbers: &[i64],
+        bytes: Vec<Bytes>,
+    ) -> Option<Self> {
+        let (called, numbers) = (called.into(), numbers.to_vec());
+        let inputs = Inputs { numbers, bytes };
+        called.takes(&inputs).then_some(Self { called, inputs })
+    }
+
+    /// What its key must hold, if it exists. `None`: anything, as far as this is known before.
+    pub(crate) const fn kind(&self) -> Option<Kind> {
+        match self.called {
+            Called::One(procedure) => Some(procedure.kind),
+            Called::Several(_) => None,
+        }
+    }
+
+    /// Whether it is about several keys.
+    pub(crate) const fn is_joint(&self) -> bool {
+        matches!(self.called, Called::Several(_))
+    }
+
+    /// Its keys besides the first, which is in this map.
+    pub(crate) fn others(&self, map: MapId) -> impl Iterator<Item = (MapId, &Bytes)> + Clone {
+        let (places, step, map) = match self.called {
+            Called::One(_) => (0..0, 1, map),
+            Called::Several(joint) => {
+                let (places, step) = (joint.others)(self.inputs.bytes.len()).unwrap_or((0..0, 1));
+                (places, step, (joint.map)(&self.inputs, map))
+            }
+        };
+        let keys = self.inputs.bytes.get(places).unwrap_or_default();
+        keys.iter().step_by(step.max(1)).map(move |key| (map, key))
+    }
+
+    /// Its caller reads a large hash in pages, if it is such a read.
+    pub(crate) fn answer_in_pages(&mut self) {
+        if let (Called::One(procedure), [pages]) = (self.called, &mut self.inputs.numbers[..])
+            && procedure.number == hashes::ALL.number
+        {
+            *pages = hashes::IN_PAGES;
+        }
+    }
+
+    /// Whether its caller reads a large hash in pages.
+    pub(crate) fn may_answer_in_pages(&self) -> bool {
+        matches!(self.called, Called::One(procedure) if procedure.number == hashes::ALL.number)
+            && self.inputs.numbers == [hashes::IN_PAGES]
+    }
+
+    /// What it may do and cost.
+    pub(crate) fn footprint(&self) -> Footprint {
+        match self.called {
+            Called::One(procedure) => (procedure.footprint)(&self.inputs),
+            Called::Several(joint) => (joint.footprint)(&self.inputs),
+        }
+    }
+
+    /// Runs it on what the key holds.
+    pub(crate) fn run(&self, found: Found<'_>, cx: &Context) -> (Outcome, Change) {
+        match self.called {
+            Called::One(procedure) => procedure.run.of(&self.inputs, found, cx),
+            // One entry is not all that it needs.
+            Called::Several(_) => failed(Failure::CrossPartition),
+        }
+    }
+
+    /// Runs it on keys of a partition, if it is about several.
+    pub(crate) fn run_joint(&self, key: (MapId, &[u8]), rows: &mut Rows<'_>) -> Option<Outcome> {
+        match self.called {
+            Called::One(_) => None,
+            Called::Several(joint) => Some((joint.run)(&self.inputs, key, rows)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_procedure_has_a_number_of_its_own() {
+        let all: Vec<_> = PROCEDURES.iter().flat_map(|family| family.iter()).collect();
+        let numbers: BTreeSet<u16> = all.iter().map(|procedure| procedure.number).collect();
+        assert_eq!(numbers.len(), all.len());
+        let joints: Vec<_> = JOINTS.iter().flat_map(|family| family.iter()).collect();
+        let both = joints.iter().map(|joint| joint.number);
+        let both: BTreeSet<u16> = both.chain(numbers).collect();
+        assert_eq!(both.len(), all.len() + joints.len());
+        for number in both {
+            let called = Called::of_number(number).map(Called::number);
+            assert_eq!(called, Some(number));
+        }
+        for procedure in all {
+            let found = Procedure::of_number(procedure.number).map(|found| found.name);
+            assert_eq!(found, Some(procedure.name));
+        }
+        assert!(Procedure::of_number(u16::MAX).is_none());
+    }
+}

@@ -1,0 +1,579 @@
+//! The keys of a partition as one operation reads and changes them.
+//!
+//! A change is applied to the store at once, so that the operation reads what it wrote. All changes
+//! become one record of the log, with one effect for each key or field. Until then they can be
+//! rolled back:
+//! the operation is not executed at all if there is no room for what it wrote.
+
+use super::action::{self, Change, Context};
+use super::idle;
+use crate::command::operation::{
+    Action, Failure, Kind, Operation, Outcome, ScriptCall, Step, Transaction,
+};
+use crate::command::transfer::fits;
+use crate::log::changes::Cause;
+use crate::log::partition_log::Log;
+use crate::mutant::{self, broken};
+use crate::store::map_limits::Bounds;
+use crate::store::{Before, Effect, Found, Key, Store, Undo};
+use crate::value::entry::Entry;
+use bytes::Bytes;
+use doyen_placement::MapId;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// The keys of a partition, with the changes of one operation.
+#[derive(Debug)]
+pub(crate) struct Rows<'a> {
+    store: &'a mut Store,
+    log: &'a Log,
+    cx: Context,
+    bounds: &'a mut Bounds,
+    /// Whether a copy may not have all keys yet, so that deadlines are logged with their entries.
+    teaches: bool,
+    /// The changes in order. `None`: a later one replaced it.
+    changes: Vec<Option<(Effect, Undo)>>,
+    /// Where the latest change of each key and of each field is.
+    places: BTreeMap<Changed, usize>,
+    /// Whether it changed the deadline of a table besides its rows.
+    redated: bool,
+    /// Bytes of the changes.
+    bytes: usize,
+    /// What was changed before the script that runs.
+    mark: Mark,
+    /// What the operation read is certain once this sequence is committed.
+    read_at: u64,
+    /// How many keys it found overdue. Their deletion is among the changes.
+    expired: u64,
+    /// How many keys it looked for and found, and did not find.
+    lookups: (u64, u64),
+    /// Whether keys that are used are kept from eviction.
+    marks: bool,
+}
+
+/// The changes up to a moment.
+#[derive(Debug, Default)]
+#[cfg_attr(
+    not(feature = "scripts"),
+    allow(dead_code, reason = "only scripts take back")
+)]
+struct Mark {
+    /// How many changes there were. They are not replaced any more.
+    changes: usize,
+    bytes: usize,
+    expired: u64,
+    redated: bool,
+    /// Where the latest changes of keys and fields were that have changed since.
+    places: Vec<(Changed, usize)>,
+}
+
+/// What an effect changes: a key, or a field of it.
+type Changed = (MapId, Key, Option<Key>);
+
+/// What an operation did.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    /// The answer of its caller.
+    pub(crate) outcome: Outcome,
+    /// Bytes of the answer.
+    pub(crate) answered: usize,
+}
+
+/// How much an operation wrote.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Written {
+    /// The number of keys and fields.
+    pub(crate) keys: usize,
+    /// Bytes of them and of their values.
+    pub(crate) bytes: usize,
+    /// Whether any of them was absent or smaller before.
+    pub(crate) grows: bool,
+    /// Whether any of them was absent, and is in a map that is full.
+    pub(crate) full: bool,
+}
+
+impl<'a> Rows<'a> {
+    pub(crate) fn of(
+        (store, log): (&'a mut Store, &'a Log),
+        (cx, bounds): (Context, &'a mut Bounds),
+        (teaches, marks): (bool, bool),
+    ) -> Self {
+        Self {
+            store,
+            log,
+            cx,
+            bounds,
+            teaches,
+            changes: Vec::new(),
+            places: BTreeMap::new(),
+            redated: false,
+            bytes: 0,
+            mark: Mark::default(),
+            read_at: 0,
+            expired: 0,
+            lookups: (0, 0),
+            marks,
+        }
+    }
+
+    /// Runs a transaction. `script` runs a script of it.
+    ///
+    /// # Errors
+    /// What it writes or answers is too large. Roll it back.
+    pub(crate) fn run(
+        &mut self,
+        transaction: &Transaction,
+        mut script: impl FnMut(&ScriptCall, &mut Self) -> Result<Ran, Failure>,
+    ) -> Result<Ran, Failure> {
+        let most = self.cx.value_bytes_max;
+        // Where it was asked, more may be allowed. One step alone must not fail for its size.
+        if transaction.bytes() > most {
+            return Err(Failure::TooLarge);
+        }
+        for watched in &transaction.watched {
+            let found = self.find(watched.map, &watched.key);
+            if action::version(found.as_ref(), &self.cx) != watched.version
+                && !broken(&mutant::IGNORES_WATCHED)
+            {
+                return Ok(Ran {
+                    outcome: Outcome::Nil,
+                    answered: 0,
+                });
+            }
+        }
+        let (mut outcomes, mut answered) = (Vec::with_capacity(transaction.steps.len()), 0);
+        for step in &transaction.steps {
+            let outcome = match step {
+                Step::Key { map, key, action } => self.step(*map, key, action),
+                Step::Script(call) => script(call, self)?.outcome,
+            };
+            answered += outcome.bytes();
+            outcomes.push(outcome);
+            if answered > self.cx.value_bytes_max || self.is_too_large() {
+                return Err(Failure::TooLarge);
+            }
+        }
+        Ok(Ran {
+            outcome: Outcome::Many(outcomes),
+            answered,
+        })
+    }
+
+    /// Runs one operation on several keys. One that fails has changed nothing.
+    ///
+    /// # Errors
+    /// What it writes is too large. Roll it back.
+    pub(crate) fn run_one(&mut self, operation: &Operation) -> Result<Ran, Failure> {
+        let outcome = self.step(operation.map, &operation.key, &operation.action);
+        // What is moved was not too large where it was, and a frame has room for two keys more.
+        let given = operation.action.footprint().given.bytes;
+        if given > 0 && self.is_too_large() {
+            return Err(Failure::TooLarge);
+        }
+        Ok(Ran {
+            answered: outcome.bytes(),
+            outcome,
+        })
+    }
+
+    /// Executes one operation on a key, or on several.
+    pub(crate) fn step(&mut self, map: MapId, key: &[u8], action: &Action) -> Outcome {
+        if let Action::Call(call) = action
+            && let Some(outcome) = call.run_joint((map, key), self)
+        {
+            return outcome;
+        }
+        let found = self.find(map, key);
+        let footprint = action.footprint();
+        if footprint.looks_up {
+            let (hits, misses) = &mut self.lookups;
+            *(if found.is_some() { hits } else { misses }) += 1;
+        }
+        let order = self.store.order(key);
+        if footprint.uses {
+            let marks = self.bounds.used(map, order, footprint.writes) || self.marks;
+            found
+                .as_ref()
+                .filter(|_| marks)
+                .into_iter()
+                .for_each(Entry::mark);
+        }
+        let held = self.store.shown(map, order, key);
+        let held = found.as_ref().map_or(Found::default(), |_| held);
+        let (outcome, change) = match self.bounds.idle_ms(map) {
+            None => action::apply(action, held, &self.cx),
+            // A version that was read before must hold, so no use is noted here.
+            Some(idle_ms) => idle::apply(action, held, &self.cx, (idle_ms, false)),
+        };
+        self.change((map, key), found.as_ref(), change);
+        outcome
+    }
+
+    /// The largest value, and the most bytes of one record.
+    pub(crate) const fn value_bytes_max(&self) -> usize {
+        self.cx.value_bytes_max
+    }
+
+    /// Whether its changes are too large for one record.
+    pub(crate) const fn is_too_large(&self) -> bool {
+        self.bytes > self.cx.value_bytes_max
+    }
+
+    /// Takes all changes back. What was read stays read.
+    pub(crate) fn take_back(&mut self) {
+        for (effect, undo) in std::mem::take(&mut self.changes)
+            .into_iter()
+            .rev()
+            .flatten()
+        {
+            self.store.undo(&effect, undo);
+        }
+        self.places.clear();
+        (self.bytes, self.expired) = (0, 0);
+        self.mark = Mark::default();
+    }
+
+    /// Changes from now on can be taken back without those before.
+    #[cfg_attr(
+        not(feature = "scripts"),
+        allow(dead_code, reason = "only scripts take back")
+    )]
+    pub(crate) fn set_mark(&mut self) {
+        self.mark = Mark {
+            changes: self.changes.len(),
+            bytes: self.bytes,
+            expired: self.expired,
+            redated: self.redated,
+            places: Vec::new(),
+        };
+    }
+
+    /// Takes the changes back that were made since the mark was set.
+    #[cfg_attr(
+        not(feature = "scripts"),
+        allow(dead_code, reason = "only scripts take back")
+    )]
+    pub(crate) fn take_back_to_mark(&mut self) {
+        let mark = std::mem::take(&mut self.mark);
+        for (effect, undo) in self.changes.drain(mark.changes..).rev().flatten() {
+            self.store.undo(&effect, undo);
+        }
+        self.places.retain(|_, at| *at < mark.changes);
+        // The earliest of each counts.
+        self.places.extend(mark.places.into_iter().rev());
+        (self.bytes, self.expired) = (mark.bytes, mark.expired);
+        self.redated = mark.redated;
+    }
+
+    /// Gives a key what another one holds, which has this entry, and its deadline.
+    ///
+    /// # Errors
+    /// It is too large for one record. Nothing was changed.
+    pub(crate) fn copy(
+        &mut self,
+        (from, key, entry): (MapId, &[u8], &Entry),
+        to: (MapId, &[u8]),
+    ) -> Result<(), Failure> {
+        let deadline = entry.deadline();
+        let found = self.store.found(from, self.store.order(key), key);
+        let change = match found.table {
+            Some(_) if !fits(found, key.len().max(to.1.len()), self.cx.value_bytes_max) => {
+                return Err(Failure::TooLarge);
+            }
+            Some(table) => Change::Table {
+                rows: table.rows_from(0).map(Entry::copy).collect(),
+                deadline,
+            },
+            None => {
+                let value = Bytes::copy_from_slice(entry.value());
+                match entry.kind() {
+                    Kind::String => Change::Put { value, deadline },
+                    Kind::Hash => Change::Hash {
+                        packed: value,
+                        deadline,
+                        fields: Vec::new(),
+                    },
+                }
+            }
+        };
+        self.replace(to, change);
+        Ok(())
+    }
+
+    /// Gives a key this, whatever it holds.
+    pub(crate) fn replace(&mut self, key: (MapId, &[u8]), change: Change) {
+        // A table takes the place of another one only once that is gone.
+        self.change(key, None, Change::Delete);
+        self.change(key, None, change);
+    }
+
+    /// Gives a key an unfinished table with these rows. Returns its birth.
+    pub(crate) fn begin_table(
+        &mut self,
+        (map, key): (MapId, &[u8]),
+        deadline: u64,
+        rows: impl Iterator<Item = Entry>,
+    ) -> u64 {
+        self.change((map, key), None, Change::Delete);
+        let born = self.log.last() + 1;
+        self.add_to_table((map, key), (born, false, deadline), rows);
+        born
+    }
+
+    /// Adds rows to the table of this birth, and says whether it is finished then.
+    pub(crate) fn add_to_table(
+        &mut self,
+        (map, key): (MapId, &[u8]),
+        (born, ends, deadline): (u64, bool, u64),
+        rows: impl Iterator<Item = Entry>,
+    ) {
+        let (seq, key) = (self.log.last() + 1, Key::from(key));
+        let table = if ends {
+            Entry::of_table(&key, born)
+        } else {
+            Entry::of_unfinished(&key, born)
+        };
+        // First: subscribers are told of a table before its rows.
+        let table = Effect::Put {
+            map,
+            entry: table,
+            deadline,
+            before: Before::Value,
+        };
+        self.apply(seq, table);
+        for row in rows {
+            let key = key.clone();
+            self.apply(seq, Effect::Row { map, key, row });
+        }
+    }
+
+    /// What a key holds, once [`Rows::find`] has looked for it. Its table may be unfinished.
+    pub(crate) fn held(&self, map: MapId, key: &[u8]) -> Found<'_> {
+        self.store.found(map, self.store.order(key), key)
+    }
+
+    /// The moment, and the limits.
+    pub(crate) const fn cx(&self) -> &Context {
+        &self.cx
+    }
+
+    /// The entry of a key. An overdue one is deleted.
+    pub(crate) fn find(&mut self, map: MapId, key: &[u8]) -> Option<Entry> {
+        let order = self.store.order(key);
+        if !self.store.is_whole() {
+            self.store.draw(map, order, key);
+        }
+        let held = self.store.shown(map, order, key);
+        let found = held.entry;
+        // Its own changes need no waiting, and may be taken back.
+        let read_at = crate::shard::execute::read_at(found, self.log).min(self.log.last());
+        self.read_at = self.read_at.max(read_at);
+        let found = found?.clone();
+        let purged = self.store.purged(held, self.cx.clock);
+        if found.overdue(self.cx.clock) {
+            self.expired += 1;
+            let gone = Effect::Delete {
+                map,
+                key: Key::from(key),
+                cause: Cause::Expired,
+            };
+            self.apply(self.log.last() + 1, gone);
+            return None;
+        }
+        if let Some((change, count)) = purged {
+            self.expired += count;
+            let gone = change == Change::Delete;
+            self.change((map, key), Some(&found), change);
+            return (!gone).then_some(found);
+        }
+        Some(found)
+    }
+
+    /// Changes a key, which has this entry.
+    fn change(&mut self, (map, key): (MapId, &[u8]), found: Option<&Entry>, mut change: Change) {
+        let seq = self.log.last() + 1;
+        if let Change::Hash { fields, .. } = &mut change {
+            // A later change of the operation may replace this one, and then needs all of it.
+            fields.clear();
+        }
+        match change.into_effect(map, key, (found, None, seq, self.teaches)) {
+            None => {}
+            Some(Effect::Many(parts)) => parts.into_iter().for_each(|part| self.apply(seq, part)),
+            Some(effect) => self.apply(seq, effect),
+        }
+    }
+
+    /// Applies an effect on a key or a field. It replaces former ones that it makes void.
+    fn apply(&mut self, seq: u64, mut effect: Effect) {
+        let Some((map, key)) = effect.place().map(|(map, key)| (map, Key::from(key))) else {
+            return;
+        };
+        let field = effect.field().map(Key::from);
+        let own = (map, key.clone(), field.clone());
+        let former = self.places.get(&own).copied();
+        let is_of_table = |effect: &Effect| match effect {
+            Effect::Put { entry, .. } => entry.is_table(),
+            _ => false,
+        };
+        if field.is_none() {
+            let redates = match &effect {
+                Effect::Deadline { .. } => true,
+                Effect::Put { entry, .. } => {
+                    let now = self.store.entry(map, self.store.order(&key), &key);
+                    entry.is_table()
+                        && now.is_some_and(|now| now.is_table() && now.born() == entry.born())
+                }
+                _ => false,
+            };
+            let made = former.and_then(|at| self.changes[at].as_ref());
+            let made = made.map(|(effect, _)| effect);
+            match made {
+                // The rows that follow a table stay, and it with them.
+                _ if redates && (made.is_some_and(is_of_table) || self.has_rows(map, &key)) => {
+                    self.redated = true;
+                    return self.push(seq, own, effect, None);
+                }
+                Some(Effect::Put { entry, .. }) => {
+                    if let Effect::Deadline { deadline, .. } = effect {
+                        effect = Effect::Put {
+                            map,
+                            entry: entry.copy(),
+                            deadline,
+                            before: Before::Value,
+                        };
+                    }
+                }
+                _ => {}
+            }
+            if self.redated || self.has_rows(map, &key) {
+                self.take_back_key(map, &key);
+            }
+        }
+        let former = former.filter(|at| *at >= self.mark.changes);
+        if let Some(at) = former {
+            self.take_back_one(at);
+        }
+        self.push(seq, own, effect, former);
+    }
+
+    /// Applies an effect, in the place of one that was taken back.
+    fn push(&mut self, seq: u64, place: Changed, effect: Effect, former: Option<usize>) {
+        self.bytes += effect.bytes();
+        let undo = self.store.apply(seq, &effect);
+        let at = former.unwrap_or_else(|| {
+            self.changes.push(None);
+            self.changes.len() - 1
+        });
+        self.changes[at] = Some((effect, undo));
+        if let Some(was) = self.places.insert(place.clone(), at) {
+            self.note(place, was);
+        }
+    }
+
+    /// The latest change of this was there. If that was before the mark, it may be again.
+    fn note(&mut self, place: Changed, was: usize) {
+        if was < self.mark.changes {
+            self.mark.places.push((place, was));
+        }
+    }
+
+    /// Whether it changed rows of this key.
+    fn has_rows(&self, map: MapId, key: &Key) -> bool {
+        let behind = (Bound::Excluded((map, key.clone(), None)), Bound::Unbounded);
+        let next = self.places.range(behind).next();
+        next.is_some_and(|((of, at, _), _)| (of, at) == (&map, key))
+    }
+
+    /// Takes all changes of a key and its rows back.
+    fn take_back_key(&mut self, map: MapId, key: &Key) {
+        let is_own = |(of, at, _): &Changed| (of, at) == (&map, key);
+        let own = self.places.range((map, key.clone(), None)..);
+        let own: Vec<_> = own
+            .map(|(place, _)| place)
+            .take_while(|place| is_own(place))
+            .cloned()
+            .collect();
+        for place in own {
+            if let Some(was) = self.places.remove(&place) {
+                self.note(place, was);
+            }
+        }
+        // A table may have been dated more than once. What was changed before the mark stays.
+        for at in (self.mark.changes..self.changes.len()).rev() {
+            let of_key = self.changes[at]
+                .as_ref()
+                .and_then(|(effect, _)| effect.place())
+                .is_some_and(|(of, at)| of == map && at == &**key);
+            if of_key {
+                self.take_back_one(at);
+            }
+        }
+    }
+
+    /// Takes one change back.
+    fn take_back_one(&mut self, at: usize) {
+        if let Some((effect, undo)) = self.changes[at].take() {
+            self.bytes -= effect.bytes();
+            self.store.undo(&effect, undo);
+        }
+    }
+
+    /// Bytes of the keys and values that it wrote.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How much it wrote. Deletions do not count.
+    pub(crate) fn written(&self) -> Written {
+        let mut written = Written::default();
+        for (effect, undo) in self.changes.iter().flatten() {
+            let (bytes, former) = match (effect, undo) {
+                (Effect::Put { entry, .. }, Undo::Was(old)) => (entry.len(), old.len()),
+                (Effect::Put { entry, .. }, Undo::Table(old)) => (entry.len(), old.bytes()),
+                (Effect::Put { entry, .. }, _) => (entry.len(), 0),
+                (Effect::Row { row, .. }, Undo::Row(Some(old), _)) => (row.len(), old.len()),
+                (Effect::Row { row, .. }, _) => (row.len(), 0),
+                _ => continue,
+            };
+            written.keys += 1;
+            written.bytes += bytes;
+            written.grows |= former < bytes;
+            if let (Undo::Absent, Some((map, _))) = (undo, effect.place()) {
+                written.full |= self.bounds.refuses(map);
+            }
+        }
+        written
+    }
+
+    /// What it read is certain once this sequence is committed.
+    pub(crate) const fn read_at(&self) -> u64 {
+        self.read_at
+    }
+
+    /// How many keys it found overdue.
+    pub(crate) const fn expired(&self) -> u64 {
+        self.expired
+    }
+
+    /// How many keys it looked for and found, and did not find.
+    pub(crate) const fn lookups(&self) -> (u64, u64) {
+        self.lookups
+    }
+
+    /// The changes as one effect, and what they replaced. `None` if nothing changed.
+    pub(crate) fn into_record(mut self) -> Option<(Effect, Undo)> {
+        // A key that was set and deleted, and that there was none of before, is as it was.
+        let changes = |change: &Option<(Effect, Undo)>| {
+            let nothing = |(effect, undo): &(Effect, Undo)| {
+                matches!((effect, undo), (Effect::Delete { .. }, Undo::Nothing))
+            };
+            change.as_ref().is_some_and(|change| !nothing(change))
+        };
+        self.changes.retain(changes);
+        if self.changes.len() < 2 {
+            return self.changes.pop().flatten();
+        }
+        let (effects, undos): (Vec<_>, Vec<_>) = self.changes.into_iter().flatten().unzip();
+        Some((Effect::Many(effects.into()), Undo::Many(undos.into())))
+    }
+}

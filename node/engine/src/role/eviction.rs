@@ -1,0 +1,570 @@
+//! Evicts keys because memory is full: which members are full, and how much each primary evicts.
+//!
+//! ```text
+//!   of --memory-max, or of a data thread's part of it:
+//!   0 ──────────── 88 % ── 90 % ── 92.5 % ──────── 100 %
+//!     no eviction    <──────┤ full: writes that grow make room or are refused, primaries evict
+//!                           ├─ lent ─┤ only to a write that makes its own room
+//!                           ├─ kept: tails, data under way ─┤ no write that grows
+//! ```
+//! A member is full by everything that it holds, as primary and as copy. Acks say how full other
+//! members are. Only primaries evict, by deletions in the log, as for expiry. So all copies lose
+//! the same keys, and a full copy is relieved by the primaries of its partitions. Every 100 ms, a
+//! primary checks how much is too much, and evicts no more than that until the next check. A
+//! deletion frees memory only once it is committed and out of the log, so a primary that did not
+//! wait would evict far too much. For the same reason, a member that has not reported since the
+//! last check does not count.
+//!
+//! A write that finds a member full makes its own room (`Context::make_room`), so writes cannot
+//! outrun eviction, however fast they come. If its partition has nothing to evict, other partitions
+//! make room for it. They may be slower, so only a small part is lent meanwhile.
+//!
+//! A value may be larger than all of that. Then its write waits, and the next check evicts so much
+//! more at the members that lack the room (`Pressure::lack`). If this thread leads no keys there
+//! that may be evicted, only other primaries can help. After a second without any such keys, writes
+//! are refused at once.
+//!
+//! If only writes evicted, the work would not be fair: a primary that hears later that there is
+//! room again evicts more, until its partitions keep keys only for a moment. So if a write had to
+//! make room, the next check treats the member as full, and evicts down to 88 %. It takes from each
+//! partition in proportion to its size.
+
+use super::partition::{Held, Slot};
+use super::rounds::UPKEEP;
+use super::timers::Duty;
+use crate::command::operation::{Failure, Outcome};
+use crate::log::changes::{By, Cause};
+use crate::role::calls::{Call, Source};
+use crate::shard::context::Context;
+use crate::shard::execute::needed;
+use crate::shard::machine::Shard;
+#[cfg(any(test, feature = "fuzz"))]
+use crate::store::Key;
+use crate::store::{Effect, Victim, Wanted};
+use crate::wire::frame::Headroom;
+use doyen_gossip::Time;
+use doyen_placement::loads::FULL;
+use doyen_placement::{Eviction, MapId, PartitionRef};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// This part of the kept memory is lent to writes that make no room of their own.
+const LENT_PART: u64 = 4;
+/// Time between two checks of how much is too much.
+const LOOK: Duration = UPKEEP.saturating_mul(2);
+/// Most keys that one step evicts from all partitions, and the pause after it: 40,000 keys a
+/// second.
+const STEP: usize = 200;
+const PAUSE: Duration = Duration::from_millis(5);
+/// In its turn, each partition gives this part of its keys, whether it is small or large.
+const TURN_PART: usize = 128;
+/// Most keys that one write evicts.
+const BY_WRITE: usize = 16;
+/// A write without any room checks again after this.
+const ROOM_PAUSE: Duration = Duration::from_millis(5);
+/// At most this many times the kept memory (four tenths of the memory) is evicted for writes that
+/// wait. A single write that needs more is refused.
+const LACKING_KEPT_MAX: u64 = 4;
+/// If this thread leads nothing that may be evicted at a member, other primaries may. Writes wait
+/// for them only during so much time. Then it is likely that there is nothing at all.
+const RELIEF_WAIT: Duration = Duration::from_secs(1);
+/// After the last write that looked for room, each check looks for so long whether there are keys
+/// that could be evicted.
+const SURVEYS: Duration = Duration::from_secs(10);
+/// A local write that waits for room is refused so long before its caller gives up, and a peer's
+/// write this part of the patience earlier, so that the caller hears the reason.
+const REFUSE_BEFORE: Duration = UPKEEP.saturating_mul(2);
+const REFUSE_PEERS_PART: u32 = 5;
+
+/// Whether a member is full, and how much this thread must evict for it.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Pressure {
+    full: bool,
+    /// Bytes that this thread must still evict for that member before the next check.
+    excess: u64,
+    /// Bytes that writes of this thread wait for there.
+    lacking: u64,
+    /// Since when this thread leads no keys there that could be evicted, as far as it has looked.
+    barren: Option<Time>,
+    /// It has found some in the present look.
+    bears: bool,
+}
+
+impl Pressure {
+    /// Before the first check.
+    pub(crate) const NONE: Self = Self {
+        full: false,
+        excess: 0,
+        lacking: 0,
+        barren: None,
+        bears: false,
+    };
+
+    /// Judges by the room of the member. So many threads share the work of keeping it from being
+    /// full. The room for a waiting write is made by its thread alone, because no other knows of
+    /// it. `pressed`: writes had to make room.
+    pub(crate) fn look(&mut self, room: Headroom, shares: u64, pressed: bool) {
+        // Memory that is given back anyway need not be evicted.
+        let room = room.settled();
+        let enough = room.enough();
+        self.full = room.left < room.kept || ((self.full || pressed) && room.left < enough);
+        let common = if self.full {
+            enough.saturating_sub(room.left).div_ceil(shares.max(1))
+        } else {
+            0
+        };
+        let lacking = std::mem::take(&mut self.lacking).min(lacking_max(room));
+        let short = enough.saturating_add(lacking).saturating_sub(room.left);
+        self.excess = common.saturating_add(short.min(lacking));
+    }
+
+    /// A write of this thread waits for so many bytes at that member, until the next check.
+    pub(crate) fn lack(&mut self, bytes: u64) {
+        self.lacking = self.lacking.saturating_add(bytes);
+    }
+
+    /// Whether a write waits for room at that member.
+    pub(crate) const fn is_lacking(&self) -> bool {
+        self.lacking > 0
+    }
+
+    /// This thread leads keys there that could be evicted.
+    pub(crate) fn bears(&mut self) {
+        self.bears = true;
+    }
+
+    /// This thread has looked at all keys that it leads.
+    pub(crate) fn end_survey(&mut self, now: Time) {
+        let bears = std::mem::take(&mut self.bears);
+        self.barren = (!bears).then(|| self.barren.unwrap_or(now));
+    }
+
+    /// It is not known any more whether this thread leads such keys.
+    pub(crate) fn forget_survey(&mut self) {
+        self.barren = None;
+    }
+
+    /// Bytes that are still to be evicted.
+    pub(crate) const fn excess(&self) -> u64 {
+        self.excess
+    }
+
+    /// So many bytes were evicted.
+    pub(crate) fn relieve(&mut self, bytes: usize) {
+        self.excess = self.excess.saturating_sub(bytes as u64);
+    }
+
+    /// Whether it is likely that no primary has anything to evict there.
+    fn is_hopeless(&self, now: Time) -> bool {
+        self.barren
+            .is_some_and(|since| now.since(since) >= RELIEF_WAIT)
+    }
+}
+
+/// The most that is evicted for writes that wait.
+fn lacking_max(room: Headroom) -> u64 {
+    room.kept.saturating_mul(LACKING_KEPT_MAX)
+}
+
+/// Eviction under way.
+#[derive(Debug)]
+pub(crate) struct Evicting {
+    own: Pressure,
+    /// The partitions whose turn it is, and how many keys of each.
+    queue: VecDeque<(PartitionRef, usize)>,
+    next_look: Time,
+    /// A write has made room since the last check.
+    pressed: bool,
+    /// When a write last looked for room, and might have evicted something.
+    sought: Time,
+    /// Writes that waited for room since the last check, and how many bytes each needs. A partition
+    /// has one at most, because the others wait behind it.
+    waiting: BTreeMap<PartitionRef, u64>,
+    /// The last evicted keys, for inspection only.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(crate) gone: VecDeque<(PartitionRef, MapId, Key)>,
+}
+
+/// How many evicted keys are remembered.
+#[cfg(any(test, feature = "fuzz"))]
+const GONE_MAX: usize = 1024;
+
+impl Evicting {
+    pub(crate) const fn new(now: Time) -> Self {
+        Self {
+            own: Pressure::NONE,
+            queue: VecDeque::new(),
+            next_look: now,
+            pressed: false,
+            sought: Time::ZERO,
+            waiting: BTreeMap::new(),
+            #[cfg(any(test, feature = "fuzz"))]
+            gone: VecDeque::new(),
+        }
+    }
+}
+
+/// How much room there is for a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Room {
+    /// None: a member would run out of memory.
+    None,
+    /// Only in the memory that is kept for tails and data under way.
+    Kept,
+    /// In the part of the kept memory that is lent while others make room.
+    Lent,
+    /// Enough room.
+    Plenty,
+}
+
+impl Room {
+    /// The room of a member with so much left, if less is left than is kept.
+    pub(crate) const fn short(left: u64, kept: u64) -> Self {
+        if left >= kept - kept / LENT_PART {
+            Self::Lent
+        } else {
+            Self::Kept
+        }
+    }
+}
+
+/// How it stands with the members that have too little room for a write.
+struct Outlook {
+    /// One of them has less left than is kept, even without that write.
+    full: bool,
+    /// One of them has not had anything to evict for long.
+    hopeless: bool,
+    /// The write needs more than is evicted at one of them.
+    too_large: bool,
+}
+
+/// What happens to a write that found no room.
+pub(crate) enum Made {
+    /// There is room now.
+    Room,
+    /// There will be room once deletions are committed.
+    Soon,
+    /// The write is refused.
+    No(Failure),
+}
+
+impl Shard {
+    /// Checks which members are full.
+    pub(crate) fn look_at_memory(&mut self, now: Time) {
+        let cx = &mut self.cx;
+        if now < cx.memory.evicting.next_look || cx.me.is_client() {
+            return;
+        }
+        cx.memory.evicting.next_look = now + LOOK;
+        self.look_at_loose(now);
+        self.look_at_bounds();
+        let cx = &mut self.cx;
+        // Every thread with primaries of that member's partitions does its part. For this member
+        // itself, it is all that this thread leads.
+        let members = cx
+            .tables
+            .view
+            .as_ref()
+            .map_or(1, |v| v.installed.members.len()) as u64;
+        let pressed = std::mem::take(&mut cx.memory.evicting.pressed);
+        for (at, bytes) in std::mem::take(&mut cx.memory.evicting.waiting) {
+            let slot = self.slots.get(at);
+            let waits = slot.filter(|slot| !slot.calls.parked.is_empty());
+            if let Some(held) = waits.and_then(|slot| slot.held.as_deref()) {
+                cx.memory.evicting.own.lack(bytes);
+                held.copies().for_each(|id| cx.peers.lack(id, bytes));
+            }
+        }
+        let room = cx.headroom();
+        cx.look_at_readers(room);
+        cx.memory.evicting.own.look(room, 1, pressed);
+        cx.peers.look_at_memory(members, pressed);
+        if !cx.has_excess() {
+            cx.memory.evicting.queue.clear();
+            cx.timers.cancel(Duty::Evict);
+        }
+        if !cx.has_excess() && now.since(cx.memory.evicting.sought) >= SURVEYS {
+            cx.memory.evicting.own.forget_survey();
+            cx.peers.forget_survey();
+        } else if cx.memory.evicting.queue.is_empty() {
+            self.note_evictable();
+        }
+    }
+
+    /// Gives each partition its turn, in which it may lose keys, and notes for which members there
+    /// are none.
+    fn note_evictable(&mut self) {
+        let cx = &mut self.cx;
+        // The first turn goes to a random partition, in proportion to its keys. Often there is
+        // little to do and the first does all of it: a partition that was always first would lose
+        // everything.
+        let (mut first, mut seen) = (0, 0);
+        // The same among all, in case that each has too few keys for a turn.
+        let (mut any, mut all) = (None, 0);
+        for slot in self.slots.iter() {
+            let policy = slot.evicts_by();
+            let held = slot.held.as_deref();
+            let Some(held) = held.filter(|held| cx.evicts(held, policy)) else {
+                continue;
+            };
+            let keys = held.store.evictable(policy);
+            if keys == 0 {
+                continue;
+            }
+            cx.memory.evicting.own.bears();
+            held.copies().for_each(|id| cx.peers.bears(id));
+            if cx.excess_of(held) == 0 {
+                continue;
+            }
+            all += keys as u64;
+            if cx.random() % all < keys as u64 {
+                any = Some(slot.at);
+            }
+            // The fraction of a key is rounded at random.
+            let more = (cx.random() % TURN_PART as u64) < (keys % TURN_PART) as u64;
+            let turn = keys / TURN_PART + usize::from(more);
+            if turn > 0 {
+                seen += keys as u64;
+                if cx.random() % seen < keys as u64 {
+                    first = cx.memory.evicting.queue.len();
+                }
+                cx.memory.evicting.queue.push_back((slot.at, turn));
+            }
+        }
+        let evicting = &mut cx.memory.evicting;
+        evicting.own.end_survey(cx.now);
+        cx.peers.end_survey(cx.now);
+        evicting.queue.rotate_left(first);
+        if evicting.queue.is_empty() {
+            evicting.queue.extend(any.map(|at| (at, 1)));
+        }
+        if !evicting.queue.is_empty() {
+            cx.timers.want(Duty::Evict);
+        }
+    }
+
+    /// Evicts some keys.
+    pub(crate) fn evict_due(&mut self, now: Time) {
+        if !self.cx.timers.take(Duty::Evict, now) {
+            return;
+        }
+        self.cx.timers.rest(Duty::Evict, now + PAUSE);
+        let mut left = STEP;
+        while left > 0
+            && let Some((at, turn)) = self.cx.memory.evicting.queue.pop_front()
+        {
+            let Some(slot) = self.slots.get_mut(at) else {
+                continue;
+            };
+            let some = turn.min(left);
+            if turn > some {
+                self.cx.memory.evicting.queue.push_front((at, turn - some));
+            }
+            self.cx.evict_some(slot, some);
+            self.cx.notice(slot);
+            left -= some;
+        }
+        if !self.cx.memory.evicting.queue.is_empty() {
+            self.cx.timers.want(Duty::Evict);
+        } else if self.cx.has_excess() {
+            self.note_evictable();
+        }
+    }
+}
+
+impl Context {
+    /// The memory that this thread has left.
+    pub(crate) fn headroom(&self) -> Headroom {
+        let max = self.limits.memory_bytes_max;
+        Headroom {
+            left: max.saturating_sub(self.memory_held()) as u64,
+            kept: max as u64 / 100 * (100 - u64::from(FULL)),
+            loose: self.loosening(),
+        }
+    }
+
+    fn has_excess(&self) -> bool {
+        self.memory.evicting.own.excess() > 0 || self.peers.has_excess()
+    }
+
+    /// Whether this thread may evict keys of a partition: its policy allows it, all of it is here,
+    /// and this thread serves it as the primary.
+    fn evicts(&self, held: &Held, policy: Eviction) -> bool {
+        policy != Eviction::None && self.leads_whole(held)
+    }
+
+    /// Whether all of a partition is here, and this thread serves it as the primary.
+    pub(crate) fn leads_whole(&self, held: &Held) -> bool {
+        self.used && held.store.is_whole() && held.lead().is_some_and(|l| l.open && l.serving)
+    }
+
+    /// How much is too much at this member, or at one of the members with a copy of this partition.
+    fn excess_of(&self, held: &Held) -> u64 {
+        let copies = held.copies().map(|id| self.peers.excess(id));
+        copies.fold(self.memory.evicting.own.excess(), u64::max)
+    }
+
+    /// Evicts some keys of one partition.
+    fn evict_some(&mut self, slot: &mut Slot, keys: usize) {
+        let (policy, random) = (slot.evicts_by(), self.random());
+        let Some(held) = slot
+            .held
+            .as_deref_mut()
+            .filter(|held| self.evicts(held, policy))
+        else {
+            return;
+        };
+        let bytes = usize::try_from(self.excess_of(held)).unwrap_or(usize::MAX);
+        let victims = held.store.victims(
+            policy,
+            Wanted {
+                keys,
+                bytes,
+                urgent: false,
+            },
+            random,
+            None,
+        );
+        self.evict(held, victims);
+        // Without copies, no ack will commit it.
+        self.advance(slot);
+    }
+
+    /// Deletes keys, as logged effects without an operation.
+    pub(crate) fn evict(&mut self, held: &mut Held, victims: Vec<Victim>) {
+        for Victim {
+            map,
+            order,
+            key,
+            bytes,
+        } in victims
+        {
+            #[cfg(any(test, feature = "fuzz"))]
+            {
+                self.memory.evicting.gone.truncate(GONE_MAX - 1);
+                self.memory
+                    .evicting
+                    .gone
+                    .push_front((held.at, map, key.clone()));
+            }
+            let cause = Cause::Evicted;
+            let effect = Effect::Delete { map, key, cause };
+            self.log(held, order, effect, (None, By::UNKNOWN), Outcome::Ok);
+            self.stats.evicted += 1;
+            self.memory.evicting.own.relieve(bytes);
+            for (id, _) in held.lead().into_iter().flat_map(|l| l.links.iter()) {
+                self.peers.relieve(*id, bytes);
+            }
+        }
+    }
+
+    /// A write to this key, of so many bytes, found only this much room. Other keys are evicted, if
+    /// any may be.
+    pub(crate) fn make_room(
+        &mut self,
+        held: &mut Held,
+        policy: Eviction,
+        key: (MapId, &[u8]),
+        bytes: usize,
+        room: Room,
+    ) -> Made {
+        let at = held.at;
+        if self.squeeze_readers() {
+            return self.soon(at);
+        }
+        // If memory is given back in a moment, a pause is better.
+        let soon = self.settled_room(held, bytes) > room;
+        if policy == Eviction::None {
+            return if soon { self.soon(at) } else { self.no_room() };
+        }
+        let Outlook {
+            full, too_large, ..
+        } = self.outlook(held, bytes);
+        if too_large {
+            return if soon { self.soon(at) } else { self.no_room() };
+        }
+        self.memory.evicting.sought = self.now;
+        // More deletions would only make it worse while earlier ones are not committed.
+        let waits = room == Room::None && (soon || held.log.committed() < held.log.last());
+        let mut evicted = 0;
+        if !waits && self.evicts(held, policy) {
+            let random = self.random();
+            let wanted = Wanted {
+                keys: BY_WRITE,
+                bytes: needed(bytes),
+                urgent: true,
+            };
+            let victims = held.store.victims(policy, wanted, random, Some(key));
+            evicted = victims.len();
+            self.memory.evicting.pressed |= evicted > 0;
+            self.evict(held, victims);
+        }
+        let makes = evicted > 0 || waits;
+        let hopeless = self.outlook(held, bytes).hopeless;
+        match self.room(held, bytes) {
+            Room::Plenty => Made::Room,
+            // A member that is not full yet is full with this value. Then all primaries evict.
+            Room::Kept | Room::Lent if makes || !full => Made::Room,
+            // If nothing of this partition may be evicted, other partitions make room.
+            Room::Lent if !hopeless => Made::Room,
+            Room::None if makes => self.wait_for_eviction(at, bytes),
+            Room::None | Room::Kept if !hopeless => self.wait_for_eviction(at, bytes),
+            Room::None | Room::Kept | Room::Lent => self.no_room(),
+        }
+    }
+
+    /// How it stands with the members that have too little room for a write of so many bytes.
+    fn outlook(&self, held: &Held, bytes: usize) -> Outlook {
+        let needed = needed(bytes) as u64;
+        let copies = held.copies().map(|id| {
+            let (room, under_way) = self.peers.said(id);
+            (room, under_way, self.peers.pressure(id))
+        });
+        let own = std::iter::once((self.headroom(), 0, self.memory.evicting.own));
+        let mut outlook = Outlook {
+            full: false,
+            hopeless: false,
+            too_large: false,
+        };
+        for (room, under_way, pressure) in own.chain(copies) {
+            let left = room.left.saturating_sub(under_way);
+            if left.saturating_sub(needed) < room.kept {
+                outlook.full |= left < room.kept;
+                outlook.hopeless |= pressure.is_hopeless(self.now);
+                outlook.too_large |= needed > lacking_max(room);
+            }
+        }
+        outlook
+    }
+
+    /// Whether a write waits too long for room, and is refused. It is not executed until then, so
+    /// its caller hears the reason.
+    pub(crate) fn is_late(&mut self, call: &Call) -> bool {
+        let before = match call.source {
+            Source::Local(_) => REFUSE_BEFORE,
+            Source::Peer { .. } => self.limits.park / REFUSE_PEERS_PART,
+        };
+        let late = !call.maybe && call.until <= self.now + before;
+        self.stats.refused += u64::from(late);
+        late
+    }
+
+    fn wait_for_eviction(&mut self, at: PartitionRef, bytes: usize) -> Made {
+        self.memory
+            .evicting
+            .waiting
+            .insert(at, needed(bytes) as u64);
+        self.soon(at)
+    }
+
+    /// The calls of a partition wait a moment.
+    pub(crate) fn soon(&mut self, at: PartitionRef) -> Made {
+        self.timers.wake(at, self.now + ROOM_PAUSE);
+        Made::Soon
+    }
+
+    fn no_room(&mut self) -> Made {
+        self.stats.refused += 1;
+        Made::No(Failure::OutOfMemory)
+    }
+}

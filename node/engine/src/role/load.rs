@@ -1,0 +1,160 @@
+//! Measures the load of partitions: it is counted with each operation, and read every two seconds.
+
+use super::partition::Held;
+use crate::command::operation::{Action, Outcome, Step, Work};
+use crate::role::holding::Role;
+use crate::shard::context::Context;
+use crate::shard::machine::Shard;
+use crate::wire::api::Request;
+use bytes::Bytes;
+use doyen_gossip::Time;
+use doyen_placement::MemberId;
+use doyen_placement::loads::{
+    FILLED, MemberLoad, PROGRESS_MAX, PartitionLoad, Progress, Report, Rounding, Sample,
+};
+use doyen_placement::planner::may_receive;
+use std::time::Duration;
+
+/// Time between two measurements.
+const MEASURE: Duration = Duration::from_secs(2);
+/// The same while copies are made, because people watch their progress.
+const MEASURE_COPIES: Duration = Duration::from_secs(1);
+/// After so many measurements everything is reported again, so a lost report is not missing for
+/// long.
+const ROUND: u32 = 30;
+
+impl Held {
+    /// An operation was executed here.
+    pub(crate) fn count(&mut self, work: &Work, outcome: &Outcome) {
+        // What is refused stores nothing, however much it named.
+        let stores = |action: &Action, key: &Bytes, outcome: &Outcome| match outcome {
+            Outcome::Failed(_) => 0,
+            _ => action.footprint().stores.saturating_add(key.len()),
+        };
+        let sampled = match work {
+            _ if !work.is_write() => self.meter.read(outcome.bytes()),
+            Work::Key(op) => self.meter.write(stores(&op.action, &op.key, outcome)),
+            Work::Partition(_) => self.meter.write(0),
+            Work::Script(call) => self.meter.write(call.bytes()),
+            Work::Transaction(transaction) => {
+                let outcomes = match outcome {
+                    Outcome::Many(outcomes) => &outcomes[..],
+                    _ => &[],
+                };
+                let stored = |(step, outcome): (&Step, &Outcome)| match step {
+                    Step::Key { key, action, .. } => stores(action, key, outcome),
+                    Step::Script(call) => call.bytes(),
+                };
+                let all = transaction.steps.iter().zip(outcomes).map(stored);
+                self.meter.write(all.fold(0, usize::saturating_add))
+            }
+        };
+        if sampled && let Some((map, key)) = work.keys().next() {
+            self.meter.sample(map, key);
+        }
+    }
+}
+
+impl Held {
+    /// Reports the progress of this partition's copies.
+    fn tell_progress(&mut self, now: Time, moves: &mut Vec<Progress>) {
+        let keys = self.store.keys() as u64;
+        let at = self.at;
+        let Some(lead) = self.lead_mut().filter(|l| l.teaches()) else {
+            return;
+        };
+        let room = PROGRESS_MAX.saturating_sub(moves.len());
+        let told = lead
+            .links
+            .iter_mut()
+            .filter_map(|(id, link)| link.teaching.as_mut()?.progress(at, id.member(), keys, now));
+        moves.extend(told.take(room));
+    }
+}
+
+impl Context {
+    /// Live members to which this thread has no connection at all.
+    fn unheard(&self) -> Vec<MemberId> {
+        let members = self
+            .tables
+            .view
+            .iter()
+            .flat_map(|view| &view.installed.members);
+        let others = members.filter(|m| m.id != self.me.member() && may_receive(m));
+        others
+            .map(|m| m.id)
+            .filter(|id| self.peers.heard_last(|peer| peer == *id).is_none())
+            .collect()
+    }
+}
+
+impl Shard {
+    /// Reports changes to the control thread, if it is time.
+    pub(crate) fn measure(&mut self, now: Time) {
+        let (before, looks) = self.cx.rounds.measured;
+        let since = now.since(before);
+        if since
+            < if self.cx.copying.all > 0 {
+                MEASURE_COPIES
+            } else {
+                MEASURE
+            }
+            || self.cx.me.is_client()
+        {
+            return;
+        }
+        let anew = looks % ROUND == 0;
+        self.cx.rounds.measured = (now, looks.wrapping_add(1));
+        let (mut loads, mut moves, mut rounding) = (Vec::new(), Vec::new(), Rounding::default());
+        for slot in self.slots.iter_mut() {
+            let Some(held) = slot.held.as_deref_mut() else {
+                continue;
+            };
+            held.tell_progress(now, &mut moves);
+            let Held {
+                role: Role::Primary(lead),
+                store,
+                meter,
+                ..
+            } = held
+            else {
+                continue;
+            };
+            let (bytes, keys) = (store.bytes() as u64, store.keys() as u64);
+            if meter.is_idle() && lead.said == Some((bytes, keys)) && !anew {
+                continue;
+            }
+            lead.said = Some((bytes, keys));
+            let rates = rounding.round(meter.look(since));
+            let load = PartitionLoad {
+                bytes,
+                keys,
+                reads: rates.reads,
+                writes: rates.writes,
+                read_bytes: rates.read_bytes,
+                written_bytes: rates.written_bytes,
+                skew: meter.sampled().map(Sample::skew).unwrap_or_default(),
+            };
+            loads.push((slot.at, load));
+        }
+        let (memory, memory_max) = (
+            self.cx.memory_held() as u64,
+            self.cx.limits.memory_bytes_max as u64,
+        );
+        let mut member = MemberLoad {
+            memory,
+            memory_max,
+            cpu: 0,
+            busy: false,
+        };
+        // Other members should take new partitions.
+        member.busy = member.filled() >= FILLED;
+        let unheard = self.cx.unheard();
+        self.cx.outbox.push(Request::Loads(Report {
+            member,
+            partitions: loads,
+            moves,
+            unheard,
+        }));
+    }
+}

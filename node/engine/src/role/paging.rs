@@ -1,0 +1,135 @@
+//! Reads of large hashes in pages, at their primary (`store/walks.rs` has the walks themselves).
+//!
+//! A walk that nothing goes on with for some seconds ends.
+
+use super::partition::Held;
+use super::timers::Duty;
+use crate::command::operation::Outcome;
+use crate::shard::context::Context;
+use crate::shard::machine::Shard;
+use crate::store::Key;
+use doyen_gossip::Time;
+use doyen_placement::{MapId, PartitionRef};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Walks of a data thread.
+const WALKS_MAX: usize = 4_096;
+/// A walk whose next page is not asked for in this time ends.
+const IDLE_MAX: Duration = Duration::from_secs(3);
+
+/// Spreads the numbers of data threads over all bits: an odd number, so that no two become one.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// The walks of a data thread, by their numbers.
+pub(crate) type Walks = BTreeMap<u64, Walking>;
+
+/// Where something walks.
+#[derive(Debug)]
+pub(crate) struct Walking {
+    at: PartitionRef,
+    map: MapId,
+    key: Key,
+    /// Unless its next page is asked for by then, it ends.
+    until: Time,
+}
+
+impl Context {
+    /// Reads the first page of a hash whose fields are rows. `None`: too much is read in pages
+    /// already.
+    pub(crate) fn begin_walk(
+        &mut self,
+        held: &mut Held,
+        (map, key): (MapId, &[u8]),
+        clock: u64,
+    ) -> Option<Outcome> {
+        if self.walks.len() >= WALKS_MAX {
+            return None;
+        }
+        // The next primary must not take a walk of this one for one of its own.
+        let number = (self.random() ^ self.me.0.wrapping_mul(SPREAD)).max(1);
+        let before = held.bytes();
+        let began = held.store.begin_walk((map, key), number, clock);
+        self.memory.recount(before, held.bytes());
+        if !began {
+            return None;
+        }
+        let (at, key) = (held.at, Key::from(key));
+        let until = self.now + IDLE_MAX;
+        if self.walks.is_empty() {
+            self.timers.set(Duty::Walk, until);
+        }
+        let walking = Walking {
+            at,
+            map,
+            key,
+            until,
+        };
+        self.walks.insert(number, walking);
+        self.go_on(held, number, 0).map(|(outcome, _)| outcome)
+    }
+
+    /// Reads the page after so many of a walk. Returns the version that must be committed before it
+    /// is answered. `None`: the walk is lost.
+    pub(crate) fn go_on(
+        &mut self,
+        held: &mut Held,
+        number: u64,
+        page: u32,
+    ) -> Option<(Outcome, u64)> {
+        let walking = self.walks.get_mut(&number).filter(|w| w.at == held.at)?;
+        walking.until = self.now + IDLE_MAX;
+        let before = held.bytes();
+        let place = (walking.map, &*walking.key);
+        let (walk, rows) = ((number, page), self.limits.page_rows);
+        let garbage = &mut self.memory.garbage;
+        let page = held
+            .store
+            .read_page(place, walk, rows)
+            .or_else(|| held.log.walked(number)?.read_page(walk, rows))
+            .or_else(|| garbage.walked(number)?.read_page(walk, rows));
+        if page.as_ref().is_none_or(|page| page.is_last) {
+            self.walks.remove(&number);
+            self.memory.garbage.free_walked(&mut self.timers);
+        }
+        self.memory.recount(before, held.bytes());
+        let page = page?;
+        let outcome = Outcome::Keys {
+            next: if page.is_last { 0 } else { number },
+            keys: vec![page.fields],
+        };
+        Some((outcome, page.version))
+    }
+}
+
+impl Shard {
+    /// Ends the walks that nothing went on with.
+    pub(crate) fn end_walks(&mut self, now: Time) {
+        if !self.cx.timers.take(Duty::Walk, now) {
+            return;
+        }
+        let (over, go_on) = std::mem::take(&mut self.cx.walks)
+            .into_iter()
+            .partition(|(_, walking)| walking.until <= now);
+        self.cx.walks = go_on;
+        for (number, walking) in Walks::into_iter(over) {
+            let slot = self.slots.get_mut(walking.at);
+            if let Some(held) = slot.and_then(|slot| slot.held.as_deref_mut()) {
+                let before = held.bytes();
+                held.store.end_walk((walking.map, &walking.key), number);
+                held.log
+                    .walked(number)
+                    .into_iter()
+                    .for_each(|table| table.end_walk(number));
+                self.cx.memory.recount(before, held.bytes());
+            }
+            if let Some(table) = self.cx.memory.garbage.walked(number) {
+                table.end_walk(number);
+            }
+        }
+        self.cx.memory.garbage.free_walked(&mut self.cx.timers);
+        if let Some(next) = self.cx.walks.values().map(|walking| walking.until).min() {
+            self.cx.timers.set(Duty::Walk, next);
+        }
+    }
+}

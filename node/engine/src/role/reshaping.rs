@@ -1,0 +1,426 @@
+//! Partitions that a table has split or merged: the new ones take over what this node holds of the
+//! former ones, and calls go to the partitions that have their keys now.
+//!
+//! ```text
+//!   installed: P is to be split     writes wait, every copy confirms that it has everything,
+//!                                   and the primary reports that (`report_still`)
+//!   installed: C and D, from P      they serve at once: each holder's C and D draw from its P
+//!                                   the keys that they are asked for, and the rest some
+//!                                   entries a tick; then they are like any partition
+//! ```
+//! An in-sync copy of a new partition was in sync in the former ones, and confirmed that in the
+//! epoch in which they accepted no more writes. So all copies draw from the same contents, and
+//! there is no log to divide.
+//!
+//! The clocks of two partitions that are merged differ. The table says by how much, and the
+//! deadlines of the one that is behind are moved. A partition-wide operation ends `Stale`, and its
+//! caller asks the new partitions. The numbers of the new partitions are chosen so that at every
+//! member the same data thread has them: contents never pass from one thread to another.
+
+use super::partition::{Held, Slot};
+use super::slots::Slots;
+use super::timers::Duty;
+use crate::command::operation::{Failure, Outcome, Work};
+use crate::log::changes::Position;
+use crate::log::dedup::Dedup;
+use crate::log::partition_log::Log;
+use crate::mutant::{self, broken};
+use crate::role::calls::{Call, note_order};
+use crate::role::holding::Leading;
+use crate::shard::context::Context;
+use crate::shard::machine::Shard;
+use crate::store::{Key, Portion};
+use doyen_gossip::Time;
+use doyen_gossip::agreement::InSyncChange;
+use doyen_placement::division::RangeStart;
+use doyen_placement::{
+    Division, KeyspaceId, Lineage, MapId, Partition, PartitionId, PartitionRef, Table,
+};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Pause after some entries were drawn, if clients wait.
+const DRAW_PAUSE: Duration = Duration::from_millis(1);
+/// How often a primary repeats the report that a partition is still.
+const SAY_AGAIN: Duration = Duration::from_millis(100);
+
+/// A key of a map.
+type Place = (MapId, Key);
+
+/// The keys that a partition draws: its own.
+#[derive(Debug)]
+struct Heir {
+    table: Arc<Table>,
+    at: PartitionRef,
+    /// For a range: the first key of it and of the next one.
+    span: Option<(Place, Option<Place>)>,
+}
+
+impl Heir {
+    fn new(table: &Arc<Table>, at: PartitionRef) -> Self {
+        let place = |start: &RangeStart| (start.map, Key::from(&*start.key));
+        let span = match table.keyspace(at.keyspace).map(|k| &k.division) {
+            Some(Division::Ranges(ranges)) => {
+                let own = ranges
+                    .starts()
+                    .iter()
+                    .position(|start| start.partition == at.partition);
+                own.map(|own| {
+                    (
+                        place(&ranges.starts()[own]),
+                        ranges.starts().get(own + 1).map(place),
+                    )
+                })
+            }
+            _ => None,
+        };
+        Self {
+            table: table.clone(),
+            at,
+            span,
+        }
+    }
+}
+
+impl Portion for Heir {
+    fn holds(&self, map: MapId, key: &[u8]) -> bool {
+        self.table
+            .keyspace(self.at.keyspace)
+            .and_then(|k| k.partition_of(map, key))
+            == Some(self.at.partition)
+    }
+
+    fn span(&self, map: MapId) -> Option<(&[u8], &[u8])> {
+        let Some((first, end)) = &self.span else {
+            return Some((&[], &[]));
+        };
+        let from = match map.cmp(&first.0) {
+            Ordering::Less => return None,
+            Ordering::Equal => &*first.1,
+            Ordering::Greater => &[],
+        };
+        match end {
+            Some((last, key)) if map == *last => (!key.is_empty()).then_some((from, &**key)),
+            Some((last, _)) if map > *last => None,
+            _ => Some((from, &[])),
+        }
+    }
+}
+
+impl Shard {
+    /// Handles partitions that are not in the installed table any more, though their keyspace is:
+    /// their contents and calls go to new partitions.
+    pub(crate) fn reshape(&mut self) {
+        let Some(view) = self.cx.tables.view.clone() else {
+            return;
+        };
+        let was = |at: PartitionRef| {
+            let keyspace = view
+                .installed
+                .keyspace(at.keyspace)
+                .filter(|k| !k.partitions.is_empty());
+            keyspace.is_some_and(|k| at.partition < k.next_partition())
+        };
+        let gone = self
+            .slots
+            .iter()
+            .filter(|slot| slot.installed.is_none() && was(slot.at))
+            .map(|slot| slot.at);
+        let gone: Vec<PartitionRef> = gone.collect();
+        if gone.is_empty() {
+            return;
+        }
+        let mut calls = Vec::new();
+        for at in &gone {
+            let Some(slot) = self.slots.get_mut(*at) else {
+                continue;
+            };
+            let lineage = slot.lineage;
+            calls.extend(
+                self.cx
+                    .take_calls(slot)
+                    .into_iter()
+                    .map(|call| (*at, lineage, call)),
+            );
+        }
+        let mut keyspaces: Vec<KeyspaceId> = gone.iter().map(|at| at.keyspace).collect();
+        keyspaces.dedup();
+        for keyspace in keyspaces
+            .into_iter()
+            .filter_map(|id| view.installed.keyspace(id))
+        {
+            // New partitions that come from the same former ones, together.
+            let mut families: BTreeMap<Vec<PartitionId>, Vec<&Arc<Partition>>> = BTreeMap::new();
+            for partition in keyspace.partitions.iter().filter(|p| !p.from.is_empty()) {
+                families
+                    .entry(partition.from.iter().map(|from| from.partition).collect())
+                    .or_default()
+                    .push(partition);
+            }
+            for (_, partitions) in families {
+                self.divide(keyspace.id, &view.installed, &partitions);
+            }
+        }
+        self.move_calls(calls);
+        let mut left = Vec::new();
+        for at in gone {
+            self.cx.peers.forget_refused(at);
+            // Its contents stay for a while, like those of any partition that no table assigns to
+            // this node.
+            if self
+                .slots
+                .get(at)
+                .is_some_and(|slot| slot.held.is_some() || slot.accepted.is_some())
+            {
+                left.push(at);
+            }
+        }
+        self.slots.retain(|slot| {
+            slot.installed.is_some()
+                || slot.accepted.is_some()
+                || left.contains(&slot.at)
+                || !was(slot.at)
+        });
+    }
+
+    /// The new partitions that are in sync here draw from the held contents of the former ones.
+    fn divide(&mut self, keyspace: KeyspaceId, table: &Arc<Table>, partitions: &[&Arc<Partition>]) {
+        let me = self.cx.me;
+        let fresh = |slots: &Slots, p: &Partition| {
+            let slot = slots.get(PartitionRef {
+                keyspace,
+                partition: p.id,
+            });
+            slot.is_some_and(|s| s.held.is_none())
+        };
+        let mine = partitions
+            .iter()
+            .filter(|p| self.cx.tables.in_sync(p).any(|m| m == me) && fresh(&self.slots, p));
+        let mine: Vec<&Arc<Partition>> = mine.copied().collect();
+        let Some(first) = mine.first() else { return };
+        let held = |partition| {
+            let held = self
+                .slots
+                .get(PartitionRef {
+                    keyspace,
+                    partition,
+                })
+                .and_then(|slot| slot.held.as_ref());
+            held.filter(|held| held.was_in_sync)
+                .map(|held| held.lineage)
+        };
+        let lineages: Option<Vec<Lineage>> =
+            first.from.iter().map(|from| held(from.partition)).collect();
+        let Some(lineage) = lineages.and_then(|lineages| lineages.into_iter().max()) else {
+            return;
+        };
+        // A partition that began empty since then has none of the former contents. Its sibling may
+        // have all of them.
+        let mine: Vec<&Arc<Partition>> =
+            mine.into_iter().filter(|p| p.lineage == lineage).collect();
+        let Some(first) = mine.first() else { return };
+        let mut former = Vec::new();
+        for from in &first.from {
+            let at = PartitionRef {
+                keyspace,
+                partition: from.partition,
+            };
+            if let Some(held) = self.slots.get_mut(at).and_then(|slot| slot.held.take()) {
+                self.cx.memory.bytes = self.cx.memory.bytes.saturating_sub(held.bytes());
+                former.push((held, from.behind_ms));
+            }
+        }
+        let last = former
+            .iter()
+            .map(|(held, _)| held.log.last())
+            .max()
+            .unwrap_or(0);
+        // One of the former partitions gives the clock.
+        let Some(clock) = former
+            .iter()
+            .min_by_key(|(_, behind)| *behind)
+            .map(|(held, _)| held.clock.inherited())
+        else {
+            return;
+        };
+        let dedup = Dedup::of_all(former.iter().map(|(held, _)| &held.dedup));
+        let (mut stores, mut formers) = (Vec::new(), Vec::new());
+        for (held, behind_ms) in former {
+            let cx = &mut self.cx;
+            formers.push(Position {
+                partition: held.at.partition,
+                lineage: held.lineage,
+                seq: held.log.last(),
+            });
+            let Held { store, log, .. } = *held;
+            let former = |maps: &mut _| store.into_former(behind_ms, maps);
+            stores.push(cx.memory.garbage.collect(&mut cx.timers, former));
+            cx.memory.garbage.add(log, &mut cx.timers);
+        }
+        for partition in &mine {
+            let at = PartitionRef {
+                keyspace,
+                partition: partition.id,
+            };
+            let mut held = Held::empty(at, partition.lineage, &self.cx.tables, self.cx.now);
+            (held.was_in_sync, held.log, held.dedup, held.clock) =
+                (true, Log::after(last), dedup.clone(), clock);
+            held.formers.clone_from(&formers);
+            let portion: Arc<dyn Portion> = Arc::new(Heir::new(table, at));
+            held.store = held.store.draw_from(&stores, mine.len(), &portion);
+            self.cx.memory.bytes += held.bytes();
+            let slot = self.slots.get_or_insert(at);
+            slot.held = Some(Box::new(held));
+            self.cx.note_drawing(slot);
+        }
+    }
+
+    /// Calls of former partitions go to the partitions that have their keys, in order.
+    fn move_calls(&mut self, calls: Vec<(PartitionRef, Option<Lineage>, Call)>) {
+        let mut moved: BTreeMap<PartitionRef, Vec<Call>> = BTreeMap::new();
+        for (at, lineage, call) in calls {
+            let placed = self.cx.tables.place_of(at.keyspace, &call.work);
+            let to = placed.ok();
+            let now = to
+                .and_then(|to| self.slots.get(to))
+                .and_then(|slot| slot.installed.as_ref())
+                .map(|a| a.lineage);
+            // In another lineage, a retry could not be recognized.
+            let lost = call.maybe
+                && call.work.is_write()
+                && (now.is_none() || now != lineage)
+                && !broken(&mutant::ASKS_NEW_LINEAGE);
+            match to.filter(|_| now.is_some() && !lost) {
+                Some(to) => moved.entry(to).or_default().push(call),
+                None => {
+                    // Callers of whole partitions ask the new ones, and repeat what they have
+                    // cleared.
+                    let whole = matches!(call.work, Work::Partition(_));
+                    let unknown = call.maybe && call.work.is_write() && !whole;
+                    // The keys of a transaction may have been in one partition before.
+                    let apart = placed == Err(Failure::CrossPartition);
+                    let failure = match (unknown, apart) {
+                        (true, _) => Failure::Unknown,
+                        (false, true) => Failure::CrossPartition,
+                        (false, false) => Failure::Stale,
+                    };
+                    self.cx.callers.outstanding -= 1;
+                    if let Some(token) = call.source.token() {
+                        self.cx.callers.answer(token, Outcome::Failed(failure));
+                    }
+                }
+            }
+        }
+        for (at, mut calls) in moved {
+            let Some(slot) = self.slots.get_mut(at) else {
+                continue;
+            };
+            calls.sort_by_key(|call| call.n);
+            calls
+                .iter()
+                .filter(|call| call.work.is_write())
+                .for_each(|call| slot.calls.resume(call.n));
+            // Peers may have sent calls in between.
+            calls.extend(std::mem::take(&mut slot.calls.parked));
+            note_order(&mut calls);
+            slot.calls.parked = calls.into();
+        }
+    }
+
+    /// Draws some more keys.
+    pub(crate) fn draw_due(&mut self, now: Time) {
+        if !self.cx.timers.take(Duty::Draw, now) {
+            return;
+        }
+        let Some(at) = self.cx.rounds.drawing.front().copied() else {
+            return;
+        };
+        self.cx.timers.rest(Duty::Draw, now + DRAW_PAUSE);
+        self.draw_more(at);
+        let more = !self.cx.rounds.drawing.is_empty();
+        self.cx.timers.settle(Duty::Draw, more);
+    }
+
+    fn draw_more(&mut self, at: PartitionRef) {
+        let Some(slot) = self.slots.get_mut(at) else {
+            self.cx.rounds.drawing.pop_front();
+            return;
+        };
+        if let Some(held) = slot.held.as_deref_mut() {
+            let before = held.bytes();
+            let cx = &mut self.cx;
+            let most = cx.limits.drawn_max;
+            cx.memory
+                .garbage
+                .collect(&mut cx.timers, |maps| held.store.draw_some(most, maps));
+            cx.memory.recount(before, held.bytes());
+        }
+        if slot.held.as_ref().is_none_or(|held| held.store.is_whole()) {
+            slot.drawing = false;
+            self.cx.rounds.drawing.pop_front();
+            let mut later = std::mem::take(&mut slot.calls.later);
+            slot.calls.parked.append(&mut later);
+            self.cx.wake(slot);
+            self.cx.notice(slot);
+        }
+    }
+}
+
+impl Context {
+    /// All unanswered local calls of a partition. Peers send theirs to other members.
+    fn take_calls(&mut self, slot: &mut Slot) -> Vec<Call> {
+        self.depose(slot);
+        if let Some(held) = &mut slot.held {
+            held.step_down();
+        }
+        slot.calls.unsend();
+        std::mem::take(&mut slot.calls.parked).into()
+    }
+
+    /// Notes a partition that draws from former ones.
+    pub(crate) fn note_drawing(&mut self, slot: &mut Slot) {
+        let draws = slot
+            .held
+            .as_ref()
+            .is_some_and(|held| !held.store.is_whole());
+        if draws {
+            self.rounds.draws(slot, &mut self.timers);
+        }
+    }
+}
+
+impl Leading<'_> {
+    /// Reports that a partition without writes is the same in all copies.
+    pub(crate) fn report_still(&mut self, cx: &mut Context) {
+        let now = cx.now;
+        if !self.still {
+            return;
+        }
+        let confirmed =
+            |l: &super::replication::Link| !l.required || (l.aligned && l.acked >= self.log.last());
+        let still = self.lead.open
+            && self.lead.serving
+            && self.log.committed() == self.log.last()
+            && self.lead.links.values().all(confirmed);
+        if (!still && !broken(&mutant::RESHAPES_UNCONFIRMED))
+            || self
+                .lead
+                .said_still
+                .is_some_and(|said| now < said + SAY_AGAIN)
+        {
+            return;
+        }
+        self.lead.said_still = Some(now);
+        let own = i64::try_from(now.since(Time::ZERO).as_millis()).unwrap_or(i64::MAX);
+        let ahead_ms = i64::try_from(self.clock.advance(now))
+            .unwrap_or(i64::MAX)
+            .saturating_sub(own);
+        cx.outbox.ask(
+            self.at,
+            self.epoch,
+            InSyncChange::WritesStopped { ahead_ms },
+        );
+    }
+}

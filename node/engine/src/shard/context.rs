@@ -1,0 +1,134 @@
+//! What the functions of a partition may touch besides the partition: the clock, the tables, the
+//! peers, and what the shard keeps for all partitions together.
+
+use super::clients::Pulling;
+use super::publishing::Publishing;
+use crate::command::scripts::{Refusals, Scripts};
+use crate::role::callers::Callers;
+use crate::role::copying::Copying;
+use crate::role::memory::Memory;
+use crate::role::outbox::Outbox;
+use crate::role::paging::Walks;
+use crate::role::partition::Slot;
+use crate::role::readers::{Confirming, Read};
+use crate::role::rounds::Rounds;
+use crate::role::spans::Traces;
+use crate::role::subscriptions::Subscriptions;
+use crate::role::tables::Tables;
+use crate::role::timers::Timers;
+use crate::store::map_limits::Bounds;
+use crate::wire::api::{Limits, Stats};
+use crate::wire::peers::Peers;
+use doyen_gossip::Time;
+use doyen_placement::MemberId;
+use std::time::Duration;
+
+/// Everything that belongs to no partition.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// This data thread.
+    pub(crate) me: MemberId,
+    pub(crate) limits: Limits,
+    pub(crate) now: Time,
+    /// Wall time, and the moment when it was read.
+    pub(crate) wall: (u64, Time),
+    /// How far the clocks of data are ahead of this machine's (`Shard::set_ahead`).
+    pub(crate) ahead: Duration,
+    rng: u64,
+    /// Whether this cluster may not be forgotten: a cluster of one is marked used before its first
+    /// write.
+    pub(crate) used: bool,
+    pub(crate) asked_used: bool,
+    /// Bytes of values and frames handled since `take_work`.
+    pub(crate) worked: usize,
+    pub(crate) stats: Stats,
+    pub(crate) timers: Timers,
+    pub(crate) tables: Tables,
+    pub(crate) bounds: Bounds,
+    pub(crate) peers: Peers,
+    pub(crate) pulling: Pulling,
+    pub(crate) publishing: Publishing,
+    pub(crate) subscriptions: Subscriptions,
+    pub(crate) read: Read,
+    /// Confirmations that wait for a look at the lease.
+    pub(crate) confirming: Confirming,
+    pub(crate) callers: Callers,
+    pub(crate) copying: Copying,
+    pub(crate) memory: Memory,
+    pub(crate) rounds: Rounds,
+    pub(crate) outbox: Outbox,
+    pub(crate) scripts: Scripts,
+    pub(crate) refusals: Refusals,
+    pub(crate) walks: Walks,
+    pub(crate) traces: Traces,
+}
+
+impl Context {
+    pub(crate) fn new(me: MemberId, limits: Limits, rng_seed: u64, now: Time) -> Self {
+        Self {
+            me,
+            now,
+            wall: (0, now),
+            ahead: Duration::ZERO,
+            rng: rng_seed | 1,
+            used: false,
+            asked_used: false,
+            worked: 0,
+            stats: Stats::default(),
+            timers: Timers::default(),
+            tables: Tables::default(),
+            bounds: Bounds::default(),
+            peers: Peers::new(limits.owed_bytes_max()),
+            pulling: Pulling::default(),
+            publishing: Publishing::default(),
+            subscriptions: Subscriptions::default(),
+            read: Read::default(),
+            confirming: Confirming::default(),
+            callers: Callers::default(),
+            copying: Copying::new(now),
+            memory: Memory::new(now),
+            rounds: Rounds::new(now),
+            outbox: Outbox::default(),
+            scripts: Scripts::new(rng_seed),
+            refusals: Refusals::default(),
+            walks: Walks::new(),
+            traces: Traces::default(),
+            limits,
+        }
+    }
+
+    /// Wall time now.
+    pub(crate) fn unix_ms(&self) -> u64 {
+        self.wall
+            .0
+            .saturating_add(u64::try_from(self.now.since(self.wall.1).as_millis()).unwrap_or(0))
+    }
+
+    /// The time by which keys expire. Members tell each other the clocks of partitions without what
+    /// a test has moved them ahead, because each member adds that itself. So a message that was
+    /// under way meanwhile moves no clock back.
+    #[inline]
+    pub(crate) fn data_now(&self) -> Time {
+        self.now + self.ahead
+    }
+
+    /// A pause that doubles with each attempt, with jitter.
+    pub(crate) fn backoff(&mut self, first: Duration, most: Duration, attempt: u32) -> Duration {
+        let pause = first.saturating_mul(1 << attempt.min(10)).min(most);
+        pause / 2 + pause.mul_f64((self.random() % 1024) as f64 / 1024.0)
+    }
+
+    /// A number that need not be unpredictable: xorshift64.
+    pub(crate) fn random(&mut self) -> u64 {
+        self.rng ^= self.rng << 13;
+        self.rng ^= self.rng >> 7;
+        self.rng ^= self.rng << 17;
+        self.rng
+    }
+
+    /// A partition may have work: upkeep looks at it until it is quiet.
+    #[inline]
+    pub(crate) fn notice(&mut self, slot: &mut Slot) {
+        self.rounds.notice(slot, self.now, &mut self.timers);
+    }
+}

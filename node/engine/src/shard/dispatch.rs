@@ -1,0 +1,515 @@
+//! Decides about a call: it is executed here, sent to the primary, parked, answered, or given up.
+
+use super::clients::Sending;
+use super::context::Context;
+use crate::command::operation::{Action, Failure, Operation, Outcome, Work};
+use crate::log::dedup::OpId;
+use crate::mutant::{self, broken};
+use crate::role::calls::{Asker, Call, Executed, Source, Tried};
+use crate::role::partition::Slot;
+use crate::role::spans;
+use crate::value::entry::Entry;
+use crate::wire::api::{Lane, Malformed};
+use crate::wire::frame::{self, Forwarded, Frame};
+use bytes::Bytes;
+use doyen_placement::{MapId, MemberId, PartitionRef};
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// About how many bytes of values the parked calls of a partition handle before others have their
+/// turn. A script counts by its time.
+const PUMP_WORK_MAX: usize = 4 << 20;
+
+impl Context {
+    /// A call arrives: it is executed or sent at once, or parked behind those that came before it.
+    pub(crate) fn take_call(&mut self, slot: &mut Slot, call: Call) {
+        self.callers.outstanding += 1;
+        let overtakes = slot.calls.parked.is_empty()
+            || (slot.serving() && !call.work.is_write() && slot.calls.may_overtake(&call.work));
+        if !overtakes {
+            slot.calls.parked.push_back(call);
+        } else if let Some(call) = self.dispatch(slot, call) {
+            slot.calls.parked.push_back(call);
+        }
+    }
+
+    /// Executes a call or sends it on. Gives it back if neither is possible now.
+    pub(crate) fn dispatch(&mut self, slot: &mut Slot, call: Call) -> Option<Call> {
+        let at = slot.at;
+        if let Source::Peer {
+            member,
+            lineage,
+            attempt,
+            ..
+        } = call.source
+            && slot
+                .installed
+                .as_ref()
+                .is_some_and(|a| a.lineage != lineage)
+            && !broken(&mutant::ASKS_NEW_LINEAGE)
+        {
+            // It may have been applied in the lineage that is lost. Its origin answers it as soon
+            // as it knows of the loss.
+            self.callers.outstanding -= 1;
+            self.refuse(at, member, call.n, attempt);
+            return None;
+        }
+        if slot.primary() == Some(self.me) {
+            let takes = slot.serving()
+                && !(slot.still && call.work.is_write() && !broken(&mutant::WRITES_WHILE_RESHAPED));
+            return if takes {
+                self.execute(slot, call)
+            } else {
+                Some(call)
+            };
+        }
+        if let Source::Peer {
+            member, attempt, ..
+        } = call.source
+        {
+            // This member is not the primary any more, or not yet.
+            if slot.accepted.as_ref().is_some_and(|a| a.primary == self.me) {
+                return Some(call);
+            }
+            self.callers.outstanding -= 1;
+            self.refuse(at, member, call.n, attempt);
+            return None;
+        }
+        let Some((primary, lineage)) = slot.installed.as_ref().map(|a| (a.primary, a.lineage))
+        else {
+            return Some(call);
+        };
+        let elsewhere = slot.calls.sent_to.is_some_and(|to| to != primary);
+        if elsewhere {
+            return Some(call);
+        }
+        if self.me.is_client() {
+            match self.sending(primary, &call) {
+                Sending::Now => {}
+                Sending::Wait => return Some(call),
+                Sending::TooLarge => {
+                    self.answer(slot, call.asker(), Outcome::Failed(Failure::TooLarge));
+                    return None;
+                }
+            }
+        }
+        let context = self.context_for(primary, &call);
+        // Parked if the primary is not connected, or takes its bytes slower than they are sent.
+        let Some(out) = self.peers.room(primary) else {
+            if self.peers.up(primary) {
+                self.wait_for_room(slot, primary);
+            }
+            return Some(call);
+        };
+        let forwarded = Forwarded {
+            at,
+            lineage,
+            n: call.n,
+            finished: slot.calls.finished(call.n),
+            attempt: slot.calls.attempt,
+        };
+        if let Some(context) = context {
+            let n = call.n;
+            Frame::Traced { at, n, context }.put(out);
+        }
+        frame::forward(out, &forwarded, call.before(), &call.work);
+        self.stats.forwarded += 1;
+        slot.calls.sent_to = Some(primary);
+        slot.calls.sent.push_back(call);
+        None
+    }
+
+    /// Executes or sends parked calls in order. Calls on one key never overtake each other.
+    pub(crate) fn pump(&mut self, slot: &mut Slot) {
+        if slot.calls.parked.is_empty() {
+            return;
+        }
+        let mut parked = std::mem::take(&mut slot.calls.parked);
+        let mut left: VecDeque<Call> = VecDeque::new();
+        let mut blocked = BTreeSet::new();
+        let most = self.worked.saturating_add(PUMP_WORK_MAX);
+        while let Some(call) = parked.pop_front() {
+            if self.worked >= most {
+                // Others have their turn first.
+                let soon = self.now + Duration::from_nanos(1);
+                self.timers.wake(slot.at, soon);
+                left.push_back(call);
+                left.append(&mut parked);
+                break;
+            }
+            let key = match &call.work {
+                Work::Key(op) if !op.action.is_joint() => Some((op.map, op.key.clone())),
+                Work::Key(_) | Work::Partition(_) | Work::Transaction(_) | Work::Script(_) => None,
+            };
+            let free = left.is_empty()
+                || (!call.work.is_write() && key.as_ref().is_some_and(|k| !blocked.contains(k)));
+            let refused = if free && (left.is_empty() || slot.serving()) {
+                self.dispatch(slot, call)
+            } else {
+                Some(call)
+            };
+            if let Some(call) = refused {
+                left.push_back(call);
+                match key {
+                    Some(key) if slot.serving() => {
+                        blocked.insert(key);
+                    }
+                    // All others wait behind a call on the whole partition or on several keys, or
+                    // because no member serves them.
+                    _ => {
+                        left.append(&mut parked);
+                        break;
+                    }
+                }
+            }
+        }
+        slot.calls.parked = left;
+    }
+
+    /// A peer asks for an operation. If it asks again, it names the write after which the operation
+    /// must not be executed.
+    pub(crate) fn forwarded(
+        &mut self,
+        slot: &mut Slot,
+        peer: MemberId,
+        forwarded: &Forwarded,
+        before: Option<u64>,
+        work: Work,
+    ) -> Result<(), Malformed> {
+        let at = forwarded.at;
+        let right = match &work {
+            Work::Key(op) if op.keyspace != at.keyspace => Some(false),
+            Work::Key(op) if !op.action.is_joint() => self.belongs(at, op.map, &op.key),
+            Work::Partition(op) => Some(op.keyspace == at.keyspace && op.partition == at.partition),
+            Work::Transaction(transaction) if !transaction.is_sound(at.keyspace) => Some(false),
+            Work::Script(call) if call.keyspace != at.keyspace => Some(false),
+            Work::Key(_) | Work::Transaction(_) | Work::Script(_) => {
+                let named = work.names_keys();
+                work.keys().try_fold(true, |all, (map, key)| {
+                    let belongs = if named {
+                        self.belongs(at, map, key)?
+                    } else {
+                        self.tables.belongs(at, map, key)?
+                    };
+                    Some(belongs && all)
+                })
+            }
+        };
+        if before.is_some_and(|before| before <= forwarded.n) {
+            return Err(Malformed("an operation that names itself as a later write"));
+        }
+        if self.admits(slot, right, peer, forwarded, work.is_write())? {
+            self.begin_serving(peer, forwarded, || spans::name(&work));
+            self.take_forwarded(slot, peer, forwarded, before, work);
+        }
+        Ok(())
+    }
+
+    /// A peer asks for a write without conditions. It is executed at once, or becomes an operation
+    /// like any other.
+    pub(crate) fn forwarded_set(
+        &mut self,
+        slot: &mut Slot,
+        peer: MemberId,
+        forwarded: &Forwarded,
+        map: MapId,
+        entry: Entry,
+    ) -> Result<(), Malformed> {
+        let at = forwarded.at;
+        if self.admits(
+            slot,
+            self.belongs(at, map, entry.key()),
+            peer,
+            forwarded,
+            true,
+        )? {
+            self.begin_serving(peer, forwarded, || "write");
+            let Err(entry) = self.set_for_peer(slot, peer, forwarded, map, entry) else {
+                return Ok(());
+            };
+            let (key, value) = (
+                Bytes::copy_from_slice(entry.key()),
+                Bytes::copy_from_slice(entry.value()),
+            );
+            let operation = Operation {
+                keyspace: at.keyspace,
+                map,
+                key,
+                action: Action::set(value),
+            };
+            self.take_forwarded(slot, peer, forwarded, None, Work::Key(operation));
+        }
+        Ok(())
+    }
+
+    fn take_forwarded(
+        &mut self,
+        slot: &mut Slot,
+        peer: MemberId,
+        forwarded: &Forwarded,
+        before: Option<u64>,
+        work: Work,
+    ) {
+        let n = forwarded.n;
+        let source = Source::of_forwarded(peer, forwarded);
+        let tried = before.map(|n| {
+            Box::new(Tried {
+                before: Some(n),
+                outcome: None,
+            })
+        });
+        let until = self.now + self.limits.park;
+        self.take_call(
+            slot,
+            Call {
+                source,
+                n,
+                work,
+                until,
+                hurried: false,
+                maybe: false,
+                tried,
+            },
+        );
+        if peer.is_client() {
+            self.park_only_small(slot, peer);
+        }
+    }
+
+    /// Whether a key belongs to this partition. `None` if no table names the partition.
+    fn belongs(&self, at: PartitionRef, map: MapId, key: &[u8]) -> Option<bool> {
+        let belongs = self.tables.belongs(at, map, key)?;
+        Some(belongs && key.len() <= self.limits.key_bytes_max)
+    }
+
+    /// Whether a peer's operation is accepted. If not, it was refused, or belongs to a refused
+    /// attempt.
+    fn admits(
+        &mut self,
+        slot: &mut Slot,
+        right: Option<bool>,
+        peer: MemberId,
+        forwarded: &Forwarded,
+        write: bool,
+    ) -> Result<bool, Malformed> {
+        let Forwarded {
+            at,
+            n,
+            finished,
+            attempt,
+            ..
+        } = *forwarded;
+        if right == Some(false) || finished > n {
+            return Err(Malformed(
+                "an operation that does not belong to its partition",
+            ));
+        }
+        // Its caller has not heard that the partition was split or merged.
+        if right.is_none()
+            || !self.may_ask(peer)
+            || (peer.is_client() && write && !self.is_fresh(peer))
+        {
+            self.refuse(at, peer, n, attempt);
+            return Ok(false);
+        }
+        if let Some(p) = self.peers.get(peer) {
+            match p.refused.get(&at) {
+                Some(refused) if *refused == attempt && !broken(&mutant::EXECUTES_REFUSED) => {
+                    return Ok(false);
+                }
+                Some(_) => {
+                    p.refused.remove(&at);
+                    // The remaining calls of earlier attempts come again in this one.
+                    self.retain_parked(slot, |c| {
+                        !matches!(c.source, Source::Peer { member, attempt: of, .. }
+                            if member == peer && of != attempt)
+                    });
+                }
+                None => {}
+            }
+        }
+        // A peer may have as many calls here as the callers of this node: twice the limit bounds
+        // both together. Clients leave room for members.
+        let shares = if peer.is_client() { 1 } else { 2 };
+        if self.callers.outstanding >= self.limits.waiting_max.saturating_mul(shares) {
+            self.peers.send(
+                peer,
+                Lane::Calls,
+                &Frame::Reply {
+                    at,
+                    n,
+                    attempt,
+                    outcome: Outcome::Failed(Failure::Overloaded),
+                },
+            );
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Drops calls of peers, which are not answered here.
+    pub(crate) fn retain_parked(&mut self, slot: &mut Slot, keep: impl Fn(&Call) -> bool) {
+        self.callers.outstanding -= slot.calls.retain(keep);
+    }
+
+    /// Whether operations of this process are accepted: those of members and of clients.
+    pub(crate) fn may_ask(&self, id: MemberId) -> bool {
+        let member = id.member();
+        id.is_client() || broken(&mutant::TAKES_STRANGERS) || self.tables.name_member(member)
+    }
+
+    /// This node does not serve the partition: the peer sends this call and the following ones to
+    /// another member.
+    pub(crate) fn refuse(&mut self, at: PartitionRef, peer: MemberId, n: u64, attempt: u32) {
+        if let Some(p) = self.peers.get(peer)
+            && p.refused.insert(at, attempt) != Some(attempt)
+        {
+            self.peers
+                .send(peer, Lane::Calls, &Frame::NotServing { at, n, attempt });
+        }
+    }
+
+    /// Gives a call its outcome, for good.
+    pub(crate) fn answer(&mut self, slot: &mut Slot, asker: Asker, outcome: Outcome) {
+        let at = slot.at;
+        self.callers.outstanding -= 1;
+        match asker.source {
+            Source::Local(token) => {
+                if asker.write {
+                    slot.calls.finish(asker.n);
+                }
+                self.callers.answer(token, outcome);
+            }
+            Source::Peer {
+                member, attempt, ..
+            } => {
+                self.traces.served(member, at, asker.n);
+                self.peers.answer(member, at, (asker.n, attempt), outcome);
+            }
+        }
+        if self.callers.is_idle() {
+            self.callers.forget_none();
+        }
+    }
+
+    /// A call that was sent in this attempt was answered.
+    pub(crate) fn replied(&mut self, slot: &mut Slot, (n, attempt): (u64, u32), outcome: Outcome) {
+        let Some(mut call) = slot.calls.take(n, attempt) else {
+            return;
+        };
+        slot.calls.refusals = 0;
+        if outcome == Outcome::Failed(Failure::Overloaded) && call.maybe && call.work.is_write() {
+            // The peer that answers so has not checked whether the call is applied.
+            self.answer(slot, call.asker(), Outcome::Failed(Failure::Unknown));
+        } else if outcome != Outcome::Failed(Failure::Overtaken) {
+            self.answer(slot, call.asker(), outcome);
+        } else if let Some(outcome) = call.take_outcome() {
+            self.answer(slot, call.asker(), outcome);
+        } else {
+            self.leave_to_caller(slot, call);
+        }
+        self.pump(slot);
+    }
+
+    /// A local call was executed and changed nothing, and its outcome is lost. Its caller decides
+    /// whether to ask again.
+    pub(crate) fn leave_to_caller(&mut self, slot: &mut Slot, call: Call) {
+        self.callers.outstanding -= 1;
+        if call.work.is_write() {
+            slot.calls.finish(call.n);
+        }
+        if let Some(token) = call.source.token() {
+            self.callers.leave(token, call.work);
+        }
+    }
+
+    /// Gives up the calls that had waited long enough when this look at the partitions began.
+    pub(crate) fn give_up(&mut self, slot: &mut Slot) {
+        let now = self.rounds.gives_up_to;
+        if slot.crowded_by.is_some() && slot.serving() {
+            self.give_up_crowded(slot);
+        }
+        if !slot.calls.all().any(|(_, until)| until <= now) {
+            return;
+        }
+        let (parked, sent, waiting) = slot.calls.take_late(now);
+        for call in parked {
+            self.fail(slot, call.asker(), call.maybe);
+        }
+        for call in sent {
+            self.fail(slot, call.asker(), true);
+        }
+        for executed in waiting {
+            self.fail_executed(slot, executed);
+        }
+    }
+
+    /// Writes that waited long enough for a crowded copy are refused as overload: the partition
+    /// works, and the writes were not executed. Writes of peers are refused early enough for their
+    /// origins to hear of it before they give up.
+    fn give_up_crowded(&mut self, slot: &mut Slot) {
+        let (now, soon) = (self.now, self.now + self.limits.park / 5);
+        let late = |call: &Call| {
+            let due = if call.source.peer().is_some() {
+                soon
+            } else {
+                now
+            };
+            call.work.is_write() && !call.maybe && call.until <= due
+        };
+        if !slot.calls.parked.iter().any(late) {
+            return;
+        }
+        let (late, left) = std::mem::take(&mut slot.calls.parked)
+            .into_iter()
+            .partition::<Vec<Call>, _>(late);
+        slot.calls.parked = left.into();
+        for call in late {
+            self.answer(slot, call.asker(), Outcome::Failed(Failure::Overloaded));
+        }
+    }
+
+    pub(crate) fn fail_executed(&mut self, slot: &mut Slot, executed: Executed) {
+        if let Source::Peer { member, .. } = executed.asker.source {
+            self.peers.disown(member, &executed.outcome);
+        }
+        self.fail(slot, executed.asker, executed.logged || executed.maybe);
+    }
+
+    /// Gives up a call that may or may not be applied.
+    pub(crate) fn fail(&mut self, slot: &mut Slot, asker: Asker, maybe: bool) {
+        if let Source::Peer { .. } = asker.source {
+            // Its origin gives up by itself, at about the same time.
+            self.callers.outstanding -= 1;
+            return;
+        }
+        self.copying.pace.failed();
+        self.answer(
+            slot,
+            asker,
+            Outcome::Failed(if asker.write && maybe {
+                Failure::Unknown
+            } else {
+                Failure::Unavailable
+            }),
+        );
+    }
+
+    /// The name of a call's operation in logs.
+    pub(crate) fn op_id(&self, slot: &Slot, call: &Call) -> OpId {
+        match call.source {
+            Source::Local(_) => OpId {
+                origin: self.me,
+                n: call.n,
+                finished: slot.calls.finished(call.n),
+            },
+            Source::Peer {
+                member, finished, ..
+            } => OpId {
+                origin: member,
+                n: call.n,
+                finished,
+            },
+        }
+    }
+}

@@ -1,0 +1,837 @@
+//! Executes operations at the primary: answers reads at once, logs writes, and waits until they are
+//! committed.
+
+use super::context::Context;
+use crate::command::action;
+use crate::command::idle;
+use crate::command::operation::{Failure, Outcome, PartitionAction, ScriptCall, Work};
+use crate::command::rows::Rows;
+use crate::command::scan;
+use crate::command::scripts::Spent;
+use crate::command::sizes;
+use crate::log::changes::{By, Cause};
+use crate::log::dedup::{Known, OpId};
+use crate::log::partition_log::{Log, Logged, RECORD_OVERHEAD};
+use crate::mutant::{self, broken};
+use crate::role::calls::{Again, Asker, Call, Executed, Source};
+use crate::role::eviction::{Made, Room};
+use crate::role::partition::{Held, Slot};
+use crate::store::{Before, ENTRY_OVERHEAD, Effect, Key, Undo};
+use crate::value::entry::Entry;
+use crate::wire::api::{Request, Token};
+use crate::wire::frame::{Forwarded, Headroom};
+use doyen_placement::{Eviction, MapId, MemberId};
+
+/// The result of executing a call.
+enum Step {
+    /// This outcome, once this sequence is committed, and whether it is in the log.
+    Done(Outcome, u64, bool),
+    /// Park the call.
+    Park,
+    /// Not before all of the partition is here. Others do not wait for it.
+    Later,
+    /// The call was executed before an entry in the log, at this sequence.
+    Overtaken(u64),
+    /// The call was not executed. Answer at once.
+    Refused(Failure),
+    /// A duplicate of a finished operation: it is not answered.
+    Drop,
+}
+
+/// A divisor: a write smaller than `ahead_bytes_max` (what may be on its way to a peer) divided by
+/// this does not wait for a crowded copy. With the default limit of 8 MiB that is 1 KiB. Writes
+/// that small cannot keep a copy crowded for long.
+const SMALL_WRITE_PART: u64 = 8 << 10;
+
+/// How often an operation on several keys is run at most before it waits for room.
+const ROOM_ATTEMPTS: usize = 3;
+
+/// About how much memory a write of so many bytes of key and value takes.
+pub(crate) const fn needed(bytes: usize) -> usize {
+    bytes + ENTRY_OVERHEAD + RECORD_OVERHEAD
+}
+
+/// The sequence that must be committed before this may be read: the write that made the entry, or
+/// any that may have removed it.
+pub(crate) fn read_at(found: Option<&Entry>, log: &Log) -> u64 {
+    match found {
+        Some(_) if broken(&mutant::READS_UNCOMMITTED) => 0,
+        Some(entry) => entry.version(),
+        None if broken(&mutant::READS_DELETIONS) => 0,
+        None => log.deleted(),
+    }
+}
+
+impl Context {
+    /// Executes a call at its serving primary, or gives it back to be parked.
+    pub(crate) fn execute(&mut self, slot: &mut Slot, mut call: Call) -> Option<Call> {
+        let step = self.step(slot, &call);
+        match step {
+            Step::Park => return Some(call),
+            Step::Later => slot.calls.later.push_back(call),
+            Step::Refused(failure) => self.answer(slot, call.asker(), Outcome::Failed(failure)),
+            Step::Drop => self.callers.outstanding -= 1,
+            Step::Overtaken(seq) => self.overtaken(slot, call, seq),
+            Step::Done(outcome, seq, logged) => {
+                self.stats.executed += 1;
+                self.worked += outcome.bytes();
+                if let Some(held) = slot.held.as_deref_mut() {
+                    held.count(&call.work, &outcome);
+                }
+                if let Source::Peer { member, .. } = call.source {
+                    self.peers.owe(member, &outcome);
+                }
+                // What was known of it belongs to an earlier lineage.
+                call.tried = None;
+                self.wait(slot, Executed::of(call, seq, outcome, logged));
+            }
+        }
+        None
+    }
+
+    /// A call that was sent again is overtaken: only its first outcome may hold. It holds once the
+    /// later write is committed. Only the member that executed it, and no later primary, knows that
+    /// outcome.
+    fn overtaken(&mut self, slot: &mut Slot, mut call: Call, seq: u64) {
+        let outcome = match call.source {
+            Source::Local(_) => match call.take_outcome() {
+                Some(outcome) => outcome,
+                None => return self.leave_to_caller(slot, call),
+            },
+            Source::Peer { .. } => Outcome::Failed(Failure::Overtaken),
+        };
+        self.wait(slot, Executed::of(call, seq, outcome, false));
+    }
+
+    /// The executed call waits until it is committed.
+    fn wait(&mut self, slot: &mut Slot, executed: Executed) {
+        let at = slot.at;
+        let Some(held) = &slot.held else { return };
+        if executed.seq <= held.log.committed() {
+            return self.callers.ready.push(at, executed, &mut self.timers);
+        }
+        let alone = held
+            .lead()
+            .is_none_or(|l| l.links.values().all(|l| !l.required));
+        slot.calls.waiting.push_back(executed);
+        if alone {
+            // Without copies a write is committed as soon as it is logged.
+            self.advance(slot);
+        }
+    }
+
+    /// Writes a key without conditions for a local caller at its serving primary, if there is no
+    /// obstacle. False: the write must be executed as any other. The commonest write copies its key
+    /// and value only into the entry.
+    pub(crate) fn set(
+        &mut self,
+        slot: &mut Slot,
+        map: MapId,
+        (key, value): (&[u8], &[u8]),
+        token: impl FnOnce() -> Token,
+    ) -> bool {
+        if self.bounds.is_special(map) || !self.is_clear(slot, key, value) {
+            return false;
+        }
+        let n = self.callers.number();
+        slot.calls.begin(n);
+        let id = OpId {
+            origin: self.me,
+            n,
+            finished: slot.calls.finished(n),
+        };
+        let asker = Asker {
+            source: Source::Local(token()),
+            n,
+            write: true,
+        };
+        let entry = Entry::new(key, value, 0, 0);
+        let again = Again::Set(map, entry.clone());
+        self.put(slot, (map, entry), id, asker, again);
+        true
+    }
+
+    /// The same for a peer that asks for the first time. Otherwise the entry is given back.
+    pub(crate) fn set_for_peer(
+        &mut self,
+        slot: &mut Slot,
+        peer: MemberId,
+        forwarded: &Forwarded,
+        map: MapId,
+        entry: Entry,
+    ) -> Result<(), Entry> {
+        let Forwarded {
+            lineage,
+            n,
+            finished,
+            ..
+        } = *forwarded;
+        let id = OpId {
+            origin: peer,
+            n,
+            finished,
+        };
+        let led = slot
+            .installed
+            .as_ref()
+            .is_some_and(|a| a.lineage == lineage)
+            && !self.bounds.is_special(map)
+            && self.is_clear(slot, entry.key(), entry.value());
+        let new = |h: &Held| h.dedup.known(id) == Known::New || broken(&mutant::APPLIES_TWICE);
+        if !led || !slot.held.as_deref().is_some_and(new) {
+            return Err(entry);
+        }
+        let asker = Asker {
+            source: Source::of_forwarded(peer, forwarded),
+            n,
+            write: true,
+        };
+        self.put(slot, (map, entry), id, asker, Again::ByPeer);
+        Ok(())
+    }
+
+    /// Whether there is no obstacle to a write without conditions: this node leads and
+    /// acknowledges, no call waits, and there is room.
+    fn is_clear(&self, slot: &Slot, key: &[u8], value: &[u8]) -> bool {
+        let still = slot.still && !broken(&mutant::WRITES_WHILE_RESHAPED);
+        let clear = self.used
+            && slot.serving()
+            && !still
+            && slot.calls.parked.is_empty()
+            && !slot.has_too_few_copies();
+        let held = slot
+            .held
+            .as_deref()
+            .filter(|h| clear && h.lead().is_some_and(|l| l.open));
+        let bytes = key.len() + value.len();
+        let fits = |held: &Held| {
+            self.room(held, bytes) == Room::Plenty && self.crowded_copy(held, bytes).is_none()
+        };
+        value.len() <= self.limits.value_bytes_max && held.is_some_and(fits)
+    }
+
+    /// The copy, if any, that a write of so many bytes must wait for before it is executed: its
+    /// peer takes its bytes slower than they come. Every executed write must reach all copies, so
+    /// it is better not to execute what would be under way for long. Learners are not waited for.
+    fn crowded_copy(&self, held: &Held, bytes: usize) -> Option<MemberId> {
+        if (bytes as u64) < self.limits.ahead_bytes_max / SMALL_WRITE_PART {
+            return None;
+        }
+        let links = &held.lead()?.links;
+        links
+            .iter()
+            .find(|(id, link)| link.required && self.peers.crowded(**id))
+            .map(|(id, _)| *id)
+    }
+
+    /// Calls of a partition wait until a peer is not crowded any more. `Shard::admit` continues
+    /// them.
+    pub(crate) fn wait_for_room(&mut self, slot: &mut Slot, peer: MemberId) {
+        self.peers.hold_back(peer);
+        if slot.crowded_by.replace(peer) != Some(peer) {
+            self.callers.wait_for(peer, slot.at);
+        }
+    }
+
+    /// Writes an entry without further checks.
+    fn put(
+        &mut self,
+        slot: &mut Slot,
+        (map, entry): (MapId, Entry),
+        id: OpId,
+        asker: Asker,
+        again: Again,
+    ) {
+        let default_ttl_ms = slot.default_ttl_ms;
+        let Some(held) = slot.held.as_deref_mut() else {
+            return;
+        };
+        self.callers.outstanding += 1;
+        self.stats.executed += 1;
+        self.worked += entry.value().len();
+        if held.meter.write(entry.key().len() + entry.value().len()) {
+            held.meter.sample(map, entry.key());
+        }
+        let clock = held.clock.advance(self.data_now());
+        let order = held.store.order(entry.key());
+        let effect = Effect::Put {
+            map,
+            entry,
+            deadline: action::fresh(default_ttl_ms, || (clock, self.unix_ms())),
+            before: Before::Value,
+        };
+        let seq = self.log(held, order, effect, (Some(id), By::SET), Outcome::Ok);
+        let until = self.now + self.limits.park;
+        self.wait(
+            slot,
+            Executed {
+                asker,
+                until,
+                hurried: false,
+                seq,
+                outcome: Outcome::Ok,
+                logged: true,
+                paced: None,
+                maybe: false,
+                again,
+            },
+        );
+    }
+
+    fn step(&mut self, slot: &mut Slot, call: &Call) -> Step {
+        let id = self.op_id(slot, call);
+        let few = slot.has_too_few_copies();
+        let (default_ttl_ms, eviction, still) = (slot.default_ttl_ms, slot.evicts_by(), slot.still);
+        let Some(held) = slot.held.as_mut() else {
+            return Step::Park;
+        };
+        let Some(open) = held.lead().map(|l| l.open) else {
+            return Step::Park;
+        };
+        // After a reset the partition is empty, while the old primary may still serve the former
+        // contents: answer nothing before its lease is over. If the log has entries, this member
+        // was a copy, and the old primary acknowledges nothing without it. So reads may be
+        // answered.
+        if !open && (call.work.is_write() || held.log.last() == 0) {
+            return Step::Park;
+        }
+        if call.work.is_write() {
+            match held.dedup.known(id) {
+                _ if broken(&mutant::APPLIES_TWICE) => {}
+                Known::New => {}
+                Known::Applied(seq, outcome) => return Step::Done(outcome, seq, true),
+                Known::Finished => return Step::Drop,
+            }
+        }
+        if let Some(seq) = call.before().and_then(|n| held.dedup.reached(id.origin, n))
+            && !broken(&mutant::EXECUTES_OVERTAKEN)
+        {
+            return Step::Overtaken(seq);
+        }
+        // The table that names this map comes in a moment, with its limits.
+        if call.work.maps().any(|map| self.bounds.is_unknown(map)) {
+            return Step::Park;
+        }
+        if self.bounds.any_dropped() && call.work.maps().any(|map| self.bounds.is_dropped(map)) {
+            return Step::Refused(Failure::Dropped);
+        }
+        if call.work.is_write() {
+            if few {
+                return Step::Refused(Failure::TooFewCopies);
+            }
+            if !self.used {
+                if !std::mem::replace(&mut self.asked_used, true) {
+                    self.outbox.push(Request::Used);
+                }
+                return Step::Park;
+            }
+        }
+        match &call.work {
+            Work::Key(op) if !op.action.is_joint() => {
+                let clock = held.clock.advance(self.data_now());
+                let order = held.store.order(&op.key);
+                self.draw(held, op.map, order, &op.key);
+                let mut found = held.store.shown(op.map, order, &op.key);
+                if let Some(entry) = found.entry
+                    && entry.overdue(clock)
+                {
+                    // The next primary's clock may be a little behind: a key that was seen to be
+                    // expired must be deleted in the log. And a partition that is about to be split
+                    // or merged must not change.
+                    if !open || (still && !broken(&mutant::WRITES_WHILE_RESHAPED)) {
+                        return Step::Park;
+                    }
+                    let key = entry.key().into();
+                    self.expire(held, op.map, key);
+                    found = held.store.shown(op.map, order, &op.key);
+                }
+                if let Some((change, count)) = held.store.purged(found, clock) {
+                    if !open || (still && !broken(&mutant::WRITES_WHILE_RESHAPED)) {
+                        return Step::Park;
+                    }
+                    let at = held.log.last() + 1;
+                    if let Some(effect) =
+                        change.into_effect(op.map, &op.key, (None, None, at, false))
+                    {
+                        self.log(held, order, effect, (None, By::FIELD_EXPIRED), Outcome::Ok);
+                        self.stats.expired += count;
+                    }
+                    found = held.store.shown(op.map, order, &op.key);
+                }
+                let footprint = op.action.footprint();
+                let rows = self.limits.page_rows;
+                let in_pages = op.action.may_answer_in_pages()
+                    && found.table.is_some_and(|table| table.is_paged(rows));
+                if let (Source::Peer { member, .. }, Some(_)) = (call.source, found.entry)
+                    && footprint.answers_value
+                    && !in_pages
+                    && !self.peers.may_owe(member, found.bytes())
+                {
+                    // The call was not executed, so it may be sent again.
+                    return Step::Refused(Failure::Overloaded);
+                }
+                if footprint.uses {
+                    let marks = self.bounds.used(op.map, order, footprint.writes)
+                        || eviction == Eviction::Lru;
+                    found
+                        .entry
+                        .filter(|_| marks)
+                        .into_iter()
+                        .for_each(Entry::mark);
+                }
+                if in_pages {
+                    let read_at = read_at(found.entry, &held.log);
+                    return match self.begin_walk(held, (op.map, &op.key), clock) {
+                        Some(page) => {
+                            self.stats.count_lookup(true);
+                            Step::Done(page, read_at, false)
+                        }
+                        None => Step::Refused(Failure::Overloaded),
+                    };
+                }
+                let cx = action::Context {
+                    clock,
+                    unix_ms: self.unix_ms(),
+                    default_ttl_ms,
+                    value_bytes_max: self.limits.value_bytes_max,
+                    hash_bytes_max: self.limits.hash_bytes_max,
+                    versions_from: held.versions_from,
+                    next_write: held.next_write(),
+                };
+                let (outcome, change) = match self.bounds.idle_ms(op.map) {
+                    None => action::apply(&op.action, found, &cx),
+                    Some(idle_ms) => {
+                        let notes = open && self.used && !still && !few;
+                        idle::apply(&op.action, found, &cx, (idle_ms, notes))
+                    }
+                };
+                // A read must not answer what may still be undone, nor that a key is gone if its
+                // deletion may be undone.
+                let read_at = read_at(found.entry, &held.log);
+                let (written, known) = (change.written(), found.key.cloned());
+                if let Some((bytes, _)) = written {
+                    if let Some(peer) = self.crowded_copy(held, op.key.len() + bytes) {
+                        self.wait_for_room(slot, peer);
+                        return Step::Park;
+                    }
+                    self.worked += bytes;
+                }
+                if footprint.looks_up {
+                    self.stats.count_lookup(found.entry.is_some());
+                }
+                if let Some((bytes, count)) = written {
+                    // A table grows, whatever it had before.
+                    let had = found.entry.filter(|entry| !entry.is_table());
+                    let bytes = op.key.len() + bytes + (count - 1) * ENTRY_OVERHEAD;
+                    let grows = had.is_none_or(|e| e.len() < bytes);
+                    if found.entry.is_none() && self.bounds.refuses(op.map) {
+                        return Step::Refused(Failure::MapFull);
+                    }
+                    let room = self.room(held, bytes);
+                    if room < Room::Plenty && (grows || room == Room::None) {
+                        match self.make_room(held, eviction, (op.map, &op.key), bytes, room) {
+                            Made::Room => {}
+                            Made::Soon => return self.wait_or_refuse(call),
+                            Made::No(failure) => return Step::Refused(failure),
+                        }
+                    }
+                }
+                if change == action::Change::None {
+                    return Step::Done(outcome, read_at, false);
+                }
+                let teaches = held
+                    .lead()
+                    .is_some_and(crate::role::replication::Primary::teaches);
+                let at = held.log.last() + 1;
+                let entry = held.store.entry(op.map, order, &op.key);
+                let whole = change.whole_of_fields(op.map, &op.key, teaches);
+                let effect = change.into_effect(op.map, &op.key, (entry, known, at, teaches));
+                let Some(effect) = effect else {
+                    return Step::Done(outcome, read_at, false);
+                };
+                if !call.work.is_write() {
+                    // A read noted that its key is used, which need not be committed.
+                    self.log(held, order, effect, (None, By::UNKNOWN), Outcome::Ok);
+                    return Step::Done(outcome, read_at, false);
+                }
+                let op_by = (Some(id), op.action.by());
+                let seq = match whole {
+                    Some(whole) => {
+                        self.log_fields(held, order, (whole, effect), op_by, outcome.clone())
+                    }
+                    None => self.log(held, order, effect, op_by, outcome.clone()),
+                };
+                Step::Done(outcome, seq, true)
+            }
+            Work::Key(_) | Work::Transaction(_) | Work::Script(_) => {
+                self.run_together(slot, call, id)
+            }
+            Work::Partition(op) => match &op.action {
+                PartitionAction::Count if !held.store.is_whole() => Step::Later,
+                PartitionAction::Count => {
+                    let count = i64::try_from(held.store.count(op.map)).unwrap_or(i64::MAX);
+                    Step::Done(Outcome::Int(count), held.log.last(), false)
+                }
+                PartitionAction::Scan {
+                    cursor,
+                    count,
+                    kind,
+                } => {
+                    let clock = held.clock.advance(self.data_now());
+                    let before = held.bytes();
+                    let (next, keys) =
+                        scan::scan(&mut held.store, op.map, (*cursor, *count, *kind), clock);
+                    self.memory.recount(before, held.bytes());
+                    Step::Done(Outcome::Keys { next, keys }, held.log.last(), false)
+                }
+                PartitionAction::Find(query) => {
+                    let clock = held.clock.advance(self.data_now());
+                    let before = held.bytes();
+                    let (next, keys) = scan::find(&mut held.store, op.map, query, clock);
+                    self.memory.recount(before, held.bytes());
+                    self.swept(call, Outcome::Keys { next, keys }, held.log.last())
+                }
+                PartitionAction::Sizes => {
+                    let keys = sizes::of(&held.store);
+                    self.swept(call, Outcome::Keys { next: 0, keys }, held.log.last())
+                }
+                PartitionAction::Range(query) => {
+                    self.stats.ranges += 1;
+                    let clock = held.clock.advance(self.data_now());
+                    let before = held.bytes();
+                    let (more, keys) = scan::range(&mut held.store, op.map, query, clock);
+                    self.memory.recount(before, held.bytes());
+                    Step::Done(
+                        Outcome::Keys {
+                            next: u64::from(more),
+                            keys,
+                        },
+                        held.log.last(),
+                        false,
+                    )
+                }
+                PartitionAction::Fields { walk, page } => match self.go_on(held, *walk, *page) {
+                    Some((page, read_at)) => Step::Done(page, read_at, false),
+                    None => Step::Done(Outcome::Nil, 0, false),
+                },
+                PartitionAction::Clear => {
+                    if !held.store.has(op.map) {
+                        return Step::Done(Outcome::Ok, held.log.last(), false);
+                    }
+                    let seq = self.log(
+                        held,
+                        0,
+                        Effect::Clear { map: op.map },
+                        (Some(id), By::UNKNOWN),
+                        Outcome::Ok,
+                    );
+                    Step::Done(Outcome::Ok, seq, true)
+                }
+            },
+        }
+    }
+
+    /// Answers with keys that were found, unless their sender has too much to send already.
+    fn swept(&self, call: &Call, found: Outcome, read_at: u64) -> Step {
+        match call.source {
+            // Nothing was changed, so it may be sent again.
+            Source::Peer { member, .. } if !self.peers.may_owe(member, found.bytes()) => {
+                Step::Refused(Failure::Overloaded)
+            }
+            _ => Step::Done(found, read_at, false),
+        }
+    }
+
+    /// Runs an operation on several keys, or says why it is not executed.
+    fn run_together(&mut self, slot: &mut Slot, call: &Call, id: OpId) -> Step {
+        let at = slot.at;
+        let (default_ttl_ms, policy, still) = (slot.default_ttl_ms, slot.evicts_by(), slot.still);
+        let Some(held) = slot.held.as_deref_mut() else {
+            return Step::Park;
+        };
+        let Some(lead) = held.lead() else {
+            return Step::Park;
+        };
+        let (open, teaches) = (lead.open, lead.teaches());
+        let cx = action::Context {
+            clock: held.clock.advance(self.data_now()),
+            unix_ms: self.unix_ms(),
+            default_ttl_ms,
+            value_bytes_max: self.limits.value_bytes_max,
+            hash_bytes_max: self.limits.hash_bytes_max,
+            versions_from: held.versions_from,
+            next_write: held.next_write(),
+        };
+        let hearers = match &call.work {
+            Work::Transaction(_) | Work::Script(_) => self.hearers(),
+            Work::Key(_) | Work::Partition(_) => 0,
+        };
+        // For so many bytes room was made. Since other keys were evicted for it, the transaction is
+        // run again, and then it may write something else.
+        let mut made_for = None;
+        for _ in 0..ROOM_ATTEMPTS {
+            let before = held.bytes();
+            let stores = (&mut held.store, &held.log);
+            let marks = policy == Eviction::Lru;
+            let mut rows = Rows::of(stores, (cx, &mut self.bounds), (teaches, marks));
+            let tables = &self.tables;
+            let belongs = |map, key: &[u8]| tables.belongs(at, map, key) == Some(true);
+            let (scripts, mut spent) = (&mut self.scripts, Spent::new(hearers));
+            let mut run = |script: &ScriptCall, rows: &mut Rows<'_>| {
+                scripts.run(script, (rows, &mut spent), &cx, &belongs)
+            };
+            let ran = match &call.work {
+                Work::Transaction(transaction) => rows.run(transaction, run),
+                Work::Script(script) => run(script, &mut rows),
+                Work::Key(op) => rows.run_one(op),
+                Work::Partition(_) => return Step::Park,
+            };
+            self.worked = self.worked.saturating_add(spent.work());
+            let ran = match ran {
+                Ok(ran) => ran,
+                Err(failure) => {
+                    rows.take_back();
+                    self.refusals.add(spent.take_refused());
+                    return Step::Refused(failure);
+                }
+            };
+            let may_expire = open && (!still || broken(&mutant::WRITES_WHILE_RESHAPED));
+            if rows.expired() > 0 && !may_expire {
+                rows.take_back();
+                return Step::Park;
+            }
+            if let Source::Peer { member, .. } = call.source
+                && ran.answered > 0
+                && !self.peers.may_owe(member, ran.answered)
+            {
+                // It was not executed, so it may be sent again.
+                rows.take_back();
+                return Step::Refused(Failure::Overloaded);
+            }
+            let (read_at, expired, lookups) = (rows.read_at(), rows.expired(), rows.lookups());
+            let (written, bytes) = (rows.written(), rows.bytes());
+            let Some((effect, undo)) = rows.into_record() else {
+                self.memory.recount(before, held.bytes());
+                self.stats.count_lookups(lookups);
+                self.say(&mut spent);
+                return Step::Done(ran.outcome, read_at, false);
+            };
+            if written.full {
+                held.store.undo(&effect, undo);
+                self.memory.recount(before, held.bytes());
+                return Step::Refused(Failure::MapFull);
+            }
+            let crowded = self.crowded_copy(held, bytes);
+            let wanted = written.bytes + written.keys.saturating_sub(1) * ENTRY_OVERHEAD;
+            let room = if written.keys > 0 {
+                self.room(held, wanted)
+            } else {
+                Room::Plenty
+            };
+            let short = room < Room::Plenty
+                && (written.grows || room == Room::None)
+                && made_for.is_none_or(|bytes| bytes < wanted);
+            if crowded.is_some() || short {
+                held.store.undo(&effect, undo);
+            } else {
+                self.memory.recount(before, held.bytes());
+                self.stats.count_lookups(lookups);
+                self.stats.expired += expired;
+                self.worked += bytes;
+                // An operation that only reads has no number that a retry is known by.
+                let write = call.work.is_write();
+                let (op, outcome) = if write {
+                    (Some(id), ran.outcome.clone())
+                } else {
+                    (None, Outcome::Ok)
+                };
+                let by = match &call.work {
+                    Work::Key(op) => op.action.by(),
+                    _ => By::UNKNOWN,
+                };
+                let seq = self.record(held, (effect, undo), (op, by), outcome);
+                self.say(&mut spent);
+                return Step::Done(ran.outcome, seq, write);
+            }
+            self.memory.recount(before, held.bytes());
+            if let Some(peer) = crowded {
+                self.wait_for_room(slot, peer);
+                return Step::Park;
+            }
+            let Some((map, key)) = call.work.keys().next() else {
+                return Step::Refused(Failure::TooLarge);
+            };
+            match self.make_room(held, policy, (map, key), wanted, room) {
+                Made::Room => made_for = Some(wanted),
+                Made::Soon => return self.wait_or_refuse(call),
+                Made::No(failure) => return Step::Refused(failure),
+            }
+        }
+        self.soon(slot.at);
+        self.wait_or_refuse(call)
+    }
+
+    /// Sends the messages of scripts that have run, and tells what was refused to their caller. A
+    /// read of what a message tells waits until that is committed, so the message need not.
+    fn say(&mut self, spent: &mut Spent) {
+        self.refusals.add(spent.take_refused());
+        for publication in spent.take_said() {
+            self.publish(publication);
+        }
+    }
+
+    /// A write waits for room, unless it has waited for too long.
+    fn wait_or_refuse(&mut self, call: &Call) -> Step {
+        if self.is_late(call) {
+            Step::Refused(Failure::OutOfMemory)
+        } else {
+            Step::Park
+        }
+    }
+
+    /// How much room this node and every in-sync copy have for a write of so many bytes of key and
+    /// value. A part of the kept memory is reserved for data under way.
+    pub(crate) fn room(&self, held: &Held, bytes: usize) -> Room {
+        self.room_by(held, bytes, |room| room)
+    }
+
+    /// The same once all of them have given back their loose memory.
+    pub(crate) fn settled_room(&self, held: &Held, bytes: usize) -> Room {
+        self.room_by(held, bytes, Headroom::settled)
+    }
+
+    #[inline]
+    fn room_by(&self, held: &Held, bytes: usize, says: impl Fn(Headroom) -> Headroom) -> Room {
+        let needed = needed(bytes) as u64;
+        let of = |(room, under_way): (Headroom, u64)| match says(room)
+            .left
+            .saturating_sub(under_way.saturating_add(needed))
+        {
+            left if left >= room.kept => Room::Plenty,
+            // Until it is committed, a value counts twice: as an entry and in the log.
+            left if left.saturating_sub(under_way.saturating_add(bytes as u64))
+                >= room.reserve() =>
+            {
+                Room::short(left, room.kept)
+            }
+            _ => Room::None,
+        };
+        let copies = held.copies().map(|id| of(self.peers.said(id)));
+        copies.fold(of((self.headroom(), 0)), Room::min)
+    }
+
+    /// Deletes an overdue key, as a logged effect without an operation.
+    pub(crate) fn expire(&mut self, held: &mut Held, map: MapId, key: Key) {
+        let order = held.store.order(&key);
+        let cause = Cause::Expired;
+        let effect = Effect::Delete { map, key, cause };
+        self.log(held, order, effect, (None, By::UNKNOWN), Outcome::Ok);
+        self.stats.expired += 1;
+    }
+
+    /// Deletes an overdue field, and with the last one its key.
+    pub(crate) fn expire_field(&mut self, held: &mut Held, map: MapId, key: Key, field: Key) {
+        let order = held.store.order(&key);
+        let found = held.store.found(map, order, &key);
+        let effect = if found.table.is_some_and(|table| table.len() == 1) {
+            let cause = Cause::Expired;
+            Effect::Delete { map, key, cause }
+        } else {
+            Effect::RowDelete { map, key, field }
+        };
+        let op_by = (None, By::FIELD_EXPIRED);
+        self.log(held, order, effect, op_by, Outcome::Ok);
+        self.stats.expired += 1;
+    }
+
+    /// Looks for a key among those that are still to be drawn.
+    #[inline]
+    pub(crate) fn draw(&mut self, held: &mut Held, map: MapId, order: u64, key: &[u8]) {
+        if !held.store.is_whole() {
+            let before = held.bytes();
+            held.store.draw(map, order, key);
+            self.memory.recount(before, held.bytes());
+        }
+    }
+
+    /// Applies an effect here, logs it and sends it to every copy that is up to date. `order` is
+    /// the order of its key, if it has one.
+    pub(crate) fn log(
+        &mut self,
+        held: &mut Held,
+        order: u64,
+        effect: Effect,
+        op_by: (Option<OpId>, By),
+        outcome: Outcome,
+    ) -> u64 {
+        let before = held.bytes();
+        let seq = held.log.last() + 1;
+        let undo = held.store.apply_at(order, seq, &effect);
+        self.memory.recount(before, held.bytes());
+        self.record(held, (effect, undo), op_by, outcome)
+    }
+
+    /// The same for effects on fields, if the whole value that they lead to is here already.
+    fn log_fields(
+        &mut self,
+        held: &mut Held,
+        order: u64,
+        (whole, fields): (Effect, Effect),
+        op_by: (Option<OpId>, By),
+        outcome: Outcome,
+    ) -> u64 {
+        let before = held.bytes();
+        let seq = held.log.last() + 1;
+        let former = held.store.apply_at(order, seq, &whole);
+        // Undoing the first of them brings back what was there before all of them.
+        let undo = match fields.parts().len() {
+            1 => former,
+            count => {
+                let others = (1..count).map(|_| Undo::Nothing);
+                Undo::Many(std::iter::once(former).chain(others).collect())
+            }
+        };
+        self.memory.recount(before, held.bytes());
+        self.record(held, (fields, undo), op_by, outcome)
+    }
+
+    /// Logs an effect that was applied here, and sends it to every copy that is up to date.
+    fn record(
+        &mut self,
+        held: &mut Held,
+        (mut effect, undo): (Effect, Undo),
+        (op, by): (Option<OpId>, By),
+        outcome: Outcome,
+    ) -> u64 {
+        let before = held.bytes();
+        let seq = held.log.last() + 1;
+        effect.note_before(&undo, &|| held.clock.advance(self.data_now()));
+        let keeps = self.keeps_replaced(held.at.keyspace);
+        if let Some(id) = op {
+            held.dedup.remember(id, seq, outcome.clone());
+        }
+        self.bound(held.at, (&effect, &undo), |key| held.store.order(key));
+        held.log.push(
+            Logged {
+                epoch: held.epoch,
+                effect,
+                op,
+                outcome,
+            },
+            undo,
+            (by, keeps),
+        );
+        self.memory.recount(before, held.bytes());
+        self.replicate(held, seq);
+        seq
+    }
+}
+
+impl Held {
+    /// The members with the copies that a write must reach.
+    #[inline]
+    pub(crate) fn copies(&self) -> impl Iterator<Item = MemberId> + '_ {
+        let links = self.lead().into_iter().flat_map(|lead| lead.links.iter());
+        links.filter(|(_, link)| link.required).map(|(id, _)| *id)
+    }
+}

@@ -1,0 +1,572 @@
+//! The shard of one data thread, as its shell sees it: operations go in, outcomes come out.
+
+use super::context::Context;
+use super::execute::read_at;
+use crate::command::operation::{
+    Failure, Kind, Operation, Outcome, PartitionAction, PartitionOperation, ScriptCall,
+    Transaction, Work,
+};
+use crate::mutant::{self, broken};
+use crate::role::calls::{Call, Executed, Source};
+use crate::role::slots::Slots;
+use crate::role::spans::{Serve, TraceContext};
+use crate::value::entry::Entry;
+use crate::value::tags::TAG_BYTES_MAX;
+use crate::wire::api::{Limits, Patience, Request, Stats, Token};
+use bytes::Bytes;
+use doyen_gossip::Time;
+use doyen_placement::level::{MAP_SIZES, TRANSFERS};
+use doyen_placement::{Eviction, KeyspaceId, MapId, MemberId, PartitionId, PartitionRef};
+use std::time::Duration;
+
+/// The machine.
+#[derive(Debug)]
+pub struct Shard {
+    pub(crate) cx: Context,
+    pub(crate) slots: Slots,
+}
+
+impl Shard {
+    /// A shard of a process that is no member yet. `rng_seed` is for jitter, and for the choice of
+    /// keys to evict.
+    #[must_use]
+    pub fn new(me: MemberId, limits: Limits, rng_seed: u64, now: Time) -> Self {
+        let cx = Context::new(me, limits, rng_seed, now);
+        Self {
+            cx,
+            slots: Slots::default(),
+        }
+    }
+
+    /// Bounds the time of scripts by this clock, which returns the time since any moment: that of
+    /// the processor, best. Without a clock, only their instructions are bounded.
+    pub fn set_script_clock(&mut self, clock: fn() -> Duration) {
+        self.cx.scripts.set_clock(clock);
+    }
+
+    /// Spans for operations that other processes ask for, if they have the context of a caller's
+    /// span.
+    pub fn set_serve(&mut self, serve: Serve) {
+        self.cx.traces.set_serve(serve);
+    }
+
+    /// Before `submit`: the caller behind this token has this context, which is sampled. If another
+    /// member executes the operation, its span is a child of that one.
+    pub fn trace(&mut self, token: Token, context: TraceContext) {
+        self.cx.callers.trace(token, context);
+    }
+
+    /// Moves the clocks of data ahead of this machine's, by so much altogether: keys expire sooner,
+    /// and wall time is later. Leases of members, timeouts and everything else that follows `now`
+    /// stay as they are. Only a test moves them, and those of all members by the same time.
+    pub fn set_ahead(&mut self, now: Time, ahead: Duration) {
+        self.cx.now = now;
+        let further = ahead.saturating_sub(self.cx.ahead).as_millis();
+        self.cx.wall.0 =
+            (self.cx.wall.0).saturating_add(u64::try_from(further).unwrap_or(u64::MAX));
+        self.cx.ahead = ahead;
+        for slot in self.slots.iter_mut() {
+            self.cx.note_overdue(slot);
+        }
+    }
+
+    /// Submits an operation of a local caller. `unix_ms` is wall time, which the shell reads once a
+    /// batch at most. Returns whether the outcome comes from another node, or from another thread
+    /// of this one.
+    pub fn submit(
+        &mut self,
+        now: Time,
+        unix_ms: u64,
+        token: Token,
+        work: impl Into<Work>,
+        patience: Patience,
+    ) -> bool {
+        let work = work.into();
+        self.cx.now = now;
+        self.cx.wall = (unix_ms, now);
+        let placed = match &work {
+            Work::Key(operation) if operation.action.is_joint() => self
+                .may_join(&work)
+                .and_then(|()| self.cx.tables.place_of(operation.keyspace, &work)),
+            Work::Key(operation) => self.may_submit(operation).and_then(|()| {
+                let Operation {
+                    keyspace, map, key, ..
+                } = operation;
+                let at = self.cx.tables.place(*keyspace, *map, key);
+                at.ok_or(Failure::NoPartition)
+            }),
+            Work::Partition(operation) => self.may_sweep(operation).map(|()| PartitionRef {
+                keyspace: operation.keyspace,
+                partition: operation.partition,
+            }),
+            Work::Script(call) => self
+                .may_run(call)
+                .and_then(|()| self.cx.tables.place_of(call.keyspace, &work)),
+            Work::Transaction(transaction) => self
+                .may_transact(transaction)
+                .and_then(|()| self.cx.tables.place_of(transaction.keyspace, &work)),
+        };
+        match placed {
+            Ok(at) => self.submit_at(at, token, work, patience),
+            Err(failure) => {
+                self.cx.callers.answer(token, Outcome::Failed(failure));
+                false
+            }
+        }
+    }
+
+    /// Whether an operation of a local caller may be executed.
+    ///
+    /// # Errors
+    /// Its key is too long.
+    fn may_submit(&self, operation: &Operation) -> Result<(), Failure> {
+        if operation.key.len() > self.cx.limits.key_bytes_max {
+            Err(Failure::TooLarge)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The same for an operation on several keys.
+    ///
+    /// # Errors
+    /// It is too large, or a member does not know it.
+    fn may_join(&self, work: &Work) -> Result<(), Failure> {
+        let limits = &self.cx.limits;
+        let mut keys = work.keys();
+        if work.given().bytes > limits.value_bytes_max
+            || keys.any(|(_, key)| key.len() > limits.key_bytes_max)
+        {
+            return Err(Failure::TooLarge);
+        }
+        match work {
+            Work::Key(operation) if operation.action.is_of_transfer() => {
+                self.cx.tables.need_level(TRANSFERS)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The same for an operation on a partition.
+    ///
+    /// # Errors
+    /// It is too large, or not every member knows it.
+    fn may_sweep(&self, operation: &PartitionOperation) -> Result<(), Failure> {
+        match &operation.action {
+            PartitionAction::Sizes => self.cx.tables.need_level(MAP_SIZES),
+            PartitionAction::Find(query) => {
+                let tag = query.holding.as_ref().map_or(0, Bytes::len);
+                if query.prefix.len() > self.cx.limits.key_bytes_max || tag > TAG_BYTES_MAX {
+                    return Err(Failure::TooLarge);
+                }
+                Ok(())
+            }
+            PartitionAction::Scan { .. }
+            | PartitionAction::Count
+            | PartitionAction::Clear
+            | PartitionAction::Range(_)
+            | PartitionAction::Fields { .. } => Ok(()),
+        }
+    }
+
+    /// The same for a script.
+    ///
+    /// # Errors
+    /// It is too large.
+    fn may_run(&self, call: &ScriptCall) -> Result<(), Failure> {
+        let Limits {
+            key_bytes_max,
+            value_bytes_max,
+            ..
+        } = self.cx.limits;
+        if call.bytes() > value_bytes_max || call.keys.iter().any(|k| k.len() > key_bytes_max) {
+            return Err(Failure::TooLarge);
+        }
+        Ok(())
+    }
+
+    /// The same for a transaction.
+    ///
+    /// # Errors
+    /// It is too large.
+    fn may_transact(&self, transaction: &Transaction) -> Result<(), Failure> {
+        let Limits {
+            key_bytes_max,
+            value_bytes_max,
+            ..
+        } = self.cx.limits;
+        let long = |(_, key): (MapId, &Bytes)| key.len() > key_bytes_max;
+        if !transaction.is_sound(transaction.keyspace)
+            || transaction.bytes() > value_bytes_max
+            || transaction.named().any(long)
+        {
+            return Err(Failure::TooLarge);
+        }
+        Ok(())
+    }
+
+    /// Whether this thread is the primary of a key in the installed table.
+    pub fn leads(&self, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> bool {
+        let slot = self
+            .cx
+            .tables
+            .place(keyspace, map, key)
+            .and_then(|at| self.slots.get(at));
+        slot.is_some_and(|slot| slot.primary() == Some(self.cx.me))
+    }
+
+    /// A short way for a write without conditions, if nothing is in its way: this thread leads, and
+    /// nothing waits there. If it returns false, nothing happened, and the write must be submitted.
+    /// `token` is called if the write happens.
+    pub fn set(
+        &mut self,
+        now: Time,
+        keyspace: KeyspaceId,
+        map: MapId,
+        pair: (&[u8], &[u8]),
+        token: impl FnOnce() -> Token,
+    ) -> bool {
+        let cx = &mut self.cx;
+        cx.now = now;
+        let (key, value) = pair;
+        if key.len() > cx.limits.key_bytes_max
+            || value.len() > cx.limits.value_bytes_max
+            || cx.callers.outstanding >= cx.limits.waiting_max
+        {
+            return false;
+        }
+        let Some(at) = cx.tables.place(keyspace, map, key) else {
+            return false;
+        };
+        let Some(slot) = self.slots.get_mut(at) else {
+            return false;
+        };
+        let done = cx.set(slot, map, pair, token);
+        if done {
+            cx.notice(slot);
+        }
+        done
+    }
+
+    fn submit_at(
+        &mut self,
+        at: PartitionRef,
+        token: Token,
+        work: Work,
+        patience: Patience,
+    ) -> bool {
+        let found = self.slots.get_mut(at).filter(|s| s.installed.is_some());
+        let Some(slot) = found else {
+            let failure = self.cx.tables.missing(at);
+            self.cx.callers.answer(token, Outcome::Failed(failure));
+            return false;
+        };
+        if self.cx.callers.outstanding >= self.cx.limits.waiting_max {
+            self.cx
+                .callers
+                .answer(token, Outcome::Failed(Failure::Overloaded));
+            return false;
+        }
+        let n = self.cx.callers.number();
+        let (until, hurried) = match patience {
+            Patience::Whole => (self.cx.now + self.cx.limits.park, false),
+            Patience::Until(until) => (until, true),
+        };
+        let call = Call {
+            source: Source::Local(token),
+            n,
+            work,
+            until,
+            hurried,
+            maybe: false,
+            tried: None,
+        };
+        if call.work.is_write() {
+            slot.calls.begin(n);
+        }
+        self.cx.take_call(slot, call);
+        self.cx.notice(slot);
+        slot.primary() != Some(self.cx.me)
+    }
+
+    /// Reads a key, if this node can do so at once: it leads the partition, nothing waits there,
+    /// and the entry is a string that is committed. Otherwise returns `None`, and the read must be
+    /// submitted. The value may be answered only if `may_answer` agrees, with a clock, a lease and
+    /// a generation that were read *after* this. If it does not, keep the read (`keep`) under the
+    /// number that comes with it.
+    pub fn read(
+        &mut self,
+        now: Time,
+        keyspace: KeyspaceId,
+        map: MapId,
+        key: &[u8],
+    ) -> Option<(u64, Option<&[u8]>)> {
+        self.cx.now = self.cx.now.max(now);
+        let slot = self
+            .slots
+            .get_mut(self.cx.tables.place(keyspace, map, key)?)?;
+        if !slot.serving() || !slot.calls.parked.is_empty() {
+            return None;
+        }
+        let held = slot.held.as_deref_mut()?;
+        if !held.lead().is_some_and(|l| l.open) {
+            return None;
+        }
+        let order = held.store.order(key);
+        self.cx.draw(held, map, order, key);
+        if self.cx.bounds.is_special(map) {
+            return None;
+        }
+        let found = held.store.entry(map, order, key);
+        let seq = read_at(found, &held.log);
+        let overdue = found.is_some_and(|e| e.overdue(held.clock.advance(self.cx.data_now())))
+            && !broken(&mutant::READS_OVERDUE);
+        let string = found.is_none_or(|e| e.kind() == Kind::String);
+        if seq > held.log.committed() || overdue || !string {
+            return None;
+        }
+        self.cx.stats.executed += 1;
+        self.cx.stats.count_lookup(found.is_some());
+        self.cx.callers.read_at_once += 1;
+        let marks = self.cx.bounds.used(map, order, false) || slot.eviction == Eviction::Lru;
+        if marks && let Some(entry) = found {
+            entry.mark();
+        }
+        let value = found.map(Entry::value);
+        let bytes = value.map_or(0, <[u8]>::len);
+        self.cx.worked += bytes;
+        if held.meter.read(bytes) {
+            held.meter.sample(map, key);
+        }
+        let n = self.cx.callers.number();
+        Some((n, value))
+    }
+
+    /// Keeps the result of `read`, because it may not be answered now. Like any executed read, it
+    /// is checked again. If the tenure ends, it is executed again, in its place among the
+    /// operations of this node.
+    pub fn keep(&mut self, token: Token, n: u64, operation: Operation, outcome: Outcome) {
+        let Some(at) = self
+            .cx
+            .tables
+            .place(operation.keyspace, operation.map, &operation.key)
+        else {
+            return self
+                .cx
+                .callers
+                .answer(token, Outcome::Failed(Failure::NoPartition));
+        };
+        let until = self.cx.now + self.cx.limits.park;
+        let call = Call {
+            source: Source::Local(token),
+            n,
+            work: Work::Key(operation),
+            until,
+            hurried: false,
+            maybe: false,
+            tried: None,
+        };
+        self.cx.callers.outstanding += 1;
+        let executed = Executed::of(call, 0, outcome, false);
+        self.cx
+            .callers
+            .ready
+            .push(at, executed, &mut self.cx.timers);
+    }
+
+    /// Whether a read or committed outcome may be answered (rule 8), by a clock and a lease that
+    /// were read after it. `current` says whether the control thread still shows the view that was
+    /// installed last.
+    #[must_use]
+    pub fn may_answer(now: Time, lease: Time, current: bool) -> bool {
+        (current || broken(&mutant::ANSWERS_BY_OLD_VIEW))
+            && (now <= lease || broken(&mutant::ANSWERS_WITHOUT_LEASE))
+    }
+
+    /// How many more operations may be submitted before the answer is `Overloaded`.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.cx
+            .limits
+            .waiting_max
+            .saturating_sub(self.cx.callers.outstanding)
+    }
+
+    /// Bytes of values and frames handled since the last call. With this, a shell divides work into
+    /// slices.
+    pub fn take_work(&mut self) -> usize {
+        std::mem::take(&mut self.cx.worked)
+    }
+
+    /// The caller is gone, and its outcome is not wanted any more. (What was sent may still
+    /// happen.)
+    pub fn forget(&mut self, token: Token) {
+        if self.cx.callers.is_idle() {
+            return;
+        }
+        if self.cx.callers.forget(token) {
+            let calls = self.slots.iter().flat_map(|s| s.calls.all());
+            let sources = calls.map(|(source, _)| source);
+            let ready: Vec<Source> = self.cx.callers.ready.sources().collect();
+            let open = sources.chain(ready).filter_map(|source| source.token());
+            self.cx.callers.forget_answered(open);
+        }
+    }
+
+    /// Releases outcomes that may be answered. Call it after a batch of inputs, with a clock and a
+    /// lease that were read *after* them. `current` says whether the control thread still shows the
+    /// view that was installed last. With an expired lease or an old view, nothing is released, and
+    /// what was executed is checked again later (rule 8).
+    pub fn release(&mut self, now: Time, lease: Time, current: bool) {
+        let passed = now.since(self.cx.now);
+        self.cx.now = self.cx.now.max(now);
+        if !Self::may_answer(now, lease, current) {
+            if broken(&mutant::CONFIRMS_WITHOUT_LEASE) {
+                self.release_confirmed();
+            }
+            // Subscribers ask again.
+            self.cx.confirming.clear();
+            // The tenure decides. While it lasts, no other member can have led, so what was read
+            // stays true. If it ends, `install` sends these back to be executed again.
+            return;
+        }
+        let read = std::mem::take(&mut self.cx.callers.read_at_once);
+        self.cx.copying.pace.answered(passed, read);
+        while let Some((at, executed)) = self.cx.callers.ready.pop() {
+            let asker = executed.asker;
+            if !executed.hurried && executed.paced.is_none() {
+                let waited = self
+                    .cx
+                    .limits
+                    .park
+                    .saturating_sub(executed.until.since(now));
+                self.cx.copying.pace.answered(waited, 1);
+            }
+            if let Source::Local(token) = asker.source
+                && !asker.write
+            {
+                self.cx.callers.outstanding -= 1;
+                self.cx.callers.answer(token, executed.outcome);
+                continue;
+            }
+            let Some(slot) = self.slots.get_mut(at) else {
+                continue;
+            };
+            self.cx.answer(slot, asker, executed.outcome);
+        }
+        self.cx.callers.ready.settle(&mut self.cx.timers);
+        if !self.cx.confirming.is_empty() {
+            self.release_confirmed();
+        }
+    }
+
+    /// The next released outcome.
+    pub fn poll_outcome(&mut self) -> Option<(Token, Outcome)> {
+        self.cx.callers.poll_outcome()
+    }
+
+    /// The next operation that was executed and changed nothing in a tenure that ended, whose
+    /// outcome was lost, and that a later write of this shard's callers on the same key overtook.
+    /// Executed again, it would see that write. The machine does not answer it any more. A caller
+    /// whose operations on one key keep an order answers that nothing happened. A caller with one
+    /// operation at a time submits it again.
+    pub fn poll_overtaken(&mut self) -> Option<(Token, Work)> {
+        self.cx.callers.poll_overtaken()
+    }
+
+    /// The next request to the control thread.
+    pub fn poll_request(&mut self) -> Option<Request> {
+        self.cx.outbox.poll()
+    }
+
+    /// Bytes held: entries, tails, snapshots.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.cx.memory.bytes as u64
+    }
+
+    /// Counters and gauges.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.cx.stats.clone();
+        let (memory, memory_max) = (
+            self.cx.memory.bytes as u64,
+            self.cx.limits.memory_bytes_max as u64,
+        );
+        (stats.memory_bytes, stats.memory_bytes_max) = (memory, memory_max);
+        stats.memory_outside_bytes = self.cx.memory_held() as u64 - memory;
+        stats.memory_filled =
+            (self.cx.memory_held() as u64).saturating_mul(1000) / memory_max.max(1);
+        stats.divided = self.cx.rounds.drawing.len() as u64;
+        for slot in self.slots.iter() {
+            stats.parked += slot.calls.parked.len() as u64;
+            let Some(held) = &slot.held else { continue };
+            stats.keys += held.store.keys() as u64;
+            if let Some(lead) = held.lead() {
+                if lead.open && lead.serving {
+                    stats.open += 1
+                } else {
+                    stats.closed += 1
+                }
+            }
+        }
+        stats
+    }
+
+    /// How many keys of each of these maps this shard leads, and how many of them expire.
+    #[must_use]
+    pub fn led<const N: usize>(&self, keyspace: KeyspaceId, maps: [MapId; N]) -> [(u64, u64); N] {
+        let mut all = [(0, 0); N];
+        let led = self
+            .slots
+            .iter()
+            .filter(|slot| slot.at.keyspace == keyspace && slot.serving());
+        for held in led.filter_map(|slot| slot.held.as_ref()) {
+            held.store.each_of(&maps, |place, keys, expire| {
+                all[place].0 += keys as u64;
+                all[place].1 += expire as u64;
+            });
+        }
+        all
+    }
+
+    /// How many bytes the keys of a map take that this shard leads.
+    #[must_use]
+    pub fn bytes_led(&self, keyspace: KeyspaceId, map: MapId) -> u64 {
+        let led = self
+            .slots
+            .iter()
+            .filter(|slot| slot.at.keyspace == keyspace && slot.serving());
+        led.filter_map(|slot| slot.held.as_ref())
+            .map(|held| held.store.bytes_of(map) as u64)
+            .sum()
+    }
+
+    /// How many keys of a map a partition has, if this node can tell at once: it leads the
+    /// partition, nothing waits there, and everything is committed. The number holds if
+    /// `may_answer` agrees, with a clock, a lease and a generation that were read *after* this,
+    /// while the view is the same. If it does not, ask again.
+    #[must_use]
+    pub fn keys_of(
+        &self,
+        keyspace: KeyspaceId,
+        partition: PartitionId,
+        map: MapId,
+    ) -> Option<usize> {
+        let slot = self.slots.get(PartitionRef {
+            keyspace,
+            partition,
+        })?;
+        let waits = !slot.calls.parked.is_empty() || !slot.calls.later.is_empty();
+        let held = slot.held.as_deref().filter(|_| slot.serving() && !waits)?;
+        let open = held.lead().is_some_and(|lead| lead.open);
+        (open && held.store.is_whole() && held.log.last() <= held.log.committed())
+            .then(|| held.store.count(map))
+    }
+
+    pub(crate) fn pump_all(&mut self) {
+        for slot in self.slots.iter_mut().filter(|s| !s.calls.parked.is_empty()) {
+            self.cx.pump(slot);
+        }
+    }
+}

@@ -1,0 +1,585 @@
+//! A store that takes over the contents of other stores while it is in use: the stores of
+//! partitions that were split or merged.
+//!
+//! The former stores do not change any more, so several can draw from them. Each operation draws
+//! its key before it looks it up. The rest is drawn a slice at a time. From then on, a key that was
+//! drawn is found here, or among the keys that are gone:
+//! ```text
+//!   here ─────────> found: it is newer than in the former stores
+//!   gone ─────────> deleted here, though a former store has it
+//!   neither ──────> as in the former stores: it is drawn
+//! ```
+//! So keys may be drawn in any order, at any time, and differently at every member. If a partition
+//! that is drawing is itself split or merged, the new ones draw from it as it is: first from what
+//! is there, and then from what it would have drawn, except for keys that are gone there.
+
+use super::{ByKey, Key, Map, MapId, Store};
+use crate::mutant::{self, broken};
+use crate::store::index::Index;
+use crate::value::deadline;
+use crate::value::entry::Entry;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A key that is looked at and does not belong here costs so many times less than one that is
+/// drawn.
+const PASSED_BY: usize = 8;
+/// What a map costs besides its keys. There may be thousands of maps, most of them empty.
+const PER_MAP: usize = 64;
+/// Least number of keys that are drawn at once for a scan.
+const SCANNED: usize = 64;
+
+/// Decides which keys are drawn.
+pub(crate) trait Portion: fmt::Debug + Send + Sync {
+    /// Whether this key is drawn.
+    fn holds(&self, map: MapId, key: &[u8]) -> bool;
+
+    /// The keys of a map lie from one key up to, but not including, another. An empty end means
+    /// none. `None`: there are no keys.
+    fn span(&self, _map: MapId) -> Option<(&[u8], &[u8])> {
+        Some((&[], &[]))
+    }
+}
+
+/// The contents of a former partition.
+#[derive(Debug, Clone)]
+pub(crate) struct Former {
+    maps: Vec<(MapId, Arc<Map>, Tables)>,
+    /// How far its clock is behind the clock of the stores that draw from it.
+    behind_ms: u64,
+}
+
+/// The tables of a former map. They are not shared: who draws the entry of one takes it.
+type Tables = Arc<Mutex<BTreeMap<Key, Map>>>;
+
+/// A former map.
+#[derive(Debug, Clone)]
+struct Layer {
+    map: Arc<Map>,
+    tables: Tables,
+    /// How far the clock of its deadlines is behind.
+    behind_ms: u64,
+    /// Whether all of it was drawn. Then only its gone keys count.
+    drawn: bool,
+}
+
+impl Layer {
+    fn get(&self, order: u64, key: &[u8]) -> Option<&Entry> {
+        self.map.index.get(order, key).filter(|_| !self.drawn)
+    }
+
+    /// The table of an entry that is drawn.
+    fn take_table(&self, entry: &Entry) -> Option<Map> {
+        if !entry.is_table() {
+            return None;
+        }
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = tables.remove(entry.key())?;
+        table.lose_walks();
+        Some(table)
+    }
+
+    /// The map with what was not drawn of its tables, if no other store shares it.
+    fn into_map(self) -> Option<Map> {
+        let mut map = Arc::into_inner(self.map)?;
+        if let Some(tables) = Arc::into_inner(self.tables) {
+            map.tables = tables.into_inner().unwrap_or_else(PoisonError::into_inner);
+        }
+        Some(map)
+    }
+}
+
+/// The keys of a map that are still in former stores.
+#[derive(Debug)]
+pub(super) struct Rest {
+    /// Former maps, in the order of drawing. A key that an earlier one has, or that is gone there,
+    /// hides the key in later ones.
+    layers: Vec<Layer>,
+    portion: Arc<dyn Portion>,
+    /// The last key that was looked at in the first map that is not all drawn.
+    after: Option<Key>,
+    /// Keys of former maps that were deleted since.
+    gone: Index,
+    /// About how many bytes and keys are still to be drawn. They are in the map's accounts already.
+    bytes: usize,
+    keys: usize,
+}
+
+impl Rest {
+    /// The entry of a key in former maps, and the layer that has it.
+    fn find(&self, order: u64, key: &[u8]) -> Option<(&Entry, &Layer)> {
+        for layer in &self.layers {
+            match layer.get(order, key) {
+                Some(entry) => return Some((entry, layer)),
+                None if layer.map.is_gone(order, key) => return None,
+                None => {}
+            }
+        }
+        None
+    }
+
+    /// Whether a layer's entry of a key does not count, because an earlier layer has the key, or it
+    /// is gone there.
+    fn is_hidden(&self, layer: usize, order: u64, key: &[u8]) -> bool {
+        self.layers
+            .iter()
+            .take(layer)
+            .any(|earlier| earlier.get(order, key).is_some() || earlier.map.is_gone(order, key))
+    }
+
+    /// About how many keys are still to be drawn.
+    pub(super) const fn keys(&self) -> usize {
+        self.keys
+    }
+
+    /// A key is deleted.
+    pub(super) fn forget(&mut self, order: u64, key: &[u8]) {
+        if let Some((entry, _)) = self
+            .find(order, key)
+            .filter(|_| !broken(&mutant::DRAWS_THE_DEAD))
+        {
+            let entry = entry.clone();
+            self.gone.replace(order, entry);
+        }
+    }
+
+    /// Drops some of its gone keys. Returns whether any are left.
+    pub(super) fn shed(&mut self, count: usize) -> bool {
+        self.gone.shed(count);
+        !self.gone.is_empty()
+    }
+}
+
+impl Map {
+    fn is_gone(&self, order: u64, key: &[u8]) -> bool {
+        self.rest
+            .as_ref()
+            .is_some_and(|rest| rest.gone.get(order, key).is_some())
+    }
+
+    /// Whether a key that is not here may be in former maps.
+    fn lacks(&self, order: u64, key: &[u8]) -> bool {
+        (self.index.get(order, key).is_none() || broken(&mutant::DRAWS_OVER))
+            && self.rest.is_some()
+            && !self.is_gone(order, key)
+    }
+
+    /// So many bytes were drawn.
+    fn came(&mut self, bytes: usize) -> usize {
+        let Some(rest) = &mut self.rest else { return 0 };
+        let bytes = bytes.min(rest.bytes);
+        rest.bytes -= bytes;
+        rest.keys = rest.keys.saturating_sub(1);
+        self.bytes -= bytes;
+        bytes
+    }
+
+    /// The entries of a span after a key, in the order in which another map takes them fastest. If
+    /// keys are sorted, that is their order, because a set that grows at its end stays in the
+    /// caches. Otherwise it is the order of the index, for every span.
+    fn entries_behind<'a>(
+        &'a self,
+        after: Option<&'a [u8]>,
+        (from, to): (&'a [u8], &'a [u8]),
+    ) -> impl Iterator<Item = &'a Entry> {
+        let begin = after.map_or(Bound::Included(from), Bound::Excluded);
+        let end = if to.is_empty() {
+            Bound::Unbounded
+        } else {
+            Bound::Excluded(to)
+        };
+        // The range of a set panics if its end is before its beginning.
+        let some = to.is_empty() || after.map_or(from < to, |after| after < to);
+        let sorted = self.sorted.as_ref().filter(|_| some);
+        let sorted = sorted.map(|sorted| {
+            sorted
+                .range::<[u8], _>((begin, end))
+                .map(|ByKey(entry)| entry)
+        });
+        let indexed = self.sorted.is_none().then(|| self.index.iter_after(after));
+        sorted
+            .into_iter()
+            .flatten()
+            .chain(indexed.into_iter().flatten())
+    }
+
+    /// The former stores, if no other store shares them: they are dropped in slices, too.
+    pub(crate) fn into_former(self) -> impl Iterator<Item = Self> {
+        self.rest
+            .into_iter()
+            .flat_map(|rest| rest.layers)
+            .filter_map(Layer::into_map)
+    }
+}
+
+impl Store {
+    /// Takes its contents for others to draw from. The rest goes to the garbage.
+    pub(crate) fn into_former(mut self, behind_ms: u64, garbage: &mut Vec<Map>) -> Former {
+        let maps = std::mem::take(&mut self.maps)
+            .into_iter()
+            .map(|(id, mut map)| {
+                let tables = std::mem::take(&mut map.tables);
+                (id, Arc::new(map), Arc::new(Mutex::new(tables)))
+            })
+            .collect();
+        garbage.extend(self.take());
+        Former { maps, behind_ms }
+    }
+
+    /// Lets an empty store draw from former ones from now on. So many others have about as much of
+    /// them.
+    pub(crate) fn draw_from(
+        mut self,
+        former: &[Former],
+        shared_by: usize,
+        portion: &Arc<dyn Portion>,
+    ) -> Self {
+        for Former { maps, behind_ms } in former {
+            for (id, from, tables) in maps {
+                let map = self
+                    .maps
+                    .entry(*id)
+                    .or_insert_with(|| Map::new(self.seed, self.sorted));
+                let rest = map.rest.get_or_insert_with(|| {
+                    self.parts += 1;
+                    let (portion, gone) = (portion.clone(), Index::new(self.seed));
+                    Box::new(Rest {
+                        layers: Vec::new(),
+                        portion,
+                        after: None,
+                        gone,
+                        bytes: 0,
+                        keys: 0,
+                    })
+                });
+                rest.layers.push(Layer {
+                    map: from.clone(),
+                    tables: tables.clone(),
+                    behind_ms: *behind_ms,
+                    drawn: false,
+                });
+                let bytes = from.bytes / shared_by.max(1);
+                rest.bytes += bytes;
+                rest.keys += from.len() / shared_by.max(1);
+                if let Some(before) = &from.rest {
+                    let behind = |layer: &Layer| Layer {
+                        behind_ms: layer.behind_ms.saturating_add(*behind_ms),
+                        ..layer.clone()
+                    };
+                    rest.layers.extend(before.layers.iter().map(behind));
+                    rest.keys += before.keys / shared_by.max(1);
+                }
+                map.bytes += bytes;
+                self.bytes += bytes;
+            }
+        }
+        self
+    }
+
+    /// Whether nothing is left to be drawn.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.parts == 0
+    }
+
+    /// Whether a map may have any keys.
+    pub(crate) fn has(&self, map: MapId) -> bool {
+        self.maps
+            .get(&map)
+            .is_some_and(|map| map.len() > 0 || map.rest.is_some())
+    }
+
+    /// Draws a key: from now on it is here, if it exists.
+    #[inline]
+    pub(crate) fn draw(&mut self, map: MapId, order: u64, key: &[u8]) {
+        if !self.is_whole() {
+            self.draw_key(map, order, key);
+        }
+    }
+
+    #[cold]
+    fn draw_key(&mut self, map: MapId, order: u64, key: &[u8]) {
+        let Some(here) = self.maps.get(&map).filter(|here| here.lacks(order, key)) else {
+            return;
+        };
+        let found = here
+            .rest
+            .as_ref()
+            .and_then(|rest| rest.find(order, key))
+            .map(|(entry, layer)| (entry.clone(), layer.take_table(entry), layer.behind_ms));
+        if let Some((entry, table, behind_ms)) = found {
+            self.draw_in((map, order), entry, table, behind_ms);
+        }
+    }
+
+    /// Draws the entries of a layer that belong here and have not been drawn.
+    fn draw_all(&mut self, map: MapId, entries: Vec<Entry>, layer: usize) -> usize {
+        let Some((portion, from)) = self
+            .maps
+            .get(&map)
+            .and_then(|here| here.rest.as_ref())
+            .and_then(|rest| Some((rest.portion.clone(), rest.layers.get(layer)?.clone())))
+        else {
+            return 0;
+        };
+        let mut drawn = 0;
+        for entry in entries
+            .into_iter()
+            .filter(|entry| portion.holds(map, entry.key()))
+        {
+            let order = self.order(entry.key());
+            let hidden = |here: &Map| {
+                here.rest
+                    .as_ref()
+                    .is_none_or(|rest| rest.is_hidden(layer, order, entry.key()))
+            };
+            if self
+                .maps
+                .get(&map)
+                .is_some_and(|here| here.lacks(order, entry.key()) && !hidden(here))
+            {
+                let table = from.take_table(&entry);
+                self.draw_in((map, order), entry, table, from.behind_ms);
+                drawn += 1;
+            }
+        }
+        drawn
+    }
+
+    fn draw_in(
+        &mut self,
+        (map, order): (MapId, u64),
+        entry: Entry,
+        table: Option<Map>,
+        behind_ms: u64,
+    ) {
+        if behind_ms > 0 && entry.deadline() != 0 {
+            // No other store shares the entry.
+            entry.date(
+                deadline::moved(entry.deadline(), behind_ms),
+                entry.version(),
+            );
+        }
+        let mut table = table;
+        if behind_ms > 0
+            && let Some(table) = &mut table
+        {
+            table.move_deadlines(behind_ms);
+        }
+        let bytes = self.cost(&entry) + table.as_ref().map_or(0, Map::table_cost);
+        let key = table.as_ref().map(|_| Key::from(entry.key()));
+        self.insert(map, order, entry);
+        if let Some(here) = self.maps.get_mut(&map) {
+            if let Some((key, table)) = key.zip(table) {
+                let before = here.bytes;
+                here.put_table(key, table);
+                self.bytes = self.bytes + here.bytes - before;
+            }
+            self.bytes -= here.came(bytes);
+        }
+    }
+
+    /// Draws about so many more entries. Former maps that are all drawn go to the garbage.
+    pub(crate) fn draw_some(&mut self, count: usize, garbage: &mut Vec<Map>) {
+        let mut left = count;
+        while left > 0
+            && let Some(map) = self
+                .maps
+                .iter()
+                .find(|(_, map)| map.rest.is_some())
+                .map(|(id, _)| *id)
+        {
+            let Some(rest) = self.maps.get_mut(&map).and_then(|here| here.rest.as_mut()) else {
+                return;
+            };
+            let Some(number) = rest.layers.iter().position(|layer| !layer.drawn) else {
+                self.drawn_up(map, garbage);
+                left = left.saturating_sub(PER_MAP);
+                continue;
+            };
+            let former = rest.layers[number].map.clone();
+            let portion = rest.portion.clone();
+            let span = portion.span(map);
+            let entries = span.map(|span| {
+                former
+                    .entries_behind(rest.after.as_deref(), span)
+                    .take(left)
+                    .cloned()
+                    .collect()
+            });
+            let entries: Vec<Entry> = entries.unwrap_or_default();
+            drop(former);
+            rest.after = entries.last().map(|entry| entry.key().into());
+            if rest.after.is_none() {
+                if rest.layers[number].map.rest.is_some() {
+                    rest.layers[number].drawn = true;
+                } else {
+                    garbage.extend(rest.layers.remove(number).into_map());
+                }
+                continue;
+            }
+            let looked = entries.len();
+            let drawn = self.draw_all(map, entries, number);
+            left = left.saturating_sub(drawn + (looked - drawn) / PASSED_BY + 1);
+        }
+    }
+
+    /// All keys of a map are here.
+    fn drawn_up(&mut self, map: MapId, garbage: &mut Vec<Map>) {
+        let Some(here) = self.maps.get_mut(&map) else {
+            return;
+        };
+        let Some(rest) = here.rest.take() else { return };
+        self.parts -= 1;
+        here.bytes -= rest.bytes;
+        self.bytes -= rest.bytes;
+        garbage.push(Map {
+            rest: Some(rest),
+            ..Map::new(self.seed, false)
+        });
+        if here.index.is_empty() {
+            self.maps.remove(&map);
+        }
+    }
+
+    /// Draws about so many of the first keys of a range, or of the last ones. Returns the last of
+    /// them if more may be left: up to it, all keys are here.
+    pub(crate) fn draw_range(
+        &mut self,
+        map: MapId,
+        from: &[u8],
+        to: &[u8],
+        count: usize,
+        reverse: bool,
+    ) -> Option<Key> {
+        let rest = self.maps.get(&map).and_then(|here| here.rest.as_ref())?;
+        let (portion, layers) = (rest.portion.clone(), rest.layers.clone());
+        // Keys outside of the portion belong to other partitions, however many they are.
+        let (first, end) = portion.span(map)?;
+        let from = from.max(first);
+        let to = if to.is_empty() || (!end.is_empty() && end < to) {
+            end
+        } else {
+            to
+        };
+        let mut upto: Option<Key> = None;
+        for (number, Layer { map: former, .. }) in layers
+            .into_iter()
+            .enumerate()
+            .filter(|(_, layer)| !layer.drawn)
+        {
+            let mut range = former.range(from, to);
+            let next = || {
+                if reverse {
+                    range.next_back()
+                } else {
+                    range.next()
+                }
+            };
+            let entries: Vec<Entry> = std::iter::from_fn(next)
+                .take(count.max(SCANNED))
+                .cloned()
+                .collect();
+            if let Some(last) = entries
+                .last()
+                .filter(|_| entries.len() >= count.max(SCANNED))
+            {
+                let nearer = upto.as_deref().is_none_or(|upto| {
+                    if reverse {
+                        last.key() > upto
+                    } else {
+                        last.key() < upto
+                    }
+                });
+                upto = if nearer {
+                    Some(last.key().into())
+                } else {
+                    upto
+                };
+            }
+            self.draw_all(map, entries, number);
+        }
+        upto
+    }
+
+    /// Draws the keys of some places from one on, where a place is an order without its lowest
+    /// bits. Returns the last place if more may be left: up to it, all keys are here.
+    pub(crate) fn draw_places(
+        &mut self,
+        map: MapId,
+        from: u64,
+        shift: u32,
+        count: usize,
+    ) -> Option<u64> {
+        let layers = self
+            .maps
+            .get(&map)
+            .and_then(|here| here.rest.as_ref())?
+            .layers
+            .clone();
+        let mut upto: Option<u64> = None;
+        for (number, Layer { map: former, .. }) in layers
+            .into_iter()
+            .enumerate()
+            .filter(|(_, layer)| !layer.drawn)
+        {
+            let mut entries: Vec<Entry> = Vec::new();
+            let mut last = None;
+            for entry in former.index.iter_from(from << shift) {
+                let place = self.order(entry.key()) >> shift;
+                // Keys of one place are drawn together.
+                if entries.len() >= count.max(SCANNED) && last != Some(place) {
+                    upto = Some(upto.map_or(place - 1, |upto| upto.min(place - 1)));
+                    break;
+                }
+                last = Some(place);
+                entries.push(entry.clone());
+            }
+            self.draw_all(map, entries, number);
+        }
+        upto
+    }
+
+    /// The keys that are still to be drawn, as they will be: for inspection only.
+    pub(super) fn undrawn(&self) -> impl Iterator<Item = (MapId, Option<Key>, Entry)> {
+        self.maps
+            .iter()
+            .filter_map(|(id, here)| Some((*id, here, here.rest.as_ref()?)))
+            .flat_map(move |(id, here, rest)| {
+                let layers = rest
+                    .layers
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, layer)| !layer.drawn);
+                let all = layers.flat_map(|(number, layer)| {
+                    let entries = layer.map.index.iter_from(0);
+                    entries.map(move |entry| (number, entry, layer))
+                });
+                let lacking = all.filter(move |(number, entry, _)| {
+                    let order = self.order(entry.key());
+                    here.lacks(order, entry.key())
+                        && !rest.is_hidden(*number, order, entry.key())
+                        && rest.portion.holds(id, entry.key())
+                });
+                lacking.flat_map(move |(_, entry, layer)| {
+                    let (key, entry) = (Key::from(entry.key()), entry.copy());
+                    entry.date(
+                        deadline::moved(entry.deadline(), layer.behind_ms),
+                        entry.version(),
+                    );
+                    let mut all = vec![(id, None, entry)];
+                    let tables = layer.tables.lock().unwrap_or_else(PoisonError::into_inner);
+                    if let Some(table) = tables.get(&key).filter(|_| all[0].2.is_table()) {
+                        let rows = table.rows_from(0).map(Entry::copy);
+                        for row in rows {
+                            let moved = deadline::moved(row.deadline(), layer.behind_ms);
+                            row.date(moved, row.version());
+                            all.push((id, Some(key.clone()), row));
+                        }
+                    }
+                    all
+                })
+            })
+    }
+}

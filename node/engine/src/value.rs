@@ -1,0 +1,11 @@
+//! What a key holds: its kind, its entry in memory, what it weighs, when it ends.
+//!
+//! This is the lowest room: it imports no other one. A type's packed form is in [`types`].
+
+pub mod codec;
+pub(crate) mod deadline;
+pub(crate) mod entry;
+pub(crate) mod extended;
+pub(crate) mod integer;
+pub mod tags;
+pub(crate) mod types;

@@ -1,0 +1,7 @@
+//! How it travels: frames between data threads, and what a thread knows of its peers.
+
+pub(crate) mod api;
+pub(crate) mod frame;
+pub(crate) mod lateness;
+pub(crate) mod peers;
+pub(crate) mod published;

@@ -1,0 +1,308 @@
+//! What a shell sees of a shard besides its methods: names, limits, counters, requests.
+
+use doyen_gossip::Time;
+use doyen_gossip::agreement::InSyncRequest;
+use doyen_placement::loads::Report;
+use doyen_placement::{Epoch, MapEntry, MemberId, PartitionRef, Table, TableName, WantedMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The shell's name for an operation that it submitted. The machine only carries it.
+pub type Token = u64;
+
+/// A lane to a peer. Each is one ordered byte stream for the life of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// Operations, replication, acks.
+    Calls,
+    /// Snapshots, which must not delay calls.
+    Bulk,
+}
+
+/// How long an operation waits for a primary at most. Operations of one caller on one key keep
+/// their order only if none of them is given up before an earlier one. Operations by `Shard::read`
+/// and `Shard::set` have the whole patience: a caller with less uses neither.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// As long as `Limits::park`.
+    Whole,
+    /// Until this time, because the caller has waited for its earlier operations already.
+    Until(Time),
+}
+
+/// What the machine asks of the control thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// These partitions are open: (partition, the epoch in which this tenure began).
+    Opened(Vec<(PartitionRef, Epoch)>),
+    /// Changes of in-sync sets. The machine asks again, with backoff and jitter, until the epoch
+    /// changes.
+    InSync(Vec<InSyncRequest>),
+    /// This cluster of one is about to apply its first write, which waits for `Shard::used`.
+    Used,
+    /// What this thread measured. It comes every two seconds, and more often while copies are sent.
+    Loads(Report),
+    /// A learner's copy was not equal to this node's, so the copy is made again.
+    Differed(PartitionRef, MemberId),
+    /// A peer knows a newer committed table, which is to be pulled.
+    Newer(TableName),
+    /// At a member: a client asks for a map that this node's table does not name, or for a change
+    /// of one. `Shard::map_made`
+    /// answers it.
+    WantMap {
+        /// The client.
+        client: MemberId,
+        /// The number of its request.
+        ticket: u64,
+        /// What it asks for.
+        wanted: WantedMap,
+    },
+    /// At a client: the outcome of `Shard::ask_map`.
+    MapMade {
+        /// The number of the request.
+        ticket: u64,
+        /// The map, or why there is none.
+        made: Result<MapEntry, String>,
+    },
+    /// At a client: a newer table has arrived, and is to be installed.
+    Table(Arc<Table>),
+    /// At a client: the member that answers belongs to another cluster than the one that the client
+    /// first met. Map numbers differ between clusters, so the client asks nothing there.
+    OtherCluster(TableName),
+}
+
+/// Buffers of one kind take this part of the memory at most, and no more than this of a large one.
+const SHARE_PART: usize = 8;
+const SHARE_BYTES_MAX: usize = 256 << 20;
+/// This part of the memory is kept for subscribers of changes at most, and so much at a client.
+const READERS_PART: usize = 16;
+const READERS_BYTES_OF_CLIENT: usize = 64 << 20;
+/// Frames that are not whole may always take the first, and need never take more than the second
+/// because values are large.
+const FRAMES_BYTES_LEAST: usize = 4 << 20;
+const FRAMES_BYTES_ENOUGH: usize = 96 << 20;
+
+/// Limits and durations of the data path. A shard gets those of one data thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest value: 16 MiB.
+    pub value_bytes_max: usize,
+    /// The largest hash that is one value: 2 KiB. A larger one has a row for each field.
+    pub hash_bytes_max: usize,
+    /// The most rows of a hash in one page of a read: 2,000. A hash of more than four pages is read
+    /// in pages.
+    pub page_rows: usize,
+    /// The largest key: 64 KiB.
+    pub key_bytes_max: usize,
+    /// The most memory for entries, tails and snapshots together.
+    pub memory_bytes_max: usize,
+    /// The log that is kept for copies that lag: 64 MiB a node.
+    pub tail_bytes_max: usize,
+    /// The least bytes of a partition's log that are kept, for copies that were dropped by mistake.
+    pub tail_bytes_least: usize,
+    /// The size at which a range of keys is split: 64 MiB.
+    pub range_bytes_max: usize,
+    /// How long an operation is parked at most: 5 s.
+    pub park: Duration,
+    /// The most operations that wait at the same time.
+    pub waiting_max: usize,
+    /// A copy that has not acknowledged for this long is to leave the in-sync set: 1.5 s.
+    pub copy_silent_max: Duration,
+    /// If this many bytes are on their way to one peer, a write waits before it is executed: 8 MiB,
+    /// or what the link carries in a second, if that is less. Snapshots do not count, and arrived
+    /// bytes count by the peer's own word. So an ack is never behind much more than this and one
+    /// value: a slow link makes writes wait, and costs no copy.
+    pub ahead_bytes_max: u64,
+    /// The size of a snapshot chunk: 64 KiB.
+    pub chunk_bytes: usize,
+    /// The most snapshot chunks of a partition that are sent and not acknowledged.
+    pub chunks_in_flight: usize,
+    /// The most partitions that are copied from this node at the same time. If copies are missing,
+    /// as many more may be copied.
+    pub copies_max: usize,
+    /// About how many entries of split or merged partitions the new ones draw in one slice: half a
+    /// millisecond of work.
+    pub drawn_max: usize,
+    /// `1.0204 L + margin`: the wait for a tenure of which nothing is known, and how much the lease
+    /// is worth.
+    pub takeover_wait: Duration,
+}
+
+/// Counters and gauges, for metrics, `status` and tests.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Keys held, as primary and as copy.
+    pub keys: u64,
+    /// Bytes held: entries, tails, snapshots.
+    pub memory_bytes: u64,
+    /// Bytes that also count: buffers, dropped entries that are not freed yet, and gaps that the
+    /// allocator keeps.
+    pub memory_outside_bytes: u64,
+    /// How often entries were moved to give back the memory between them.
+    pub compactions: u64,
+    /// Changes that primaries here told subscribers.
+    pub changes_told: u64,
+    /// How often a subscription here was told that changes are missing.
+    pub changes_missed: u64,
+    /// The limit of all these bytes.
+    pub memory_bytes_max: u64,
+    /// How much of that is taken, in thousandths. Of several threads, the fullest counts.
+    pub memory_filled: u64,
+    /// Operations executed here as primary.
+    pub executed: u64,
+    /// Operations forwarded to another primary.
+    pub forwarded: u64,
+    /// Log entries sent to copies.
+    pub replicated: u64,
+    /// Operations that are parked now.
+    pub parked: u64,
+    /// Partitions that this node leads and that are open.
+    pub open: u64,
+    /// Partitions that this node leads and that are not open yet.
+    pub closed: u64,
+    /// Partitions whose keys are still being divided after a split or a merge.
+    pub divided: u64,
+    /// Bytes of snapshots sent.
+    pub snapshot_bytes: u64,
+    /// Snapshots that continued after their connection was lost, or in another epoch.
+    pub continued: u64,
+    /// Learners that caught up from the log, without a snapshot.
+    pub caught_up: u64,
+    /// Learners whose checksum differed.
+    pub checksum_mismatches: u64,
+    /// Frames of peers that were malformed.
+    pub malformed: u64,
+    /// Keys expired.
+    pub expired: u64,
+    /// Keys evicted.
+    pub evicted: u64,
+    /// Writes that were refused because there was no room.
+    pub refused: u64,
+    /// How often a partition was asked for a range of keys.
+    pub ranges: u64,
+    /// Lookups at this primary that found their key, as Redis counts them.
+    pub hits: u64,
+    /// Lookups at this primary that found no key.
+    pub misses: u64,
+    /// Messages of publishers that came to this thread, which has subscribers.
+    pub published: u64,
+    /// Messages of publishers that were dropped: this thread was too slow to hand them out, or a
+    /// peer too slow to take them.
+    pub published_dropped: u64,
+}
+
+impl Limits {
+    /// The limits of each of this many threads, which share those of a node.
+    #[must_use]
+    pub fn shared_by(mut self, threads: u8) -> Self {
+        let threads = usize::from(threads.max(1));
+        self.memory_bytes_max /= threads;
+        self.tail_bytes_max /= threads;
+        self.copies_max = self.copies_max.div_ceil(threads);
+        self
+    }
+
+    /// The most bytes of incomplete commands of Redis clients for one of this many data threads.
+    /// Their answers have the same limit.
+    pub fn clients_bytes_max(&self, threads: u8) -> usize {
+        self.share(threads)
+            .max(self.value_bytes_max.saturating_mul(2))
+    }
+
+    /// The most bytes of incomplete frames of peers for one of this many data threads. Beyond it, a
+    /// connection is closed. Several of the largest values may arrive at the same time, which is no
+    /// fault of their sender.
+    pub fn frames_bytes_max(&self, threads: u8) -> usize {
+        self.share(threads).max(
+            self.value_bytes_max
+                .saturating_mul(4)
+                .clamp(FRAMES_BYTES_LEAST, FRAMES_BYTES_ENOUGH),
+        )
+    }
+
+    /// The most bytes of large answers that one peer has asked for and that have not been sent. All
+    /// native clients together have as much. Most of these are shared with the store, so they may
+    /// take more than other buffers: as much as the answers to the Redis clients of another thread.
+    pub fn owed_bytes_max(&self) -> usize {
+        let most = if self.memory_bytes_max == 0 {
+            SHARE_BYTES_MAX
+        } else {
+            (self.memory_bytes_max / 2).min(SHARE_BYTES_MAX)
+        };
+        most.max(self.value_bytes_max.saturating_mul(2))
+    }
+
+    /// The most bytes that are kept for subscribers of changes: in the logs of all partitions, and
+    /// of what was told here and not taken. A client of the cluster has no logs.
+    #[must_use]
+    pub const fn readers_bytes_max(&self) -> usize {
+        if self.memory_bytes_max == 0 {
+            READERS_BYTES_OF_CLIENT
+        } else {
+            self.memory_bytes_max / READERS_PART
+        }
+    }
+
+    /// The share of buffers of one kind, besides what is stored. A client of the cluster stores
+    /// nothing.
+    fn share(&self, threads: u8) -> usize {
+        let most = SHARE_BYTES_MAX / usize::from(threads.max(1));
+        if self.memory_bytes_max == 0 {
+            most
+        } else {
+            (self.memory_bytes_max / SHARE_PART).min(most)
+        }
+    }
+}
+
+impl Stats {
+    /// Adds the figures of another thread of the node.
+    pub fn add(&mut self, other: &Self) {
+        self.keys += other.keys;
+        self.memory_bytes += other.memory_bytes;
+        self.memory_outside_bytes += other.memory_outside_bytes;
+        self.compactions += other.compactions;
+        self.memory_bytes_max += other.memory_bytes_max;
+        // The threads do not share this memory.
+        self.memory_filled = self.memory_filled.max(other.memory_filled);
+        self.executed += other.executed;
+        self.forwarded += other.forwarded;
+        self.replicated += other.replicated;
+        self.parked += other.parked;
+        self.open += other.open;
+        self.closed += other.closed;
+        self.divided += other.divided;
+        self.snapshot_bytes += other.snapshot_bytes;
+        self.caught_up += other.caught_up;
+        self.continued += other.continued;
+        self.checksum_mismatches += other.checksum_mismatches;
+        self.malformed += other.malformed;
+        self.expired += other.expired;
+        self.evicted += other.evicted;
+        self.refused += other.refused;
+        self.ranges += other.ranges;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.published += other.published;
+        self.published_dropped += other.published_dropped;
+    }
+
+    /// Counts a lookup of a key.
+    #[inline]
+    pub(crate) fn count_lookup(&mut self, found: bool) {
+        self.hits += u64::from(found);
+        self.misses += u64::from(!found);
+    }
+
+    /// Counts lookups of keys: those that were found, and those that were not.
+    pub(crate) fn count_lookups(&mut self, (hits, misses): (u64, u64)) {
+        self.hits += hits;
+        self.misses += misses;
+    }
+}
+
+/// Bytes of a peer that are not valid. Its connection must be closed. The malformed frame has
+/// changed nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("malformed data frame: {0}")]
+pub struct Malformed(pub &'static str);

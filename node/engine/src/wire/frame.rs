@@ -1,0 +1,868 @@
+//! Frames between shards: `[length u32][kind u8][fields]`, little-endian.
+//!
+//! The frames of operations and of log entries are laid out by hand, and rare ones by serde
+//! (`rare`). A kind never changes its layout: `doyen_placement::level` says how to add to them.
+//!
+//! The decoder trusts nothing: it checks every length against the bytes that are there, and
+//! reserves nothing.
+
+mod out;
+mod put;
+mod rare;
+mod read;
+
+use super::api::Malformed;
+use super::peers::Lanes;
+use crate::command::operation::{
+    Action, Condition, ExpireCondition, Expiry, Failure, FindQuery, Kind, Operation, Outcome,
+    PartitionAction, PartitionOperation, RangeQuery, ScriptCall, Step, Transaction, Value, Watched,
+    Work,
+};
+use crate::command::procedure::{Called, ProcedureCall};
+use crate::log::changes::{By, Cause, Change, Filter, Former, Missing, Position, What};
+use crate::log::dedup::{OpId, Remembered};
+use crate::log::partition_log::Logged;
+use crate::role::spans::TraceContext;
+use crate::shard::publishing::{AskedSubscribers, Publication};
+use crate::store::{Before, Effect, Key, Piece, digest_bytes};
+use crate::value::entry::Entry;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use doyen_placement::{
+    ClusterId, Epoch, KeyspaceId, Lineage, MapEntry, MapId, MemberId, PartitionId, PartitionRef,
+    TableName, Term, Version, WantedMap,
+};
+
+pub(crate) use out::{Mark, Out};
+use put::*;
+use read::Reader;
+
+/// Room in a frame besides the largest key and values: a log entry may carry an old value as its
+/// outcome.
+pub(crate) const FRAME_SLACK: usize = 1 << 20;
+
+/// How far a chunk may exceed the size at which it ends: by its head and, mostly, its last entry.
+const CHUNK_SLACK: usize = 16 << 10;
+
+/// One frame.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Frame {
+    /// The sender has installed this table.
+    View(TableName),
+    /// Execute this in this lineage and reply. If the operation is sent again, do not execute it
+    /// after this write of its origin, or a later one.
+    Forward {
+        forwarded: Forwarded,
+        before: Option<u64>,
+        work: Work,
+    },
+    /// The same for a write without conditions, which nearly all writes are.
+    ForwardSet {
+        forwarded: Forwarded,
+        map: MapId,
+        entry: Entry,
+    },
+    /// The outcome of a forwarded operation.
+    Reply {
+        at: PartitionRef,
+        n: u64,
+        attempt: u32,
+        outcome: Outcome,
+    },
+    /// The sender is not the primary. It executes nothing of this attempt from `n` on.
+    NotServing {
+        at: PartitionRef,
+        n: u64,
+        attempt: u32,
+    },
+    /// A new primary's tail: the receiver's log becomes equal to it beyond `base`. The entries
+    /// follow `first - 1`. The frame that reaches `last` ends the alignment.
+    Align {
+        head: Head,
+        base: u64,
+        last: u64,
+        entries: Vec<Logged>,
+    },
+    /// Entries from `head.first` on, in an aligned log.
+    Append { head: Head, entries: Vec<Logged> },
+    /// Everything up to here is applied. Also how much memory the sender has left after so many
+    /// bytes of each lane have arrived.
+    Acks {
+        headroom: Headroom,
+        arrived: Lanes,
+        acks: Vec<Ack>,
+    },
+    /// Send from `next` on: an entry is missing, or the sender has just installed this epoch.
+    Want {
+        at: PartitionRef,
+        epoch: Epoch,
+        session: u32,
+        next: u64,
+    },
+    /// A copy for a learner begins after `seq`. A copy that was in sync and has everything up to
+    /// `kept` answers with `Holds`. The primary stores so many bytes.
+    Begin {
+        at: PartitionRef,
+        epoch: Epoch,
+        lineage: Lineage,
+        session: u32,
+        kept: u64,
+        seq: u64,
+        bytes: u64,
+    },
+    /// The learner has no room for the copy.
+    NoRoom { at: PartitionRef, session: u32 },
+    /// The learner puts off the announced copy (`Begin`) because of its pace: the primary may
+    /// announce it again after so many milliseconds.
+    Later {
+        at: PartitionRef,
+        session: u32,
+        ms: u32,
+    },
+    /// The answer to `Begin` of a learner that was in sync before. It keeps what it holds and needs
+    /// no snapshot: everything up to `committed` is the same in every copy, and the primary sends
+    /// the log after that.
+    Holds {
+        at: PartitionRef,
+        session: u32,
+        committed: u64,
+    },
+    /// A part of the snapshot, with the digest of its bytes.
+    Chunk {
+        at: PartitionRef,
+        session: u32,
+        index: u32,
+        digest: u64,
+        body: Bytes,
+    },
+    /// The chunk arrived.
+    ChunkAck {
+        at: PartitionRef,
+        session: u32,
+        index: u32,
+    },
+    /// The connection was lost, or another epoch began: how much of this session's snapshot has
+    /// arrived? The snapshot goes on as session `next`, so chunks that are still under way do not
+    /// count.
+    Continue {
+        at: PartitionRef,
+        epoch: Epoch,
+        session: u32,
+        next: u32,
+    },
+    /// So many chunks, with the log up to `seq`, and maybe the end; or the snapshot is unknown.
+    Arrived {
+        at: PartitionRef,
+        session: u32,
+        chunks: u32,
+        seq: u64,
+        holds: bool,
+        finished: bool,
+    },
+    /// Outcomes of some operations; a part of the snapshot.
+    Outcomes {
+        at: PartitionRef,
+        session: u32,
+        dedup: Vec<Remembered>,
+    },
+    /// The primary has sent the whole snapshot. It is complete at the learner once so many chunks,
+    /// and the log up to `seq`, have arrived.
+    Finish {
+        at: PartitionRef,
+        session: u32,
+        chunks: u32,
+        seq: u64,
+    },
+    /// The learner has everything and its checksum is ready.
+    Finished { at: PartitionRef, session: u32 },
+    /// The primary's checksum at this sequence, and the partition's clock. A copy must know both
+    /// before it counts.
+    Compare {
+        at: PartitionRef,
+        session: u32,
+        seq: u64,
+        sum: u64,
+        clock: u64,
+    },
+    /// Whether the learner's checksum is the same.
+    Verdict {
+        at: PartitionRef,
+        session: u32,
+        equal: bool,
+    },
+    /// To a client: the sender's clock, the largest value that it accepts, and its installed table.
+    Tick {
+        clock: u64,
+        value_bytes_max: u64,
+        table: TableName,
+    },
+    /// From a client: it sent what follows after it had heard this clock of the receiver.
+    Heard { clock: u64 },
+    /// From a client: send the table if it is newer than this one.
+    Pull { have: Option<TableName> },
+    /// To a client: one part of a table, encoded.
+    Table {
+        name: TableName,
+        part: u32,
+        parts: u32,
+        body: Bytes,
+    },
+    /// From a client: which number has this map? It is made if it does not exist.
+    MakeMap {
+        ticket: u64,
+        keyspace: String,
+        name: String,
+    },
+    /// From a client: the map shall be as it is wanted.
+    WantMap { ticket: u64, wanted: WantedMap },
+    /// The answer to `MakeMap` and `WantMap`: the map, or why there is none. With a dropped map, as
+    /// it was.
+    MapMade {
+        ticket: u64,
+        made: Result<MapEntry, String>,
+    },
+    /// A message of a publisher, for the subscribers at the receiver.
+    Publish(Publication),
+    /// The sender wants such messages, or no longer.
+    Interest { round: u64, wanted: bool },
+    /// The receiver of `Interest` knows it.
+    Interested { round: u64 },
+    /// How many subscribers have these channels at the receiver's process?
+    Count {
+        ticket: u64,
+        sharded: bool,
+        names: Vec<Vec<u8>>,
+    },
+    /// So many.
+    Counted { ticket: u64, counts: Vec<u64> },
+    /// A question about the subscribers at the receiver's process.
+    Ask {
+        ticket: u64,
+        asked: AskedSubscribers,
+    },
+    /// These names. More follow after `next`.
+    Named {
+        ticket: u64,
+        names: Vec<Vec<u8>>,
+        next: Option<Vec<u8>>,
+    },
+    /// Tell me the committed changes that this filter lets through, from where I am on.
+    Subscribe {
+        at: PartitionRef,
+        ticket: u64,
+        filter: Filter,
+        had: Vec<Position>,
+    },
+    /// Changes after `seq` follow. So much is missing before it.
+    Subscribed {
+        at: PartitionRef,
+        ticket: u64,
+        seq: u64,
+        missing: Missing,
+    },
+    /// These changes are all up to `last`.
+    Changes {
+        at: PartitionRef,
+        ticket: u64,
+        last: u64,
+        changes: Vec<Change>,
+    },
+    /// So many more bytes of changes were taken.
+    Taken {
+        at: PartitionRef,
+        ticket: u64,
+        bytes: u64,
+    },
+    /// Changes are not wanted any more.
+    Unsubscribe { at: PartitionRef, ticket: u64 },
+    /// Logs of these keyspaces are read: keep some of them for a while, and what their entries
+    /// replaced, if that is said.
+    Reads { keyspaces: Vec<(KeyspaceId, bool)> },
+    /// A subscriber asks which of its tickets were told all that is committed.
+    Confirm { round: u64 },
+    /// These were, when the question arrived, by a primary that had its lease.
+    Confirmed { round: u64, tickets: Vec<u64> },
+    /// The sender's clocks of partitions, in milliseconds: those that it leads in these epochs. Or
+    /// those that it has copies of, for a new primary that is about to open.
+    Clocks {
+        clocks: Vec<(PartitionRef, Epoch, u64)>,
+    },
+    /// For how many milliseconds the sender's thread was late since they connected, in total.
+    Late { ms: u32 },
+    /// The next call, which has this number, belongs to this span of its caller.
+    Traced {
+        at: PartitionRef,
+        n: u64,
+        context: TraceContext,
+    },
+}
+
+/// The beginning of every forwarded operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Forwarded {
+    /// The partition.
+    pub(crate) at: PartitionRef,
+    /// The lineage for which it is sent.
+    pub(crate) lineage: Lineage,
+    /// Its number at its origin.
+    pub(crate) n: u64,
+    /// The origin's operations on the partition below this number are finished.
+    pub(crate) finished: u64,
+    /// Counts how often it was sent again.
+    pub(crate) attempt: u32,
+}
+
+/// The beginning of every frame of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// The partition.
+    pub(crate) at: PartitionRef,
+    /// The epoch in which the sender leads it.
+    pub(crate) epoch: Epoch,
+    /// The copying session in which the receiver began, 0 for an aligned copy.
+    pub(crate) session: u32,
+    /// Everything up to here is committed.
+    pub(crate) committed: u64,
+    /// The partition's clock in milliseconds.
+    pub(crate) clock: u64,
+    /// Sequence of the first entry.
+    pub(crate) first: u64,
+}
+
+/// A full node stays full until it has this part of the kept memory left on top of that.
+const RELIEF_PART: u64 = 5;
+
+/// How much memory a node has left, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Headroom {
+    /// All memory that is left.
+    pub(crate) left: u64,
+    /// A node with less than this is full: so much is kept for tails and data under way.
+    pub(crate) kept: u64,
+    /// Memory that it will soon get back without any eviction.
+    pub(crate) loose: u64,
+}
+
+impl Headroom {
+    /// The memory of a peer that has not reported any.
+    pub(crate) const PLENTY: Self = Self {
+        left: u64::MAX,
+        kept: 0,
+        loose: 0,
+    };
+
+    /// The same after the loose memory was given back.
+    pub(crate) const fn settled(self) -> Self {
+        Self {
+            left: self.left.saturating_add(self.loose),
+            ..self
+        }
+    }
+
+    /// With so much left, a full node is not full any more: 12 % of its memory.
+    pub(crate) const fn enough(self) -> u64 {
+        self.kept.saturating_add(self.kept / RELIEF_PART)
+    }
+
+    /// The part of `kept` (a tenth of the memory) that no write gets: a 64th of the memory, at most
+    /// 16 MiB.
+    pub(crate) fn reserve(self) -> u64 {
+        (self.kept / 32 * 5).min(16 << 20)
+    }
+}
+
+/// How far a copy has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ack {
+    /// The partition.
+    pub(crate) at: PartitionRef,
+    /// The epoch.
+    pub(crate) epoch: Epoch,
+    /// The session.
+    pub(crate) session: u32,
+    /// The last sequence applied.
+    pub(crate) seq: u64,
+}
+
+// The first byte of a frame, after its length: the kind, which is the variant of `Frame` with the
+// same name. A number that was used once gets no other meaning, because two versions of the program
+// talk to each other.
+const VIEW: u8 = 1;
+const FORWARD: u8 = 2;
+const REPLY: u8 = 3;
+const NOT_SERVING: u8 = 4;
+const ALIGN: u8 = 5;
+const APPEND: u8 = 6;
+const ACKS: u8 = 7;
+const WANT: u8 = 8;
+const BEGIN: u8 = 9;
+const CHUNK: u8 = 10;
+const CHUNK_ACK: u8 = 11;
+const FINISH: u8 = 12;
+const FINISHED: u8 = 13;
+const COMPARE: u8 = 14;
+const VERDICT: u8 = 15;
+const OUTCOMES: u8 = 16;
+const HOLDS: u8 = 17;
+const TICK: u8 = 18;
+const HEARD: u8 = 19;
+const PULL: u8 = 20;
+const TABLE: u8 = 21;
+const MAKE_MAP: u8 = 22;
+const MAP_MADE: u8 = 23;
+const FORWARD_SET: u8 = 24;
+const FORWARD_AGAIN: u8 = 25;
+const CONTINUE: u8 = 26;
+const ARRIVED: u8 = 27;
+const NO_ROOM: u8 = 28;
+const LATER: u8 = 29;
+const PUBLISH: u8 = 30;
+const INTEREST: u8 = 31;
+const INTERESTED: u8 = 32;
+const COUNT: u8 = 39;
+const COUNTED: u8 = 40;
+const SUBSCRIBE: u8 = 33;
+const SUBSCRIBED: u8 = 34;
+const CHANGES: u8 = 35;
+const TAKEN: u8 = 36;
+const UNSUBSCRIBE: u8 = 37;
+const READS: u8 = 38;
+const CONFIRM: u8 = 41;
+const CONFIRMED: u8 = 42;
+const WANT_MAP: u8 = 43;
+const TRACED: u8 = 44;
+const CLOCKS: u8 = 45;
+const ASK: u8 = 47;
+const NAMED: u8 = 48;
+const LATE: u8 = 49;
+
+/// Takes one frame off the front if all of it is there, and returns how many bytes it had.
+pub(crate) fn take(
+    bytes: &mut BytesMut,
+    frame_bytes_max: usize,
+) -> Result<Option<(Frame, usize)>, Malformed> {
+    let Some(length) = bytes.get(..4) else {
+        return Ok(None);
+    };
+    let mut word = [0; 4];
+    word.copy_from_slice(length);
+    let length = u32::from_le_bytes(word) as usize;
+    if length > frame_bytes_max {
+        return Err(Malformed("a frame above the limit"));
+    }
+    if bytes.len() - 4 < length {
+        return Ok(None);
+    }
+    let whole = &bytes[4..4 + length];
+    let read = if let Some(&(APPEND | ACKS | REPLY | FORWARD_SET)) = whole.first() {
+        // The frames of operations keep nothing of the buffer. They are read in place, without
+        // counting references to it.
+        let read = Frame::read_by_hand(whole)?;
+        bytes.advance(4 + length);
+        read
+    } else {
+        bytes.advance(4);
+        Frame::read(bytes.split_to(length).freeze())?
+    };
+    Ok(Some((read, 4 + length)))
+}
+
+/// Writes a frame. `fields` writes what follows the kind.
+fn framed(out: &mut Out, kind: u8, fields: impl FnOnce(&mut Out)) {
+    let start = out.mark();
+    out.bytes.put_u32_le(0);
+    out.bytes.put_u8(kind);
+    fields(out);
+    end_frame(out, start);
+}
+
+fn end_frame(out: &mut Out, start: Mark) {
+    // Frames stay far below 4 GiB: values and batches are bounded before they come here.
+    let length = (out.len_from(start) - 4) as u32;
+    out.bytes[start.at..start.at + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+/// Appends a frame of log entries. The hot path: no intermediate copy.
+pub(crate) fn append<'a>(out: &mut Out, head: &Head, entries: impl Iterator<Item = &'a Logged>) {
+    framed(out, APPEND, |out| {
+        put_head(out, head);
+        entries.for_each(|e| put_logged(out, e));
+    });
+}
+
+/// Adds an entry to the frame of log entries that begins at `start` and is the last one so far.
+pub(crate) fn append_more(out: &mut Out, start: Mark, entry: &Logged) {
+    put_logged(out, entry);
+    end_frame(out, start);
+}
+
+/// Appends a frame of an alignment.
+pub(crate) fn align<'a>(
+    out: &mut Out,
+    head: &Head,
+    base: u64,
+    last: u64,
+    entries: impl Iterator<Item = &'a Logged>,
+) {
+    framed(out, ALIGN, |out| {
+        put_head(out, head);
+        out.bytes.put_u64_le(base);
+        out.bytes.put_u64_le(last);
+        entries.for_each(|e| put_logged(out, e));
+    });
+}
+
+/// Appends a forwarded operation.
+pub(crate) fn forward(out: &mut Out, forwarded: &Forwarded, before: Option<u64>, work: &Work) {
+    if let Some(before) = before {
+        return framed(out, FORWARD_AGAIN, |out| {
+            put_forwarded(out, forwarded);
+            out.bytes.put_u64_le(before);
+            put_work(out, work);
+        });
+    }
+    if let Work::Key(op) = work
+        && let Some(value) = op.action.as_set()
+    {
+        return forward_set(out, forwarded, op.map, &op.key, |out| put_large(out, value));
+    }
+    framed(out, FORWARD, |out| {
+        put_forwarded(out, forwarded);
+        put_work(out, work);
+    });
+}
+
+fn forward_set(
+    out: &mut Out,
+    forwarded: &Forwarded,
+    map: MapId,
+    key: &[u8],
+    value: impl FnOnce(&mut Out),
+) {
+    framed(out, FORWARD_SET, |out| {
+        put_forwarded(out, forwarded);
+        out.bytes.put_u32_le(map.0);
+        put_bytes(out, key);
+        value(out);
+    });
+}
+
+/// Appends a reply.
+pub(crate) fn reply(out: &mut Out, at: PartitionRef, (n, attempt): (u64, u32), outcome: &Outcome) {
+    framed(out, REPLY, |out| {
+        put_at(out, at);
+        out.bytes.put_u64_le(n);
+        out.bytes.put_u32_le(attempt);
+        put_outcome(out, outcome);
+    });
+}
+
+/// Appends a message of a publisher. A large one is shared with all other frames of it.
+pub(crate) fn publish(out: &mut Out, publication: &Publication) {
+    framed(out, PUBLISH, |out| {
+        out.bytes.put_u8(u8::from(publication.sharded));
+        put_bytes(out, &publication.channel);
+        put_large(out, &publication.message);
+    });
+}
+
+/// Appends a part of a snapshot, as `Frame::Chunk`. `fill` writes its body in place, because it can
+/// be as large as a value. Room for about `about` bytes is reserved at once: a buffer that grows
+/// step by step is copied as often.
+pub(crate) fn chunk(
+    out: &mut Out,
+    at: PartitionRef,
+    (session, index): (u32, u32),
+    about: usize,
+    fill: impl FnOnce(&mut Out),
+) {
+    out.bytes.reserve(about + CHUNK_SLACK);
+    framed(out, CHUNK, |out| {
+        put_session(out, at, session);
+        out.bytes.put_u32_le(index);
+        let digest_at = out.mark().at;
+        out.bytes.put_u64_le(0);
+        let body = out.mark();
+        fill(out);
+        let digest = digest_bytes(out.pieces(body));
+        out.bytes[digest_at..body.at].copy_from_slice(&digest.to_le_bytes());
+    });
+}
+
+/// In a chunk: this is a row of the key before. It is a bit of the version, which is a count.
+const A_ROW: u64 = 1 << 60;
+/// In a chunk: rows of this key follow, which is not in the chunk itself.
+const ROWS_OF: u64 = 1 << 59;
+
+/// Writes an entry or a row of a snapshot into the body of a chunk. `before` is what was written
+/// before it.
+pub(crate) fn put_piece(body: &mut Out, piece: Piece<'_>, before: Option<Piece<'_>>) {
+    let Piece { map, of, entry } = piece;
+    let known = before.is_some_and(|before| {
+        of.is_none_or(|key| before.map == map && before.of.unwrap_or(before.entry.key()) == key)
+    });
+    if let Some(key) = of.filter(|_| !known) {
+        body.bytes.put_u32_le(map.0);
+        put_bytes(body, key);
+        put_bytes(body, &[]);
+        body.bytes.put_u64_le(0);
+        body.bytes.put_u64_le(ROWS_OF);
+    }
+    body.bytes.put_u32_le(map.0);
+    put_bytes(body, entry.key());
+    put_stored(body, entry);
+    body.bytes.put_u64_le(entry.deadline());
+    let row = if of.is_some() { A_ROW } else { 0 };
+    body.bytes.put_u64_le(entry.stamp() | row);
+}
+
+/// Reads the entries of a chunk, and the rows, each with its key.
+pub(crate) fn entries(body: Bytes) -> Result<Vec<(MapId, Option<Key>, Entry)>, Malformed> {
+    let mut r = Reader(body);
+    let (mut found, mut of) = (Vec::new(), None);
+    while r.0.has_remaining() {
+        let (map, key, value) = (MapId(r.u32()?), r.bytes()?, r.bytes()?);
+        let (deadline, stamp) = (r.u64()?, r.u64()?);
+        if stamp & ROWS_OF != 0 {
+            of = Some(Key::from(&*key));
+            continue;
+        }
+        let entry = Entry::of_stamp(&key, &value, deadline, stamp & !A_ROW);
+        if stamp & A_ROW == 0 {
+            of = entry.is_table().then(|| Key::from(&*key));
+            found.push((map, None, entry));
+        } else if of.is_none() || entry.is_table() {
+            return Err(Malformed("a row of no table"));
+        } else {
+            found.push((map, of.clone(), entry));
+        }
+    }
+    Ok(found)
+}
+
+impl Frame {
+    /// Appends this frame.
+    pub(crate) fn put(&self, out: &mut Out) {
+        match self {
+            Self::Forward {
+                forwarded,
+                before: None,
+                work,
+            } => framed(out, FORWARD, |out| {
+                put_forwarded(out, forwarded);
+                put_work(out, work);
+            }),
+            Self::Forward {
+                forwarded,
+                before,
+                work,
+            } => forward(out, forwarded, *before, work),
+            Self::ForwardSet {
+                forwarded,
+                map,
+                entry,
+            } => forward_set(out, forwarded, *map, entry.key(), |out| {
+                put_stored(out, entry)
+            }),
+            Self::Reply {
+                at,
+                n,
+                attempt,
+                outcome,
+            } => reply(out, *at, (*n, *attempt), outcome),
+            Self::Align {
+                head,
+                base,
+                last,
+                entries,
+            } => align(out, head, *base, *last, entries.iter()),
+            Self::Append { head, entries } => append(out, head, entries.iter()),
+            Self::Acks {
+                headroom,
+                arrived,
+                acks,
+            } => framed(out, ACKS, |out| {
+                out.bytes.put_u64_le(headroom.left);
+                out.bytes.put_u64_le(headroom.kept);
+                out.bytes.put_u64_le(headroom.loose);
+                arrived
+                    .iter()
+                    .for_each(|bytes| out.bytes.put_u64_le(*bytes));
+                for ack in acks {
+                    put_at(out, ack.at);
+                    out.bytes.put_u64_le(ack.epoch.0);
+                    out.bytes.put_u32_le(ack.session);
+                    out.bytes.put_u64_le(ack.seq);
+                }
+            }),
+            Self::Chunk {
+                at,
+                session,
+                index,
+                digest,
+                body,
+            } => framed(out, CHUNK, |out| {
+                put_session(out, *at, *session);
+                out.bytes.put_u32_le(*index);
+                out.bytes.put_u64_le(*digest);
+                out.put_shared(body, || body.clone());
+            }),
+            Self::Outcomes { at, session, dedup } => framed(out, OUTCOMES, |out| {
+                put_session(out, *at, *session);
+                for (origin, finished, applied) in dedup {
+                    out.bytes.put_u64_le(origin.0);
+                    out.bytes.put_u64_le(*finished);
+                    out.bytes.put_u32_le(applied.len() as u32);
+                    for (n, seq, outcome) in applied {
+                        out.bytes.put_u64_le(*n);
+                        out.bytes.put_u64_le(*seq);
+                        put_outcome(out, outcome);
+                    }
+                }
+            }),
+            Self::Table {
+                name,
+                part,
+                parts,
+                body,
+            } => framed(out, TABLE, |out| {
+                put_name(out, *name);
+                out.bytes.put_u32_le(*part);
+                out.bytes.put_u32_le(*parts);
+                out.put_shared(body, || body.clone());
+            }),
+            Self::Publish(publication) => publish(out, publication),
+            Self::Changes {
+                at,
+                ticket,
+                last,
+                changes,
+            } => framed(out, CHANGES, |out| {
+                put_at(out, *at);
+                out.bytes.put_u64_le(*ticket);
+                out.bytes.put_u64_le(*last);
+                changes.iter().for_each(|change| put_change(out, change));
+            }),
+            rare => rare::put(out, rare),
+        }
+    }
+
+    /// This frame as it arrives.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(crate) fn wire(&self) -> BytesMut {
+        let mut out = Out::default();
+        self.put(&mut out);
+        out.take().flatten().collect()
+    }
+
+    /// Reads one whole frame.
+    pub(crate) fn read(frame: Bytes) -> Result<Self, Malformed> {
+        if let Some((kind, fields)) = frame.split_first()
+            && let Some(rare) = rare::read(*kind, fields)?
+        {
+            return Ok(rare);
+        }
+        Self::read_by_hand(frame)
+    }
+
+    fn read_by_hand(frame: impl Buf) -> Result<Self, Malformed> {
+        let mut r = Reader(frame);
+        let frame = match r.u8()? {
+            FORWARD => Self::Forward {
+                forwarded: r.forwarded()?,
+                before: None,
+                work: r.work()?,
+            },
+            FORWARD_AGAIN => Self::Forward {
+                forwarded: r.forwarded()?,
+                before: Some(r.u64()?),
+                work: r.work()?,
+            },
+            FORWARD_SET => {
+                let (forwarded, map) = (r.forwarded()?, MapId(r.u32()?));
+                // The deadline is set when it is applied.
+                Self::ForwardSet {
+                    forwarded,
+                    map,
+                    entry: r.pair(|key, value| Entry::new(key, value, 0, 0))?,
+                }
+            }
+            REPLY => Self::Reply {
+                at: r.at()?,
+                n: r.u64()?,
+                attempt: r.u32()?,
+                outcome: r.outcome()?,
+            },
+            ALIGN => Self::Align {
+                head: r.head()?,
+                base: r.u64()?,
+                last: r.u64()?,
+                entries: r.all(Reader::logged)?,
+            },
+            APPEND => Self::Append {
+                head: r.head()?,
+                entries: r.all(Reader::logged)?,
+            },
+            ACKS => Self::Acks {
+                headroom: Headroom {
+                    left: r.u64()?,
+                    kept: r.u64()?,
+                    loose: r.u64()?,
+                },
+                arrived: [r.u64()?, r.u64()?],
+                acks: r.all(Reader::ack)?,
+            },
+            CHUNK => {
+                let (at, session, index, digest) = (r.at()?, r.u32()?, r.u32()?, r.u64()?);
+                let body = r.rest();
+                Self::Chunk {
+                    at,
+                    session,
+                    index,
+                    digest,
+                    body,
+                }
+            }
+            OUTCOMES => Self::Outcomes {
+                at: r.at()?,
+                session: r.u32()?,
+                dedup: r.all(Reader::origin)?,
+            },
+            TABLE => {
+                let (name, part, parts) = (r.name()?, r.u32()?, r.u32()?);
+                let body = r.rest();
+                Self::Table {
+                    name,
+                    part,
+                    parts,
+                    body,
+                }
+            }
+            CHANGES => {
+                let (at, ticket, last) = (r.at()?, r.u64()?, r.u64()?);
+                let changes = r.all(|r| r.change(at.partition))?;
+                Self::Changes {
+                    at,
+                    ticket,
+                    last,
+                    changes,
+                }
+            }
+            PUBLISH => Self::Publish(Publication {
+                sharded: r.flag()?,
+                channel: r.bytes()?,
+                message: r.bytes()?,
+            }),
+            _ => return Err(Malformed("unknown kind of frame")),
+        };
+        if r.0.has_remaining() {
+            return Err(Malformed("bytes after the end of a frame"));
+        }
+        Ok(frame)
+    }
+}
+
+/// No sequence and no clock comes near this.
+pub(crate) const SEQ_MAX: u64 = 1 << 62;
+
+#[cfg(test)]
+pub(crate) mod tests;

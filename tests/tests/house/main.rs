@@ -1,0 +1,4 @@
+//! What the sources must look like.
+
+mod citations;
+mod rooms;

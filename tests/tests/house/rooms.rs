@@ -1,0 +1,335 @@
+//! The rooms of the engine: imports between its folders run down. ARCHITECTURE.md has the rooms.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../node/engine/src");
+/// The rooms, the lowest first.
+const ROOMS: [&str; 7] = ["value", "store", "log", "command", "wire", "role", "shard"];
+/// Files below all rooms. Other files of the crate's root lie above them.
+const GROUND: [&str; 2] = ["mutant", "fault"];
+
+/// Imports that still run up: who imports, and from where. An entry that is not needed any more
+/// fails, so this list can only shrink.
+const LEFT: &[(&str, &str)] = &[
+    ("command/rows", "shard/execute"),
+    ("command/scripts", "shard/machine"),
+    ("command/scripts", "shard/publishing"),
+    ("log/changes", "command/operation"),
+    ("log/changes", "command/procedure"),
+    ("log/dedup", "command/operation"),
+    ("log/partition_log", "command/operation"),
+    ("role/compaction", "shard/context"),
+    ("role/compaction", "shard/machine"),
+    ("role/copy", "shard/context"),
+    ("role/copying", "shard/context"),
+    ("role/copying", "shard/machine"),
+    ("role/copying/learner", "shard/context"),
+    ("role/eviction", "shard/context"),
+    ("role/eviction", "shard/execute"),
+    ("role/eviction", "shard/machine"),
+    ("role/load", "shard/context"),
+    ("role/load", "shard/machine"),
+    ("role/paging", "shard/context"),
+    ("role/paging", "shard/machine"),
+    ("role/readers", "shard/context"),
+    ("role/readers", "shard/machine"),
+    ("role/recovery", "shard/machine"),
+    ("role/replication", "shard/context"),
+    ("role/replication", "shard/upkeep"),
+    ("role/reshaping", "shard/context"),
+    ("role/reshaping", "shard/machine"),
+    ("role/spans", "shard/context"),
+    ("role/split_point", "shard/context"),
+    ("role/subscriptions", "shard/context"),
+    ("role/subscriptions", "shard/machine"),
+    ("role/tenure", "shard/context"),
+    ("store", "command/operation"),
+    ("store", "log/changes"),
+    ("store", "role/compaction"),
+    ("store/fields", "command/action"),
+    ("store/fields", "command/operation"),
+    ("store/index", "role/compaction"),
+    ("store/map_limits", "command/operation"),
+    ("store/map_limits", "log/changes"),
+    ("store/map_limits", "role/partition"),
+    ("store/map_limits", "role/timers"),
+    ("store/map_limits", "shard/context"),
+    ("store/map_limits", "shard/machine"),
+    ("store/victims", "command/scripts"),
+    ("value/entry", "command/operation"),
+    ("value/types/hash", "command/action"),
+    ("value/types/hash", "command/operation"),
+    ("value/types/hash", "store"),
+    ("wire/frame", "role/spans"),
+    ("wire/frame", "shard/publishing"),
+    ("wire/peers", "role/eviction"),
+    ("wire/peers", "shard/clients"),
+    ("wire/peers", "shard/publishing"),
+];
+
+/// The sources of a crate: module paths, as `store/index`, and the code without comments, texts and
+/// unit tests.
+type Sources = BTreeMap<String, String>;
+
+/// An import.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Arrow {
+    from: String,
+    to: String,
+    name: String,
+}
+
+fn read(root: &Path) -> Sources {
+    let mut found = Sources::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.strip_prefix(root).expect("below it");
+            let name = name.with_extension("").to_string_lossy().into_owned();
+            if name.split('/').any(|part| part == "tests") {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let text = std::fs::read_to_string(&path).expect("text");
+                found.insert(name, without_tests(&without_words(&text)));
+            }
+        }
+    }
+    found
+}
+
+/// The code without comments, and with empty texts.
+fn without_words(text: &str) -> String {
+    let (mut code, mut rest) = (String::new(), text);
+    while let Some(first) = rest.chars().next() {
+        let raw = rest.strip_prefix("br").or_else(|| rest.strip_prefix('r'));
+        let hashes = raw.map_or(0, |r| r.bytes().take_while(|b| *b == b'#').count());
+        let raw = raw.and_then(|r| r[hashes..].strip_prefix('"'));
+        let after_word = code.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        if rest.starts_with("//") {
+            rest = &rest[rest.find('\n').unwrap_or(rest.len())..];
+        } else if let (Some(raw), false) = (raw, after_word) {
+            let end = format!("\"{}", "#".repeat(hashes));
+            let at = raw.find(&end).map_or(raw.len(), |at| at + end.len());
+            code.push_str("\"\"");
+            rest = &raw[at..];
+        } else if let Some(inside) = rest.strip_prefix('"') {
+            let mut escaped = false;
+            let end = inside.find(|c| {
+                let ends = c == '"' && !escaped;
+                escaped = c == '\\' && !escaped;
+                ends
+            });
+            code.push_str("\"\"");
+            rest = &inside[end.map_or(inside.len(), |at| at + 1)..];
+        } else if let Some(length) = character(rest) {
+            code.push_str("' '");
+            rest = &rest[length..];
+        } else {
+            code.push(first);
+            rest = &rest[first.len_utf8()..];
+        }
+    }
+    code
+}
+
+/// The length of a character's literal at the beginning, and not of a lifetime.
+fn character(rest: &str) -> Option<usize> {
+    let inside = rest.strip_prefix('\'')?;
+    let mut chars = inside.char_indices();
+    let (_, first) = chars.next()?;
+    if first == '\\' {
+        return inside[2..].find('\'').map(|at| at + 4);
+    }
+    let (at, next) = chars.next()?;
+    (next == '\'').then_some(at + 2)
+}
+
+/// The code without modules that only tests have.
+fn without_tests(code: &str) -> String {
+    let mut code = code.to_owned();
+    let only_tests = [
+        "#[cfg(test)]\nmod ",
+        "#[cfg(all(test, feature = \"\"))]\nmod ",
+    ];
+    while let Some(begin) = only_tests.iter().find_map(|only| code.find(only)) {
+        let block = code[begin..].find('{').map(|at| begin + at);
+        let line = code[begin..].find(';').map(|at| begin + at);
+        let end = match (block, line) {
+            (Some(block), line) if line.is_none_or(|line| block < line) => {
+                block + closing(&code[block..])
+            }
+            (_, line) => line.expect("a declaration ends"),
+        };
+        code.replace_range(begin..=end, "");
+    }
+    code
+}
+
+/// Where the first bracket of this code is closed.
+fn closing(code: &str) -> usize {
+    let mut depth = 0;
+    let end = code.char_indices().find(|(_, c)| {
+        depth += match c {
+            '{' => 1,
+            '}' => -1,
+            _ => 0,
+        };
+        depth == 0
+    });
+    end.map_or(code.len() - 1, |(at, _)| at)
+}
+
+/// The paths from the crate or from a parent: each with its segments. Trees of `use` are unfolded.
+fn paths(code: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    let words: Vec<(usize, &str)> = ["crate::", "super::"]
+        .iter()
+        .flat_map(|word| code.match_indices(word))
+        .collect();
+    for (at, _) in words {
+        let before = code[..at].chars().next_back();
+        if before.is_none_or(|c| !(c.is_alphanumeric() || "_:$".contains(c))) {
+            unfold(&code[at..], &mut Vec::new(), &mut found);
+        }
+    }
+    found
+}
+
+/// Reads one path or tree, and returns what follows.
+fn unfold<'a>(code: &'a str, before: &mut Vec<String>, found: &mut Vec<Vec<String>>) -> &'a str {
+    let mut rest = code.trim_start();
+    let depth = before.len();
+    loop {
+        if let Some(mut inside) = rest.strip_prefix('{') {
+            loop {
+                inside = unfold(inside, before, found).trim_start();
+                match inside.strip_prefix(',') {
+                    Some(more) if !more.trim_start().starts_with('}') => inside = more,
+                    Some(more) => inside = more.trim_start(),
+                    None => break,
+                }
+                if inside.starts_with('}') {
+                    break;
+                }
+            }
+            before.truncate(depth);
+            return inside.strip_prefix('}').unwrap_or(inside);
+        }
+        let length = rest.find(|c: char| !(c.is_alphanumeric() || c == '_'));
+        let length = length.unwrap_or(rest.len());
+        before.push(rest[..length].to_owned());
+        match rest[length..].strip_prefix("::") {
+            Some(more) => rest = more,
+            None => {
+                found.push(before.clone());
+                before.truncate(depth);
+                let rest = &rest[length..];
+                // `name as other`
+                let other = rest.trim_start().strip_prefix("as ").map(str::trim_start);
+                return other.map_or(rest, |other| {
+                    let end = other.find(|c: char| !(c.is_alphanumeric() || c == '_'));
+                    &other[end.unwrap_or(other.len())..]
+                });
+            }
+        }
+    }
+}
+
+fn arrows(sources: &Sources) -> BTreeSet<Arrow> {
+    let mut found = BTreeSet::new();
+    for (file, code) in sources {
+        for path in paths(code) {
+            let mut at: Vec<&str> = file.split('/').collect();
+            let mut segments = path.iter().map(String::as_str).peekable();
+            if segments.next_if_eq(&"crate").is_some() {
+                at.clear();
+            }
+            while segments.next_if_eq(&"super").is_some() {
+                at.pop();
+            }
+            while let Some(next) = segments.peek() {
+                let deeper = [&at[..], &[*next]].concat().join("/");
+                if !sources.contains_key(&deeper) {
+                    break;
+                }
+                at.extend(segments.next());
+            }
+            let to = if at.is_empty() {
+                "lib".into()
+            } else {
+                at.join("/")
+            };
+            let name = segments.next().unwrap_or("(the module)").to_owned();
+            // A unit's inner module names its file by `super`.
+            if to != *file {
+                let from = file.clone();
+                found.insert(Arrow { from, to, name });
+            }
+        }
+    }
+    found
+}
+
+fn floor(file: &str) -> usize {
+    let first = file.split('/').next().unwrap_or(file);
+    if GROUND.contains(&first) {
+        return 0;
+    }
+    let room = ROOMS.iter().position(|room| *room == first);
+    room.map_or(ROOMS.len() + 1, |room| room + 1)
+}
+
+fn upward(sources: &Sources) -> BTreeSet<Arrow> {
+    let all = arrows(sources).into_iter();
+    all.filter(|a| floor(&a.to) > floor(&a.from)).collect()
+}
+
+#[test]
+fn imports_between_rooms_run_down() {
+    let sources = read(Path::new(SOURCES));
+    for room in ROOMS {
+        assert!(sources.contains_key(room), "the room {room} has no page");
+    }
+    let up = upward(&sources);
+    let left: BTreeSet<(&str, &str)> = LEFT.iter().copied().collect();
+    let new = up.iter().filter(|a| !left.contains(&(&*a.from, &*a.to)));
+    let new: Vec<String> = new
+        .map(|a| format!("{} imports {} from {}", a.from, a.name, a.to))
+        .collect();
+    assert!(
+        new.is_empty(),
+        "imports run up. Move the name down, or what uses it up:\n{}",
+        new.join("\n")
+    );
+    let ties: BTreeSet<(&str, &str)> = up.iter().map(|a| (&*a.from, &*a.to)).collect();
+    let gone: Vec<_> = left.difference(&ties).collect();
+    assert!(gone.is_empty(), "LEFT lists what runs up no more: {gone:?}");
+}
+
+#[test]
+fn an_import_that_runs_up_is_found() {
+    let text = "//! crate::shard::Comment\nuse crate::{shard::machine::Shard as S, value::{self, a}};\n\
+                fn f() { let c = '\\''; let t = \"crate::shard::Text\"; super::super::role::g(c); }\n\
+                #[cfg(test)]\nmod tests {\n use crate::shard::Test;\n}\n";
+    let mut sources: Sources = [
+        "value",
+        "value/a",
+        "role",
+        "shard",
+        "shard/machine",
+        "store",
+    ]
+    .map(|file| (file.to_owned(), String::new()))
+    .into();
+    sources.insert("store/b".into(), without_tests(&without_words(text)));
+    let found: Vec<(String, String)> = (upward(&sources).into_iter())
+        .map(|arrow| (arrow.to, arrow.name))
+        .collect();
+    let expected = [("role", "g"), ("shard/machine", "Shard")];
+    assert_eq!(found, expected.map(|(to, name)| (to.into(), name.into())));
+}
