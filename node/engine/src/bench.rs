@@ -2,11 +2,12 @@
 //! nothing.
 
 use super::store::{Before, Effect, Key, Store};
-use crate::command::operation::{Operation, Outcome, Work};
-use crate::log::changes::Cause;
+use crate::command::operation::{Operation, Work};
 use crate::log::dedup::OpId;
 use crate::log::partition_log::Logged;
+use crate::value::cause::Cause;
 use crate::value::entry::Entry;
+use crate::value::outcome::Outcome;
 use crate::wire::api::Malformed;
 use crate::wire::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
 use bytes::BytesMut;

@@ -2,17 +2,20 @@
 
 use super::store::{Before, Effect, Key, Piece, digest_bytes};
 use crate::command::operation::{
-    Action, Condition, Expiry, Failure, FindQuery, Kind, Operation, Outcome, PartitionAction,
-    PartitionOperation, RangeQuery, ScriptCall, Step, Transaction, Watched, Work,
+    Action, Condition, Expiry, FindQuery, Operation, PartitionAction, PartitionOperation,
+    RangeQuery, ScriptCall, Step, Transaction, Watched, Work,
 };
-use crate::log::changes::{By, Cause, Change, Filter, Former, Keys, Maps, Missing, Position, What};
+use crate::log::changes::{Change, Filter, Former, Keys, Maps, Missing, Position, What};
 use crate::log::dedup::OpId;
 use crate::log::partition_log::Logged;
 use crate::role::spans::TraceContext;
 use crate::shard::machine::Shard;
 use crate::shard::publishing::{AskedSubscribers, Publication};
+use crate::value::cause::{By, Cause};
 use crate::value::entry::Entry;
 use crate::value::extended::Extended;
+use crate::value::kind::Kind;
+use crate::value::outcome::{Failure, Outcome};
 use crate::wire::api::{Lane, Limits, Patience, Request};
 use crate::wire::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
 use bytes::{Bytes, BytesMut};

@@ -37,7 +37,6 @@ mod wire;
 pub use command::{cached, fenced, glob, grants, idle, operation as op, pattern, sizes, sync};
 pub use value::{codec, tags};
 
-pub use command::scripts::SCRIPTS;
 pub use log::bookmark::{Bookmark, NoBookmark};
 pub use log::changes::{By, Cause, Change, Filter, Former, Gap, Keys, Maps, Position, Told, What};
 pub use role::compaction::Outside;
@@ -53,6 +52,7 @@ pub use shard::machine::Shard;
 pub use shard::publishing::{
     AskedSubscribers, CHANNEL_BYTES_MAX, CountQuestion, Counted, Publication,
 };
+pub use store::victims::SCRIPTS;
 pub use value::extended::Extended;
 pub use value::integer::integer;
 pub use wire::api::{Lane, Limits, Malformed, Patience, Request, Stats, Token};

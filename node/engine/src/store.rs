@@ -5,24 +5,27 @@
 //! however it was written. So scans, snapshots and checksums can stop at a key. Entries are shared
 //! with the log and its undo records, so a write copies its bytes once.
 
+pub(crate) mod change;
 mod fields;
+pub(crate) mod hash_rows;
 pub(crate) mod index;
 pub(crate) mod inheriting;
 pub(crate) mod map_limits;
 pub(crate) mod prefetch;
+pub(crate) mod run_context;
 pub(crate) mod shaking;
 mod table_pages;
-mod victims;
+pub(crate) mod victims;
 
-use crate::command::operation::Kind;
-use crate::log::changes::Cause;
 use crate::mutant::{self, broken};
 use crate::role::compaction::Surveyor;
 use crate::store::index::{Index, Order};
 use crate::store::prefetch::Ahead;
+use crate::value::cause::Cause;
 use crate::value::deadline;
 use crate::value::entry::ENTRY_WORK;
 use crate::value::entry::Entry;
+use crate::value::kind::Kind;
 use bytes::Bytes;
 use doyen_placement::{MapId, OrderKey};
 pub(crate) use fields::{Dropped, Found};

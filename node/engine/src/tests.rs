@@ -27,10 +27,10 @@ mod transactions;
 use super::store::Key;
 use super::*;
 use crate::command::operation::{
-    Action, Condition, Expiry, Failure, Operation, Outcome, PartitionOperation, Step, Transaction,
-    Value, Watched, Work,
+    Action, Condition, Expiry, Operation, PartitionOperation, Step, Transaction, Watched, Work,
 };
 use crate::role::tenure::DROP_DELAY;
+use crate::value::outcome::{Failure, Outcome, Value};
 use crate::wire::frame::{self, Frame};
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;

@@ -2,10 +2,13 @@
 //!
 //! This is the lowest room: it imports no other one. A type's packed form is in [`types`].
 
+pub(crate) mod cause;
 pub mod codec;
 pub(crate) mod deadline;
 pub(crate) mod entry;
 pub(crate) mod extended;
 pub(crate) mod integer;
+pub(crate) mod kind;
+pub(crate) mod outcome;
 pub mod tags;
 pub(crate) mod types;

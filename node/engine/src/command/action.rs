@@ -1,216 +1,24 @@
 //! The effect of an action on a key: a pure function of the action, the entry and the clocks.
 
-use crate::command::operation::{
-    Action, Condition, Encoding, ExpireCondition, Expiry, Failure, Kind, Outcome, Value,
-};
-use crate::log::changes::Cause;
-use crate::store::{Before, Effect, Found, Key};
+use crate::command::operation::{Action, Condition, ExpireCondition, Expiry};
+use crate::store::Found;
+use crate::store::change::Change;
+use crate::store::hash_rows;
+use crate::store::run_context::{RunContext, fresh, kept, version};
 use crate::value::deadline;
 use crate::value::entry::Entry;
 use crate::value::extended::Extended;
 use crate::value::integer::integer;
+use crate::value::kind::{Encoding, Kind};
+use crate::value::outcome::{Failure, Outcome, Value};
 use crate::value::types::hash;
 use bytes::Bytes;
-use doyen_placement::MapId;
-
-/// What an action may use besides its key.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Context {
-    /// The partition's clock, in milliseconds.
-    pub(crate) clock: u64,
-    /// The same moment as wall time, in milliseconds, to convert deadlines.
-    pub(crate) unix_ms: u64,
-    /// Time to live of keys that are written without one.
-    pub(crate) default_ttl_ms: Option<u64>,
-    /// Largest value.
-    pub(crate) value_bytes_max: usize,
-    /// Largest hash that is one value.
-    pub(crate) hash_bytes_max: usize,
-    /// What the numbers of the partition's versions count from.
-    pub(crate) versions_from: u64,
-    /// The number of the write that this action may make. It is above those of all earlier writes
-    /// of the same cluster to its key.
-    pub(crate) next_write: u64,
-}
-
-impl Context {
-    /// The moment by both clocks.
-    const fn now(&self) -> (u64, u64) {
-        (self.clock, self.unix_ms)
-    }
-
-    /// The deadline so many milliseconds from now.
-    pub(crate) fn after(&self, ms: u64) -> u64 {
-        after(self.now(), ms)
-    }
-
-    /// The wall time of a deadline, as it was given.
-    pub(crate) const fn unix_ms_of(&self, deadline: u64) -> u64 {
-        deadline::unix_ms(deadline, self.now())
-    }
-}
-
-/// How an action changes the key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// The key does not change.
-    None,
-    /// The key has this string and deadline.
-    Put { value: Bytes, deadline: u64 },
-    /// The key has this small hash and deadline. If it had one before, with the same deadline, these
-    /// few fields may be all that has changed.
-    Hash {
-        packed: Bytes,
-        deadline: u64,
-        fields: Vec<Entry>,
-    },
-    /// The key has a table of these rows, and this deadline.
-    Table { rows: Vec<Entry>, deadline: u64 },
-    /// These rows of the key's table come or go.
-    Rows(Vec<RowChange>),
-    /// The key is deleted.
-    Delete,
-    /// The key has this deadline.
-    Deadline(u64),
-}
-
-/// How a row changes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum RowChange {
-    /// Its field has this value and this deadline.
-    Put(Entry),
-    /// This field is deleted.
-    Delete(Bytes),
-}
-
-impl Change {
-    /// The key has this string and deadline.
-    pub(crate) const fn put(value: Bytes, deadline: u64) -> Self {
-        Self::Put { value, deadline }
-    }
-
-    /// Bytes that it writes besides the key, and how many entries and rows. `None`: it only
-    /// deletes, or changes a deadline.
-    pub(crate) fn written(&self) -> Option<(usize, usize)> {
-        match self {
-            Self::None | Self::Delete | Self::Deadline(_) => None,
-            Self::Put { value, .. } | Self::Hash { packed: value, .. } => Some((value.len(), 1)),
-            Self::Table { rows, .. } => Some((rows.iter().map(Entry::len).sum(), 1 + rows.len())),
-            Self::Rows(rows) => {
-                let put = rows.iter().filter_map(|row| match row {
-                    RowChange::Put(row) => Some(row.len()),
-                    RowChange::Delete(_) => None,
-                });
-                put.fold(None, |sum, bytes| {
-                    let (all, count) = sum.unwrap_or_default();
-                    Some((all + bytes, count + 1))
-                })
-            }
-        }
-    }
-
-    /// The effect that puts the whole hash, if only fields of it are logged.
-    pub(crate) fn whole_of_fields(&self, map: MapId, key: &[u8], teaches: bool) -> Option<Effect> {
-        match self {
-            Self::Hash {
-                packed,
-                deadline,
-                fields,
-            } if !fields.is_empty() && !teaches => Some(Effect::Put {
-                map,
-                entry: Entry::of_hash(key, packed),
-                deadline: *deadline,
-                before: Before::Value,
-            }),
-            _ => None,
-        }
-    }
-
-    /// As an effect on a key that has this entry, at a sequence. Deadlines are logged with their
-    /// entries while a copy may not have all of them. `None`: it changes nothing.
-    pub(crate) fn into_effect(
-        self,
-        map: MapId,
-        key: &[u8],
-        (found, known, seq, teaches): (Option<&Entry>, Option<Key>, u64, bool),
-    ) -> Option<Effect> {
-        // A table's key is shared with its effects.
-        let own = || known.unwrap_or_else(|| Key::from(key));
-        let put = |entry, deadline| Effect::Put {
-            map,
-            entry,
-            deadline,
-            before: Before::Value,
-        };
-        let put_row = |key: &Key, row| Effect::Row {
-            map,
-            key: key.clone(),
-            row,
-        };
-        Some(match self {
-            Self::None => return None,
-            Self::Put { value, deadline } => put(Entry::new(key, &value, 0, 0), deadline),
-            Self::Hash { fields, .. } if !fields.is_empty() && !teaches => {
-                let key = own();
-                let fields = fields.into_iter().map(|row| Effect::Field {
-                    map,
-                    key: key.clone(),
-                    row,
-                });
-                let mut effects: Vec<Effect> = fields.collect();
-                match effects.len() {
-                    1 => effects.pop()?,
-                    _ => Effect::Many(effects.into()),
-                }
-            }
-            Self::Hash {
-                packed, deadline, ..
-            } => put(Entry::of_hash(key, &packed), deadline),
-            Self::Table { rows, deadline } => {
-                let key = own();
-                let table = put(Entry::of_table(&key, seq), deadline);
-                let rows = rows.into_iter().map(|row| put_row(&key, row));
-                Effect::Many(std::iter::once(table).chain(rows).collect())
-            }
-            Self::Rows(rows) => {
-                let key = own();
-                let effect = |change: RowChange| match change {
-                    RowChange::Put(row) => put_row(&key, row),
-                    RowChange::Delete(field) => Effect::RowDelete {
-                        map,
-                        key: key.clone(),
-                        field: Key::from(&*field),
-                    },
-                };
-                let mut effects: Vec<Effect> = rows.into_iter().map(effect).collect();
-                match effects.len() {
-                    1 => effects.pop()?,
-                    _ => Effect::Many(effects.into()),
-                }
-            }
-            Self::Delete => Effect::Delete {
-                map,
-                key: own(),
-                cause: Cause::Command,
-            },
-            Self::Deadline(deadline) => match found.filter(|_| teaches) {
-                // A copy, because the store changes its date and undo needs the former one.
-                Some(entry) => put(entry.copy(), deadline),
-                None => Effect::Deadline {
-                    map,
-                    key: own(),
-                    deadline,
-                },
-            },
-        })
-    }
-}
 
 /// Applies `action` to what its key holds: nothing, if that is overdue.
 pub(crate) fn apply<'a>(
     action: &Action,
     found: impl Into<Found<'a>>,
-    cx: &Context,
+    cx: &RunContext,
 ) -> (Outcome, Change) {
     let found = found.into();
     let entry = found.entry;
@@ -296,16 +104,6 @@ pub(crate) fn apply<'a>(
     }
 }
 
-/// A number that no other write to the key has: the sequence of the write, counted from a number
-/// that the cluster and the lineage of the partition choose, because sequences begin anew in each.
-pub(crate) fn version(entry: Option<&Entry>, cx: &Context) -> Option<i64> {
-    Some(
-        cx.versions_from
-            .wrapping_add(entry?.version())
-            .cast_signed(),
-    )
-}
-
 /// Longest value that Redis stores beside the object's head.
 const EMBEDDED_BYTES_MAX: usize = 44;
 
@@ -313,7 +111,7 @@ const EMBEDDED_BYTES_MAX: usize = 44;
 fn encoding(entry: &Entry, found: Found<'_>) -> Encoding {
     let value = entry.value();
     if let Some(table) = found.table {
-        hash::encoding_of_rows(table)
+        hash_rows::encoding_of_rows(table)
     } else if entry.kind() == Kind::Hash {
         hash::encoding(value)
     } else if value.len() > EMBEDDED_BYTES_MAX {
@@ -358,7 +156,7 @@ enum Deadline {
     At(u64),
 }
 
-fn deadline(expiry: Expiry, cx: &Context) -> Deadline {
+fn deadline(expiry: Expiry, cx: &RunContext) -> Deadline {
     let left = match expiry {
         Expiry::Keep => return Deadline::Keep,
         Expiry::None => return Deadline::Never,
@@ -372,29 +170,12 @@ fn deadline(expiry: Expiry, cx: &Context) -> Deadline {
 }
 
 /// The deadline of a field at this time; 0: never. `None`: it is over.
-pub(crate) fn field_deadline(expiry: Expiry, cx: &Context) -> Option<u64> {
+pub(crate) fn field_deadline(expiry: Expiry, cx: &RunContext) -> Option<u64> {
     match deadline(expiry, cx) {
         Deadline::Keep | Deadline::Never => Some(0),
         Deadline::Past => None,
         Deadline::At(at) => Some(at),
     }
-}
-
-/// The deadline of a key that is created without a time to live, at a moment of the partition's
-/// clock and the wall clock.
-pub(crate) fn fresh(default_ttl_ms: Option<u64>, now: impl FnOnce() -> (u64, u64)) -> u64 {
-    default_ttl_ms.map_or(0, |ttl| after(now(), ttl.max(1)))
-}
-
-/// The deadline so many milliseconds after this moment. It is never 0, which means none: the
-/// partition's clock begins at 1.
-fn after((clock, unix_ms): (u64, u64), ms: u64) -> u64 {
-    deadline::new(clock.saturating_add(ms), unix_ms.saturating_add(ms))
-}
-
-/// The deadline of a key that is written without one: an existing key keeps its own.
-pub(crate) fn kept(entry: Option<&Entry>, cx: &Context) -> u64 {
-    entry.map_or_else(|| fresh(cx.default_ttl_ms, || cx.now()), |e| e.deadline())
 }
 
 fn redated(entry: &Entry, to: Deadline) -> Change {
@@ -413,7 +194,7 @@ pub(crate) fn set(
     condition: Condition,
     expiry: Expiry,
     get: bool,
-    cx: &Context,
+    cx: &RunContext,
 ) -> (Outcome, Change) {
     if value.len() > cx.value_bytes_max {
         return failed(Failure::TooLarge);
@@ -450,7 +231,7 @@ pub(crate) fn set(
     (outcome, Change::put(value.clone(), at))
 }
 
-fn append(entry: Option<&Entry>, value: &[u8], cx: &Context) -> (Outcome, Change) {
+fn append(entry: Option<&Entry>, value: &[u8], cx: &RunContext) -> (Outcome, Change) {
     let old: &[u8] = entry.map_or(&[], Entry::value);
     if old.len().saturating_add(value.len()) > cx.value_bytes_max {
         return failed(Failure::TooLarge);
@@ -465,7 +246,7 @@ fn append(entry: Option<&Entry>, value: &[u8], cx: &Context) -> (Outcome, Change
     )
 }
 
-fn add(entry: Option<&Entry>, by: i64, cx: &Context) -> (Outcome, Change) {
+fn add(entry: Option<&Entry>, by: i64, cx: &RunContext) -> (Outcome, Change) {
     let Some(old) = entry.map_or(Some(0), |e| integer(e.value())) else {
         return failed(Failure::NotAnInteger);
     };
@@ -482,7 +263,7 @@ fn add(entry: Option<&Entry>, by: i64, cx: &Context) -> (Outcome, Change) {
     )
 }
 
-fn add_float(entry: Option<&Entry>, by: Extended, cx: &Context) -> (Outcome, Change) {
+fn add_float(entry: Option<&Entry>, by: Extended, cx: &RunContext) -> (Outcome, Change) {
     let Some(old) = entry.map_or(Some(Extended::ZERO), |e| Extended::parse(e.value())) else {
         return failed(Failure::NotAFloat);
     };
@@ -504,7 +285,7 @@ fn expire(
     entry: Option<&Entry>,
     expiry: Expiry,
     condition: ExpireCondition,
-    cx: &Context,
+    cx: &RunContext,
 ) -> (Outcome, Change) {
     let Some(entry) = entry else {
         return (Outcome::Int(0), Change::None);
@@ -545,7 +326,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const CX: Context = Context {
+    const CX: RunContext = RunContext {
         clock: 1_000,
         unix_ms: 50_000,
         default_ttl_ms: None,
@@ -637,7 +418,7 @@ mod tests {
     #[test]
     fn set_converts_deadlines_to_the_partitions_clock() {
         let e = entry("old", 3_000);
-        let with = |expiry, present, cx: &Context| {
+        let with = |expiry, present, cx: &RunContext| {
             apply(&set_with(Condition::Always, expiry, false), present, cx).1
         };
         assert_eq!(with(Expiry::In(10), Some(&e), &CX), put("new", 1_010));
@@ -653,7 +434,7 @@ mod tests {
             "{latest:?}"
         );
         assert_eq!(with(Expiry::At(i64::MIN), Some(&e), &CX), Change::Delete);
-        let cx = Context {
+        let cx = RunContext {
             default_ttl_ms: Some(500),
             ..CX
         };
@@ -830,7 +611,7 @@ mod tests {
             ]),
             deadline in prop_oneof![Just(0), Just(5_000)],
         ) {
-            let cx = Context { value_bytes_max: 1 << 20, ..CX };
+            let cx = RunContext { value_bytes_max: 1 << 20, ..CX };
             let found = there.as_deref().map(|value| entry(value, deadline));
             let (outcome, change) = apply(&action, found.as_ref(), &cx);
             let footprint = action.footprint();
@@ -968,7 +749,7 @@ mod tests {
                 } => Entry::new(b"k", &value, deadline, 1),
                 other => panic!("{other:?}"),
             };
-            let cx = Context {
+            let cx = RunContext {
                 clock,
                 unix_ms,
                 ..CX

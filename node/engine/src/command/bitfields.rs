@@ -3,12 +3,16 @@
 use super::{
     Access, Arguments, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, Rights, SYNTAX, is,
 };
-use crate::command::action::{Change, failed, kept};
-use crate::command::operation::{Action, Failure, Footprint, Given, Kind, Outcome};
+use crate::command::action::failed;
+use crate::command::operation::{Action, Footprint, Given};
 use crate::command::procedure::{Inputs, Procedure, READS, Run, WRITES};
 use crate::command::ranges::{BIT_OFFSET, BITS_MAX};
+use crate::store::change::Change;
+use crate::store::run_context::kept;
 use crate::value::entry::Entry;
 use crate::value::integer::integer;
+use crate::value::kind::Kind;
+use crate::value::outcome::{Failure, Outcome};
 use bytes::{Buf, BufMut, Bytes};
 
 pub(super) const ROWS: &[Description<Parse>] = &[

@@ -21,10 +21,14 @@
 //! Times are Unix milliseconds of the primary. If the clocks of two members differ, a failover
 //! moves them by that difference; a claim that ends early costs a second load, and nothing else.
 
-use super::action::{Change, Context, failed};
+use super::action::failed;
 use super::procedure::{Inputs, Procedure, READS, Run, WRITES};
-use crate::command::operation::{Action, Failure, Footprint, Given, Kind, Outcome, Value};
+use crate::command::operation::{Action, Footprint, Given};
+use crate::store::change::Change;
+use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
+use crate::value::kind::Kind;
+use crate::value::outcome::{Failure, Outcome, Value};
 use crate::value::tags::{LOADING, TAGGED, Tagged, TagsTooLong, put_head};
 use bytes::Bytes;
 use std::time::Duration;
@@ -236,7 +240,7 @@ static CLAIM: Procedure = Procedure {
     run: Run::Entry(claim),
 };
 
-fn claim(inputs: &Inputs, entry: Option<&Entry>, cx: &Context) -> (Outcome, Change) {
+fn claim(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
     let (&[lease, ahead, renews], id) = (&inputs.numbers[..], &inputs.bytes[0]) else {
         return failed(Failure::NotAnInteger);
     };
@@ -316,7 +320,7 @@ static STORE: Procedure = Procedure {
     run: Run::Entry(store),
 };
 
-fn store(inputs: &Inputs, entry: Option<&Entry>, cx: &Context) -> (Outcome, Change) {
+fn store(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
     let (&[fresh, stale, kept, is_none], [id, tags, body]) =
         (&inputs.numbers[..], &inputs.bytes[..])
     else {
@@ -385,7 +389,7 @@ static RELEASE: Procedure = Procedure {
 };
 
 /// The present moment, in the time of stored values.
-fn now(cx: &Context) -> i64 {
+fn now(cx: &RunContext) -> i64 {
     i64::try_from(cx.unix_ms).unwrap_or(i64::MAX)
 }
 
@@ -553,7 +557,7 @@ mod tests {
         }
 
         fn run(&mut self, action: &Action) -> Outcome {
-            let cx = Context {
+            let cx = RunContext {
                 clock: self.seconds * 1_000,
                 unix_ms: 1_700_000_000_000 + self.seconds * 1_000,
                 default_ttl_ms: None,

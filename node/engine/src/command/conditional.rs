@@ -1,12 +1,13 @@
 //! Commands on strings that do something only if the value is, or is not, a given one.
 
 use super::{Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, is};
-use crate::command::action::{Change, set};
-use crate::command::operation::{
-    Action, Condition, Expiry, Footprint, Given, Kind, Outcome, Value,
-};
+use crate::command::action::set;
+use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
 use crate::command::procedure::{Procedure, READS, Run, WRITES};
+use crate::store::change::Change;
 use crate::value::entry::Entry;
+use crate::value::kind::Kind;
+use crate::value::outcome::{Outcome, Value};
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 

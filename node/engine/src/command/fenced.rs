@@ -6,12 +6,14 @@
 //!   E3, token (8), the value
 //! ```
 
-use super::action::{Change, Context, failed, set};
+use super::action::{failed, set};
 use super::procedure::{Inputs, Procedure, Run, WRITES};
-use crate::command::operation::{
-    Action, Condition, Expiry, Failure, Footprint, Given, Kind, Outcome,
-};
+use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
+use crate::store::change::Change;
+use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
+use crate::value::kind::Kind;
+use crate::value::outcome::{Failure, Outcome};
 use bytes::Bytes;
 
 /// The first byte of a value with a token.
@@ -37,7 +39,7 @@ static SET: Procedure = Procedure {
     run: Run::Entry(run),
 };
 
-fn run(inputs: &Inputs, entry: Option<&Entry>, cx: &Context) -> (Outcome, Change) {
+fn run(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
     let (&[token, unit, ms], value) = (&inputs.numbers[..], &inputs.bytes[0]) else {
         return failed(Failure::NotAnInteger);
     };
@@ -92,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_lower_token_is_refused_and_any_bytes_are_read() {
-        let cx = Context {
+        let cx = RunContext {
             clock: 1_000,
             unix_ms: 1_700_000_000_000,
             default_ttl_ms: None,

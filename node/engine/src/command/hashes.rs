@@ -5,16 +5,21 @@ use super::{
     Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, Part, SYNTAX, Shape, is,
     wrong_arity,
 };
-use crate::command::action::{Context, field_deadline};
+use crate::command::action::field_deadline;
 use crate::command::glob;
-use crate::command::operation::{Action, Expiry, Failure, Footprint, Given, Kind, Outcome, Value};
+use crate::command::operation::{Action, Expiry, Footprint, Given};
 use crate::command::procedure::{Inputs, Procedure, READS, Run, WRITES, count};
 use crate::store::Table;
+use crate::store::hash_rows;
+use crate::store::hash_rows::{Edit, Timing, View};
+use crate::store::run_context::RunContext;
 use crate::value::deadline;
 use crate::value::entry::Entry;
 use crate::value::extended::Extended;
 use crate::value::integer::integer;
-use crate::value::types::hash::{self, Edit, Hash, Items, Timing, View};
+use crate::value::kind::Kind;
+use crate::value::outcome::{Failure, Outcome, Value};
+use crate::value::types::hash::{self, Hash, Items};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -428,7 +433,7 @@ pub(crate) static ALL: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (1, 0),
     footprint: |_| VALUES,
-    run: Run::Hash(|_, hash, cx| match hash.all(hash::answer_max(cx)) {
+    run: Run::Hash(|_, hash, cx| match hash.all(hash_rows::answer_max(cx)) {
         Ok(all) => (Some(all.map_or(Outcome::Nil, Outcome::Bulk)), Edit::None),
         Err(failure) => (Some(Outcome::Failed(failure)), Edit::None),
     }),
@@ -577,7 +582,7 @@ static RANDOM: Procedure = Procedure {
             if with_values == 1 {
                 drawn.push(Outcome::Bulk(Value::from(value)));
             }
-            bytes <= hash::answer_max(cx)
+            bytes <= hash_rows::answer_max(cx)
         };
         let times = usize::try_from(wanted.unsigned_abs()).unwrap_or(usize::MAX);
         let few = times.saturating_mul(DRAWN_PART) < length;
@@ -840,7 +845,7 @@ fn expiry_of(inputs: &Inputs) -> Expiry {
 }
 
 /// Whether a field with this deadline gets another one. Without one, it counts as the latest.
-fn is_met(condition: i64, old: u64, new: Option<u64>, cx: &Context) -> bool {
+fn is_met(condition: i64, old: u64, new: Option<u64>, cx: &RunContext) -> bool {
     // Wall times are compared, because clients give and read wall times.
     let new = new.map_or(0, |at| cx.unix_ms_of(at));
     match condition {
@@ -908,9 +913,9 @@ fn value(found: Option<&[u8]>) -> Outcome {
 }
 
 /// The values of these fields. `None`: together they are too large.
-fn values_of(hash: View<'_>, fields: &[u8], cx: &Context) -> Option<Vec<Outcome>> {
+fn values_of(hash: View<'_>, fields: &[u8], cx: &RunContext) -> Option<Vec<Outcome>> {
     let mut bytes = 0;
-    let most = hash::answer_max(cx);
+    let most = hash_rows::answer_max(cx);
     Items(fields)
         .map(|field| {
             let found = hash.get(field);

@@ -13,10 +13,14 @@
 //! for *idle* at least after its last use and an eighth longer at most, and reads are seldom
 //! writes.
 
-use super::action::{self, Change, Context};
-use crate::command::operation::{Action, Kind, Outcome};
+use super::action;
+use crate::command::operation::Action;
 use crate::store::Found;
+use crate::store::change::Change;
+use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
+use crate::value::kind::Kind;
+use crate::value::outcome::Outcome;
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -67,7 +71,7 @@ impl Head {
     }
 
     /// The deadline of an entry that is used now.
-    fn deadline(self, of_map: u64, cx: &Context) -> u64 {
+    fn deadline(self, of_map: u64, cx: &RunContext) -> u64 {
         let idle = self.idle(of_map);
         let unused = cx.after(idle.saturating_add(idle / NOTED_PART).max(1));
         match self.dies_at {
@@ -100,7 +104,7 @@ pub fn content(stored: &[u8]) -> &[u8] {
 pub(crate) fn apply(
     action: &Action,
     found: Found<'_>,
-    cx: &Context,
+    cx: &RunContext,
     (of_map, notes): (u64, bool),
 ) -> (Outcome, Change) {
     if found
@@ -188,7 +192,7 @@ mod tests {
 
         /// What it answers, and whether it wrote.
         fn run(&mut self, action: &Action) -> (Outcome, bool) {
-            let cx = Context {
+            let cx = RunContext {
                 clock: self.clock,
                 unix_ms: 1_700_000_000_000 + self.clock,
                 default_ttl_ms: None,

@@ -4,14 +4,16 @@ use super::call::Unit;
 use super::{
     Access, Call, Description, ErrorText, NOT_A_FLOAT, ONE_KEY, Parse, Parsed, SYNTAX, Shape, is,
 };
-use crate::command::action::{Change, Context, failed, set};
-use crate::command::operation::{
-    Action, Condition, Expiry, Failure, Footprint, Given, Kind, Outcome, Value,
-};
+use crate::command::action::{failed, set};
+use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
 use crate::command::procedure::{Inputs, Procedure, Run, WRITES};
+use crate::store::change::Change;
+use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
 use crate::value::extended::Extended;
 use crate::value::integer::integer;
+use crate::value::kind::Kind;
+use crate::value::outcome::{Failure, Outcome, Value};
 use bytes::Bytes;
 
 pub(super) const ROWS: &[Description<Parse>] = &[Description {
@@ -57,7 +59,7 @@ static INCREASE: Procedure = Procedure {
     }),
 };
 
-fn whole(inputs: &Inputs, entry: Option<&Entry>, cx: &Context) -> (Outcome, Change) {
+fn whole(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
     let [_, by, lower, upper, saturates, ..] = inputs.numbers[..] else {
         return failed(Failure::NotAnInteger);
     };
@@ -81,7 +83,7 @@ fn whole(inputs: &Inputs, entry: Option<&Entry>, cx: &Context) -> (Outcome, Chan
     written(inputs, entry, (new.to_string(), both(new, added)), cx)
 }
 
-fn decimal(inputs: &Inputs, entry: Option<&Entry>, cx: &Context) -> (Outcome, Change) {
+fn decimal(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
     let number = |at: usize| match &inputs.bytes[at] {
         text if text.is_empty() => Some(None),
         text => Extended::parse(text).map(Some),
@@ -115,7 +117,7 @@ fn written(
     inputs: &Inputs,
     entry: Option<&Entry>,
     (text, outcome): (String, Outcome),
-    cx: &Context,
+    cx: &RunContext,
 ) -> (Outcome, Change) {
     let [.., unit, ms, only_new] = inputs.numbers[..] else {
         return failed(Failure::NotAnInteger);
@@ -241,17 +243,19 @@ impl Action {
 
 #[cfg(test)]
 mod tests {
-    use crate::command::action::{Change, Context, apply};
-    use crate::command::operation::Outcome;
+    use crate::command::action::apply;
     use crate::command::{Arguments, COMMANDS, Request};
     use crate::store::Found;
+    use crate::store::change::Change;
+    use crate::store::run_context::RunContext;
     use crate::value::entry::Entry;
+    use crate::value::outcome::Outcome;
     use bytes::Bytes;
 
     /// A value and its deadline.
     type Held = Option<(&'static str, u64)>;
 
-    const CX: Context = Context {
+    const CX: RunContext = RunContext {
         clock: 1_000,
         unix_ms: 1_700_000_000_000,
         default_ttl_ms: None,

@@ -1,7 +1,8 @@
 //! Commands on several keys: the same operation on each. Each key's operation is atomic by itself.
 
 use super::{Arguments, Reply, Shape};
-use crate::command::operation::{Action, Failure, Outcome};
+use crate::command::operation::Action;
+use crate::value::outcome::{Failure, Outcome};
 
 /// What is done to each key. The first key is the first argument after the command's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

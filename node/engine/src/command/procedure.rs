@@ -8,13 +8,18 @@
 //! operation needs no layout of its own. The receiver refuses a number that it does not know, and
 //! inputs that are too few or too many, so that `run` finds all that it takes.
 
-use super::action::{Change, Context, failed};
+use super::action::failed;
 use super::rows::Rows;
-use crate::command::operation::{Failure, Footprint, Given, Kind, Outcome};
+use crate::command::operation::{Footprint, Given};
 use crate::command::{JOINTS, PROCEDURES, hashes};
 use crate::store::Found;
+use crate::store::change::Change;
+use crate::store::hash_rows::{Edit, View};
+use crate::store::run_context::RunContext;
+use crate::value::cause::By;
 use crate::value::entry::Entry;
-use crate::value::types::hash::{Edit, View};
+use crate::value::kind::Kind;
+use crate::value::outcome::{Failure, Outcome};
 use bytes::Bytes;
 use doyen_placement::MapId;
 use std::fmt;
@@ -42,15 +47,15 @@ pub(crate) struct Procedure {
 #[derive(Clone, Copy)]
 pub(crate) enum Run {
     /// To an entry (`None`: absent or overdue).
-    Entry(fn(&Inputs, Option<&Entry>, &Context) -> (Outcome, Change)),
+    Entry(fn(&Inputs, Option<&Entry>, &RunContext) -> (Outcome, Change)),
     /// To a hash; an absent one is empty. Without an outcome it answers how many fields came or
     /// went.
-    Hash(for<'a> fn(&'a Inputs, View<'a>, &Context) -> (Option<Outcome>, Edit<'a>)),
+    Hash(for<'a> fn(&'a Inputs, View<'a>, &RunContext) -> (Option<Outcome>, Edit<'a>)),
 }
 
 impl Run {
     /// Runs it on what a key holds.
-    fn of(self, inputs: &Inputs, found: Found<'_>, cx: &Context) -> (Outcome, Change) {
+    fn of(self, inputs: &Inputs, found: Found<'_>, cx: &RunContext) -> (Outcome, Change) {
         match self {
             Self::Entry(run) => run(inputs, found.entry, cx),
             Self::Hash(run) => {
@@ -270,7 +275,7 @@ impl ProcedureCall {
     }
 
     /// Runs it on what the key holds.
-    pub(crate) fn run(&self, found: Found<'_>, cx: &Context) -> (Outcome, Change) {
+    pub(crate) fn run(&self, found: Found<'_>, cx: &RunContext) -> (Outcome, Change) {
         match self.called {
             Called::One(procedure) => procedure.run.of(&self.inputs, found, cx),
             // One entry is not all that it needs.
@@ -283,6 +288,23 @@ impl ProcedureCall {
         match self.called {
             Called::One(_) => None,
             Called::Several(joint) => Some((joint.run)(&self.inputs, key, rows)),
+        }
+    }
+}
+
+impl By {
+    /// The name of the event that Redis tells of it, if it is not that of the change itself.
+    #[must_use]
+    pub fn event(self) -> Option<&'static str> {
+        match self {
+            Self::FIELD_EXPIRED => Some("hexpired"),
+            Self::SET | Self::SET_FOR => Some("set"),
+            Self::APPEND => Some("append"),
+            Self::INCREASE => Some("incrby"),
+            Self::INCREASE_FLOAT => Some("incrbyfloat"),
+            Self::PERSIST => Some("persist"),
+            Self::EXPIRE => Some("expire"),
+            by => Called::of_number(by.procedure_number()?).and_then(Called::event),
         }
     }
 }

@@ -1,11 +1,15 @@
 //! Commands on parts of strings: runs of bytes, and bits.
 
 use super::{Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, Shape, is};
-use crate::command::action::{Change, Context, failed, kept};
-use crate::command::operation::{Action, Failure, Footprint, Given, Kind, Outcome, Value};
+use crate::command::action::failed;
+use crate::command::operation::{Action, Footprint, Given};
 use crate::command::procedure::{Inputs, Procedure, READS, Run, WRITES, count};
+use crate::store::change::Change;
+use crate::store::run_context::{RunContext, kept};
 use crate::value::entry::Entry;
 use crate::value::integer::integer;
+use crate::value::kind::Kind;
+use crate::value::outcome::{Failure, Outcome, Value};
 use bytes::Bytes;
 
 pub(super) const ROWS: &[Description<Parse>] = &[
@@ -326,7 +330,7 @@ fn bits_within(value: &[u8], range: (i64, i64), unit: i64, of: Places) -> Option
 /// Writes into a string that is made at least so long with zeros.
 fn overwrite(
     entry: Option<&Entry>,
-    cx: &Context,
+    cx: &RunContext,
     least: usize,
     write: impl FnOnce(&mut [u8]) -> Outcome,
 ) -> (Outcome, Change) {
@@ -411,7 +415,7 @@ fn bit_position(c: Call<'_>) -> Parsed {
 pub(super) mod tests {
     use super::*;
 
-    const CX: Context = Context {
+    const CX: RunContext = RunContext {
         clock: 1_000,
         unix_ms: 50_000,
         default_ttl_ms: None,

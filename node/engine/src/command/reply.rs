@@ -2,7 +2,8 @@
 
 use super::error::{ErrorText, NOT_A_FLOAT, NOT_AN_INTEGER};
 use super::{Fields, Part};
-use crate::command::operation::{Encoding, Failure, Outcome, Value};
+use crate::value::kind::Encoding;
+use crate::value::outcome::{Failure, Outcome, Value};
 
 /// A reply, for RESP's encoder and for scripts.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,18 +5,20 @@
 //! rolled back:
 //! the operation is not executed at all if there is no room for what it wrote.
 
-use super::action::{self, Change, Context};
+use super::action;
 use super::idle;
-use crate::command::operation::{
-    Action, Failure, Kind, Operation, Outcome, ScriptCall, Step, Transaction,
-};
+use crate::command::operation::{Action, Operation, ScriptCall, Step, Transaction};
 use crate::command::transfer::fits;
-use crate::log::changes::Cause;
 use crate::log::partition_log::Log;
 use crate::mutant::{self, broken};
+use crate::store::change::Change;
 use crate::store::map_limits::Bounds;
+use crate::store::run_context::{self, RunContext};
 use crate::store::{Before, Effect, Found, Key, Store, Undo};
+use crate::value::cause::Cause;
 use crate::value::entry::Entry;
+use crate::value::kind::Kind;
+use crate::value::outcome::{Failure, Outcome};
 use bytes::Bytes;
 use doyen_placement::MapId;
 use std::collections::BTreeMap;
@@ -27,7 +29,7 @@ use std::ops::Bound;
 pub(crate) struct Rows<'a> {
     store: &'a mut Store,
     log: &'a Log,
-    cx: Context,
+    cx: RunContext,
     bounds: &'a mut Bounds,
     /// Whether a copy may not have all keys yet, so that deadlines are logged with their entries.
     teaches: bool,
@@ -95,7 +97,7 @@ pub(crate) struct Written {
 impl<'a> Rows<'a> {
     pub(crate) fn of(
         (store, log): (&'a mut Store, &'a Log),
-        (cx, bounds): (Context, &'a mut Bounds),
+        (cx, bounds): (RunContext, &'a mut Bounds),
         (teaches, marks): (bool, bool),
     ) -> Self {
         Self {
@@ -132,7 +134,7 @@ impl<'a> Rows<'a> {
         }
         for watched in &transaction.watched {
             let found = self.find(watched.map, &watched.key);
-            if action::version(found.as_ref(), &self.cx) != watched.version
+            if run_context::version(found.as_ref(), &self.cx) != watched.version
                 && !broken(&mutant::IGNORES_WATCHED)
             {
                 return Ok(Ran {
@@ -353,7 +355,7 @@ impl<'a> Rows<'a> {
     }
 
     /// The moment, and the limits.
-    pub(crate) const fn cx(&self) -> &Context {
+    pub(crate) const fn cx(&self) -> &RunContext {
         &self.cx
     }
 
@@ -366,7 +368,7 @@ impl<'a> Rows<'a> {
         let held = self.store.shown(map, order, key);
         let found = held.entry;
         // Its own changes need no waiting, and may be taken back.
-        let read_at = crate::shard::execute::read_at(found, self.log).min(self.log.last());
+        let read_at = self.log.read_at(found).min(self.log.last());
         self.read_at = self.read_at.max(read_at);
         let found = found?.clone();
         let purged = self.store.purged(held, self.cx.clock);

@@ -3,10 +3,11 @@
 //! its keys, and continues after the last one. A query for strings goes on as a scan does.
 
 use super::idle;
-use crate::command::operation::{FindQuery, Kind, RangeQuery};
+use crate::command::operation::{FindQuery, RangeQuery};
 use crate::mutant::{self, broken};
 use crate::store::Store;
 use crate::value::entry::Entry;
+use crate::value::kind::Kind;
 use crate::value::tags;
 use bytes::Bytes;
 use doyen_placement::MapId;

@@ -2,19 +2,16 @@
 //! changes the keys of one partition, and its changes are one record of the log. Copies get the
 //! changes, and never the script.
 
-use super::action::Context;
 use super::grants::Refusal;
 use super::rows::{Ran, Rows};
-use crate::command::operation::{Failure, ScriptCall};
+use crate::command::operation::ScriptCall;
 use crate::shard::machine::Shard;
 use crate::shard::publishing::Publication;
+use crate::store::run_context::RunContext;
+use crate::value::outcome::Failure;
 use doyen_placement::MapId;
 use std::collections::VecDeque;
 use std::time::Duration;
-
-/// The map of the scripts that clients loaded, in the keyspace `default`. Its keys are never
-/// evicted. The databases have the numbers above.
-pub const SCRIPTS: MapId = MapId(u32::MAX - MapId::DATABASES);
 
 /// Refusals that wait for the shell. Later ones are dropped.
 const REFUSALS_MAX: usize = 128;
@@ -134,7 +131,7 @@ impl Scripts {
         &mut self,
         _: &ScriptCall,
         _: (&mut Rows<'_>, &mut Spent),
-        _: &Context,
+        _: &RunContext,
         _: &dyn Fn(MapId, &[u8]) -> bool,
     ) -> Result<Ran, Failure> {
         Err(Failure::NoScripts)
@@ -145,9 +142,9 @@ impl Scripts {
 mod running {
     use super::*;
     use crate::command::grants::{Grants, Lacks};
-    use crate::command::operation::{Outcome, Value};
     use crate::command::{Arguments, COMMANDS, Part, Reply as Answer, Request, Rights};
     use crate::shard::publishing::CHANNEL_BYTES_MAX;
+    use crate::value::outcome::{Outcome, Value};
     use bytes::Bytes;
     use doyen_scripts::{
         Commands, Failure as Failed, Interpreter, Limits, Protocol, Reply, Script, Used, errors,
@@ -255,7 +252,7 @@ mod running {
             &mut self,
             call: &ScriptCall,
             (rows, spent): (&mut Rows<'_>, &mut Spent),
-            cx: &Context,
+            cx: &RunContext,
             belongs: &dyn Fn(MapId, &[u8]) -> bool,
         ) -> Result<Ran, Failure> {
             let reply = match Script::parse(call.body.clone()) {
@@ -282,7 +279,7 @@ mod running {
             call: &ScriptCall,
             script: &Script,
             (rows, spent): (&mut Rows<'_>, &mut Spent),
-            cx: &Context,
+            cx: &RunContext,
             belongs: &dyn Fn(MapId, &[u8]) -> bool,
         ) -> Reply {
             let flags = script.flags();
@@ -345,7 +342,7 @@ mod running {
         before: (usize, usize),
         /// How many data threads have subscribers, and the messages for them.
         said: (usize, &'a mut Vec<Publication>),
-        cx: &'a Context,
+        cx: &'a RunContext,
         map: MapId,
         read_only: bool,
         belongs: &'a dyn Fn(MapId, &[u8]) -> bool,

@@ -4,9 +4,10 @@ use super::call::Unit;
 use super::reply::SAME_OBJECT;
 use super::transfer::Transfer;
 use super::{Access, Call, Description, Parse, Parsed, Rights, SYNTAX, Shape, counted_keys, is};
-use crate::command::operation::{Action, Condition, Expiry, Failure, Footprint, Given, Outcome};
+use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
 use crate::command::procedure::{Inputs, Joint, ProcedureCall, WRITES};
 use crate::value::integer::integer;
+use crate::value::outcome::{Failure, Outcome};
 use doyen_placement::MapId;
 
 /// The first two arguments are keys.

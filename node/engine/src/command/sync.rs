@@ -79,8 +79,9 @@ mod window;
 #[cfg(test)]
 mod tests;
 
-use crate::command::operation::{Action, Failure, Footprint, Outcome};
+use crate::command::operation::{Action, Footprint};
 use crate::command::procedure::{Procedure, READS, Run, WRITES};
+use crate::value::outcome::{Failure, Outcome};
 pub use bucket::TokenBucket;
 pub use permits::{PERMITS_MAX, WAITERS_MAX};
 use std::fmt;

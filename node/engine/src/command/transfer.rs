@@ -12,13 +12,16 @@
 //! What travels is an entry with its rows and deadlines, and no command that made it, so the steps
 //! are the same for each kind of value.
 
-use crate::command::action::{self, Change, Context};
-use crate::command::operation::{Action, Failure, Footprint, Given, Kind, Outcome, Value};
+use crate::command::operation::{Action, Footprint, Given};
 use crate::command::procedure::{Inputs, Joint, READS, WRITES};
 use crate::command::rows::Rows;
 use crate::store::Found;
+use crate::store::change::Change;
+use crate::store::run_context::{self, RunContext};
 use crate::value::deadline;
 use crate::value::entry::Entry;
+use crate::value::kind::Kind;
+use crate::value::outcome::{Failure, Outcome, Value};
 use crate::value::types::hash::{self, Items};
 use bytes::Bytes;
 use doyen_placement::MapId;
@@ -90,7 +93,7 @@ static READ: Joint = Joint {
             None if entry.kind() == Kind::Hash => (Form::Packed, false, Value::of(&entry)),
             None => (Form::String, false, Value::of(&entry)),
         };
-        let version = action::version(found.entry, &cx).unwrap_or(0);
+        let version = run_context::version(found.entry, &cx).unwrap_or(0);
         let [left, wall] = dated(&entry, &cx);
         Outcome::Many(vec![
             Outcome::Int(version),
@@ -150,7 +153,7 @@ static REMOVE: Joint = Joint {
             return Outcome::Nil;
         }
         let cx = *rows.cx();
-        if action::version(rows.held(map, key).entry, &cx) != Some(inputs.numbers[0]) {
+        if run_context::version(rows.held(map, key).entry, &cx) != Some(inputs.numbers[0]) {
             return Outcome::Int(0);
         }
         rows.step(map, key, &Action::Delete)
@@ -256,7 +259,7 @@ fn store(inputs: &Inputs, (map, key): (MapId, &[u8]), rows: &mut Rows<'_>) -> Ou
         return Outcome::Failed(Failure::TooLarge);
     }
     let found = rows.find(map, key);
-    let found = found.and_then(|_| action::version(rows.held(map, key).entry, &cx));
+    let found = found.and_then(|_| run_context::version(rows.held(map, key).entry, &cx));
     let deadline = dated_at([left, wall], &cx);
     match (stage, form) {
         (Stage::Whole | Stage::Begin, _) if !must.is_met(found, own) => return Outcome::Nil,
@@ -306,7 +309,7 @@ fn store(inputs: &Inputs, (map, key): (MapId, &[u8]), rows: &mut Rows<'_>) -> Ou
             }
         }
     }
-    action::version(rows.held(map, key).entry, &cx).map_or(Outcome::Nil, Outcome::Int)
+    run_context::version(rows.held(map, key).entry, &cx).map_or(Outcome::Nil, Outcome::Int)
 }
 
 /// Whether a table may be stored by one record whose key has so many bytes.
@@ -318,7 +321,7 @@ pub(crate) fn fits(found: Found<'_>, key_bytes: usize, most: usize) -> bool {
 }
 
 /// The deadline of an entry: the time that is left, and the wall time. Both are 0 if it has none.
-fn dated(entry: &Entry, cx: &Context) -> [i64; 2] {
+fn dated(entry: &Entry, cx: &RunContext) -> [i64; 2] {
     match entry.deadline() {
         0 => [0, 0],
         at => [
@@ -330,7 +333,7 @@ fn dated(entry: &Entry, cx: &Context) -> [i64; 2] {
 }
 
 /// The same deadline on the clock of this partition.
-fn dated_at([left, wall]: [i64; 2], cx: &Context) -> u64 {
+fn dated_at([left, wall]: [i64; 2], cx: &RunContext) -> u64 {
     if wall == 0 {
         return 0;
     }
@@ -339,7 +342,7 @@ fn dated_at([left, wall]: [i64; 2], cx: &Context) -> u64 {
 }
 
 /// The rows of a table's content.
-fn rows_in<'a>(content: &'a [u8], cx: &'a Context) -> impl Iterator<Item = Entry> + 'a {
+fn rows_in<'a>(content: &'a [u8], cx: &'a RunContext) -> impl Iterator<Item = Entry> + 'a {
     let mut items = Items(content);
     std::iter::from_fn(move || {
         let (field, value) = (items.next()?, items.next()?);

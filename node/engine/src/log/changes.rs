@@ -29,10 +29,11 @@
 //! Copies drop log entries soon after they are committed. While a subscriber reads a keyspace, its
 //! members keep a part of its logs ([`Context::reads`](crate::shard::context::Context::reads)).
 
-use crate::command::operation::{Kind, Value};
-use crate::command::procedure::Called;
 use crate::store::{Before, Effect, Undo};
+pub use crate::value::cause::{By, Cause};
 use crate::value::entry::Entry;
+use crate::value::kind::Kind;
+use crate::value::outcome::Value;
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, Lineage, MapId, PartitionId};
@@ -209,71 +210,6 @@ pub enum What {
     Removed(Cause),
     /// All keys of the map are gone.
     Cleared,
-}
-
-/// Why a key is gone.
-///
-/// Example: [`Change`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Cause {
-    /// A command deleted it.
-    #[default]
-    Command,
-    /// It expired.
-    Expired,
-    /// It was evicted, because memory was short.
-    Evicted,
-}
-
-/// What made a change, as a number that primaries tell.
-///
-/// Example: [`Change`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct By(pub(crate) u16);
-
-/// From this number on, it is the number of a procedure.
-const PROCEDURES_FROM: u16 = 256;
-
-impl By {
-    /// Nothing is known of it.
-    pub(crate) const UNKNOWN: Self = Self(0);
-    /// A field expired.
-    pub(crate) const FIELD_EXPIRED: Self = Self(1);
-    pub(crate) const SET: Self = Self(2);
-    pub(crate) const APPEND: Self = Self(3);
-    pub(crate) const INCREASE: Self = Self(4);
-    pub(crate) const INCREASE_FLOAT: Self = Self(5);
-    pub(crate) const PERSIST: Self = Self(6);
-    pub(crate) const EXPIRE: Self = Self(7);
-    pub(crate) const SET_FOR: Self = Self(8);
-
-    pub(crate) const fn called(called: Called) -> Self {
-        Self(PROCEDURES_FROM + called.number())
-    }
-
-    /// Whether it gives its key a deadline besides.
-    #[must_use]
-    pub fn expires(self) -> bool {
-        self == Self::SET_FOR
-    }
-
-    /// The name of the event that Redis tells of it, if it is not that of the change itself.
-    #[must_use]
-    pub fn event(self) -> Option<&'static str> {
-        match self {
-            Self::FIELD_EXPIRED => Some("hexpired"),
-            Self::SET | Self::SET_FOR => Some("set"),
-            Self::APPEND => Some("append"),
-            Self::INCREASE => Some("incrby"),
-            Self::INCREASE_FLOAT => Some("incrbyfloat"),
-            Self::PERSIST => Some("persist"),
-            Self::EXPIRE => Some("expire"),
-            Self(number) => {
-                let number = number.checked_sub(PROCEDURES_FROM)?;
-                Called::of_number(number).and_then(Called::event)
-            }
-        }
-    }
 }
 
 impl Change {

@@ -5,8 +5,8 @@
 //! Either the outcome of an operation is here, or the origin's mark is above it. So nothing is
 //! applied twice.
 
-use crate::command::operation::Outcome;
 use crate::log::partition_log::begin_anew;
+use crate::value::outcome::Outcome;
 use doyen_placement::MemberId;
 use litemap::LiteMap;
 use std::collections::VecDeque;

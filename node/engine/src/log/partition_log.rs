@@ -6,10 +6,12 @@
 //! apply an entry at once. A copy that meets a new primary undoes the entries that the new primary
 //! lacks. A committed entry is never undone (I9).
 
-use super::changes::By;
 use super::dedup::OpId;
-use crate::command::operation::Outcome;
+use crate::mutant::{self, broken};
 use crate::store::{Effect, Map, Undo};
+use crate::value::cause::By;
+use crate::value::entry::Entry;
+use crate::value::outcome::Outcome;
 use doyen_placement::Epoch;
 use std::collections::VecDeque;
 
@@ -96,6 +98,17 @@ impl Log {
     /// Everything up to here is known to be committed.
     pub(crate) const fn committed(&self) -> u64 {
         self.committed
+    }
+
+    /// The sequence that must be committed before this may be read: the write that made the entry,
+    /// or any that may have removed it.
+    pub(crate) fn read_at(&self, found: Option<&Entry>) -> u64 {
+        match found {
+            Some(_) if broken(&mutant::READS_UNCOMMITTED) => 0,
+            Some(entry) => entry.version(),
+            None if broken(&mutant::READS_DELETIONS) => 0,
+            None => self.deleted(),
+        }
     }
 
     /// The sequence that a read of a missing key waits for.

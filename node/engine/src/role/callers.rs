@@ -2,8 +2,9 @@
 //! they are told.
 
 use super::ready::Ready;
-use crate::command::operation::{Outcome, Work};
+use crate::command::operation::Work;
 use crate::role::spans::TraceContext;
+use crate::value::outcome::Outcome;
 use crate::wire::api::Token;
 use doyen_placement::{MemberId, PartitionRef};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -12,10 +12,11 @@
 //! holds, because the log continues from where it was read. Otherwise only the caller can decide
 //! whether to execute the call again.
 
-use crate::command::operation::{Action, Operation, Outcome, PartitionAction, Work};
+use crate::command::operation::{Action, Operation, PartitionAction, Work};
 use crate::log::partition_log::begin_anew;
 use crate::mutant::{self, broken};
 use crate::value::entry::Entry;
+use crate::value::outcome::Outcome;
 use crate::wire::api::Token;
 use crate::wire::frame::Forwarded;
 use bytes::Bytes;

@@ -2,12 +2,12 @@
 //! and undoes what a new primary does not have.
 
 use super::partition::Assigned;
-use crate::log::changes::{By, Cause};
 use crate::log::partition_log::Logged;
 use crate::mutant::{self, broken};
 use crate::role::holding::{Bond, Following};
 use crate::shard::context::Context;
 use crate::store::{Effect, Undo};
+use crate::value::cause::{By, Cause};
 use crate::wire::api::Lane;
 use crate::wire::frame::{Ack, Frame, Head};
 use doyen_gossip::Time;

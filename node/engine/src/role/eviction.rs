@@ -32,8 +32,6 @@
 use super::partition::{Held, Slot};
 use super::rounds::UPKEEP;
 use super::timers::Duty;
-use crate::command::operation::{Failure, Outcome};
-use crate::log::changes::{By, Cause};
 use crate::role::calls::{Call, Source};
 use crate::shard::context::Context;
 use crate::shard::execute::needed;
@@ -41,6 +39,8 @@ use crate::shard::machine::Shard;
 #[cfg(any(test, feature = "fuzz"))]
 use crate::store::Key;
 use crate::store::{Effect, Victim, Wanted};
+use crate::value::cause::{By, Cause};
+use crate::value::outcome::{Failure, Outcome};
 use crate::wire::frame::Headroom;
 use doyen_gossip::Time;
 use doyen_placement::loads::FULL;

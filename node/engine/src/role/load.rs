@@ -1,10 +1,11 @@
 //! Measures the load of partitions: it is counted with each operation, and read every two seconds.
 
 use super::partition::Held;
-use crate::command::operation::{Action, Outcome, Step, Work};
+use crate::command::operation::{Action, Step, Work};
 use crate::role::holding::Role;
 use crate::shard::context::Context;
 use crate::shard::machine::Shard;
+use crate::value::outcome::Outcome;
 use crate::wire::api::Request;
 use bytes::Bytes;
 use doyen_gossip::Time;

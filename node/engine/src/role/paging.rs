@@ -4,10 +4,10 @@
 
 use super::partition::Held;
 use super::timers::Duty;
-use crate::command::operation::Outcome;
 use crate::shard::context::Context;
 use crate::shard::machine::Shard;
 use crate::store::Key;
+use crate::value::outcome::Outcome;
 use doyen_gossip::Time;
 use doyen_placement::{MapId, PartitionRef};
 use std::collections::BTreeMap;

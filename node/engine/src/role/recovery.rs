@@ -8,10 +8,10 @@
 use super::partition::Slot;
 use super::tables::SEQS;
 use crate::command::idle;
-use crate::command::operation::Kind;
 use crate::shard::machine::Shard;
 use crate::store::Piece;
 use crate::value::entry::Entry;
+use crate::value::kind::Kind;
 use crate::value::types::hash::Items;
 use bytes::Bytes;
 use doyen_gossip::Time;

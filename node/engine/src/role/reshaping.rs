@@ -20,7 +20,7 @@
 use super::partition::{Held, Slot};
 use super::slots::Slots;
 use super::timers::Duty;
-use crate::command::operation::{Failure, Outcome, Work};
+use crate::command::operation::Work;
 use crate::log::changes::Position;
 use crate::log::dedup::Dedup;
 use crate::log::partition_log::Log;
@@ -30,6 +30,7 @@ use crate::role::holding::Leading;
 use crate::shard::context::Context;
 use crate::shard::machine::Shard;
 use crate::store::{Key, Portion};
+use crate::value::outcome::{Failure, Outcome};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::division::RangeStart;

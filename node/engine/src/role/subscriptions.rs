@@ -8,12 +8,12 @@
 
 use super::readers::{KEPT, WINDOW};
 use super::timers::Duty;
-use crate::command::operation::Failure;
 use crate::log::bookmark::Bookmark;
 use crate::log::changes::{Change, FORMERS_MAX, Filter, Gap, Keys, Maps, Missing, Position, Told};
 use crate::mutant::{self, broken};
 use crate::shard::context::Context;
 use crate::shard::machine::Shard;
+use crate::value::outcome::Failure;
 use crate::wire::api::Lane;
 use crate::wire::frame::Frame;
 use doyen_gossip::Time;

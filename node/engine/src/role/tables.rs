@@ -1,8 +1,9 @@
 //! The tables that a shard acts on, and what follows from them.
 
 use super::threads::Threads;
-use crate::command::operation::{Failure, Work};
+use crate::command::operation::Work;
 use crate::store::Store;
+use crate::value::outcome::Failure;
 use crate::wire::published::Published;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;

@@ -2,13 +2,14 @@
 
 use super::clients::Sending;
 use super::context::Context;
-use crate::command::operation::{Action, Failure, Operation, Outcome, Work};
+use crate::command::operation::{Action, Operation, Work};
 use crate::log::dedup::OpId;
 use crate::mutant::{self, broken};
 use crate::role::calls::{Asker, Call, Executed, Source, Tried};
 use crate::role::partition::Slot;
 use crate::role::spans;
 use crate::value::entry::Entry;
+use crate::value::outcome::{Failure, Outcome};
 use crate::wire::api::{Lane, Malformed};
 use crate::wire::frame::{self, Forwarded, Frame};
 use bytes::Bytes;

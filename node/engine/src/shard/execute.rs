@@ -4,20 +4,23 @@
 use super::context::Context;
 use crate::command::action;
 use crate::command::idle;
-use crate::command::operation::{Failure, Outcome, PartitionAction, ScriptCall, Work};
+use crate::command::operation::{PartitionAction, ScriptCall, Work};
 use crate::command::rows::Rows;
 use crate::command::scan;
 use crate::command::scripts::Spent;
 use crate::command::sizes;
-use crate::log::changes::{By, Cause};
 use crate::log::dedup::{Known, OpId};
-use crate::log::partition_log::{Log, Logged, RECORD_OVERHEAD};
+use crate::log::partition_log::{Logged, RECORD_OVERHEAD};
 use crate::mutant::{self, broken};
 use crate::role::calls::{Again, Asker, Call, Executed, Source};
 use crate::role::eviction::{Made, Room};
 use crate::role::partition::{Held, Slot};
+use crate::store::change::Change;
+use crate::store::run_context::{self, RunContext};
 use crate::store::{Before, ENTRY_OVERHEAD, Effect, Key, Undo};
+use crate::value::cause::{By, Cause};
 use crate::value::entry::Entry;
+use crate::value::outcome::{Failure, Outcome};
 use crate::wire::api::{Request, Token};
 use crate::wire::frame::{Forwarded, Headroom};
 use doyen_placement::{Eviction, MapId, MemberId};
@@ -49,17 +52,6 @@ const ROOM_ATTEMPTS: usize = 3;
 /// About how much memory a write of so many bytes of key and value takes.
 pub(crate) const fn needed(bytes: usize) -> usize {
     bytes + ENTRY_OVERHEAD + RECORD_OVERHEAD
-}
-
-/// The sequence that must be committed before this may be read: the write that made the entry, or
-/// any that may have removed it.
-pub(crate) fn read_at(found: Option<&Entry>, log: &Log) -> u64 {
-    match found {
-        Some(_) if broken(&mutant::READS_UNCOMMITTED) => 0,
-        Some(entry) => entry.version(),
-        None if broken(&mutant::READS_DELETIONS) => 0,
-        None => log.deleted(),
-    }
 }
 
 impl Context {
@@ -257,7 +249,7 @@ impl Context {
         let effect = Effect::Put {
             map,
             entry,
-            deadline: action::fresh(default_ttl_ms, || (clock, self.unix_ms())),
+            deadline: run_context::fresh(default_ttl_ms, || (clock, self.unix_ms())),
             before: Before::Value,
         };
         let seq = self.log(held, order, effect, (Some(id), By::SET), Outcome::Ok);
@@ -380,7 +372,7 @@ impl Context {
                         .for_each(Entry::mark);
                 }
                 if in_pages {
-                    let read_at = read_at(found.entry, &held.log);
+                    let read_at = held.log.read_at(found.entry);
                     return match self.begin_walk(held, (op.map, &op.key), clock) {
                         Some(page) => {
                             self.stats.count_lookup(true);
@@ -389,7 +381,7 @@ impl Context {
                         None => Step::Refused(Failure::Overloaded),
                     };
                 }
-                let cx = action::Context {
+                let cx = RunContext {
                     clock,
                     unix_ms: self.unix_ms(),
                     default_ttl_ms,
@@ -407,7 +399,7 @@ impl Context {
                 };
                 // A read must not answer what may still be undone, nor that a key is gone if its
                 // deletion may be undone.
-                let read_at = read_at(found.entry, &held.log);
+                let read_at = held.log.read_at(found.entry);
                 let (written, known) = (change.written(), found.key.cloned());
                 if let Some((bytes, _)) = written {
                     if let Some(peer) = self.crowded_copy(held, op.key.len() + bytes) {
@@ -436,7 +428,7 @@ impl Context {
                         }
                     }
                 }
-                if change == action::Change::None {
+                if change == Change::None {
                     return Step::Done(outcome, read_at, false);
                 }
                 let teaches = held
@@ -553,7 +545,7 @@ impl Context {
             return Step::Park;
         };
         let (open, teaches) = (lead.open, lead.teaches());
-        let cx = action::Context {
+        let cx = RunContext {
             clock: held.clock.advance(self.data_now()),
             unix_ms: self.unix_ms(),
             default_ttl_ms,

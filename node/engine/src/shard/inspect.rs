@@ -1,10 +1,11 @@
 //! Shows the log of each partition to the oracle of the simulation. Production code does not use
 //! this.
 
-use crate::command::operation::Outcome;
-use crate::log::changes::{By, Change, Filter, Keys, Maps, Position, changes};
+use crate::log::changes::{Change, Filter, Keys, Maps, Position, changes};
 use crate::shard::machine::Shard;
 use crate::store::{Effect, Undo};
+use crate::value::cause::By;
+use crate::value::outcome::Outcome;
 #[cfg(any(test, feature = "fuzz"))]
 use doyen_placement::MapId;
 use doyen_placement::{ClusterId, Epoch, Lineage, MemberId, PartitionRef};

@@ -1,16 +1,16 @@
 //! The shard of one data thread, as its shell sees it: operations go in, outcomes come out.
 
 use super::context::Context;
-use super::execute::read_at;
 use crate::command::operation::{
-    Failure, Kind, Operation, Outcome, PartitionAction, PartitionOperation, ScriptCall,
-    Transaction, Work,
+    Operation, PartitionAction, PartitionOperation, ScriptCall, Transaction, Work,
 };
 use crate::mutant::{self, broken};
 use crate::role::calls::{Call, Executed, Source};
 use crate::role::slots::Slots;
 use crate::role::spans::{Serve, TraceContext};
 use crate::value::entry::Entry;
+use crate::value::kind::Kind;
+use crate::value::outcome::{Failure, Outcome};
 use crate::value::tags::TAG_BYTES_MAX;
 use crate::wire::api::{Limits, Patience, Request, Stats, Token};
 use bytes::Bytes;
@@ -318,7 +318,7 @@ impl Shard {
             return None;
         }
         let found = held.store.entry(map, order, key);
-        let seq = read_at(found, &held.log);
+        let seq = held.log.read_at(found);
         let overdue = found.is_some_and(|e| e.overdue(held.clock.advance(self.cx.data_now())))
             && !broken(&mutant::READS_OVERDUE);
         let string = found.is_none_or(|e| e.kind() == Kind::String);

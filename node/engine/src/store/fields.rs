@@ -17,10 +17,10 @@
 
 use super::{Cleared, Entry, Key, Map, MapId, Piece, Position, Replaced, Spot, Store, Undo};
 use super::{TABLE_OVERHEAD, digest, digest_row};
-use crate::command::action::{Change, RowChange};
-use crate::command::operation::Kind;
 use crate::mutant::{self, broken};
+use crate::store::change::{Change, RowChange};
 use crate::value::deadline;
+use crate::value::kind::Kind;
 use crate::value::types::hash::Hash;
 use bytes::Bytes;
 

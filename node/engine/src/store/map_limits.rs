@@ -20,13 +20,13 @@
 
 mod sketch;
 
-use crate::command::operation::Outcome;
-use crate::log::changes::By;
 use crate::role::partition::Held as PartitionHeld;
 use crate::role::timers::Duty;
 use crate::shard::context::Context;
 use crate::shard::machine::Shard;
 use crate::store::{Effect, Undo, Victim, cost};
+use crate::value::cause::By;
+use crate::value::outcome::Outcome;
 use doyen_gossip::Time;
 use doyen_placement::{Eviction, KeyspaceId, MapId, MapLimits, PartitionRef, Table};
 use sketch::Sketch;

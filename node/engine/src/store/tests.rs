@@ -1,6 +1,7 @@
 use super::*;
-use crate::command::operation::{FindQuery, Kind, RangeQuery};
+use crate::command::operation::{FindQuery, RangeQuery};
 use crate::command::scan;
+use crate::value::kind::Kind;
 use crate::value::types::hash::Hash;
 use bytes::Bytes;
 use proptest::prelude::*;

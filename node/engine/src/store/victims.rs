@@ -13,9 +13,12 @@
 //! Scripts that clients loaded ([`SCRIPTS`]) are never evicted: a client that loads one relies on it.
 
 use super::{ByKey, Key, Map, MapId, Store};
-use crate::command::scripts::SCRIPTS;
 use crate::value::entry::Entry;
 use doyen_placement::Eviction;
+
+/// The map of the scripts that clients loaded, in the keyspace `default`. Its keys are never
+/// evicted. The databases have the numbers above.
+pub const SCRIPTS: MapId = MapId(u32::MAX - MapId::DATABASES);
 
 /// Entries that the hand looks at for each wanted victim, and in addition to those.
 const LOOKS_EACH: usize = 4;

@@ -213,7 +213,7 @@ fn memory_outside_of_entries_leaves_writes_less_room() {
         w.settle(Duration::from_secs(8));
         assert_eq!(
             w.set(1, "b", "1"),
-            Outcome::Failed(crate::command::operation::Failure::OutOfMemory),
+            Outcome::Failed(crate::value::outcome::Failure::OutOfMemory),
             "{full}"
         );
         tell(&mut w, full, Outside::default());

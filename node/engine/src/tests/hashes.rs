@@ -1,8 +1,8 @@
 //! Hashes on their way through copies, snapshots and failovers.
 
 use super::*;
-use crate::command::operation::Kind;
 use crate::command::{Arguments, COMMANDS, Fields, Part, Request};
+use crate::value::kind::Kind;
 
 fn many(outcomes: impl IntoIterator<Item = Outcome>) -> Outcome {
     Outcome::Many(outcomes.into_iter().collect())
@@ -228,15 +228,15 @@ fn a_large_hash_is_a_table_at_every_copy_and_answers_as_a_small_one() {
     assert_eq!(w.hash(3, "HINCRBYFLOAT h n 0.5"), text("41.5"));
     assert_eq!(w.hash(3, "HDEL h none n none n"), Outcome::Int(2));
     // What Redis would say.
-    let encoding = |encoding: crate::command::operation::Encoding| Outcome::Int(encoding.number());
+    let encoding = |encoding: crate::value::kind::Encoding| Outcome::Int(encoding.number());
     assert_eq!(
         w.ask(1, "h", Action::Encoding),
-        encoding(crate::command::operation::Encoding::Packed)
+        encoding(crate::value::kind::Encoding::Packed)
     );
     w.hash(1, &format!("HSET h wide {}", "x".repeat(65)));
     assert_eq!(
         w.ask(1, "h", Action::Encoding),
-        encoding(crate::command::operation::Encoding::Table)
+        encoding(crate::value::kind::Encoding::Table)
     );
     assert_eq!(w.hash(3, "HDEL h wide"), Outcome::Int(1));
     assert_eq!(

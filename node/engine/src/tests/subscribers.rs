@@ -72,7 +72,7 @@ fn whats(changes: Vec<Change>) -> Vec<What> {
 
 fn put(value: &'static str) -> What {
     What::Put(
-        crate::command::operation::Kind::String,
+        crate::value::kind::Kind::String,
         Some(Bytes::from_static(value.as_bytes())),
     )
 }
@@ -194,7 +194,7 @@ fn a_subscriber_is_told_what_a_key_had_before() {
         (put("g"), Former::Nothing),
         (What::Removed(Cause::Command), was("g")),
         (
-            What::Put(crate::command::operation::Kind::Hash, None),
+            What::Put(crate::value::kind::Kind::Hash, None),
             Former::Nothing,
         ),
         (put("i"), Former::Value(None)),
@@ -331,7 +331,7 @@ fn a_filter_lets_its_map_prefix_or_key_through_with_or_without_values() {
     assert_eq!(keys, ["k1", "k12"]);
     assert_eq!(
         whats(w.changes(2, one)),
-        [What::Put(crate::command::operation::Kind::String, None)]
+        [What::Put(crate::value::kind::Kind::String, None)]
     );
     assert!(w.told(2, other).is_empty());
     let gone = Filter {

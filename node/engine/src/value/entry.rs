@@ -10,7 +10,7 @@
 //! 182. Store, log and undo records share entries.
 
 use super::deadline;
-use crate::command::operation::Kind;
+use crate::value::kind::Kind;
 use std::cell::RefCell;
 use std::fmt;
 use std::iter;

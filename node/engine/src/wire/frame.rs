@@ -14,18 +14,20 @@ mod read;
 use super::api::Malformed;
 use super::peers::Lanes;
 use crate::command::operation::{
-    Action, Condition, ExpireCondition, Expiry, Failure, FindQuery, Kind, Operation, Outcome,
-    PartitionAction, PartitionOperation, RangeQuery, ScriptCall, Step, Transaction, Value, Watched,
-    Work,
+    Action, Condition, ExpireCondition, Expiry, FindQuery, Operation, PartitionAction,
+    PartitionOperation, RangeQuery, ScriptCall, Step, Transaction, Watched, Work,
 };
 use crate::command::procedure::{Called, ProcedureCall};
-use crate::log::changes::{By, Cause, Change, Filter, Former, Missing, Position, What};
+use crate::log::changes::{Change, Filter, Former, Missing, Position, What};
 use crate::log::dedup::{OpId, Remembered};
 use crate::log::partition_log::Logged;
 use crate::role::spans::TraceContext;
 use crate::shard::publishing::{AskedSubscribers, Publication};
 use crate::store::{Before, Effect, Key, Piece, digest_bytes};
+use crate::value::cause::{By, Cause};
 use crate::value::entry::Entry;
+use crate::value::kind::Kind;
+use crate::value::outcome::{Failure, Outcome, Value};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::{
     ClusterId, Epoch, KeyspaceId, Lineage, MapEntry, MapId, MemberId, PartitionId, PartitionRef,

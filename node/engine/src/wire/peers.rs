@@ -8,12 +8,12 @@
 
 use super::api::Lane;
 use super::frame::{self, Ack, Frame, Head, Headroom, Mark, Out};
-use crate::command::operation::Outcome;
 use crate::log::partition_log::Logged;
 use crate::mutant::{self, broken};
 use crate::role::eviction::Pressure;
 use crate::shard::clients::Visit;
 use crate::shard::publishing::{HELD_BYTES_MAX, Publication};
+use crate::value::outcome::Outcome;
 use crate::wire::lateness::{Lateness, Reported};
 use bytes::Bytes;
 use doyen_gossip::Time;

@@ -7,10 +7,14 @@
 
 use super::layout::{self, Kind as Layout, Reader};
 use super::{AMOUNT_MAX, Decision, MS_MAX, Run, number, writes};
-use crate::command::action::{Change, Context, failed};
-use crate::command::operation::{Action, Failure, Kind, Outcome};
+use crate::command::action::failed;
+use crate::command::operation::Action;
 use crate::command::procedure::{Inputs, Procedure};
+use crate::store::change::Change;
+use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
+use crate::value::kind::Kind;
+use crate::value::outcome::{Failure, Outcome};
 use bytes::Bytes;
 
 /// The longest time in which a bucket is filled: 34 years.
@@ -115,7 +119,7 @@ pub(super) static TAKE: Procedure = Procedure {
     run: Run::Entry(take),
 };
 
-fn take(inputs: &Inputs, entry: Option<&Entry>, cx: &Context) -> (Outcome, Change) {
+fn take(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
     let natural = |at: usize| inputs.numbers.get(at).and_then(|n| u64::try_from(*n).ok());
     let (Some(capacity), Some(refill), Some(period_ms), Some(cost)) =
         (natural(0), natural(1), natural(2), natural(3))

@@ -7,7 +7,7 @@
 //! Deadlines in a state are moments of the partition's clock. They are stored as how long they are
 //! before the deadline of the entry.
 
-use crate::command::action::Context;
+use crate::store::run_context::RunContext;
 use crate::value::deadline;
 use crate::value::entry::Entry;
 
@@ -83,7 +83,7 @@ pub(super) fn base(entry: &Entry) -> Option<u64> {
 
 /// The deadline of an entry that expires at this moment, which is not over: the present one, if it
 /// is the same moment.
-pub(super) fn deadline(at: u64, entry: Option<&Entry>, cx: &Context) -> u64 {
+pub(super) fn deadline(at: u64, entry: Option<&Entry>, cx: &RunContext) -> u64 {
     match entry {
         Some(entry) if base(entry) == Some(at) => entry.deadline(),
         _ => cx.after(at.saturating_sub(cx.clock).max(1)),

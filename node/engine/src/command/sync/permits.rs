@@ -2,11 +2,14 @@
 
 use super::layout::{self, Kind as Layout, Reader};
 use super::{Acquired, MS_MAX, Owner, READS, Run, many, number, writes};
-use crate::command::action::{Change, Context, failed};
-use crate::command::operation::{Failure, Kind, Outcome};
+use crate::command::action::failed;
 use crate::command::procedure::{Inputs, Procedure};
 use crate::mutant::{self, broken};
+use crate::store::change::Change;
+use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
+use crate::value::kind::Kind;
+use crate::value::outcome::{Failure, Outcome};
 use bytes::Bytes;
 
 /// The most permits of a semaphore.
@@ -184,7 +187,7 @@ fn held(inputs: &Inputs) -> Option<(Owner, u64)> {
 /// Applies a rule to the state of a key, without what is over.
 fn change(
     entry: Option<&Entry>,
-    cx: &Context,
+    cx: &RunContext,
     rule: impl FnOnce(&mut State) -> Outcome,
 ) -> (Outcome, Change) {
     let mut state = match State::of(entry) {
@@ -358,7 +361,7 @@ impl State {
     ///
     /// # Errors
     /// It is too large.
-    fn into_change(self, entry: Option<&Entry>, cx: &Context) -> Result<Change, Failure> {
+    fn into_change(self, entry: Option<&Entry>, cx: &RunContext) -> Result<Change, Failure> {
         let Some(latest) = self.latest() else {
             return Ok(entry.map_or(Change::None, |_| Change::Delete));
         };
@@ -376,7 +379,7 @@ impl State {
         Ok(Change::put(Bytes::from(value), deadline))
     }
 
-    fn acquire(&mut self, ask: Ask, cx: &Context) -> Acquired {
+    fn acquire(&mut self, ask: Ask, cx: &RunContext) -> Acquired {
         let Ask { owner, wait, .. } = ask;
         let mut holders = self.holders.iter_mut();
         if let Some(holder) = holders.find(|holder| holder.owner == owner) {
@@ -439,7 +442,7 @@ impl State {
         self.holders.iter().any(|holder| holder.owner == owner) || self.is_free(ahead, permits)
     }
 
-    fn grant(&mut self, ask: Ask, cx: &Context) -> Acquired {
+    fn grant(&mut self, ask: Ask, cx: &RunContext) -> Acquired {
         self.token = match broken(&mutant::FORGETS_TOKENS) {
             true => self.token + 1,
             false => (self.token + 1).max(cx.next_write.min(TOKEN_MAX)),

@@ -5,10 +5,12 @@ mod rates;
 
 use super::layout::Kind as Layout;
 use super::*;
-use crate::command::action::{Change, Context, apply};
-use crate::command::operation::Value;
+use crate::command::action::apply;
+use crate::store::change::Change;
+use crate::store::run_context::RunContext;
 use crate::value::deadline;
 use crate::value::entry::Entry;
+use crate::value::outcome::Value;
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -30,8 +32,8 @@ impl Key {
         }
     }
 
-    fn context(&self) -> Context {
-        Context {
+    fn context(&self) -> RunContext {
+        RunContext {
             clock: self.clock,
             unix_ms: 1_700_000_000_000 + self.clock,
             default_ttl_ms: None,
@@ -333,7 +335,7 @@ fn a_state_is_a_string_that_no_text_is_mistaken_for() {
         key.run(&Action::Get),
         Outcome::Bulk(Value::from(&value[..]))
     );
-    let tiny = Context {
+    let tiny = RunContext {
         value_bytes_max: value.len() - 1,
         ..key.context()
     };

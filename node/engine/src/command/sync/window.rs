@@ -17,10 +17,14 @@
 
 use super::layout::{self, Kind as Layout, Reader};
 use super::{AMOUNT_MAX, Decision, MS_MAX, Run, number, writes};
-use crate::command::action::{Change, Context, failed};
-use crate::command::operation::{Action, Failure, Kind, Outcome};
+use crate::command::action::failed;
+use crate::command::operation::Action;
 use crate::command::procedure::{Inputs, Procedure};
+use crate::store::change::Change;
+use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
+use crate::value::kind::Kind;
+use crate::value::outcome::{Failure, Outcome};
 use bytes::Bytes;
 
 /// Bytes of a state.
@@ -126,7 +130,7 @@ pub(super) static COUNT: Procedure = Procedure {
     run: Run::Entry(count),
 };
 
-fn count(inputs: &Inputs, entry: Option<&Entry>, cx: &Context) -> (Outcome, Change) {
+fn count(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
     let natural = |at: usize| inputs.numbers.get(at).and_then(|n| u64::try_from(*n).ok());
     let (Some(limit), Some(window_ms), Some(cost)) = (natural(0), natural(1), natural(2)) else {
         return failed(Failure::NotAnInteger);

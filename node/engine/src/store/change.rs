@@ -1,0 +1,163 @@
+//! How an action changes a key.
+
+use super::{Before, Effect, Key};
+use crate::value::cause::Cause;
+use crate::value::entry::Entry;
+use bytes::Bytes;
+use doyen_placement::MapId;
+
+/// How an action changes the key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The key does not change.
+    None,
+    /// The key has this string and deadline.
+    Put { value: Bytes, deadline: u64 },
+    /// The key has this small hash and deadline. If it had one before, with the same deadline, these
+    /// few fields may be all that has changed.
+    Hash {
+        packed: Bytes,
+        deadline: u64,
+        fields: Vec<Entry>,
+    },
+    /// The key has a table of these rows, and this deadline.
+    Table { rows: Vec<Entry>, deadline: u64 },
+    /// These rows of the key's table come or go.
+    Rows(Vec<RowChange>),
+    /// The key is deleted.
+    Delete,
+    /// The key has this deadline.
+    Deadline(u64),
+}
+
+/// How a row changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RowChange {
+    /// Its field has this value and this deadline.
+    Put(Entry),
+    /// This field is deleted.
+    Delete(Bytes),
+}
+
+impl Change {
+    /// The key has this string and deadline.
+    pub(crate) const fn put(value: Bytes, deadline: u64) -> Self {
+        Self::Put { value, deadline }
+    }
+
+    /// Bytes that it writes besides the key, and how many entries and rows. `None`: it only
+    /// deletes, or changes a deadline.
+    pub(crate) fn written(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::None | Self::Delete | Self::Deadline(_) => None,
+            Self::Put { value, .. } | Self::Hash { packed: value, .. } => Some((value.len(), 1)),
+            Self::Table { rows, .. } => Some((rows.iter().map(Entry::len).sum(), 1 + rows.len())),
+            Self::Rows(rows) => {
+                let put = rows.iter().filter_map(|row| match row {
+                    RowChange::Put(row) => Some(row.len()),
+                    RowChange::Delete(_) => None,
+                });
+                put.fold(None, |sum, bytes| {
+                    let (all, count) = sum.unwrap_or_default();
+                    Some((all + bytes, count + 1))
+                })
+            }
+        }
+    }
+
+    /// The effect that puts the whole hash, if only fields of it are logged.
+    pub(crate) fn whole_of_fields(&self, map: MapId, key: &[u8], teaches: bool) -> Option<Effect> {
+        match self {
+            Self::Hash {
+                packed,
+                deadline,
+                fields,
+            } if !fields.is_empty() && !teaches => Some(Effect::Put {
+                map,
+                entry: Entry::of_hash(key, packed),
+                deadline: *deadline,
+                before: Before::Value,
+            }),
+            _ => None,
+        }
+    }
+
+    /// As an effect on a key that has this entry, at a sequence. Deadlines are logged with their
+    /// entries while a copy may not have all of them. `None`: it changes nothing.
+    pub(crate) fn into_effect(
+        self,
+        map: MapId,
+        key: &[u8],
+        (found, known, seq, teaches): (Option<&Entry>, Option<Key>, u64, bool),
+    ) -> Option<Effect> {
+        // A table's key is shared with its effects.
+        let own = || known.unwrap_or_else(|| Key::from(key));
+        let put = |entry, deadline| Effect::Put {
+            map,
+            entry,
+            deadline,
+            before: Before::Value,
+        };
+        let put_row = |key: &Key, row| Effect::Row {
+            map,
+            key: key.clone(),
+            row,
+        };
+        Some(match self {
+            Self::None => return None,
+            Self::Put { value, deadline } => put(Entry::new(key, &value, 0, 0), deadline),
+            Self::Hash { fields, .. } if !fields.is_empty() && !teaches => {
+                let key = own();
+                let fields = fields.into_iter().map(|row| Effect::Field {
+                    map,
+                    key: key.clone(),
+                    row,
+                });
+                let mut effects: Vec<Effect> = fields.collect();
+                match effects.len() {
+                    1 => effects.pop()?,
+                    _ => Effect::Many(effects.into()),
+                }
+            }
+            Self::Hash {
+                packed, deadline, ..
+            } => put(Entry::of_hash(key, &packed), deadline),
+            Self::Table { rows, deadline } => {
+                let key = own();
+                let table = put(Entry::of_table(&key, seq), deadline);
+                let rows = rows.into_iter().map(|row| put_row(&key, row));
+                Effect::Many(std::iter::once(table).chain(rows).collect())
+            }
+            Self::Rows(rows) => {
+                let key = own();
+                let effect = |change: RowChange| match change {
+                    RowChange::Put(row) => put_row(&key, row),
+                    RowChange::Delete(field) => Effect::RowDelete {
+                        map,
+                        key: key.clone(),
+                        field: Key::from(&*field),
+                    },
+                };
+                let mut effects: Vec<Effect> = rows.into_iter().map(effect).collect();
+                match effects.len() {
+                    1 => effects.pop()?,
+                    _ => Effect::Many(effects.into()),
+                }
+            }
+            Self::Delete => Effect::Delete {
+                map,
+                key: own(),
+                cause: Cause::Command,
+            },
+            Self::Deadline(deadline) => match found.filter(|_| teaches) {
+                // A copy, because the store changes its date and undo needs the former one.
+                Some(entry) => put(entry.copy(), deadline),
+                None => Effect::Deadline {
+                    map,
+                    key: own(),
+                    deadline,
+                },
+            },
+        })
+    }
+}
