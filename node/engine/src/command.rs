@@ -67,6 +67,7 @@ pub mod operation;
 #[doc(hidden)]
 pub mod pattern;
 pub(crate) mod procedure;
+pub(crate) mod publication;
 mod ranges;
 mod reply;
 pub(crate) mod rows;

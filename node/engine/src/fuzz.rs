@@ -5,12 +5,11 @@ use crate::command::operation::{
     Action, Condition, Expiry, FindQuery, Operation, PartitionAction, PartitionOperation,
     RangeQuery, ScriptCall, Step, Transaction, Watched, Work,
 };
+use crate::command::publication::Publication;
 use crate::log::changes::{Change, Filter, Former, Keys, Maps, Missing, Position, What};
 use crate::log::dedup::OpId;
 use crate::log::partition_log::Logged;
-use crate::role::spans::TraceContext;
 use crate::shard::machine::Shard;
-use crate::shard::publishing::{AskedSubscribers, Publication};
 use crate::value::cause::{By, Cause};
 use crate::value::entry::Entry;
 use crate::value::extended::Extended;
@@ -18,6 +17,8 @@ use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome};
 use crate::wire::api::{Lane, Limits, Patience, Request};
 use crate::wire::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
+use crate::wire::questions::AskedSubscribers;
+use crate::wire::trace::TraceContext;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;

@@ -37,22 +37,23 @@ mod wire;
 pub use command::{cached, fenced, glob, grants, idle, operation as op, pattern, sizes, sync};
 pub use value::{codec, tags};
 
+pub use command::publication::{CHANNEL_BYTES_MAX, Publication};
 pub use log::bookmark::{Bookmark, NoBookmark};
 pub use log::changes::{By, Cause, Change, Filter, Former, Gap, Keys, Maps, Position, Told, What};
 pub use role::compaction::Outside;
 pub use role::recovery::{KeptKey, KeysPage, KeysWanted, SinceRecovery};
-pub use role::spans::{Serve, Span, TraceContext};
+pub use role::spans::{Serve, Span};
 pub use role::subscriptions::SubscriptionId;
 #[doc(hidden)]
 pub use role::threads::{Threads, thread_of};
-pub use shard::clients::PARK;
 #[doc(hidden)]
 pub use shard::inspect::{Asked, Inspection};
 pub use shard::machine::Shard;
-pub use shard::publishing::{
-    AskedSubscribers, CHANNEL_BYTES_MAX, CountQuestion, Counted, Publication,
-};
+pub use shard::publishing::{CountQuestion, Counted};
 pub use store::victims::SCRIPTS;
 pub use value::extended::Extended;
 pub use value::integer::integer;
 pub use wire::api::{Lane, Limits, Malformed, Patience, Request, Stats, Token};
+pub use wire::questions::AskedSubscribers;
+pub use wire::trace::TraceContext;
+pub use wire::visit::PARK;

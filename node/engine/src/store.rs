@@ -14,13 +14,14 @@ pub(crate) mod map_limits;
 pub(crate) mod prefetch;
 pub(crate) mod run_context;
 pub(crate) mod shaking;
+pub(crate) mod surveyor;
 mod table_pages;
 pub(crate) mod victims;
 
 use crate::mutant::{self, broken};
-use crate::role::compaction::Surveyor;
 use crate::store::index::{Index, Order};
 use crate::store::prefetch::Ahead;
+use crate::store::surveyor::Surveyor;
 use crate::value::cause::Cause;
 use crate::value::deadline;
 use crate::value::entry::ENTRY_WORK;

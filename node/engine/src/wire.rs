@@ -4,4 +4,8 @@ pub(crate) mod api;
 pub(crate) mod frame;
 pub(crate) mod lateness;
 pub(crate) mod peers;
+pub(crate) mod pressure;
 pub(crate) mod published;
+pub(crate) mod questions;
+pub(crate) mod trace;
+pub(crate) mod visit;

@@ -5,8 +5,7 @@
 use super::grants::Refusal;
 use super::rows::{Ran, Rows};
 use crate::command::operation::ScriptCall;
-use crate::shard::machine::Shard;
-use crate::shard::publishing::Publication;
+use crate::command::publication::Publication;
 use crate::store::run_context::RunContext;
 use crate::value::outcome::Failure;
 use doyen_placement::MapId;
@@ -25,12 +24,9 @@ impl Refusals {
         let room = REFUSALS_MAX.saturating_sub(self.0.len());
         self.0.extend(refused.into_iter().take(room));
     }
-}
 
-impl Shard {
-    /// The next command of a script that the script's caller was not allowed to run.
-    pub fn poll_refusal(&mut self) -> Option<Refusal> {
-        self.cx.refusals.0.pop_front()
+    pub(crate) fn pop(&mut self) -> Option<Refusal> {
+        self.0.pop_front()
     }
 }
 
@@ -142,8 +138,8 @@ impl Scripts {
 mod running {
     use super::*;
     use crate::command::grants::{Grants, Lacks};
+    use crate::command::publication::CHANNEL_BYTES_MAX;
     use crate::command::{Arguments, COMMANDS, Part, Reply as Answer, Request, Rights};
-    use crate::shard::publishing::CHANNEL_BYTES_MAX;
     use crate::value::outcome::{Outcome, Value};
     use bytes::Bytes;
     use doyen_scripts::{

@@ -3,9 +3,9 @@
 
 use super::ready::Ready;
 use crate::command::operation::Work;
-use crate::role::spans::TraceContext;
 use crate::value::outcome::Outcome;
 use crate::wire::api::Token;
+use crate::wire::trace::TraceContext;
 use doyen_placement::{MemberId, PartitionRef};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

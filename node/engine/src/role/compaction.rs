@@ -20,6 +20,7 @@ use crate::shard::context::Context;
 use crate::shard::machine::Shard;
 use crate::store::Place;
 use crate::store::shaking::Shaking;
+use crate::store::surveyor::{Decoy, Surveyor, Table};
 use crate::value::entry::{Entry, LargeValue};
 use doyen_gossip::Time;
 use doyen_placement::PartitionRef;
@@ -144,42 +145,6 @@ impl Hasher for BlockHasher {
 }
 
 type ByBlock = BuildHasherDefault<BlockHasher>;
-
-/// Looks at where entries are stored, and may move them.
-pub(crate) trait Surveyor {
-    /// Looks at an entry that the store holds so many times. Returns a copy that replaces it, if it
-    /// is to be moved.
-    fn entry(&mut self, entry: &Entry, holds: usize) -> Option<Entry>;
-    /// Looks at a table of the index that begins there and has room for so many. Returns an empty
-    /// one that replaces it, if it is to be moved.
-    fn table<T: Table>(&mut self, address: u64, room: usize) -> Option<Vec<T>>;
-}
-
-/// The elements of the index's tables.
-pub(crate) trait Table: Sized {
-    fn decoy(table: Vec<Self>) -> Decoy;
-}
-
-impl Table for u32 {
-    fn decoy(table: Vec<Self>) -> Decoy {
-        Decoy::Tags { _room: table }
-    }
-}
-
-impl Table for Entry {
-    fn decoy(table: Vec<Self>) -> Decoy {
-        Decoy::Entries { _room: table }
-    }
-}
-
-/// Keeps a place in a block that is to be emptied, so that nothing else is stored there.
-#[derive(Debug)]
-pub(crate) enum Decoy {
-    Entry { _room: Entry },
-    Value { _room: LargeValue },
-    Tags { _room: Vec<u32> },
-    Entries { _room: Vec<Entry> },
-}
 
 /// About how much an allocator uses for so many bytes: it has four sizes to a power of two.
 const fn taken(bytes: usize) -> usize {

@@ -33,8 +33,8 @@ use super::partition::{Held, Slot};
 use super::rounds::UPKEEP;
 use super::timers::Duty;
 use crate::role::calls::{Call, Source};
+use crate::role::room::{Room, needed};
 use crate::shard::context::Context;
-use crate::shard::execute::needed;
 use crate::shard::machine::Shard;
 #[cfg(any(test, feature = "fuzz"))]
 use crate::store::Key;
@@ -42,14 +42,13 @@ use crate::store::{Effect, Victim, Wanted};
 use crate::value::cause::{By, Cause};
 use crate::value::outcome::{Failure, Outcome};
 use crate::wire::frame::Headroom;
+use crate::wire::pressure::{Pressure, lacking_max};
 use doyen_gossip::Time;
 use doyen_placement::loads::FULL;
 use doyen_placement::{Eviction, MapId, PartitionRef};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// This part of the kept memory is lent to writes that make no room of their own.
-const LENT_PART: u64 = 4;
 /// Time between two checks of how much is too much.
 const LOOK: Duration = UPKEEP.saturating_mul(2);
 /// Most keys that one step evicts from all partitions, and the pause after it: 40,000 keys a
@@ -62,12 +61,6 @@ const TURN_PART: usize = 128;
 const BY_WRITE: usize = 16;
 /// A write without any room checks again after this.
 const ROOM_PAUSE: Duration = Duration::from_millis(5);
-/// At most this many times the kept memory (four tenths of the memory) is evicted for writes that
-/// wait. A single write that needs more is refused.
-const LACKING_KEPT_MAX: u64 = 4;
-/// If this thread leads nothing that may be evicted at a member, other primaries may. Writes wait
-/// for them only during so much time. Then it is likely that there is nothing at all.
-const RELIEF_WAIT: Duration = Duration::from_secs(1);
 /// After the last write that looked for room, each check looks for so long whether there are keys
 /// that could be evicted.
 const SURVEYS: Duration = Duration::from_secs(10);
@@ -75,96 +68,6 @@ const SURVEYS: Duration = Duration::from_secs(10);
 /// write this part of the patience earlier, so that the caller hears the reason.
 const REFUSE_BEFORE: Duration = UPKEEP.saturating_mul(2);
 const REFUSE_PEERS_PART: u32 = 5;
-
-/// Whether a member is full, and how much this thread must evict for it.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Pressure {
-    full: bool,
-    /// Bytes that this thread must still evict for that member before the next check.
-    excess: u64,
-    /// Bytes that writes of this thread wait for there.
-    lacking: u64,
-    /// Since when this thread leads no keys there that could be evicted, as far as it has looked.
-    barren: Option<Time>,
-    /// It has found some in the present look.
-    bears: bool,
-}
-
-impl Pressure {
-    /// Before the first check.
-    pub(crate) const NONE: Self = Self {
-        full: false,
-        excess: 0,
-        lacking: 0,
-        barren: None,
-        bears: false,
-    };
-
-    /// Judges by the room of the member. So many threads share the work of keeping it from being
-    /// full. The room for a waiting write is made by its thread alone, because no other knows of
-    /// it. `pressed`: writes had to make room.
-    pub(crate) fn look(&mut self, room: Headroom, shares: u64, pressed: bool) {
-        // Memory that is given back anyway need not be evicted.
-        let room = room.settled();
-        let enough = room.enough();
-        self.full = room.left < room.kept || ((self.full || pressed) && room.left < enough);
-        let common = if self.full {
-            enough.saturating_sub(room.left).div_ceil(shares.max(1))
-        } else {
-            0
-        };
-        let lacking = std::mem::take(&mut self.lacking).min(lacking_max(room));
-        let short = enough.saturating_add(lacking).saturating_sub(room.left);
-        self.excess = common.saturating_add(short.min(lacking));
-    }
-
-    /// A write of this thread waits for so many bytes at that member, until the next check.
-    pub(crate) fn lack(&mut self, bytes: u64) {
-        self.lacking = self.lacking.saturating_add(bytes);
-    }
-
-    /// Whether a write waits for room at that member.
-    pub(crate) const fn is_lacking(&self) -> bool {
-        self.lacking > 0
-    }
-
-    /// This thread leads keys there that could be evicted.
-    pub(crate) fn bears(&mut self) {
-        self.bears = true;
-    }
-
-    /// This thread has looked at all keys that it leads.
-    pub(crate) fn end_survey(&mut self, now: Time) {
-        let bears = std::mem::take(&mut self.bears);
-        self.barren = (!bears).then(|| self.barren.unwrap_or(now));
-    }
-
-    /// It is not known any more whether this thread leads such keys.
-    pub(crate) fn forget_survey(&mut self) {
-        self.barren = None;
-    }
-
-    /// Bytes that are still to be evicted.
-    pub(crate) const fn excess(&self) -> u64 {
-        self.excess
-    }
-
-    /// So many bytes were evicted.
-    pub(crate) fn relieve(&mut self, bytes: usize) {
-        self.excess = self.excess.saturating_sub(bytes as u64);
-    }
-
-    /// Whether it is likely that no primary has anything to evict there.
-    fn is_hopeless(&self, now: Time) -> bool {
-        self.barren
-            .is_some_and(|since| now.since(since) >= RELIEF_WAIT)
-    }
-}
-
-/// The most that is evicted for writes that wait.
-fn lacking_max(room: Headroom) -> u64 {
-    room.kept.saturating_mul(LACKING_KEPT_MAX)
-}
 
 /// Eviction under way.
 #[derive(Debug)]
@@ -200,30 +103,6 @@ impl Evicting {
             waiting: BTreeMap::new(),
             #[cfg(any(test, feature = "fuzz"))]
             gone: VecDeque::new(),
-        }
-    }
-}
-
-/// How much room there is for a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Room {
-    /// None: a member would run out of memory.
-    None,
-    /// Only in the memory that is kept for tails and data under way.
-    Kept,
-    /// In the part of the kept memory that is lent while others make room.
-    Lent,
-    /// Enough room.
-    Plenty,
-}
-
-impl Room {
-    /// The room of a member with so much left, if less is left than is kept.
-    pub(crate) const fn short(left: u64, kept: u64) -> Self {
-        if left >= kept - kept / LENT_PART {
-            Self::Lent
-        } else {
-            Self::Kept
         }
     }
 }

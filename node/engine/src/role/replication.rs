@@ -20,7 +20,6 @@ use crate::role::calls::Executed;
 use crate::role::holding::{Leading, Role};
 use crate::role::split_point::Halving;
 use crate::shard::context::Context;
-use crate::shard::upkeep::EXPIRE_SLICE;
 use crate::store::Store;
 use crate::wire::api::Lane;
 use crate::wire::frame::{self, Ack, Head};
@@ -32,6 +31,8 @@ use litemap::LiteMap;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+/// Keys of one partition that are expired in one step.
+const EXPIRE_SLICE: usize = 64;
 /// Unacknowledged bytes sent to a copy, for each partition. More waits in the log.
 pub(crate) const WINDOW: u64 = 8 << 20;
 /// About how many bytes one frame of a resent log has.

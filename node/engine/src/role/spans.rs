@@ -15,9 +15,9 @@ use crate::command::operation::Work;
 use crate::role::calls::Call;
 use crate::shard::context::Context;
 use crate::wire::frame::Forwarded;
+use crate::wire::trace::TraceContext;
 use doyen_gossip::Time;
 use doyen_placement::{MemberId, PartitionRef};
-use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,17 +26,6 @@ use std::time::Duration;
 const SERVING_MAX: usize = 4096;
 /// A call without an answer was dropped long before: its origin gives up after 5 s.
 const SERVING_FOR: Duration = Duration::from_secs(10);
-
-/// What a span passes on to its children in other processes, as in the `traceparent` of W3C.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TraceContext {
-    /// The trace.
-    pub trace: [u8; 16],
-    /// The span.
-    pub span: [u8; 8],
-    /// Flags; bit 0: the trace is sampled.
-    pub flags: u8,
-}
 
 /// A span of the shell, which ends when this is dropped.
 pub type Span = Box<dyn Any + Send>;

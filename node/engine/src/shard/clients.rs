@@ -14,11 +14,11 @@
 //!
 //! **No write is applied twice, though no member keeps a client's outcomes for ever.** Members keep
 //! the outcomes of another member as long as it is in the table, but a client is in no table. A
-//! client sends an operation for [`PARK`] at most. `Heard` bounds the age of what follows, by the
+//! client sends an operation for [`PARK`](crate::PARK) at most. `Heard` bounds the age of what follows, by the
 //! receiver's own clock: the client sends the last clock that it was told, and only with a time
 //! that it read afterwards. A member takes no write of a client that may be older than [`FRESH`] at
 //! its arrival. So no copy of a write arrives later than both together after the first one, and its
-//! outcome is kept for [`RETENTION`] or longer. Only rates of clocks matter, however long either
+//! outcome is kept for [`RETENTION`](crate::wire::visit::RETENTION) or longer. Only rates of clocks matter, however long either
 //! process was suspended in between.
 
 use super::context::Context;
@@ -30,19 +30,13 @@ use crate::wire::api::{Lane, Malformed, Request};
 use crate::wire::frame::Frame;
 use crate::wire::peers::Peer;
 use crate::wire::published;
+use crate::wire::visit::FRESH;
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::{MapEntry, MapWish, MemberId, Table, TableName, WantedMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a client tries to get an operation done.
-pub const PARK: Duration = Duration::from_secs(5);
-/// The greatest age of a client's write at its arrival.
-pub(crate) const FRESH: Duration = Duration::from_secs(5);
-/// How long the outcomes of a client's operations are kept at least: half as much again as both
-/// together.
-pub(crate) const RETENTION: Duration = Duration::from_secs(15);
 /// Bytes of one part of a table.
 const PART_BYTES: usize = 64 << 10;
 /// Most bytes of a reason that is sent to a client. Longer ones are cut.
@@ -56,26 +50,6 @@ const PARKED_BYTES_MAX: usize = 1 << 10;
 const TABLE_PATIENCE: Duration = Duration::from_secs(2);
 /// For so long, the member that did not send the table is not asked again.
 const BROKEN_WORD: Duration = Duration::from_secs(30);
-
-/// What a member knows of a connected client, or a client of a connected member.
-#[derive(Debug, Default)]
-pub(crate) struct Visit {
-    /// At a member: the last clock that it told the client.
-    told: u64,
-    /// At a member: the last clock that the client had heard. 0: none.
-    heard: u64,
-    /// At a member: the last table that it sent to the client.
-    table: Option<TableName>,
-    /// At a member: the tables since which that one was sent.
-    since: Vec<Option<TableName>>,
-    /// At a client: the largest value that the member accepts. `None`: it has not said that it is
-    /// ready.
-    value_bytes_max: Option<u64>,
-    /// At a client: the member's last clock, and when it arrived. `None` once it was sent back.
-    clock: Option<(u64, Time)>,
-    /// At a client: when the member last did not send a table that it had named.
-    broke_word: Option<Time>,
-}
 
 /// A table on its way to a client.
 #[derive(Debug)]

@@ -10,11 +10,12 @@ use crate::command::scan;
 use crate::command::scripts::Spent;
 use crate::command::sizes;
 use crate::log::dedup::{Known, OpId};
-use crate::log::partition_log::{Logged, RECORD_OVERHEAD};
+use crate::log::partition_log::Logged;
 use crate::mutant::{self, broken};
 use crate::role::calls::{Again, Asker, Call, Executed, Source};
-use crate::role::eviction::{Made, Room};
+use crate::role::eviction::Made;
 use crate::role::partition::{Held, Slot};
+use crate::role::room::{Room, SMALL_WRITE_PART, needed};
 use crate::store::change::Change;
 use crate::store::run_context::{self, RunContext};
 use crate::store::{Before, ENTRY_OVERHEAD, Effect, Key, Undo};
@@ -41,18 +42,8 @@ enum Step {
     Drop,
 }
 
-/// A divisor: a write smaller than `ahead_bytes_max` (what may be on its way to a peer) divided by
-/// this does not wait for a crowded copy. With the default limit of 8 MiB that is 1 KiB. Writes
-/// that small cannot keep a copy crowded for long.
-const SMALL_WRITE_PART: u64 = 8 << 10;
-
 /// How often an operation on several keys is run at most before it waits for room.
 const ROOM_ATTEMPTS: usize = 3;
-
-/// About how much memory a write of so many bytes of key and value takes.
-pub(crate) const fn needed(bytes: usize) -> usize {
-    bytes + ENTRY_OVERHEAD + RECORD_OVERHEAD
-}
 
 impl Context {
     /// Executes a call at its serving primary, or gives it back to be parked.

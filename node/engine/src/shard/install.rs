@@ -1,6 +1,5 @@
 //! New tables: each partition gets its assignment, and begins or ends what follows from it.
 
-use super::clients;
 use crate::command::operation::Work;
 use crate::role::calls::Executed;
 use crate::role::partition::Slot;
@@ -9,6 +8,7 @@ use crate::role::timers::Duty;
 use crate::shard::machine::Shard;
 use crate::wire::api::{Lane, Token};
 use crate::wire::frame::Frame;
+use crate::wire::visit;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{PartitionRef, Reshape, Table, planner};
@@ -60,7 +60,7 @@ impl Shard {
         }
         if former.is_none() {
             self.cx.timers.set(Duty::Round, now);
-            self.cx.timers.set(Duty::Retire, now + clients::RETENTION);
+            self.cx.timers.set(Duty::Retire, now + visit::RETENTION);
         }
         self.cx.pulling.installed();
         self.cx

@@ -1,18 +1,20 @@
 //! The shard of one data thread, as its shell sees it: operations go in, outcomes come out.
 
 use super::context::Context;
+use crate::command::grants::Refusal;
 use crate::command::operation::{
     Operation, PartitionAction, PartitionOperation, ScriptCall, Transaction, Work,
 };
 use crate::mutant::{self, broken};
 use crate::role::calls::{Call, Executed, Source};
 use crate::role::slots::Slots;
-use crate::role::spans::{Serve, TraceContext};
+use crate::role::spans::Serve;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome};
 use crate::value::tags::TAG_BYTES_MAX;
 use crate::wire::api::{Limits, Patience, Request, Stats, Token};
+use crate::wire::trace::TraceContext;
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::level::{MAP_SIZES, TRANSFERS};
@@ -27,6 +29,11 @@ pub struct Shard {
 }
 
 impl Shard {
+    /// The next command of a script that the script's caller was not allowed to run.
+    pub fn poll_refusal(&mut self) -> Option<Refusal> {
+        self.cx.refusals.pop()
+    }
+
     /// A shard of a process that is no member yet. `rng_seed` is for jitter, and for the choice of
     /// keys to evict.
     #[must_use]

@@ -27,11 +27,12 @@
 //! after them.
 
 use super::context::Context;
+use crate::command::publication::{MESSAGE_OVERHEAD, Publication};
 use crate::role::timers::Duty;
 use crate::shard::machine::Shard;
 use crate::wire::api::Lane;
 use crate::wire::frame::Frame;
-use bytes::Bytes;
+use crate::wire::questions::AskedSubscribers;
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
 use doyen_placement::level::COUNTING;
@@ -42,12 +43,6 @@ use std::time::Duration;
 const QUEUED_BYTES_MAX: usize = 32 << 20;
 /// From this many on, publishers of this thread should wait.
 const QUEUED_BYTES_MUCH: usize = 1 << 20;
-/// Bytes of messages that wait for one peer. Later ones are dropped.
-pub(crate) const HELD_BYTES_MAX: usize = 8 << 20;
-/// The longest name of a channel: each message is compared with all patterns.
-pub const CHANNEL_BYTES_MAX: usize = 1 << 10;
-/// What a message takes besides its bytes.
-const OVERHEAD: usize = 128;
 /// How long an answer about subscribers may take.
 const COUNTED_MAX: Duration = Duration::from_secs(1);
 /// Bytes of questions of peers that wait for the shell. Later ones are not answered.
@@ -56,103 +51,6 @@ const QUESTIONS_BYTES_MAX: usize = 8 << 20;
 const NAMES_BYTES_MAX: usize = 32 << 20;
 /// How long a thread waits until all peers know that it wants messages.
 const HEARD_MAX: Duration = Duration::from_secs(1);
-
-/// One message of a publisher.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Publication {
-    /// The name of the channel.
-    pub channel: Bytes,
-    /// The message.
-    pub message: Bytes,
-    /// Whether it is for subscribers of the shard channel of that name.
-    pub sharded: bool,
-}
-
-impl Publication {
-    /// How much memory it takes, about.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.channel.len() + self.message.len() + OVERHEAD
-    }
-}
-
-/// A question to all members with subscribers; if it is about scripts, to all members.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AskedSubscribers {
-    /// How many subscribers have these channels, or these shard channels?
-    Subscribers {
-        /// Whether they are shard channels.
-        sharded: bool,
-        /// Their names.
-        names: Vec<Vec<u8>>,
-    },
-    /// How many subscribers get messages of these channels, by name or by pattern? Each with whether
-    /// it is a shard channel. Members of version 15 are not asked.
-    Receivers(Vec<(bool, Vec<u8>)>),
-    /// Which names have subscribers? Members of version 15 are not asked.
-    Names {
-        /// Of channels (0), patterns (1) or shard channels (2).
-        kind: u8,
-        /// Which of them; `None`: all.
-        pattern: Option<Vec<u8>>,
-        /// Those after this one.
-        after: Option<Vec<u8>>,
-    },
-    /// The text of the script with this digest, as a name; the first text ends the question.
-    /// Members of version 15 are not asked.
-    Script(Vec<u8>),
-    /// Forget the scripts that came with `EVAL`. Members of version 15 are not asked.
-    ForgetScripts,
-}
-
-doyen_placement::tagged!(AskedSubscribers {
-    0 => Subscribers { sharded, names },
-    1 => Receivers(channels),
-    2 => Names { kind, pattern, after },
-    3 => Script(digest),
-    4 => ForgetScripts {},
-});
-
-impl AskedSubscribers {
-    fn bytes(&self) -> usize {
-        let names = match self {
-            Self::Subscribers { names, .. } => names.iter().map(|n| n.len() + OVERHEAD).sum(),
-            Self::Receivers(names) => names.iter().map(|(_, n)| n.len() + OVERHEAD).sum(),
-            Self::Names { pattern, after, .. } => {
-                let bytes = |name: &Option<Vec<u8>>| name.as_ref().map_or(0, Vec::len);
-                bytes(pattern) + bytes(after)
-            }
-            Self::Script(digest) => digest.len(),
-            Self::ForgetScripts => 0,
-        };
-        names + OVERHEAD
-    }
-
-    /// How many numbers answer it.
-    fn numbers(&self) -> usize {
-        match self {
-            Self::Subscribers { names, .. } => names.len(),
-            Self::Receivers(names) => names.len(),
-            Self::Names { .. } | Self::Script(_) | Self::ForgetScripts => 0,
-        }
-    }
-
-    /// Whether members without subscribers are asked, too.
-    const fn is_for_all(&self) -> bool {
-        matches!(self, Self::Script(_) | Self::ForgetScripts)
-    }
-
-    fn frame(&self, ticket: u64) -> Frame {
-        match self.clone() {
-            Self::Subscribers { sharded, names } => Frame::Count {
-                ticket,
-                sharded,
-                names,
-            },
-            asked => Frame::Ask { ticket, asked },
-        }
-    }
-}
 
 /// A question of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -256,7 +154,7 @@ impl Publishing {
         }
         let counted = &mut counting.counted;
         for name in names {
-            counted.bytes += name.len() + OVERHEAD;
+            counted.bytes += name.len() + MESSAGE_OVERHEAD;
             if counted.bytes > NAMES_BYTES_MAX {
                 counted.too_many = true;
             } else {

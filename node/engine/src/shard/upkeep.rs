@@ -7,12 +7,12 @@
 //! ```
 //! Each step is bounded for one tick, and `poll_timeout` says when the next one is due.
 
-use super::clients;
 use super::context::Context;
 use crate::mutant::{self, broken};
 use crate::role::partition::Held;
 use crate::role::timers::Duty;
 use crate::shard::machine::Shard;
+use crate::wire::visit;
 use doyen_gossip::Time;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -24,9 +24,7 @@ const ROUND: Duration = Duration::from_secs(1);
 const UPKEEP_SLICE: usize = 256;
 /// Work of one tick on timers, in handled bytes: a tenth of a millisecond or two.
 const TIMER_WORK_MAX: usize = 128 << 10;
-/// Keys expired in one step, of one partition and of all, and the pause after it: 40,000 keys a
-/// second.
-pub(crate) const EXPIRE_SLICE: usize = 64;
+/// Keys expired in one step of all partitions, and the pause after it: 40,000 keys a second.
 const EXPIRE_STEP: usize = 200;
 const EXPIRE_PAUSE: Duration = Duration::from_millis(5);
 /// Keys and log entries freed in one step, and the pause after it.
@@ -185,9 +183,9 @@ impl Shard {
             return;
         }
         let next = if broken(&mutant::RETIRES_EARLY) {
-            clients::FRESH
+            visit::FRESH
         } else {
-            clients::RETENTION
+            visit::RETENTION
         };
         self.cx.timers.set(Duty::Retire, now + next);
         self.slots

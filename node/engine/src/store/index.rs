@@ -24,7 +24,7 @@
 //! evenly, so a position is guessed from the tag, and 32 tags around it are compared at once. A
 //! lookup touches a segment's header, two cache lines of tags, one of pointers, and the entry.
 
-use crate::role::compaction::Surveyor;
+use crate::store::surveyor::Surveyor;
 use crate::value::entry::Entry;
 use doyen_placement::OrderKey;
 use siphasher::sip::SipHasher13;

@@ -2,9 +2,9 @@
 //! applied twice.
 
 use super::*;
-use crate::shard::clients::RETENTION;
 use crate::value::entry::Entry;
 use crate::wire::frame::{Forwarded, Headroom};
+use crate::wire::visit::RETENTION;
 use doyen_placement::{MapEntry, MapLimits, MapWish, WantedMap};
 
 /// A cluster in which node 1 leads everything, node 2 has copies, and a client is connected to

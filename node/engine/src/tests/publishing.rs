@@ -1,7 +1,7 @@
 //! Messages of publishers reach the threads that have subscribers, and no others.
 
 use super::*;
-use crate::shard::publishing::AskedSubscribers;
+use crate::wire::questions::AskedSubscribers;
 
 /// A member with two threads, and two with one.
 fn world(seed: u64) -> World {

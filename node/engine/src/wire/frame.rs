@@ -18,16 +18,17 @@ use crate::command::operation::{
     PartitionOperation, RangeQuery, ScriptCall, Step, Transaction, Watched, Work,
 };
 use crate::command::procedure::{Called, ProcedureCall};
+use crate::command::publication::Publication;
 use crate::log::changes::{Change, Filter, Former, Missing, Position, What};
 use crate::log::dedup::{OpId, Remembered};
 use crate::log::partition_log::Logged;
-use crate::role::spans::TraceContext;
-use crate::shard::publishing::{AskedSubscribers, Publication};
 use crate::store::{Before, Effect, Key, Piece, digest_bytes};
 use crate::value::cause::{By, Cause};
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome, Value};
+use crate::wire::questions::AskedSubscribers;
+use crate::wire::trace::TraceContext;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::{
     ClusterId, Epoch, KeyspaceId, Lineage, MapEntry, MapId, MemberId, PartitionId, PartitionRef,

@@ -8,13 +8,13 @@
 
 use super::api::Lane;
 use super::frame::{self, Ack, Frame, Head, Headroom, Mark, Out};
+use crate::command::publication::Publication;
 use crate::log::partition_log::Logged;
 use crate::mutant::{self, broken};
-use crate::role::eviction::Pressure;
-use crate::shard::clients::Visit;
-use crate::shard::publishing::{HELD_BYTES_MAX, Publication};
 use crate::value::outcome::Outcome;
 use crate::wire::lateness::{Lateness, Reported};
+use crate::wire::pressure::Pressure;
+use crate::wire::visit::Visit;
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::level::{CLOCKS, LATENESS};
@@ -23,6 +23,8 @@ use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+/// Bytes of messages that wait for one peer. Later ones are dropped.
+pub(crate) const HELD_BYTES_MAX: usize = 8 << 20;
 /// Bytes of calls for one peer in one pass. Above it, the peer is crowded until they were taken.
 pub(crate) const CROWDED_BYTES: usize = 8 << 20;
 /// A link that carries less than this, in bytes a second, is too slow for a copy: writes would wait

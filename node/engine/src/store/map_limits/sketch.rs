@@ -17,7 +17,7 @@ const HALVES: u64 = 0x7777_7777_7777_7777;
 
 /// The frequencies of about so many keys.
 #[derive(Debug)]
-pub(super) struct Sketch {
+pub(crate) struct Sketch {
     words: Box<[u64]>,
     /// The keys that it is made for.
     keys: u64,
@@ -26,7 +26,7 @@ pub(super) struct Sketch {
 
 impl Sketch {
     /// For so many keys: 16 bytes each.
-    pub(super) fn new(keys: u64) -> Self {
+    pub(crate) fn new(keys: u64) -> Self {
         let words = usize::try_from(keys.saturating_mul(WORDS_EACH)).unwrap_or(usize::MAX);
         Self {
             words: vec![0; words.clamp(WORDS.0, WORDS.1)].into(),
@@ -36,12 +36,12 @@ impl Sketch {
     }
 
     /// What it takes in memory.
-    pub(super) const fn bytes(&self) -> usize {
+    pub(crate) const fn bytes(&self) -> usize {
         self.words.len() * size_of::<u64>()
     }
 
     /// The keys that it is made for.
-    pub(super) const fn keys(&self) -> u64 {
+    pub(crate) const fn keys(&self) -> u64 {
         self.keys
     }
 
@@ -62,7 +62,7 @@ impl Sketch {
     }
 
     /// A key is used.
-    pub(super) fn count(&mut self, order: u64) {
+    pub(crate) fn count(&mut self, order: u64) {
         let mut counted = false;
         for (word, shift) in self.places(order) {
             let word = &mut self.words[word];
@@ -81,7 +81,7 @@ impl Sketch {
     }
 
     /// About how often a key was used lately, 15 at most.
-    pub(super) fn frequency(&self, order: u64) -> u64 {
+    pub(crate) fn frequency(&self, order: u64) -> u64 {
         let of = |(word, shift): (usize, u32)| (self.words[word] >> shift) & 0xF;
         self.places(order).into_iter().map(of).min().unwrap_or(0)
     }
