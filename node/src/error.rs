@@ -143,9 +143,11 @@ pub enum Error {
          the next key"
     )]
     LoadCycle(String),
-    /// Some member runs an older version, which does not know the operation.
+    /// Some member speaks only an older level, which does not have the operation.
     #[error(
-        "not every member of the cluster runs this version: nothing happened; finish the upgrade"
+        "some member speaks only an older level, because its program is older or it was started \
+         with --level-max: nothing happened; update it, or start it without --level-max (`doyen \
+         status` shows the level)"
     )]
     OldMembers,
     /// The answer did not arrive in time: the operation may have happened, or may still happen.

@@ -290,7 +290,10 @@ fn unseen(silent: &[SocketAddr], unresolved: &[String]) -> String {
     let mut text = String::new();
     if !silent.is_empty() {
         let silent: Vec<String> = silent.iter().map(ToString::to_string).collect();
-        text += &format!("; these seeds do not answer: {}", silent.join(", "));
+        text += &format!(
+            "; these seeds do not answer (a seed is the address of a node's --listen, UDP): {}",
+            silent.join(", ")
+        );
     }
     if !unresolved.is_empty() {
         text += &format!("; these seeds do not resolve: {}", unresolved.join(", "));
@@ -312,8 +315,8 @@ mod tests {
         };
         assert_eq!(
             missing.to_string(),
-            "1 of 3 initial members are here; these seeds do not answer: 10.0.0.2:7400; these \
-             seeds do not resolve: n3:7400"
+            "1 of 3 initial members are here; these seeds do not answer (a seed is the address of \
+             a node's --listen, UDP): 10.0.0.2:7400; these seeds do not resolve: n3:7400"
         );
         let looking = Problem::StillLooking {
             found: Found::Nothing {

@@ -1,9 +1,9 @@
 //! The parts of an HTTP client that the command line and the demo need. A connection carries one
 //! request and one answer.
 //!
-//! An address is `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`. Without a scheme, a node
-//! on this machine is asked in the clear, and others in TLS, as nodes listen if they are told
-//! nothing else.
+//! An address is `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`. Without a scheme, a node is
+//! asked in TLS. If it is on this machine and speaks no TLS, it is asked in the clear, as nodes
+//! listen there if they are told nothing else.
 
 pub use crate::net::identity::ports::Trusted;
 
@@ -14,8 +14,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use zeroize::Zeroizing;
 
 /// Largest answer: the table of 16384 partitions with long names fits.
@@ -28,6 +29,9 @@ const LOOK_MAX: Duration = Duration::from_secs(3);
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// The first bytes of every HTTP answer.
 const GREETING: &[u8] = b"HTTP/";
+/// What a port that speaks TLS answers to HTTP in the clear.
+pub(super) const SPEAKS_HTTPS: &str =
+    "this port speaks HTTPS: ask https://, and trust the cluster's ca.pem\n";
 
 /// There was no answer, or it was not a success.
 #[derive(Debug, thiserror::Error)]
@@ -284,71 +288,97 @@ async fn exchange(
     head: &str,
     rest: &str,
 ) -> Result<Vec<u8>, Broken> {
-    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
     let (scheme, bare) = match address.split_once("://") {
         Some((scheme, bare)) => (Some(scheme), bare.trim_end_matches('/')),
         None => (None, address),
     };
-    let stream = tokio::time::timeout(CONNECT_MAX, TcpStream::connect(bare))
-        .await
-        .map_err(late)??;
+    let stream = connect(bare).await?;
     // The Host header carries the address, not the name: a node answers to few names.
     let peer = stream.peer_addr()?;
     let host = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+    // `None`: TLS, or else in the clear.
     let encrypted = match scheme {
-        Some(scheme) => scheme.eq_ignore_ascii_case("https"),
-        None => !host.ip().is_loopback(),
+        Some(scheme) => Some(scheme.eq_ignore_ascii_case("https")),
+        None => (!host.ip().is_loopback()).then_some(true),
     };
     let request = Zeroizing::new(format!("{head}Host: {host}\r\nConnection: close\r\n{rest}"));
     let asked = (address, &**request, begins_within);
     let Some(trusted) = trusted else {
         let address = bare.to_owned();
         return match encrypted {
-            true => Err(Broken::Known(HttpError::NoTrust { address })),
-            false => ask(stream, asked).await,
+            Some(true) => Err(Broken::Known(HttpError::NoTrust { address })),
+            _ => ask_clear(stream, asked).await,
         };
     };
-    let stream = if encrypted {
-        stream
-    } else {
-        match ask(stream, asked).await {
-            // It did not understand the request, so it can be sent again, in TLS. The other way
-            // round there is no second attempt: what speaks for a node beyond this machine without
-            // TLS may be anything.
-            Err(Broken::Known(HttpError::Encrypted { .. })) => {
-                let again = tokio::time::timeout(CONNECT_MAX, TcpStream::connect(host));
-                again.await.map_err(late)??
-            }
+    let stream = match encrypted {
+        Some(false) => match ask_clear(stream, asked).await {
+            // It did not understand the request, so it can be sent again, in TLS.
+            Err(Broken::Known(HttpError::Encrypted { .. })) => connect(host).await?,
             answered => return answered,
-        }
+        },
+        _ => stream,
     };
-    let address = || address.to_owned();
     // Names are in certificates of files. Of an address, the certificate must name that.
     let name = bare.rsplit_once(':').map_or(bare, |(name, _)| name);
     let name = ServerName::try_from(name.to_owned()).unwrap_or_else(|_| host.ip().into());
-    let connector = TlsConnector::from(trusted.config());
-    let handshake = connector.connect(name, stream);
-    let stream = match tokio::time::timeout(begins_within, handshake).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(e)) => {
-            let why = e.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
-            return Err(match why {
-                Some(rustls::Error::InvalidMessage(_)) => {
-                    Broken::Known(HttpError::Clear { address: address() })
-                }
-                Some(why) => Broken::Known(HttpError::Untrusted {
-                    address: address(),
-                    why: why.to_string(),
-                }),
-                None => e.into(),
-            });
+    match encrypt(stream, trusted, name, asked).await {
+        // Only on this machine: what speaks for a node elsewhere without TLS may be anything.
+        Err(Broken::Known(HttpError::Clear { .. })) if encrypted.is_none() => {
+            ask_clear(connect(host).await?, asked).await
         }
-        Err(e) => return Err(late(e).into()),
-    };
-    ask(stream, asked).await
+        stream => ask(stream?, asked).await,
+    }
 }
 
-/// The first byte of what a TLS server answers to bytes that are no TLS: an alert.
+async fn connect(to: impl ToSocketAddrs) -> io::Result<TcpStream> {
+    tokio::time::timeout(CONNECT_MAX, TcpStream::connect(to))
+        .await
+        .map_err(late)?
+}
+
+fn late(_: tokio::time::error::Elapsed) -> io::Error {
+    io::ErrorKind::TimedOut.into()
+}
+
+/// Begins TLS with a node that has a certificate of those trusted.
+async fn encrypt(
+    stream: TcpStream,
+    trusted: &Trusted,
+    name: ServerName<'static>,
+    (address, _, begins_within): (&str, &str, Duration),
+) -> Result<TlsStream<TcpStream>, Broken> {
+    let address = || address.to_owned();
+    let handshake = TlsConnector::from(trusted.config()).connect(name, stream);
+    let begun = tokio::time::timeout(begins_within, handshake).await;
+    begun.map_err(late)?.map_err(|e| {
+        let why = e.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
+        match why {
+            Some(rustls::Error::InvalidMessage(_)) => {
+                Broken::Known(HttpError::Clear { address: address() })
+            }
+            Some(why) => Broken::Known(HttpError::Untrusted {
+                address: address(),
+                why: why.to_string(),
+            }),
+            None => e.into(),
+        }
+    })
+}
+
+/// Asks in the clear.
+async fn ask_clear(
+    stream: TcpStream,
+    asked @ (address, ..): (&str, &str, Duration),
+) -> Result<Vec<u8>, Broken> {
+    let answer = ask(stream, asked).await?;
+    if answer.ends_with(SPEAKS_HTTPS.as_bytes()) {
+        let address = address.to_owned();
+        return Err(Broken::Known(HttpError::Encrypted { address }));
+    }
+    Ok(answer)
+}
+
+/// The first byte of what other TLS servers answer to bytes that are no TLS: an alert.
 const TLS_ALERT: u8 = 21;
 
 /// Reads the whole answer. An answer that does not begin like HTTP ends this at once: other servers
@@ -358,7 +388,6 @@ async fn ask(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     (address, request, begins_within): (&str, &str, Duration),
 ) -> Result<Vec<u8>, Broken> {
-    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
     let address = || address.to_owned();
     stream.write_all(request.as_bytes()).await?;
     stream.flush().await?;

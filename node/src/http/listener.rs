@@ -2,6 +2,7 @@
 //! another caller waits. The memory of a connection is bounded: a head has a largest size and a
 //! deadline, and bodies have limits by route (`routes.rs`).
 
+use super::client::SPEAKS_HTTPS;
 use super::guard::Peer;
 use super::wait;
 use crate::net::identity::ports::Ports;
@@ -15,13 +16,13 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
@@ -36,12 +37,16 @@ const IDLE_MAX: Duration = Duration::from_secs(15);
 /// Deadline for the whole head of a request, however steadily it comes, and its largest size.
 const HEAD_MAX: Duration = IDLE_MAX;
 const HEAD_BYTES_MAX: usize = 32 << 10;
+/// Bytes of a request in the clear that a port with TLS reads and drops.
+const CLEAR_BYTES_MAX: u64 = 1 << 20;
 /// How long requests under way may still take when the node stops.
 const STOP_MAX: Duration = Duration::from_millis(200);
 /// How long a request may take if other callers wait for a connection.
 const ASKING_MAX: Duration = Duration::from_secs(2);
 /// Interval at which the server looks for a connection that it may close.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// The first byte of a caller that speaks TLS.
+const TLS_HANDSHAKE: u8 = 22;
 /// How long accepting pauses when the system refuses (no file descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -138,9 +143,18 @@ impl Bounded {
             let (http, tls) = (http.clone(), self.tls.clone());
             let mut stopped = stopped.clone();
             open.spawn(async move {
+                let mut connection = connection;
                 let connection = match tls {
                     None => Talk::Clear(connection),
                     Some(tls) => {
+                        match connection.first_byte().await {
+                            Some(TLS_HANDSHAKE) => {}
+                            Some(_) => {
+                                tls.handshake_failed(peer.0, &"it speaks no TLS");
+                                return connection.refuse_clear().await;
+                            }
+                            None => return,
+                        }
                         let handshake = TlsAcceptor::from(tls.config()).accept(connection);
                         match tokio::time::timeout(HEAD_MAX, handshake).await {
                             Ok(Ok(connection)) => Talk::Tls(Box::new(connection)),
@@ -301,6 +315,35 @@ impl Drop for Connection {
 }
 
 impl Connection {
+    /// The first byte that the caller sends, which is read again afterwards. `None`: none comes.
+    async fn first_byte(&mut self) -> Option<u8> {
+        let mut byte = [0];
+        let peeked = poll_fn(|cx| {
+            let result = self.stream.poll_peek(cx, &mut ReadBuf::new(&mut byte));
+            self.judge(cx, result, true)
+        });
+        let count = tokio::time::timeout(HEAD_MAX, peeked).await.ok()?.ok()?;
+        byte.get(..count)?.first().copied()
+    }
+
+    /// Tells a caller that speaks no TLS to do so.
+    async fn refuse_clear(mut self) {
+        let answer = format!(
+            "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{SPEAKS_HTTPS}",
+            SPEAKS_HTTPS.len()
+        );
+        let told = async {
+            self.write_all(answer.as_bytes()).await?;
+            self.shutdown().await?;
+            // If the request were left unread, the system would take the answer back.
+            let mut rest = (&mut self).take(CLEAR_BYTES_MAX);
+            tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
+        };
+        // The reason why a connection ended does not matter.
+        let _ = tokio::time::timeout(ASKING_MAX, told).await;
+    }
+
     fn judge<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -139,6 +139,7 @@ impl Opener for RespOpener {
             budget: Rc::new(budget),
             stalled_at: Time::ZERO,
             expelled: Seldom::new(A_MINUTE),
+            misread: Seldom::new(A_MINUTE),
             tls: self.tls,
             auth_timeout: self.auth_timeout,
             strict_transactions: self.strict_transactions,
@@ -179,6 +180,8 @@ pub(crate) struct Resp {
     pub(super) budget: Rc<Budget>,
     stalled_at: Time,
     expelled: Seldom,
+    /// The log of clients that send something else than RESP.
+    pub(super) misread: Seldom,
     /// The users. In a cell, because sessions borrow everything else at the same time.
     pub(super) users: RefCell<Users>,
     /// TLS, which all clients must speak then.

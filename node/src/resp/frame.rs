@@ -27,6 +27,8 @@ const UNAUTHENTICATED_COMMAND_MAX: usize = 20 << 10;
 /// A bulk string longer than this is an error that closes the connection. A shorter one above the
 /// value limit is skipped as it comes, and refused. This is Redis's `proto-max-bulk-len`.
 const SKIPPED_BULK_MAX: usize = 512 << 20;
+/// The first byte of a client that speaks TLS. No command begins with it.
+const TLS_HANDSHAKE: u8 = 22;
 /// A line of an HTTP request begins with one of these. No command has such a name.
 const HTTP: [&[u8]; 2] = [b"POST", b"Host:"];
 /// If the arguments took more room than this, it is given back once the command is done.
@@ -383,6 +385,10 @@ impl Parser {
     }
 
     fn inline(&mut self, rest: &[u8], line_max: usize) -> Result<bool, ProtocolError> {
+        // Such a client would wait for ever: its first message need not have the end of a line.
+        if rest.first() == Some(&TLS_HANDSHAKE) {
+            return Err(error("this port does not speak TLS: connect without it"));
+        }
         let Some(newline) = rest.iter().take(line_max + 1).position(|&b| b == b'\n') else {
             return if rest.len() > line_max {
                 Err(error("too big inline request"))

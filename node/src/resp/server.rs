@@ -1225,7 +1225,16 @@ impl Client {
         self.chunk = Bytes::new();
         if let Some(text) = self.error.take() {
             context.door.counters.protocol_errors += 1;
-            self.connection.session.borrow_mut().protocol_error(&text);
+            let mut session = self.connection.session.borrow_mut();
+            if let Some(others) = context.door.misread.happened(Instant::now()) {
+                let why = text.strip_prefix("ERR Protocol error: ").unwrap_or(&text);
+                tracing::warn!(
+                    "the client at {} is disconnected, because it does not send RESP: \
+                     {why}{others}",
+                    session.peer().ip()
+                );
+            }
+            session.protocol_error(&text);
         }
     }
 

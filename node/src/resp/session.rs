@@ -978,7 +978,7 @@ impl Session {
                     "ERR the command is too large: at most four times {max} bytes (--value-max)"
                 ),
             };
-            self.refuse(&text.into());
+            self.reject(args, &text.into());
             return false;
         }
         let spec = match command::find(args) {
@@ -987,23 +987,19 @@ impl Session {
                 let named = table::COMMANDS.named(args.get(0));
                 let named = named.filter(|spec| spec.container().is_none());
                 self.command = named.map_or(counts::UNKNOWN, |spec| spec.number);
-                if transaction::is_exec(args) && self.authenticated {
-                    self.refuse_exec();
-                } else {
-                    self.refuse(&why);
-                }
+                self.reject(args, &why);
                 return false;
             }
         };
         self.command = spec.number;
         if let Err(why) = self.admits(context, spec, args) {
             self.give_up();
-            self.refuse(&why);
+            self.reject(args, &why);
             return false;
         }
         if let Some(why) = self.refuses_for_subscriber(spec) {
             self.give_up();
-            self.refuse(&why);
+            self.reject(args, &why);
             return false;
         }
         match command::parse(spec, &args, context.unix_ms()) {

@@ -138,7 +138,8 @@ pub enum Refused {
     /// The same.
     #[error(
         "the map {0:?} was made without a time after which unused entries expire (max_idle), and \
-         cannot get one before every member runs this version: leave it out, or finish the upgrade"
+         cannot get one while some member speaks only an older level: leave it out, or update that \
+         member, or start it without --level-max (`doyen status` shows the level)"
     )]
     NotIdle(String),
     /// Only partitions of slots are halved.

@@ -2,6 +2,8 @@
 
 use super::places::Authority;
 use doyen_tests::cluster::{Cluster, write_secret};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::process::Output;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
@@ -18,6 +20,19 @@ fn secret(cluster: &Cluster, dir: &str) -> [String; 3] {
 /// Asks for the status at this address.
 fn status(cluster: &Cluster, address: &str, more: &[&str]) -> Output {
     cluster.command(&[&["status", "--json", "--http", address][..], more].concat())
+}
+
+/// What a port answers to a request in the clear with so long a body.
+fn in_the_clear(at: SocketAddr, body: usize) -> String {
+    let mut stream = TcpStream::connect(at).expect("it listens");
+    let head = format!("POST /drop HTTP/1.1\r\nHost: {at}\r\nContent-Length: {body}\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("it takes a head");
+    stream.write_all(&vec![b'x'; body]).expect("and a body");
+    let mut answer = String::new();
+    stream
+        .read_to_string(&mut answer)
+        .expect("an answer, and the end");
+    answer
 }
 
 #[test]
@@ -47,6 +62,22 @@ fn commands_send_their_token_only_to_nodes_of_their_cluster() {
         let asked = status(&cluster, &https, credential);
         assert!(asked.status.success(), "{credential:?}: {asked:?}");
     }
+
+    // Without a scheme as well, a command begins with TLS: it leaves no warning in the node's log.
+    let asked = status(&cluster, &at.to_string(), &by_operator);
+    assert!(asked.status.success(), "{asked:?}");
+    let warning = "the TLS handshake of a client";
+    assert!(!cluster.node("n0").log().contains(warning));
+    // Who asks in the clear is told so in the clear, however much it sends.
+    for body in [0, 300_000] {
+        let told = in_the_clear(at, body);
+        assert!(told.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{told}");
+        assert!(
+            told.contains("this port speaks HTTPS: ask https://"),
+            "{told}"
+        );
+    }
+    assert!(cluster.node("n0").log().contains("it speaks no TLS"));
 
     let refused = |cluster: &Cluster, address: &str, credential: &[&str], why: &str| {
         let asked = status(cluster, address, credential);
@@ -83,6 +114,22 @@ fn commands_send_their_token_only_to_nodes_of_their_cluster() {
     cluster.join_with("n1", &["--secret-file", &member]);
     let clear = format!("https://{}", cluster.node("n1").ready.http);
     refused(&cluster, &clear, &by_operator, "does not speak TLS");
+    // Neither does a RESP port, and it says so at once.
+    let resp = cluster.node("n1").ready.resp;
+    refused(
+        &cluster,
+        &format!("https://{resp}"),
+        &by_operator,
+        "does not speak TLS",
+    );
+    let foreign = "does not answer like a Doyen node's HTTP";
+    refused(&cluster, &resp.to_string(), &by_operator, foreign);
+    assert!(
+        cluster
+            .node("n1")
+            .log()
+            .contains("because it does not send RESP: ")
+    );
 
     // A rotation reaches each member as it talks.
     let rotate = ["secret", "rotate", "--new", "--secret-file", &member];

@@ -566,6 +566,8 @@ fn a_member_that_comes_back_is_not_missed() {
 #[test]
 fn what_clients_get_is_looked_at() {
     let (mut cluster, mut operator) = begin(&[], &[("n1", &[])]);
+    let said = operator.types(&mut cluster, "n1", "DoyenNotScraped");
+    assert!(said.contains("doyen_members 1"), "{said}");
     let said = operator.types(&mut cluster, "n1", "DoyenConnectionsNearLimit");
     assert!(said.contains("doyen_resp_connections_max 10000"), "{said}");
     let said = operator.types(&mut cluster, "n1", "DoyenCommandErrors");

@@ -148,6 +148,33 @@ fn keeps_databases(cluster: &Cluster) {
     }
 }
 
+/// All members run one program, and one of them is held back: what needs the level was refused with
+/// the word to finish an upgrade, and nothing more.
+#[test]
+fn what_needs_a_higher_level_names_the_option_that_holds_it() {
+    let mut cluster = Cluster::new(PRESENT);
+    cluster.join_with("n0", &["--level-max", &LEVELS.0.to_string()]);
+    cluster.join("n1");
+    cluster.await_safe(2);
+    assert!(is_at_level(&cluster, LEVELS.0));
+    // Some of these names are in another partition.
+    let why = (0..20).find_map(|n| {
+        let set = cluster.command_at("n1", &["SET", "a", "1"]);
+        assert_eq!(set, Reply::Simple("OK".into()));
+        match cluster.command_at("n1", &["RENAME", "a", &format!("b{n}")]) {
+            Reply::Error(why) => Some(why),
+            _ => None,
+        }
+    });
+    let why = why.expect("it needs level 16");
+    assert!(
+        why.contains("--level-max") && why.contains("`doyen status`"),
+        "{why}"
+    );
+    let (_, said) = cluster.asks("n1", &["status"]);
+    assert!(said.contains("started with --level-max"), "{said}");
+}
+
 #[test]
 #[ignore = "needs the program before: just upgrade"]
 fn an_upgrade_under_load_fails_nothing_and_the_level_rises_with_the_last_node() {

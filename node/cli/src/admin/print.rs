@@ -112,10 +112,7 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
     if zones {
         rows[0].push("zone".into());
     }
-    let filled = report.members.iter().any(|m| m.memory_percent.is_some());
-    if filled {
-        rows[0].push("memory".into());
-    }
+    rows[0].push("memory".into());
     let address =
         |a: Option<std::net::SocketAddr>| a.map_or_else(|| "off".to_owned(), |a| a.to_string());
     for m in &report.members {
@@ -140,15 +137,24 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         if let Some(row) = rows.last_mut().filter(|_| zones) {
             row.push(m.zone.clone());
         }
-        if let Some(row) = rows.last_mut().filter(|_| filled) {
-            row.push(
-                m.memory_percent
-                    .map(|percent| format!("{percent} %"))
-                    .unwrap_or_default(),
-            );
+        if let Some(row) = rows.last_mut() {
+            row.push(match m.memory_percent {
+                _ if m.role == "witness" => "-".to_owned(),
+                Some(percent) => format!("{percent} %"),
+                None => "?".to_owned(),
+            });
         }
     }
     let _ = write!(text, "\n{}", columns(&rows));
+    if rows.iter().any(|cells| cells[0] == "*") {
+        text += "  * the coordinator\n";
+    }
+    if rows
+        .iter()
+        .any(|cells| cells.last().is_some_and(|cell| cell == "?"))
+    {
+        text += "  ? not reported yet\n";
+    }
     // A half that stopped joins the other one, so it misses nobody.
     let stopped = report.split.as_ref().is_some_and(|split| split.stopped);
     let missed = |gone: &&GoneReport| gone.is_missed() && !stopped;
@@ -637,6 +643,33 @@ mod tests {
             "it evicts keys of b, c, and refuses writes to a that need more memory"
         );
         assert_eq!(told(89, &[b]), consequence(89));
+    }
+
+    #[test]
+    fn the_table_of_members_keeps_its_columns_and_explains_its_signs() {
+        let mut report = ClusterReport::sample(&["n1", "n2", "n3"], true);
+        report.coordinator = Some("n2".to_owned());
+        report.members[0].memory_percent = Some(12);
+        report.members[2].role = "witness".to_owned();
+        let text = cluster(&report);
+        let line = |start: &str| text.lines().find(|line| line.starts_with(start));
+        let ends = |start: &str, end: &str| line(start).is_some_and(|line| line.ends_with(end));
+        assert!(ends("     member", "  memory"), "{text}");
+        assert!(ends("     n1 ", "  12 %"), "{text}");
+        assert!(ends("  *  n2 ", "  ?") && ends("     n3 ", "  -"), "{text}");
+        assert!(
+            text.contains("\n  * the coordinator\n  ? not reported yet\n"),
+            "{text}"
+        );
+        for m in &mut report.members {
+            m.memory_percent = Some(0);
+        }
+        report.coordinator = None;
+        let text = cluster(&report);
+        assert!(
+            !text.contains("the coordinator\n") && !text.contains('?'),
+            "{text}"
+        );
     }
 
     #[test]

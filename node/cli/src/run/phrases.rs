@@ -16,24 +16,32 @@ pub(super) fn judge(trust: &Trust) -> Result<(), Failed> {
         let Some(chosen) = line.phrase() else {
             continue;
         };
-        let bits = strength(&String::from_utf8_lossy(chosen));
-        if bits < BITS_MIN {
-            let which = match secrets.lines().len() {
-                1 => "the secret".to_owned(),
-                _ => format!("secret number {number}"),
-            };
-            return Err(Failed::usage(format!(
-                "{which} is guessed too easily (about {:.0} bits, and at least {BITS_MIN} are \
-                 needed): make one with `doyen secret new --dir DIR`",
+        let phrase = String::from_utf8_lossy(chosen);
+        let bits = strength(&phrase);
+        let why = if is_famous(&phrase) {
+            "it has words that everyone knows".to_owned()
+        } else if bits < BITS_MIN {
+            format!(
+                "about {:.0} bits, and at least {BITS_MIN} are needed",
                 bits.floor()
-            )));
-        }
+            )
+        } else {
+            continue;
+        };
+        let which = match secrets.lines().len() {
+            1 => "the secret".to_owned(),
+            _ => format!("secret number {number}"),
+        };
+        return Err(Failed::usage(format!(
+            "{which} is guessed too easily ({why}): make one with `doyen secret new --dir DIR`"
+        )));
     }
     Ok(())
 }
 
-/// Phrases that everyone knows, as letters alone: they are the first that are tried.
-const FAMOUS: [&str; 12] = [
+/// Openings that everyone knows, as letters alone. They are the first that are tried, and how they
+/// go on is known as well.
+const FAMOUS: [&str; 56] = [
     "correcthorsebatterystaple",
     "myvoiceismypassport",
     "openthepodbaydoors",
@@ -46,18 +54,63 @@ const FAMOUS: [&str; 12] = [
     "loremipsum",
     "speakfriendandenter",
     "helloworld",
+    "allhappyfamiliesarealike",
+    "allyourbasearebelongtous",
+    "asknotwhatyourcountry",
+    "callmeishmael",
+    "donotgogentleinto",
+    "elementarymydearwatson",
+    "forgodsolovedtheworld",
+    "fourscoreandsevenyearsago",
+    "franklymydearidont",
+    "friendsromanscountrymen",
+    "galliaestomnisdivisa",
+    "godsavetheking",
+    "godsavethequeen",
+    "happybirthdaytoyou",
+    "houstonwehaveaproblem",
+    "humptydumptysatonawall",
+    "ihaveadreamthat",
+    "inaholeinthegroundthere",
+    "isthisthereallife",
+    "ithinkthereforeiam",
+    "itisatruthuniversally",
+    "itwasabrightcolddayinapril",
+    "itwasthebestoftimes",
+    "maryhadalittlelamb",
+    "nevergonnagiveyouup",
+    "ohsaycanyousee",
+    "oneringtorulethemall",
+    "ourfatherwhichartinheaven",
+    "ourfatherwhoartinheaven",
+    "romeoromeowhereforeart",
+    "rosesareredvioletsareblue",
+    "shallicomparetheetoa",
+    "somewhereovertherainbow",
+    "thatsonesmallstepfor",
+    "thelordismyshepherd",
+    "thereisnoplacelikehome",
+    "theresnoplacelikehome",
+    "threeringsfortheelven",
+    "twasbrillig",
+    "twinkletwinklelittlestar",
+    "tworoadsdivergedina",
+    "weholdthesetruths",
+    "wethepeopleoftheunited",
+    "whenshallwethreemeet",
 ];
 
-/// About how many bits a phrase is worth. Words, names, dates, patterns of keys and repetitions
-/// count for little, and a famous phrase for nothing beyond what stands beside it.
-fn strength(phrase: &str) -> f64 {
+fn is_famous(phrase: &str) -> bool {
     let letters = phrase.chars().filter(|c| c.is_alphanumeric());
     let letters: String = letters.flat_map(char::to_lowercase).collect();
-    if let Some(famous) = FAMOUS.iter().find(|famous| letters.contains(**famous)) {
-        let rest = letters.replace(famous, "");
-        return zxcvbn::zxcvbn(&rest, &["doyen"]).guesses_log10() * std::f64::consts::LOG2_10;
-    }
-    zxcvbn::zxcvbn(phrase, &["doyen"]).guesses_log10() * std::f64::consts::LOG2_10
+    FAMOUS.iter().any(|famous| letters.contains(famous))
+}
+
+/// About how many bits a phrase is worth. Words, names, dates, patterns of keys and repetitions
+/// count for little.
+fn strength(phrase: &str) -> f64 {
+    let guesses = zxcvbn::zxcvbn(phrase, &["doyen"]).guesses_log10();
+    (guesses * std::f64::consts::LOG2_10).max(0.0)
 }
 
 #[cfg(test)]
@@ -83,6 +136,12 @@ mod tests {
             "qwertyuiopasdfghjkl",
             "abcabcabcabcabcabcabcabcabcabc",
             "letmein2024letmein2024",
+            "to be, or not to be",
+            "in the beginning God created the heaven and the earth",
+            "Four score and seven years ago our fathers brought forth",
+            "it was the best of times, it was the worst of times",
+            "We the People of the United States, in Order to form",
+            "All your base are belong to us 42!",
         ] {
             let refusal = judged(weak).expect_err(weak);
             assert!(
@@ -91,6 +150,7 @@ mod tests {
                 refusal.message
             );
             assert!(!refusal.message.contains(weak), "{}", refusal.message);
+            assert!(!refusal.message.contains("inf"), "{}", refusal.message);
         }
     }
 

@@ -210,8 +210,9 @@ impl Shape {
                 "ERR the node that has the keys was built without scripts: nothing happened"
             }
             Failure::OldMembers => {
-                "ERR not every member of the cluster runs this version: nothing happened; finish \
-                 the upgrade"
+                "ERR some member speaks only an older level, because its program is older or it \
+                 was started with --level-max: nothing happened; update it, or start it without \
+                 --level-max (`doyen status` shows the level)"
             }
             Failure::Overloaded => {
                 "BUSY too many operations are waiting, or their answers are too large: nothing \

@@ -161,9 +161,11 @@ pub enum Failure {
     /// The node that has the keys was built without scripts. Nothing happened.
     #[error("this program was built without scripts: nothing happened; build it with RESP")]
     NoScripts,
-    /// Some member runs an older version, which does not know the operation. Nothing happened.
+    /// Some member speaks only an older level, which does not have the operation. Nothing happened.
     #[error(
-        "not every member of the cluster runs this version: nothing happened; finish the upgrade"
+        "some member speaks only an older level, because its program is older or it was started \
+         with --level-max: nothing happened; update it, or start it without --level-max (`doyen \
+         status` shows the level)"
     )]
     OldMembers,
     /// The map holds as much as it may, and evicts nothing. Nothing happened.

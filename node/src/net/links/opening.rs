@@ -11,7 +11,7 @@ use super::super::hello::{HELLO_BYTES_MAX, Hello, Side, binding, judge};
 use super::super::identity::{Evidence, Identity};
 use super::super::places::Place;
 use doyen_placement::MemberId;
-use quinn_proto::{Connection, Dir, ReadError, StreamId};
+use quinn_proto::{Connection, Dir, ReadError, StreamId, WriteError};
 use std::net::SocketAddr;
 
 const TAG_CALLS: u8 = 1;
@@ -247,6 +247,8 @@ fn number_of(connection: &Connection, side: Side) -> Result<[u8; 32], (Failure, 
     binding(side, export).map_err(refusal)
 }
 
+const ENDED: &str = "the stream has ended";
+
 fn broken(why: &str) -> (Failure, Close) {
     (
         Failure::Hello(format!("its hello broke off: {why}")),
@@ -275,9 +277,12 @@ fn say(
     whole: bool,
 ) -> Result<(), (Failure, Close)> {
     let mut send = connection.send_stream(stream);
-    let written = send.write(bytes).map_err(|e| broken(&e.to_string()))?;
-    if written < bytes.len() {
-        return Err(broken("it takes nothing"));
+    match send.write(bytes) {
+        Ok(written) if written == bytes.len() => {}
+        Ok(_) | Err(WriteError::Blocked) => return Err(broken("it takes nothing")),
+        Err(WriteError::Stopped(_) | WriteError::ClosedStream) => {
+            return Err(broken(ENDED));
+        }
     }
     if whole {
         let _ = send.finish();
@@ -292,13 +297,13 @@ fn read(
     bytes: &mut Vec<u8>,
 ) -> Result<bool, (Failure, Close)> {
     let mut recv = connection.recv_stream(stream);
-    let mut chunks = recv.read(true).map_err(|e| broken(&e.to_string()))?;
+    let mut chunks = recv.read(true).map_err(|_| broken(ENDED))?;
     let ended = loop {
         match chunks.next(HELLO_BYTES_MAX) {
             Ok(Some(chunk)) => bytes.extend_from_slice(&chunk.bytes),
             Ok(None) => break true,
             Err(ReadError::Blocked) => break false,
-            Err(e) => return Err(broken(&e.to_string())),
+            Err(ReadError::Reset(_)) => return Err(broken(ENDED)),
         }
         if bytes.len() > HELLO_BYTES_MAX {
             return Err(broken("it is too long"));
@@ -311,7 +316,7 @@ fn read(
 /// The first byte of a lane, if it has arrived.
 fn read_tag(connection: &mut Connection, stream: StreamId) -> Result<Option<u8>, (Failure, Close)> {
     let mut recv = connection.recv_stream(stream);
-    let mut chunks = recv.read(true).map_err(|e| broken(&e.to_string()))?;
+    let mut chunks = recv.read(true).map_err(|_| broken(ENDED))?;
     let tag = match chunks.next(1) {
         Ok(Some(chunk)) => chunk.bytes.first().copied(),
         Err(ReadError::Blocked) => None,

@@ -67,6 +67,10 @@ fn protocol_errors_read_as_redis_says_them() {
         (b"set a \"x\r\n".to_vec(), "unbalanced quotes in request"),
         (b"get 'a'b\r\n".to_vec(), "unbalanced quotes in request"),
         (
+            b"\x16\x03\x01\x00\xc8".to_vec(),
+            "this port does not speak TLS: connect without it",
+        ),
+        (
             b"POST / HTTP/1.1\r\n".to_vec(),
             "this port speaks RESP; for HTTP, use the port of --http",
         ),

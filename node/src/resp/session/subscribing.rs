@@ -318,15 +318,10 @@ impl Session {
                 | "quit"
                 | "reset"
         );
-        let before = if spec.name == "exec" {
-            "EXECABORT Transaction discarded because of:"
-        } else {
-            "ERR"
-        };
         (!allowed).then(|| {
             format!(
-                "{before} Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT \
-                 / RESET are allowed in this context",
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
+                 RESET are allowed in this context",
                 spec.name
             )
             .into()

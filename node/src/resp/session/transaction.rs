@@ -167,7 +167,7 @@ enum Queued {
     Wrong(ErrorText),
 }
 
-pub(super) fn is_exec(args: Args<'_>) -> bool {
+fn is_exec(args: Args<'_>) -> bool {
     args.get(0).eq_ignore_ascii_case(b"EXEC")
 }
 
@@ -262,9 +262,10 @@ impl Session {
         self.command = spec.as_ref().map_or(counts::UNKNOWN, |spec| spec.number);
         match spec {
             Ok(spec) if at_once(spec.name) => return false,
-            _ if args.too_large().is_some() => return self.refuse_queued(None),
+            // It is refused for that as it would be without a transaction.
+            _ if args.too_large().is_some() => return false,
             Ok(spec) => match self.admits(context, spec, args) {
-                Err(why) => return self.refuse_queued(Some(&why)),
+                Err(why) => self.reject(args, &why),
                 Ok(()) => {
                     let parsed = command::parse(spec, &args, context.unix_ms());
                     let admitted = match &parsed {
@@ -275,39 +276,31 @@ impl Session {
                     };
                     let queued =
                         admitted.and_then(|()| self.push_queued(context, spec, args, parsed));
-                    if let Err(why) = queued {
-                        return self.refuse_queued(Some(&why));
+                    match queued {
+                        Ok(()) => self.answer(|e| e.simple("QUEUED")),
+                        Err(why) => self.reject(args, &why),
                     }
                 }
             },
-            Err(_) if is_exec(args) => {
-                self.refuse_exec();
-                return true;
-            }
-            Err(why) => return self.refuse_queued(Some(&why)),
+            Err(why) => self.reject(args, &why),
         }
-        self.answer(|e| e.simple("QUEUED"));
         true
     }
 
-    /// `EXEC` with arguments: the transaction ends, if there is one, and nothing is watched.
-    pub(super) fn refuse_exec(&mut self) {
-        self.end_transaction();
-        let text = "EXECABORT Transaction discarded because of: wrong number of arguments for \
-                    'exec' command";
-        self.refuse(&text.into());
-    }
-
-    /// A command cannot be queued, so `EXEC` executes none. Without a reason it is executed as if
-    /// there were no transaction, to be refused for what is wrong with it.
-    fn refuse_queued(&mut self, why: Option<&ErrorText>) -> bool {
+    /// Refuses a command before it runs. A refused `EXEC` ends the transaction, and nothing is
+    /// watched any more, so that no later command waits for an `EXEC`. If commands are queued and
+    /// another one is refused, `EXEC` executes none of them.
+    pub(super) fn reject(&mut self, args: Args<'_>, why: &ErrorText) {
+        if is_exec(args) {
+            self.end_transaction();
+            let why = why.0.strip_prefix("ERR ").unwrap_or(&why.0);
+            let text = format!("EXECABORT Transaction discarded because of: {why}");
+            return self.refuse(&text.into());
+        }
         if let Some(queue) = self.queue() {
             queue.refused = true;
         }
-        why.is_some_and(|why| {
-            self.refuse(why);
-            true
-        })
+        self.refuse(why);
     }
 
     fn push_queued(

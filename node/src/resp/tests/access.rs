@@ -124,6 +124,83 @@ async fn users_of_the_table_are_judged_by_their_rules() {
     }
 }
 
+/// Compared with redis-server 7.0.15, but for the words of `NOPERM`, which are those of 7.2.
+///
+/// Regression: a refused `EXEC` left the client in its transaction, so that every later command was
+/// queued, and none was executed.
+#[tokio::test]
+async fn a_refused_command_never_leaves_a_transaction_waiting() {
+    let node = Node::start(None, 20);
+    let mut admin = node.client().await;
+    let user = |name: &str| format!("ACL SETUSER {name} on nopass ~* &* +@all -{name}");
+    for name in ["exec", "discard", "watch", "reset", "quit"] {
+        assert_eq!(ask(&mut admin, &user(name)).await, ok());
+    }
+    let noperm =
+        |name: &str| format!("NOPERM User {name} has no permissions to run the '{name}' command");
+    let because = |why: &str| {
+        error(&format!(
+            "EXECABORT Transaction discarded because of: {why}"
+        ))
+    };
+    let aborted = error("EXECABORT Transaction discarded because of previous errors.");
+    let (queued, pong) = (
+        Reply::Simple("QUEUED".to_owned()),
+        Reply::Simple("PONG".to_owned()),
+    );
+
+    // EXEC itself: the transaction is over, and so is what was watched.
+    let mut client = node.client().await;
+    ask(&mut client, "AUTH exec x").await;
+    ask(&mut client, "WATCH a").await;
+    ask(&mut client, "MULTI").await;
+    assert_eq!(ask(&mut client, "SET a 1").await, queued);
+    assert_eq!(ask(&mut client, "EXEC").await, because(&noperm("exec")));
+    assert_eq!(ask(&mut client, "GET a").await, Reply::Nil);
+    assert_eq!(ask(&mut client, "PING").await, pong);
+    assert_eq!(ask(&mut client, "EXEC").await, because(&noperm("exec")));
+    let list = text(&ask(&mut client, "CLIENT LIST").await);
+    let own = list.lines().find(|line| line.contains(" user=exec "));
+    let own = own.expect("its own connection");
+    assert!(
+        own.contains(" multi=-1 ") && own.contains(" watch=0 "),
+        "{own}"
+    );
+
+    // Another command: the transaction goes on, and EXEC executes nothing.
+    for (name, line) in [("discard", "DISCARD"), ("watch", "WATCH b")] {
+        let mut client = node.client().await;
+        ask(&mut client, &format!("AUTH {name} x")).await;
+        ask(&mut client, "MULTI").await;
+        assert_eq!(ask(&mut client, "SET a 1").await, queued);
+        assert_eq!(ask(&mut client, line).await, error(&noperm(name)));
+        assert_eq!(ask(&mut client, "PING").await, queued);
+        assert_eq!(ask(&mut client, "EXEC").await, aborted, "{name}");
+        assert_eq!(ask(&mut client, "GET a").await, Reply::Nil);
+    }
+
+    // No rule takes these away, so a client can always leave.
+    for (name, reply) in [("reset", "RESET"), ("quit", "OK")] {
+        let mut client = node.client().await;
+        ask(&mut client, &format!("AUTH {name} x")).await;
+        ask(&mut client, "MULTI").await;
+        assert_eq!(ask(&mut client, "SET a 1").await, queued);
+        let left = ask(&mut client, &name.to_uppercase()).await;
+        assert_eq!(left, Reply::Simple(reply.to_owned()));
+    }
+    assert_eq!(ask(&mut admin, "GET a").await, Reply::Nil);
+    node.stop().await;
+
+    // So it is before the password was given.
+    let node = Node::start(Some("pass"), 20);
+    let mut client = node.client().await;
+    assert_eq!(
+        ask(&mut client, "EXEC").await,
+        because("NOAUTH Authentication required.")
+    );
+    node.stop().await;
+}
+
 #[tokio::test]
 async fn a_change_of_rules_reaches_sessions_before_their_next_command() {
     let node = Node::of_threads(2, None, 20, limits());
