@@ -267,7 +267,14 @@ impl Operator {
                 (left.code().unwrap_or(1), String::new())
             }
             ["ssh", name, "systemctl", "start", "doyen"] => {
-                let blocks = self.page.blocks("Scale out", "toml");
+                // The common file, without the ports of a machine of its own.
+                let common = self.page.blocks("As a service", "toml");
+                let common = common.iter().flat_map(|block| block.lines());
+                let common =
+                    common.filter(|l| l.starts_with("secret-file") || l.starts_with("seed"));
+                let own = self.page.blocks("Scale out", "toml");
+                let own = own.iter().flat_map(|block| block.lines());
+                let config: Vec<&str> = own.chain(common).collect();
                 let file = self.file(&format!("{name}.toml"));
                 let any = cluster
                     .nodes
@@ -275,7 +282,7 @@ impl Operator {
                     .next()
                     .cloned()
                     .expect("a member lives");
-                std::fs::write(&file, self.fill_in(cluster, &any, blocks[0]))
+                std::fs::write(&file, self.fill_in(cluster, &any, &config.join("\n")))
                     .expect("a file in our own directory");
                 cluster.join_by_file(name, &file);
                 (0, String::new())
