@@ -102,9 +102,10 @@ impl Presence {
 impl Descent {
     fn bytes(&self) -> [u8; 80] {
         let mut branches = Vec::new();
-        for (id, base) in &self.branches {
+        for (id, base, kept) in &self.branches {
             branches.extend(id.0.to_le_bytes());
             branches.extend(name_bytes(base));
+            branches.extend(kept.to_le_bytes());
         }
         let mut bytes = [0; 80];
         bytes[..16].copy_from_slice(&DESCENT);
@@ -289,13 +290,13 @@ mod tests {
             member: MemberId(16),
             committed: name(9),
             led: true,
-            branches: vec![(BranchId(4), name(8))],
+            branches: vec![(BranchId(4), name(8), 0)],
             signature: Signature::new([[0; 32]; 2]),
         };
         said.signature = key.state(&said);
         let vouched = |said: &Descent| said.signature.vouches(&key.vote_key(), said);
         assert!(vouched(&said));
-        let changes: [fn(&mut Descent); 8] = [
+        let changes: [fn(&mut Descent); 9] = [
             |said| said.cluster = ClusterId(8),
             |said| said.member = MemberId(32),
             |said| said.committed.version = Version(10),
@@ -304,6 +305,7 @@ mod tests {
             |said| said.branches.clear(),
             |said| said.branches[0].0 = BranchId(5),
             |said| said.branches[0].1.term = Term(4),
+            |said| said.branches[0].2 = 1,
         ];
         for (number, change) in changes.iter().enumerate() {
             let mut other = said.clone();

@@ -187,8 +187,9 @@ pub struct Descent {
     pub committed: TableName,
     /// Whether it knows a coordinator.
     pub led: bool,
-    /// The branches of that table, with the tables at which they began.
-    pub branches: Vec<(BranchId, TableName)>,
+    /// The branches of that table, with the tables at which they began, and how often an operator
+    /// kept each.
+    pub branches: Vec<(BranchId, TableName, u32)>,
     /// By the key of its votes.
     pub signature: Signature,
 }

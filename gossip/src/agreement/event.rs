@@ -294,7 +294,8 @@ pub enum Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Half {
-    /// This half went on by elections alone, and another one was recovered. It serves on.
+    /// Another half was recovered, and gives way: this one went on by elections, or an operator kept
+    /// it. It serves on.
     Serves,
     /// This half was recovered, and a process that cannot prove that it was asserted dead says that
     /// the others went on. It serves, and is not ready.

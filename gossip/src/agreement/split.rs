@@ -13,7 +13,7 @@
 //! key. Then the half with the branch serves nothing any more.
 
 use super::api::Output;
-use super::context::{Context, NamedTable};
+use super::context::Context;
 use super::event::{Event, Half};
 use super::member_core::MemberCore;
 use crate::mutant::{self, broken};
@@ -30,6 +30,9 @@ use std::time::Duration;
 
 /// A half that was not heard for this long counts as gone, unless it stops this one.
 const QUIET: Duration = Duration::from_secs(30);
+/// A half that was kept less often than this one stops at once when it hears that. If a process of it
+/// says for this long that it knows a coordinator, it cannot be stopped: it went on by elections.
+const GIVES_WAY: Duration = Duration::from_secs(3);
 /// The number of processes whose statements are kept.
 const HEARD_MAX: usize = 64;
 
@@ -88,6 +91,17 @@ struct Heard {
     address: Option<SocketAddr>,
     half: Half,
     at: Time,
+    /// How often the other half was kept, as the process said.
+    kept: u32,
+    /// How often this half had been kept when that was judged.
+    judged_after: u64,
+    /// Since when it has said itself that it knows a coordinator.
+    led_since: Option<Time>,
+}
+
+/// How often operators kept the half of this table.
+fn keeps(table: &Table) -> u64 {
+    table.annex.branches.iter().map(|b| u64::from(b.kept)).sum()
 }
 
 impl Halves {
@@ -138,6 +152,7 @@ impl MemberCore {
             id: BranchId(u128::from(cx.random()) << 64 | u128::from(cx.random())),
             base,
             named,
+            kept: 0,
         }
     }
 
@@ -237,7 +252,7 @@ impl MemberCore {
         if self.committed.level < ANNEX {
             return None;
         }
-        let name_of = |branch: &Branch| (branch.id, branch.base);
+        let name_of = |branch: &Branch| (branch.id, branch.base, branch.kept);
         let mut said = Descent {
             cluster: self.cluster(),
             member: cx.me(),
@@ -267,13 +282,13 @@ impl MemberCore {
             return cx.ignore();
         }
         let ours = &self.accepted.annex.branches;
-        let theirs = |id: BranchId| said.branches.iter().any(|(of, _)| *of == id);
+        let theirs = |id: BranchId| said.branches.iter().any(|(of, ..)| *of == id);
         let unshared: Vec<&Branch> = ours.iter().filter(|b| !theirs(b.id)).collect();
-        let foreign: Vec<TableName> = said
+        let foreign: Vec<(TableName, u32)> = said
             .branches
             .iter()
-            .filter(|(id, _)| !ours.iter().any(|b| b.id == *id))
-            .map(|(_, base)| *base)
+            .filter(|(id, ..)| !ours.iter().any(|b| b.id == *id))
+            .map(|(_, base, kept)| (*base, *kept))
             .collect();
         if unshared.is_empty() && foreign.is_empty() {
             // It is of this half. What a voter says that is a member may be of use to others later.
@@ -298,20 +313,40 @@ impl MemberCore {
         if !is_signed && !unproved {
             return cx.ignore();
         }
+        // How often operators kept the halves, each.
+        let kept = (
+            unshared.iter().map(|b| b.kept).max().unwrap_or_default(),
+            foreign
+                .iter()
+                .map(|(_, kept)| *kept)
+                .max()
+                .unwrap_or_default(),
+        );
+        let known = self.halves.heard.get(&speaker);
+        if from != speaker && known.is_some_and(|heard| heard.kept > kept.1) {
+            // It has said more since.
+            return cx.ignore();
+        }
+        // Only its own connection shows that it says so now: what is passed on may be from before
+        // the recovery.
+        let is_led = said.led && from == speaker;
+        let led_before = known.and_then(|heard| heard.led_since);
+        let led_since = match (is_led, from == speaker) {
+            (true, _) => Some(led_before.unwrap_or(cx.now)),
+            (false, true) => None,
+            (false, false) => led_before,
+        };
         let half = if unshared.is_empty() {
             // The other half was recovered. A member that was left behind, alone, joins it again, as
             // one that was expelled. Only voters can have gone on.
             let name = self.committed.name.order();
             let votes = self.committed.voters.contains(&cx.me());
-            let behind = !votes || foreign.iter().any(|base| name <= base.order());
+            let behind = !votes || foreign.iter().any(|(base, _)| name <= base.order());
             if self.leader.is_none() && behind {
                 return self.halves.forget(speaker);
             }
             Half::Serves
         } else {
-            // Only its own connection shows that it says so now: what is passed on may be from before
-            // the recovery.
-            let is_led = said.led && from == speaker;
             // It did not go on after the recovery, so it joins again. A process that was not named
             // had no vote that counted, so alone it did not go on either.
             let left_behind = |b: &&Branch| said.committed.order() <= b.base.order();
@@ -319,28 +354,45 @@ impl MemberCore {
             if foreign.is_empty() && !is_led && behind && !unproved {
                 return self.halves.forget(speaker);
             }
-            // An operator kept this half.
-            let is_kept = |b: &&Branch| b.named.is_empty();
             let is_member = self.accepted.member(speaker).is_some();
             // Otherwise an operator could keep both halves, one after the other.
-            let known = self.halves.heard.get(&speaker).map(|heard| heard.half);
+            let known = known.map(|heard| heard.half);
             let as_before = from != speaker && known == Some(Half::Stopped { both: false });
+            let gives_way = led_since.is_none_or(|since| cx.now.since(since) < GIVES_WAY);
+            let outranks = kept.0 > kept.1 && gives_way;
             match (proved, is_member) {
+                (Some(_), _) if outranks => Half::Serves,
                 (Some(_), _) => Half::Stopped {
-                    both: !foreign.is_empty() && !is_led && !as_before,
+                    both: kept.0 == kept.1 && !foreign.is_empty() && !is_led && !as_before,
                 },
                 _ if unproved => Half::Stopped { both: false },
                 // A member of this half stops it by no statement.
                 (None, true) => return cx.ignore(),
-                (None, false) if unshared.iter().all(is_kept) => Half::Serves,
+                // It is of a half that stopped, or that stops when it hears of this one.
+                (None, false) if !said.led || outranks => Half::Serves,
                 (None, false) => Half::Doubted,
             }
         };
-        self.hear_half(cx, said, half, named);
+        let heard = Heard {
+            name: String::new(),
+            address: None,
+            half,
+            at: cx.now,
+            kept: kept.1,
+            judged_after: keeps(&self.accepted),
+            led_since,
+        };
+        self.hear_half(cx, said, heard, named);
     }
 
-    fn hear_half(&mut self, cx: &mut Context, said: Descent, half: Half, named: Option<NamedDead>) {
-        let speaker = said.member;
+    fn hear_half(
+        &mut self,
+        cx: &mut Context,
+        said: Descent,
+        heard: Heard,
+        named: Option<NamedDead>,
+    ) {
+        let (speaker, half) = (said.member, heard.half);
         let known = self.halves.heard.get(&speaker).map(|heard| heard.half);
         if known.is_none() && self.halves.heard.len() >= HEARD_MAX {
             return cx.ignore();
@@ -360,8 +412,7 @@ impl MemberCore {
         let heard = Heard {
             name,
             address,
-            half,
-            at: cx.now,
+            ..heard
         };
         self.halves.heard.insert(speaker, heard);
         if self.is_stopped() && !was_stopped && !broken(&mutant::SERVES_THOUGH_SPLIT) {
@@ -379,17 +430,17 @@ impl MemberCore {
     }
 
     /// Forgets halves that were not heard for long. One that stops this half is remembered until an
-    /// operator keeps this half.
+    /// operator keeps this half: then its next statement is judged again.
     pub(super) fn forget_halves(&mut self, cx: &mut Context) {
         self.halves.now = cx.now;
         if self.halves.heard.is_empty() {
             return;
         }
-        let names = |table: &NamedTable, id| table.annex.named().any(|named| named.id == id);
+        let kept = keeps(&self.committed).max(keeps(&self.accepted));
         let mut heard = std::mem::take(&mut self.halves.heard);
-        heard.retain(|id, heard| match heard.half {
+        heard.retain(|_, heard| match heard.half {
             Half::Stopped { .. } if broken(&mutant::BELIEVES_UNPROVED_SPLITS) => true,
-            Half::Stopped { .. } => names(&self.committed, *id) || names(&self.accepted, *id),
+            Half::Stopped { .. } => kept <= heard.judged_after,
             Half::Serves | Half::Doubted => self.halves.is_fresh(heard),
         });
         self.halves.heard = heard;

@@ -503,7 +503,7 @@ fn messages(version: u16) -> Vec<Message> {
             member: id(0),
             committed: name,
             led: true,
-            branches: vec![(BranchId(7), name)],
+            branches: vec![(BranchId(7), name, 1)],
             signature,
         })),
         Message::Propose(proposal(delta.clone())),

@@ -43,6 +43,9 @@ pub struct Branch {
     pub base: TableName,
     /// The members that are said to be dead. They are dialled, in case one of them lives.
     pub named: Vec<NamedDead>,
+    /// How often an operator kept this half of a split. Of two halves that were recovered, the one
+    /// that was kept more often serves.
+    pub kept: u32,
 }
 
 /// Names a branch.
@@ -100,13 +103,12 @@ impl Annex {
         })
     }
 
-    /// The same without the names: an operator keeps this half of a split, and no process of the
-    /// other half can stop it any more. `None`: there are none.
+    /// The same once an operator keeps the half with this branch. `None`: there is no such branch.
     #[must_use]
-    pub fn without_names(&self) -> Option<Self> {
-        self.named().next()?;
+    pub fn keeping(&self, id: BranchId) -> Option<Self> {
         let mut annex = self.clone();
-        annex.branches.iter_mut().for_each(|b| b.named.clear());
+        let branch = annex.branches.iter_mut().find(|branch| branch.id == id)?;
+        branch.kept = branch.kept.saturating_add(1);
         Some(annex)
     }
 

@@ -35,13 +35,10 @@ pub(super) fn administer(table: &Table, by: MemberId, request: AdminRequest) -> 
             return Ok((next, Some(map)));
         }
         AdminRequest::KeepHalf(branch) => {
-            let annex = table.annex.branch(branch).is_some().then_some(&table.annex);
-            let kept = annex
-                .and_then(|annex| annex.without_names())
-                .map(|annex| Table {
-                    annex: annex.into(),
-                    ..table.clone()
-                });
+            let kept = table.annex.keeping(branch).map(|annex| Table {
+                annex: annex.into(),
+                ..table.clone()
+            });
             return Ok((kept, None));
         }
         AdminRequest::ChangeAccess(change) => {

@@ -176,6 +176,78 @@ fn two_recovered_halves_stop_until_an_operator_keeps_one() {
     });
 }
 
+/// Operators keep both halves in the same moment: neither half had heard of the other's keep.
+#[test]
+fn two_halves_that_are_kept_at_once_stop_again() {
+    const BOTH: Half = Half::Stopped { both: true };
+    let mut net = apart(950, &[&[0, 1], &[2, 3], &[4]]);
+    recover(&mut net, 0, 5, &[0, 1]);
+    recover(&mut net, 2, 5, &[2, 3]);
+    net.cuts.clear();
+    let all_stop = |net: &Net| [0, 1, 2, 3].iter().all(|s| half(net, *s) == Some(BOTH));
+    net.until(5000, all_stop);
+    let keep = |net: &mut Net, slot: Slot| {
+        let branches = &net.table(slot).annex.branches;
+        let request = AdminRequest::KeepHalf(branches.last().expect("a branch").id);
+        net.input(slot, Input::Admin { ticket: 7, request });
+    };
+    keep(&mut net, 0);
+    keep(&mut net, 2);
+    net.until(10_000, |net| {
+        let kept = |s: Slot| net.table(s).annex.branches[0].kept == 1;
+        kept(0) && kept(2) && all_stop(net)
+    });
+    net.run_ms(5000);
+    assert!(all_stop(&net), "neither serves");
+    assert!((0..4).all(|slot| !holds_a_lease(&net, slot)));
+    keep(&mut net, 2);
+    net.until(5000, |net| holds_a_lease(net, 2) && holds_a_lease(net, 3));
+    net.run_ms(5000);
+    assert!(holds_a_lease(&net, 2) && !holds_a_lease(&net, 0));
+    assert_eq!(half(&net, 0), Some(Half::Stopped { both: false }));
+}
+
+/// An operator kept the recovered half, because the others seemed to be gone. They were not.
+#[test]
+fn a_half_that_was_kept_stops_again_when_the_others_come_back() {
+    let mut net = halves(960, 5, &[4]);
+    let cuts = net.cuts.clone();
+    net.cuts.clear();
+    const STOPPED: Half = Half::Stopped { both: false };
+    net.until(5000, |net| half(net, 4) == Some(STOPPED));
+    net.cuts = cuts;
+    net.run_ms(2000);
+    let request = AdminRequest::KeepHalf(net.table(4).annex.branches[0].id);
+    net.input(4, Input::Admin { ticket: 7, request });
+    net.until(5000, |net| holds_a_lease(net, 4));
+    net.cuts.clear();
+    net.until(10_000, |net| half(net, 4) == Some(STOPPED));
+    net.run_ms(3000);
+    assert!(!holds_a_lease(&net, 4));
+    assert!((0..4).all(|slot| holds_a_lease(&net, slot)));
+}
+
+/// The majority lost two of three later, and was recovered as well. Its branch does not name the
+/// minority, which stops because of it: the half that serves is ready.
+#[test]
+fn the_half_that_serves_alone_is_ready_though_it_was_recovered_later() {
+    let mut net = halves(970, 5, &[3, 4]);
+    net.until(10_000, |net| net.table(0).members.len() == 3);
+    net.run_ms(2000);
+    net.kill(1);
+    net.kill(2);
+    net.run_ms(3000);
+    net.recover(0, vec!["n1".into(), "n2".into()]);
+    net.until(5000, |net| holds_a_lease(net, 0));
+    net.cuts.clear();
+    let stops = |net: &Net, s| matches!(half(net, s), Some(Half::Stopped { .. }));
+    net.until(10_000, |net| stops(net, 3) && stops(net, 4));
+    net.until(10_000, |net| half(net, 0) == Some(Half::Serves));
+    net.run_ms(40_000);
+    assert!(holds_a_lease(&net, 0) && !holds_a_lease(&net, 3));
+    assert!(half(&net, 0) != Some(Half::Doubted), "it is ready");
+}
+
 /// A named member that did not go on joins again, as before: that is no split.
 #[test]
 fn a_named_member_that_was_left_behind_joins_again() {

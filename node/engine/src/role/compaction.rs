@@ -17,7 +17,7 @@
 
 use super::timers::Duty;
 use crate::role::host::Host;
-use crate::shard::machine::Shard;
+use crate::role::slots::Slots;
 use crate::store::Place;
 use crate::store::shaking::Shaking;
 use crate::store::surveyor::{Decoy, Surveyor, Table};
@@ -367,36 +367,31 @@ impl Surveyor for Round {
     }
 }
 
-impl Shard {
+impl Slots {
     /// Sets the memory that the process holds besides what this shard counts.
-    pub fn set_outside(&mut self, outside: Outside) {
-        self.cx.host.memory.compacting.outside = outside;
+    pub(crate) fn set_outside(&mut self, host: &mut Host, outside: Outside) {
+        host.memory.compacting.outside = outside;
     }
 
     /// Bytes of memory that this shard counts.
     #[must_use]
-    pub fn memory(&self) -> usize {
-        self.cx.host.memory.bytes
+    pub(crate) fn memory(&self, host: &Host) -> usize {
+        host.memory.bytes
     }
 
     /// Bytes that are left, after the memory outside is subtracted.
     #[must_use]
-    pub fn memory_left(&self) -> usize {
-        self.cx
-            .host
-            .limits
+    pub(crate) fn memory_left(&self, host: &Host) -> usize {
+        host.limits
             .memory_bytes_max
-            .saturating_sub(self.cx.host.memory_held())
+            .saturating_sub(host.memory_held())
     }
 
     /// Starts a run if enough is loose.
-    pub(crate) fn look_at_loose(&mut self, now: Time) {
-        let (garbage, dropped) = (
-            !self.cx.host.memory.garbage.is_empty(),
-            self.cx.host.memory.garbage.bytes(),
-        );
-        let (short, least) = self.cx.host.loose_least();
-        let compacting = &mut self.cx.host.memory.compacting;
+    pub(crate) fn look_at_loose(&mut self, host: &mut Host, now: Time) {
+        let (garbage, dropped) = (!host.memory.garbage.is_empty(), host.memory.garbage.bytes());
+        let (short, least) = host.loose_least();
+        let compacting = &mut host.memory.compacting;
         let loose = compacting.outside.loose;
         compacting.dropped = compacting.dropped.max(dropped);
         if compacting.run.is_some() || garbage || now < compacting.settles_until {
@@ -428,15 +423,14 @@ impl Shard {
             place: Place::default(),
             stage,
         });
-        self.cx.host.timers.set(Duty::Compact, now);
-        self.enlist();
+        host.timers.set(Duty::Compact, now);
+        self.enlist(host);
     }
 
     /// Begins a round through all partitions.
-    fn enlist(&mut self) {
-        if let Some(run) = &mut self.cx.host.memory.compacting.run {
+    fn enlist(&mut self, host: &mut Host) {
+        if let Some(run) = &mut host.memory.compacting.run {
             run.rest = self
-                .slots
                 .iter()
                 .filter(|slot| slot.held.is_some())
                 .map(|slot| slot.at)
@@ -446,40 +440,37 @@ impl Shard {
     }
 
     /// Takes the next step of the run.
-    pub(crate) fn compact_due(&mut self, now: Time) {
-        if !self.cx.host.timers.take(Duty::Compact, now) {
+    pub(crate) fn compact_due(&mut self, host: &mut Host, now: Time) {
+        if !host.timers.take(Duty::Compact, now) {
             return;
         }
-        let (short, _) = self.cx.host.loose_least();
+        let (short, _) = host.loose_least();
         let next = if short { now } else { now + PAUSE };
-        self.cx.host.timers.rest(Duty::Compact, next);
-        self.compact_some(now);
-        let more = self.cx.host.memory.compacting.run.is_some();
-        self.cx.host.timers.settle(Duty::Compact, more);
+        host.timers.rest(Duty::Compact, next);
+        self.compact_some(host, now);
+        let more = host.memory.compacting.run.is_some();
+        host.timers.settle(Duty::Compact, more);
     }
 
-    fn compact_some(&mut self, now: Time) {
+    fn compact_some(&mut self, host: &mut Host, now: Time) {
         let mut work = 0;
         while work < STEP_WORK {
-            let Some(run) = &mut self.cx.host.memory.compacting.run else {
+            let Some(run) = &mut host.memory.compacting.run else {
                 return;
             };
             if let Stage::Shake { shaking, .. } = &mut run.stage {
                 match shaking.step(now) {
-                    Some(next) => self.cx.host.timers.rest(Duty::Compact, next),
-                    None => self.end_stage(now),
+                    Some(next) => host.timers.rest(Duty::Compact, next),
+                    None => self.end_stage(host, now),
                 }
                 return;
             }
             let Some(at) = run.rest.front().copied() else {
-                self.end_stage(now);
+                self.end_stage(host, now);
                 // The step sorted, chose or freed blocks.
                 return;
             };
-            let held = self
-                .slots
-                .get_mut(at)
-                .and_then(|slot| slot.held.as_deref_mut());
+            let held = self.get_mut(at).and_then(|slot| slot.held.as_deref_mut());
             let place = run.place.clone();
             let (more, worked) = match (&mut run.stage, held) {
                 (Stage::Census(census), Some(held)) => (
@@ -504,11 +495,10 @@ impl Shard {
         }
     }
 
-    fn end_stage(&mut self, now: Time) {
-        let bytes =
-            (self.cx.host.limits.memory_bytes_max as u64 / ROUND_PART).max(ROUND_BYTES_LEAST);
-        let (short, least) = self.cx.host.loose_least();
-        let compacting = &mut self.cx.host.memory.compacting;
+    fn end_stage(&mut self, host: &mut Host, now: Time) {
+        let bytes = (host.limits.memory_bytes_max as u64 / ROUND_PART).max(ROUND_BYTES_LEAST);
+        let (short, least) = host.loose_least();
+        let compacting = &mut host.memory.compacting;
         let loose = compacting.outside.loose;
         let Some(run) = &mut compacting.run else {
             return;
@@ -549,7 +539,7 @@ impl Shard {
                     return;
                 }
                 if round.now.is_empty() {
-                    self.cx.host.stats.compactions += 1;
+                    host.stats.compactions += 1;
                     // Only half counts, because some entries could not be moved.
                     compacting.freed = compacting.gain / 2;
                     compacting.gain = loose;
@@ -557,7 +547,7 @@ impl Shard {
                 }
             }
         }
-        self.enlist();
+        self.enlist(host);
     }
 }
 

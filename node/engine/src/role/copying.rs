@@ -43,7 +43,7 @@ use crate::role::calls::Source;
 use crate::role::copy_rate::Pace;
 use crate::role::holding::Leading;
 use crate::role::host::Host;
-use crate::shard::machine::Shard;
+use crate::role::slots::Slots;
 use crate::store::prefetch::Ahead;
 use crate::store::{Cursor, Store};
 use crate::value::entry::ENTRY_WORK;
@@ -420,25 +420,25 @@ impl Copying {
     }
 }
 
-impl Shard {
+impl Slots {
     /// Begins waiting snapshots in place of ended ones. Waiting for the next look at all partitions
     /// would waste a good part of the time.
-    pub(crate) fn begin_copies(&mut self, now: Time) {
-        if !self.cx.host.timers.take(Duty::Begin, now) {
+    pub(crate) fn begin_copies(&mut self, host: &mut Host, now: Time) {
+        if !host.timers.take(Duty::Begin, now) {
             return;
         }
-        let most = self.cx.host.limits.copies_max;
-        for _ in 0..self.cx.host.copying.waiting.len().min(BEGUN_MAX) {
-            if !self.cx.host.copying.may_begin(true, most) {
+        let most = host.limits.copies_max;
+        for _ in 0..host.copying.waiting.len().min(BEGUN_MAX) {
+            if !host.copying.may_begin(true, most) {
                 break;
             }
-            let Some((at, id)) = self.cx.host.copying.waiting.pop_front() else {
+            let Some((at, id)) = host.copying.waiting.pop_front() else {
                 break;
             };
-            if let Some(mut leading) = self.slots.get_mut(at).and_then(Slot::leading)
+            if let Some(mut leading) = self.get_mut(at).and_then(Slot::leading)
                 && leading.waits(id)
             {
-                leading.start_teaching(&mut self.cx.host, id);
+                leading.start_teaching(host, id);
             }
         }
     }

@@ -35,7 +35,7 @@ use super::timers::Duty;
 use crate::role::calls::{Call, Source};
 use crate::role::host::Host;
 use crate::role::room::{Room, needed};
-use crate::shard::machine::Shard;
+use crate::role::slots::Slots;
 #[cfg(any(test, feature = "fuzz"))]
 use crate::store::Key;
 use crate::store::{Effect, Victim, Wanted};
@@ -127,17 +127,17 @@ pub(crate) enum Made {
     No(Failure),
 }
 
-impl Shard {
+impl Slots {
     /// Checks which members are full.
-    pub(crate) fn look_at_memory(&mut self, now: Time) {
-        let cx = &mut self.cx.host;
+    pub(crate) fn look_at_memory(&mut self, host: &mut Host, now: Time) {
+        let cx = &mut *host;
         if now < cx.memory.evicting.next_look || cx.me.is_client() {
             return;
         }
         cx.memory.evicting.next_look = now + LOOK;
-        self.look_at_loose(now);
-        self.look_at_bounds();
-        let cx = &mut self.cx.host;
+        self.look_at_loose(host, now);
+        self.look_at_bounds(host);
+        let cx = &mut *host;
         // Every thread with primaries of that member's partitions does its part. For this member
         // itself, it is all that this thread leads.
         let members = cx
@@ -147,7 +147,7 @@ impl Shard {
             .map_or(1, |v| v.installed.members.len()) as u64;
         let pressed = std::mem::take(&mut cx.memory.evicting.pressed);
         for (at, bytes) in std::mem::take(&mut cx.memory.evicting.waiting) {
-            let slot = self.slots.get(at);
+            let slot = self.get(at);
             let waits = slot.filter(|slot| !slot.calls.parked.is_empty());
             if let Some(held) = waits.and_then(|slot| slot.held.as_deref()) {
                 cx.memory.evicting.own.lack(bytes);
@@ -166,21 +166,21 @@ impl Shard {
             cx.memory.evicting.own.forget_survey();
             cx.peers.forget_survey();
         } else if cx.memory.evicting.queue.is_empty() {
-            self.note_evictable();
+            self.note_evictable(host);
         }
     }
 
     /// Gives each partition its turn, in which it may lose keys, and notes for which members there
     /// are none.
-    fn note_evictable(&mut self) {
-        let cx = &mut self.cx.host;
+    fn note_evictable(&mut self, host: &mut Host) {
+        let cx = &mut *host;
         // The first turn goes to a random partition, in proportion to its keys. Often there is
         // little to do and the first does all of it: a partition that was always first would lose
         // everything.
         let (mut first, mut seen) = (0, 0);
         // The same among all, in case that each has too few keys for a turn.
         let (mut any, mut all) = (None, 0);
-        for slot in self.slots.iter() {
+        for slot in self.iter() {
             let policy = slot.evicts_by();
             let held = slot.held.as_deref();
             let Some(held) = held.filter(|held| cx.evicts(held, policy)) else {
@@ -223,35 +223,30 @@ impl Shard {
     }
 
     /// Evicts some keys.
-    pub(crate) fn evict_due(&mut self, now: Time) {
-        if !self.cx.host.timers.take(Duty::Evict, now) {
+    pub(crate) fn evict_due(&mut self, host: &mut Host, now: Time) {
+        if !host.timers.take(Duty::Evict, now) {
             return;
         }
-        self.cx.host.timers.rest(Duty::Evict, now + PAUSE);
+        host.timers.rest(Duty::Evict, now + PAUSE);
         let mut left = STEP;
         while left > 0
-            && let Some((at, turn)) = self.cx.host.memory.evicting.queue.pop_front()
+            && let Some((at, turn)) = host.memory.evicting.queue.pop_front()
         {
-            let Some(slot) = self.slots.get_mut(at) else {
+            let Some(slot) = self.get_mut(at) else {
                 continue;
             };
             let some = turn.min(left);
             if turn > some {
-                self.cx
-                    .host
-                    .memory
-                    .evicting
-                    .queue
-                    .push_front((at, turn - some));
+                host.memory.evicting.queue.push_front((at, turn - some));
             }
-            self.cx.host.evict_some(slot, some);
-            self.cx.host.notice(slot);
+            host.evict_some(slot, some);
+            host.notice(slot);
             left -= some;
         }
-        if !self.cx.host.memory.evicting.queue.is_empty() {
-            self.cx.host.timers.want(Duty::Evict);
-        } else if self.cx.host.has_excess() {
-            self.note_evictable();
+        if !host.memory.evicting.queue.is_empty() {
+            host.timers.want(Duty::Evict);
+        } else if host.has_excess() {
+            self.note_evictable(host);
         }
     }
 }

@@ -4,7 +4,7 @@ use super::partition::Held;
 use crate::command::operation::{Action, Step, Work};
 use crate::role::holding::Role;
 use crate::role::host::Host;
-use crate::shard::machine::Shard;
+use crate::role::slots::Slots;
 use crate::value::outcome::Outcome;
 use crate::wire::api::Request;
 use bytes::Bytes;
@@ -89,25 +89,25 @@ impl Host {
     }
 }
 
-impl Shard {
+impl Slots {
     /// Reports changes to the control thread, if it is time.
-    pub(crate) fn measure(&mut self, now: Time) {
-        let (before, looks) = self.cx.host.rounds.measured;
+    pub(crate) fn measure(&mut self, host: &mut Host, now: Time) {
+        let (before, looks) = host.rounds.measured;
         let since = now.since(before);
         if since
-            < if self.cx.host.copying.all > 0 {
+            < if host.copying.all > 0 {
                 MEASURE_COPIES
             } else {
                 MEASURE
             }
-            || self.cx.host.me.is_client()
+            || host.me.is_client()
         {
             return;
         }
         let anew = looks % ROUND == 0;
-        self.cx.host.rounds.measured = (now, looks.wrapping_add(1));
+        host.rounds.measured = (now, looks.wrapping_add(1));
         let (mut loads, mut moves, mut rounding) = (Vec::new(), Vec::new(), Rounding::default());
-        for slot in self.slots.iter_mut() {
+        for slot in self.iter_mut() {
             let Some(held) = slot.held.as_deref_mut() else {
                 continue;
             };
@@ -139,8 +139,8 @@ impl Shard {
             loads.push((slot.at, load));
         }
         let (memory, memory_max) = (
-            self.cx.host.memory_held() as u64,
-            self.cx.host.limits.memory_bytes_max as u64,
+            host.memory_held() as u64,
+            host.limits.memory_bytes_max as u64,
         );
         let mut member = MemberLoad {
             memory,
@@ -150,8 +150,8 @@ impl Shard {
         };
         // Other members should take new partitions.
         member.busy = member.filled() >= FILLED;
-        let unheard = self.cx.host.unheard();
-        self.cx.host.outbox.push(Request::Loads(Report {
+        let unheard = host.unheard();
+        host.outbox.push(Request::Loads(Report {
             member,
             partitions: loads,
             moves,

@@ -2,8 +2,8 @@
 
 use crate::role::host::Host;
 use crate::role::partition::Held;
+use crate::role::slots::Slots;
 use crate::role::timers::Duty;
-use crate::shard::machine::Shard;
 use crate::store::map_limits::sketch::Sketch;
 use crate::store::map_limits::{Bounded, Bounds, Led, MapHolds};
 use crate::store::{Effect, Undo, Victim};
@@ -25,16 +25,16 @@ const LOOKED: usize = 256;
 /// The least used key of so many is a victim.
 const SAMPLE: usize = 16;
 
-impl Shard {
+impl Slots {
     /// Keeps maps within their limits, and clears those that were dropped.
-    pub(crate) fn bound_due(&mut self, now: Time) {
-        if !self.cx.host.timers.take(Duty::Bound, now) {
+    pub(crate) fn bound_due(&mut self, host: &mut Host, now: Time) {
+        if !host.timers.take(Duty::Bound, now) {
             return;
         }
-        self.cx.host.timers.rest(Duty::Bound, now + PAUSE);
-        let mut bounds = std::mem::take(&mut self.cx.host.bounds);
+        host.timers.rest(Duty::Bound, now + PAUSE);
+        let mut bounds = std::mem::take(&mut host.bounds);
         if bounds.remains {
-            bounds.remains = self.clear_dropped(&bounds);
+            bounds.remains = self.clear_dropped(host, &bounds);
         }
         if bounds.bounded().any(|bounded| bounded.stale) {
             self.find_led(&mut bounds);
@@ -56,7 +56,7 @@ impl Shard {
             bounded.fit_sketch();
             bounded.settle_newcomers();
             if bounded.is_over() && bounded.limits.eviction != Eviction::None {
-                self.keep_within(*map, bounded, &led.at, &mut left);
+                self.keep_within(host, *map, bounded, &led.at, &mut left);
                 more |= bounded.is_over();
             }
             more |= bounded.stale;
@@ -66,31 +66,31 @@ impl Shard {
             .filter_map(|bounded| bounded.sketch.as_ref())
             .map(Sketch::bytes)
             .sum();
-        self.cx.host.bounds = bounds;
+        host.bounds = bounds;
         if more {
-            self.cx.host.timers.want(Duty::Bound);
+            host.timers.want(Duty::Bound);
         }
     }
 
     /// Looks anew at what dropped maps have left: this member may lead other partitions now.
-    pub(crate) fn look_for_remains(&mut self) {
-        self.cx.host.bounds.remains |= self.cx.host.bounds.any_dropped;
+    pub(crate) fn look_for_remains(&mut self, host: &mut Host) {
+        host.bounds.remains |= host.bounds.any_dropped;
     }
 
     /// Counts one map anew, and all if other partitions are led than before.
-    pub(crate) fn look_at_bounds(&mut self) {
-        if !self.cx.host.bounds.is_due() {
+    pub(crate) fn look_at_bounds(&mut self, host: &mut Host) {
+        if !host.bounds.is_due() {
             return;
         }
-        let mut bounds = std::mem::take(&mut self.cx.host.bounds);
+        let mut bounds = std::mem::take(&mut host.bounds);
         self.find_led(&mut bounds);
         let count = bounds.bounded().count().max(1);
         bounds.turn = (bounds.turn + 1) % count;
         let turn = bounds.turn;
         let next = bounds.bounded_mut().nth(turn);
         next.into_iter().for_each(|bounded| bounded.stale = true);
-        self.cx.host.bounds = bounds;
-        self.cx.host.timers.want(Duty::Bound);
+        host.bounds = bounds;
+        host.timers.want(Duty::Bound);
     }
 
     /// Finds the partitions that this thread leads. What maps hold there is not known if they are
@@ -100,7 +100,7 @@ impl Shard {
         for bounded in bounds.bounded() {
             led.entry(bounded.keyspace).or_default();
         }
-        for slot in self.slots.iter().filter(|slot| slot.installed.is_some()) {
+        for slot in self.iter().filter(|slot| slot.installed.is_some()) {
             let Some(led) = led.get_mut(&slot.at.keyspace) else {
                 continue;
             };
@@ -123,9 +123,9 @@ impl Shard {
 
     /// Clears what dropped maps have left in the partitions that this thread leads. Returns whether
     /// other partitions may have more.
-    fn clear_dropped(&mut self, bounds: &Bounds) -> bool {
+    fn clear_dropped(&mut self, host: &mut Host, bounds: &Bounds) -> bool {
         let mut left = false;
-        for slot in self.slots.iter_mut() {
+        for slot in self.iter_mut() {
             let Some(held) = slot.held.as_deref_mut() else {
                 continue;
             };
@@ -136,17 +136,15 @@ impl Shard {
                 .collect();
             // Another primary clears it, or this one once it may.
             left |= !gone.is_empty();
-            if !self.cx.host.leads_whole(held) || slot.still {
+            if !host.leads_whole(held) || slot.still {
                 continue;
             }
             for map in gone {
                 let effect = Effect::Clear { map };
-                self.cx
-                    .host
-                    .log(held, 0, effect, (None, By::UNKNOWN), Outcome::Ok);
+                host.log(held, 0, effect, (None, By::UNKNOWN), Outcome::Ok);
             }
-            self.cx.host.advance(slot);
-            self.cx.host.notice(slot);
+            host.advance(slot);
+            host.notice(slot);
         }
         left
     }
@@ -156,7 +154,7 @@ impl Shard {
         bounded.stale = false;
         bounded.holds = MapHolds::default();
         for at in &led.at {
-            let held = self.slots.get(*at).and_then(|slot| slot.held.as_deref());
+            let held = self.get(*at).and_then(|slot| slot.held.as_deref());
             let (keys, bytes) = held.map_or((0, 0), |held| held.store.size_of(map));
             bounded.holds.entries += keys as u64;
             bounded.holds.bytes += bytes as u64;
@@ -177,6 +175,7 @@ impl Shard {
     /// Evicts what is too much of a map, so far as one step goes.
     fn keep_within(
         &mut self,
+        host: &mut Host,
         map: MapId,
         bounded: &mut Bounded,
         led: &[PartitionRef],
@@ -184,10 +183,10 @@ impl Shard {
     ) {
         while bounded.is_over() && *left > 0 {
             *left -= 1;
-            let random = self.cx.host.random();
+            let random = host.random();
             let evicted = match bounded.limits.eviction {
-                Eviction::Lfu => self.evict_least_used(map, bounded, led, random),
-                policy => self.evict_by(map, policy, led, random),
+                Eviction::Lfu => self.evict_least_used(host, map, bounded, led, random),
+                policy => self.evict_by(host, map, policy, led, random),
             };
             match evicted {
                 Some(bytes) => bounded.lost(bytes),
@@ -200,6 +199,7 @@ impl Shard {
     /// Some partitions, from a random one on, which have keys of a map that may be evicted.
     fn around<'a>(
         &'a self,
+        host: &Host,
         map: MapId,
         led: &'a [PartitionRef],
         random: u64,
@@ -207,9 +207,9 @@ impl Shard {
         let first = (random % led.len().max(1) as u64) as usize;
         let places = (0..led.len().min(LOOKED)).map(move |n| led[(first + n) % led.len()]);
         places.filter_map(move |at| {
-            let slot = self.slots.get(at).filter(|slot| !slot.still)?;
+            let slot = self.get(at).filter(|slot| !slot.still)?;
             let held = slot.held.as_deref()?;
-            let may = held.store.count(map) > 0 && self.cx.host.leads_whole(held);
+            let may = held.store.count(map) > 0 && host.leads_whole(held);
             may.then_some((at, held))
         })
     }
@@ -217,6 +217,7 @@ impl Shard {
     /// Evicts the oldest newcomer, or the least used key of a sample. Returns its cost.
     fn evict_least_used(
         &mut self,
+        host: &mut Host,
         map: MapId,
         bounded: &mut Bounded,
         led: &[PartitionRef],
@@ -227,7 +228,7 @@ impl Shard {
         let mut candidate = None;
         while candidate.is_none() && bounded.newcomers.len() as u64 > most {
             let (at, order) = bounded.newcomers.pop_front()?;
-            let slot = self.slots.get(at);
+            let slot = self.get(at);
             let held = slot.and_then(|slot| slot.held.as_deref());
             if held.is_some_and(|held| held.store.has_order(map, order)) {
                 candidate = Some((at, order));
@@ -235,7 +236,7 @@ impl Shard {
         }
         let mut least: Option<(u64, bool, PartitionRef, u64)> = None;
         let (mut seen, mut picks) = (0, random);
-        for (at, held) in self.around(map, led, random) {
+        for (at, held) in self.around(host, map, led, random) {
             picks = picks.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17) ^ random;
             for (order, marked) in held.store.sample(map, picks).take(SAMPLE - seen) {
                 seen += 1;
@@ -260,33 +261,34 @@ impl Shard {
             (Some(candidate), None) => candidate,
             (None, None) => return None,
         };
-        let held = self.slots.get(at)?.held.as_deref()?;
+        let held = self.get(at)?.held.as_deref()?;
         let victim = held.store.victim(map, order)?;
-        self.evict_from(at, victim)
+        self.evict_from(host, at, victim)
     }
 
     /// Evicts one key of a map by a policy. Returns its cost.
     fn evict_by(
         &mut self,
+        host: &mut Host,
         map: MapId,
         policy: Eviction,
         led: &[PartitionRef],
         random: u64,
     ) -> Option<usize> {
-        let (at, _) = self.around(map, led, random).next()?;
-        let held = self.slots.get_mut(at)?.held.as_deref_mut()?;
+        let (at, _) = self.around(host, map, led, random).next()?;
+        let held = self.get_mut(at)?.held.as_deref_mut()?;
         let victim = held.store.victim_by(map, policy, random.rotate_left(32))?;
-        self.evict_from(at, victim)
+        self.evict_from(host, at, victim)
     }
 
-    fn evict_from(&mut self, at: PartitionRef, victim: Victim) -> Option<usize> {
-        let slot = self.slots.get_mut(at)?;
+    fn evict_from(&mut self, host: &mut Host, at: PartitionRef, victim: Victim) -> Option<usize> {
+        let slot = self.get_mut(at)?;
         let bytes = victim.bytes;
         let held = slot.held.as_deref_mut()?;
-        self.cx.host.evict(held, vec![victim]);
+        host.evict(held, vec![victim]);
         // Without copies, no ack will commit it.
-        self.cx.host.advance(slot);
-        self.cx.host.notice(slot);
+        host.advance(slot);
+        host.notice(slot);
         Some(bytes)
     }
 }

@@ -5,7 +5,7 @@ use crate::log::changes::{Change, FORMERS_MAX, Filter, Missing, Position, change
 use crate::mutant::{self, broken};
 use crate::role::holding::Leading;
 use crate::role::host::Host;
-use crate::shard::machine::Shard;
+use crate::role::slots::Slots;
 use crate::wire::api::Lane;
 use crate::wire::frame::{Frame, Headroom};
 use doyen_gossip::Time;
@@ -129,19 +129,19 @@ impl Host {
     }
 }
 
-impl Shard {
+impl Slots {
     /// A frame of a subscriber.
-    pub(crate) fn asked_by_subscriber(&mut self, peer: MemberId, frame: Frame) {
-        let cx = &mut self.cx.host;
+    pub(crate) fn asked_by_subscriber(&mut self, host: &mut Host, peer: MemberId, frame: Frame) {
+        let cx = &mut *host;
         let at = match &frame {
             Frame::Reads { keyspaces } => return cx.note_read(keyspaces),
-            Frame::Confirm { round } => return self.confirm_to(peer, *round),
+            Frame::Confirm { round } => return self.confirm_to(host, peer, *round),
             Frame::Subscribe { at, .. }
             | Frame::Unsubscribe { at, .. }
             | Frame::Taken { at, .. } => *at,
             _ => return,
         };
-        let Some(mut leading) = self.slots.get_mut(at).and_then(|slot| slot.leading()) else {
+        let Some(mut leading) = self.get_mut(at).and_then(|slot| slot.leading()) else {
             return;
         };
         match frame {
@@ -172,14 +172,14 @@ impl Shard {
     ///
     /// A member that has accepted a table in which it does not lead confirms nothing, even with a
     /// lease: another member may commit already.
-    fn confirm_to(&mut self, peer: MemberId, round: u64) {
-        let cx = &mut self.cx.host;
+    fn confirm_to(&mut self, host: &mut Host, peer: MemberId, round: u64) {
+        let cx = &mut *host;
         if cx.confirming.len() >= CONFIRMING_MAX {
             // It asks again.
             return;
         }
         let mut tickets = Vec::new();
-        for mut leading in self.slots.iter_mut().filter_map(|slot| slot.leading()) {
+        for mut leading in self.iter_mut().filter_map(|slot| slot.leading()) {
             if leading.lead.readers.iter().any(|r| r.peer == peer) {
                 leading.tell_readers_at(cx, peer);
                 let committed = leading.log.committed();
@@ -199,17 +199,15 @@ impl Shard {
     }
 
     /// Sends confirmations. This member had its lease after they were made.
-    pub(crate) fn release_confirmed(&mut self) {
-        for (peer, round, tickets) in std::mem::take(&mut self.cx.host.confirming) {
-            self.cx
-                .host
-                .tell_reader(peer, Frame::Confirmed { round, tickets });
+    pub(crate) fn release_confirmed(&mut self, host: &mut Host) {
+        for (peer, round, tickets) in std::mem::take(&mut host.confirming) {
+            host.tell_reader(peer, Frame::Confirmed { round, tickets });
         }
     }
 
     /// A subscriber is not connected any more.
     pub(crate) fn forget_readers(&mut self, peer: MemberId) {
-        let led = self.slots.iter_mut().filter_map(|slot| slot.leading());
+        let led = self.iter_mut().filter_map(|slot| slot.leading());
         led.for_each(|leading| leading.lead.readers.retain(|r| r.peer != peer));
     }
 }

@@ -8,7 +8,8 @@
 use super::partition::Slot;
 use super::tables::SEQS;
 use crate::command::idle;
-use crate::shard::machine::Shard;
+use crate::role::host::Host;
+use crate::role::slots::Slots;
 use crate::store::Piece;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
@@ -156,23 +157,23 @@ pub struct KeptKey {
 /// A page, and what [`KeysWanted::after`] gets for the next one.
 pub type KeysPage = (Vec<KeptKey>, Option<(MapId, Bytes, Option<Bytes>)>);
 
-impl Shard {
+impl Slots {
     /// The tables of a recovery came: what is committed from now on is in this half alone.
-    pub(crate) fn mark_recovery(&mut self, former: &View, view: &View) {
+    pub(crate) fn mark_recovery(&mut self, host: &mut Host, former: &View, view: &View) {
         let branches = |view: &View| view.installed.annex.branches.len();
         if branches(view) <= branches(former) {
             return;
         }
-        for slot in self.slots.iter_mut() {
+        for slot in self.iter_mut() {
             slot.recovered = Mark::new(slot, &view.installed);
         }
-        self.cx.host.tables.recovered_from = Some(former.installed.clone());
+        host.tables.recovered_from = Some(former.installed.clone());
     }
 
     /// Notes when something was committed.
-    pub(crate) fn look_at_marks(&mut self, now: Time) {
-        if let Some(before) = &self.cx.host.tables.recovered_from {
-            for slot in self.slots.iter_mut() {
+    pub(crate) fn look_at_marks(&mut self, host: &mut Host, now: Time) {
+        if let Some(before) = &host.tables.recovered_from {
+            for slot in self.iter_mut() {
                 slot.mark_if_empty(before);
                 slot.look_at_mark(now);
             }
@@ -180,13 +181,13 @@ impl Shard {
     }
 
     /// What was committed here since the last recovery, by partition. Empty if there was none.
-    pub fn since_recovery(&mut self, now: Time) -> Vec<SinceRecovery> {
-        self.look_at_marks(now);
-        let view = self.cx.host.tables.view.as_ref();
+    pub(crate) fn since_recovery(&mut self, host: &mut Host, now: Time) -> Vec<SinceRecovery> {
+        self.look_at_marks(host, now);
+        let view = host.tables.view.as_ref();
         if view.is_none_or(|view| view.installed.annex.branches.is_empty()) {
             return Vec::new();
         }
-        let known = self.slots.iter();
+        let known = self.iter();
         let known = known.filter(|slot| slot.recovered.is_some() || slot.held.is_some());
         let since = known.map(|slot| {
             let mark = slot.recovered.as_ref();
@@ -205,8 +206,8 @@ impl Shard {
 
     /// A page of what this node holds that was written since a recovery, with or without a lease.
     /// `None`: it does not hold the partition, or has not all of it yet.
-    pub fn keys_since(&self, now: Time, wanted: &KeysWanted) -> Option<KeysPage> {
-        let held = self.slots.get(wanted.at)?.held.as_ref()?;
+    pub(crate) fn keys_since(&self, now: Time, wanted: &KeysWanted) -> Option<KeysPage> {
+        let held = self.get(wanted.at)?.held.as_ref()?;
         if !held.store.is_whole() || held.sink().is_some() {
             return None;
         }

@@ -18,7 +18,6 @@
 //! member the same data thread has them: contents never pass from one thread to another.
 
 use super::partition::{Held, Slot};
-use super::slots::Slots;
 use super::timers::Duty;
 use crate::command::operation::Work;
 use crate::log::changes::Position;
@@ -28,7 +27,7 @@ use crate::mutant::{self, broken};
 use crate::role::calls::{Call, note_order};
 use crate::role::holding::Leading;
 use crate::role::host::Host;
-use crate::shard::machine::Shard;
+use crate::role::slots::Slots;
 use crate::store::{Key, Portion};
 use crate::value::outcome::{Failure, Outcome};
 use doyen_gossip::Time;
@@ -110,11 +109,11 @@ impl Portion for Heir {
     }
 }
 
-impl Shard {
+impl Slots {
     /// Handles partitions that are not in the installed table any more, though their keyspace is:
     /// their contents and calls go to new partitions.
-    pub(crate) fn reshape(&mut self) {
-        let Some(view) = self.cx.host.tables.view.clone() else {
+    pub(crate) fn reshape(&mut self, host: &mut Host) {
+        let Some(view) = host.tables.view.clone() else {
             return;
         };
         let was = |at: PartitionRef| {
@@ -125,7 +124,6 @@ impl Shard {
             keyspace.is_some_and(|k| at.partition < k.next_partition())
         };
         let gone = self
-            .slots
             .iter()
             .filter(|slot| slot.installed.is_none() && was(slot.at))
             .map(|slot| slot.at);
@@ -135,14 +133,12 @@ impl Shard {
         }
         let mut calls = Vec::new();
         for at in &gone {
-            let Some(slot) = self.slots.get_mut(*at) else {
+            let Some(slot) = self.get_mut(*at) else {
                 continue;
             };
             let lineage = slot.lineage;
             calls.extend(
-                self.cx
-                    .host
-                    .take_calls(slot)
+                host.take_calls(slot)
                     .into_iter()
                     .map(|call| (*at, lineage, call)),
             );
@@ -162,24 +158,23 @@ impl Shard {
                     .push(partition);
             }
             for (_, partitions) in families {
-                self.divide(keyspace.id, &view.installed, &partitions);
+                self.divide(host, keyspace.id, &view.installed, &partitions);
             }
         }
-        self.move_calls(calls);
+        self.move_calls(host, calls);
         let mut left = Vec::new();
         for at in gone {
-            self.cx.host.peers.forget_refused(at);
+            host.peers.forget_refused(at);
             // Its contents stay for a while, like those of any partition that no table assigns to
             // this node.
             if self
-                .slots
                 .get(at)
                 .is_some_and(|slot| slot.held.is_some() || slot.accepted.is_some())
             {
                 left.push(at);
             }
         }
-        self.slots.retain(|slot| {
+        self.retain(|slot| {
             slot.installed.is_some()
                 || slot.accepted.is_some()
                 || left.contains(&slot.at)
@@ -188,8 +183,14 @@ impl Shard {
     }
 
     /// The new partitions that are in sync here draw from the held contents of the former ones.
-    fn divide(&mut self, keyspace: KeyspaceId, table: &Arc<Table>, partitions: &[&Arc<Partition>]) {
-        let me = self.cx.host.me;
+    fn divide(
+        &mut self,
+        host: &mut Host,
+        keyspace: KeyspaceId,
+        table: &Arc<Table>,
+        partitions: &[&Arc<Partition>],
+    ) {
+        let me = host.me;
         let fresh = |slots: &Slots, p: &Partition| {
             let slot = slots.get(PartitionRef {
                 keyspace,
@@ -199,12 +200,11 @@ impl Shard {
         };
         let mine = partitions
             .iter()
-            .filter(|p| self.cx.host.tables.in_sync(p).any(|m| m == me) && fresh(&self.slots, p));
+            .filter(|p| host.tables.in_sync(p).any(|m| m == me) && fresh(self, p));
         let mine: Vec<&Arc<Partition>> = mine.copied().collect();
         let Some(first) = mine.first() else { return };
         let held = |partition| {
             let held = self
-                .slots
                 .get(PartitionRef {
                     keyspace,
                     partition,
@@ -229,8 +229,8 @@ impl Shard {
                 keyspace,
                 partition: from.partition,
             };
-            if let Some(held) = self.slots.get_mut(at).and_then(|slot| slot.held.take()) {
-                self.cx.host.memory.bytes = self.cx.host.memory.bytes.saturating_sub(held.bytes());
+            if let Some(held) = self.get_mut(at).and_then(|slot| slot.held.take()) {
+                host.memory.bytes = host.memory.bytes.saturating_sub(held.bytes());
                 former.push((held, from.behind_ms));
             }
         }
@@ -250,7 +250,7 @@ impl Shard {
         let dedup = Dedup::of_all(former.iter().map(|(held, _)| &held.dedup));
         let (mut stores, mut formers) = (Vec::new(), Vec::new());
         for (held, behind_ms) in former {
-            let cx = &mut self.cx.host;
+            let cx = &mut *host;
             formers.push(Position {
                 partition: held.at.partition,
                 lineage: held.lineage,
@@ -266,32 +266,27 @@ impl Shard {
                 keyspace,
                 partition: partition.id,
             };
-            let mut held = Held::empty(
-                at,
-                partition.lineage,
-                &self.cx.host.tables,
-                self.cx.host.now,
-            );
+            let mut held = Held::empty(at, partition.lineage, &host.tables, host.now);
             (held.was_in_sync, held.log, held.dedup, held.clock) =
                 (true, Log::after(last), dedup.clone(), clock);
             held.formers.clone_from(&formers);
             let portion: Arc<dyn Portion> = Arc::new(Heir::new(table, at));
             held.store = held.store.draw_from(&stores, mine.len(), &portion);
-            self.cx.host.memory.bytes += held.bytes();
-            let slot = self.slots.get_or_insert(at);
+            host.memory.bytes += held.bytes();
+            let slot = self.get_or_insert(at);
             slot.held = Some(Box::new(held));
-            self.cx.host.note_drawing(slot);
+            host.note_drawing(slot);
         }
     }
 
     /// Calls of former partitions go to the partitions that have their keys, in order.
-    fn move_calls(&mut self, calls: Vec<(PartitionRef, Option<Lineage>, Call)>) {
+    fn move_calls(&mut self, host: &mut Host, calls: Vec<(PartitionRef, Option<Lineage>, Call)>) {
         let mut moved: BTreeMap<PartitionRef, Vec<Call>> = BTreeMap::new();
         for (at, lineage, call) in calls {
-            let placed = self.cx.host.tables.place_of(at.keyspace, &call.work);
+            let placed = host.tables.place_of(at.keyspace, &call.work);
             let to = placed.ok();
             let now = to
-                .and_then(|to| self.slots.get(to))
+                .and_then(|to| self.get(to))
                 .and_then(|slot| slot.installed.as_ref())
                 .map(|a| a.lineage);
             // In another lineage, a retry could not be recognized.
@@ -313,15 +308,15 @@ impl Shard {
                         (false, true) => Failure::CrossPartition,
                         (false, false) => Failure::Stale,
                     };
-                    self.cx.host.callers.outstanding -= 1;
+                    host.callers.outstanding -= 1;
                     if let Some(token) = call.source.token() {
-                        self.cx.host.callers.answer(token, Outcome::Failed(failure));
+                        host.callers.answer(token, Outcome::Failed(failure));
                     }
                 }
             }
         }
         for (at, mut calls) in moved {
-            let Some(slot) = self.slots.get_mut(at) else {
+            let Some(slot) = self.get_mut(at) else {
                 continue;
             };
             calls.sort_by_key(|call| call.n);
@@ -336,42 +331,47 @@ impl Shard {
         }
     }
 
-    /// Draws some more keys.
-    pub(crate) fn draw_due(&mut self, now: Time) {
-        if !self.cx.host.timers.take(Duty::Draw, now) {
-            return;
+    /// Draws some more keys. Returns the partition if it has all of them now: its calls that waited
+    /// for that are to be looked at.
+    pub(crate) fn draw_due(&mut self, host: &mut Host, now: Time) -> Option<PartitionRef> {
+        if !host.timers.take(Duty::Draw, now) {
+            return None;
         }
-        let Some(at) = self.cx.host.rounds.drawing.front().copied() else {
-            return;
+        let at = host.rounds.drawing.front().copied()?;
+        host.timers.rest(Duty::Draw, now + DRAW_PAUSE);
+        let whole = match self.get_mut(at) {
+            Some(slot) => slot.draw_more(host),
+            None => true,
         };
-        self.cx.host.timers.rest(Duty::Draw, now + DRAW_PAUSE);
-        self.draw_more(at);
-        let more = !self.cx.host.rounds.drawing.is_empty();
-        self.cx.host.timers.settle(Duty::Draw, more);
+        if whole {
+            host.rounds.drawing.pop_front();
+        }
+        let more = !host.rounds.drawing.is_empty();
+        host.timers.settle(Duty::Draw, more);
+        whole.then_some(at)
     }
+}
 
-    fn draw_more(&mut self, at: PartitionRef) {
-        let Some(slot) = self.slots.get_mut(at) else {
-            self.cx.host.rounds.drawing.pop_front();
-            return;
-        };
-        if let Some(held) = slot.held.as_deref_mut() {
+impl Slot {
+    /// Returns whether it has all of its keys now.
+    fn draw_more(&mut self, host: &mut Host) -> bool {
+        if let Some(held) = self.held.as_deref_mut() {
             let before = held.bytes();
-            let cx = &mut self.cx.host;
-            let most = cx.limits.drawn_max;
-            cx.memory
-                .garbage
-                .collect(&mut cx.timers, |maps| held.store.draw_some(most, maps));
-            cx.memory.recount(before, held.bytes());
+            let (most, maps) = (host.limits.drawn_max, &mut host.memory.garbage);
+            maps.collect(&mut host.timers, |maps| held.store.draw_some(most, maps));
+            host.memory.recount(before, held.bytes());
         }
-        if slot.held.as_ref().is_none_or(|held| held.store.is_whole()) {
-            slot.drawing = false;
-            self.cx.host.rounds.drawing.pop_front();
-            let mut later = std::mem::take(&mut slot.calls.later);
-            slot.calls.parked.append(&mut later);
-            self.cx.wake(slot);
-            self.cx.host.notice(slot);
+        if self
+            .held
+            .as_ref()
+            .is_some_and(|held| !held.store.is_whole())
+        {
+            return false;
         }
+        self.drawing = false;
+        let mut later = std::mem::take(&mut self.calls.later);
+        self.calls.parked.append(&mut later);
+        true
     }
 }
 

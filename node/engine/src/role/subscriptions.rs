@@ -12,7 +12,7 @@ use crate::log::bookmark::Bookmark;
 use crate::log::changes::{Change, FORMERS_MAX, Filter, Gap, Keys, Maps, Missing, Position, Told};
 use crate::mutant::{self, broken};
 use crate::role::host::Host;
-use crate::shard::machine::Shard;
+use crate::role::slots::Slots;
 use crate::value::outcome::Failure;
 use crate::wire::api::Lane;
 use crate::wire::frame::Frame;
@@ -309,21 +309,27 @@ impl Host {
     }
 }
 
-impl Shard {
+impl Slots {
     /// From now on, a subscription is told about this often that it was told all
     /// ([`Told::Confirmed`]).
-    pub fn confirm(&mut self, now: Time, id: SubscriptionId, every: Duration) {
-        self.cx.host.now = self.cx.host.now.max(now);
-        if let Some(subscription) = self.cx.host.subscriptions.all.get_mut(&id) {
+    pub(crate) fn confirm(
+        &mut self,
+        host: &mut Host,
+        now: Time,
+        id: SubscriptionId,
+        every: Duration,
+    ) {
+        host.now = host.now.max(now);
+        if let Some(subscription) = host.subscriptions.all.get_mut(&id) {
             subscription.confirms = Some(every.max(CONFIRM_LEAST));
-            self.cx.host.subscriptions.confirm_at = Time::ZERO;
-            self.follow_up();
+            host.subscriptions.confirm_at = Time::ZERO;
+            self.follow_up(host);
         }
     }
 
     /// Asks primaries for confirmations, if it is time. Returns when it is time again.
-    fn ask_confirmations(&mut self) -> Option<Time> {
-        let (now, subscriptions) = (self.cx.host.now, &mut self.cx.host.subscriptions);
+    fn ask_confirmations(&mut self, host: &mut Host) -> Option<Time> {
+        let (now, subscriptions) = (host.now, &mut host.subscriptions);
         let wanting = subscriptions.all.values();
         let every = wanting.filter_map(|s| s.confirms).min()?;
         if now < subscriptions.confirm_at {
@@ -344,7 +350,7 @@ impl Shard {
             .filter_map(|cursor| Some(cursor.asked?.0))
             .collect();
         for primary in primaries {
-            self.ask_primary(primary, Frame::Confirm { round });
+            self.ask_primary(host, primary, Frame::Confirm { round });
         }
         Some(next)
     }
@@ -354,13 +360,14 @@ impl Shard {
     ///
     /// # Errors
     /// There is no such keyspace, the key is too long, or there are too many.
-    pub fn subscribe(
+    pub(crate) fn subscribe(
         &mut self,
+        host: &mut Host,
         now: Time,
         filter: Filter,
         after: Option<&Bookmark>,
     ) -> Result<SubscriptionId, Failure> {
-        let cx = &mut self.cx.host;
+        let cx = &mut *host;
         cx.now = cx.now.max(now);
         let table = cx.tables.view.as_ref().map(|view| &view.installed);
         if table.is_none_or(|table| table.keyspace(filter.keyspace).is_none()) {
@@ -395,33 +402,38 @@ impl Shard {
         };
         cx.subscriptions.all.insert(id, subscription);
         cx.subscriptions.say_at = Time::ZERO;
-        self.follow_tables();
-        self.follow_up();
+        self.follow_tables(host);
+        self.follow_up(host);
         Ok(id)
     }
 
     /// Ends a subscription. What was told and not taken is dropped.
-    pub fn unsubscribe(&mut self, now: Time, id: SubscriptionId) {
-        self.cx.host.now = self.cx.host.now.max(now);
-        let Some(gone) = self.cx.host.subscriptions.all.remove(&id) else {
+    pub(crate) fn unsubscribe(&mut self, host: &mut Host, now: Time, id: SubscriptionId) {
+        host.now = host.now.max(now);
+        let Some(gone) = host.subscriptions.all.remove(&id) else {
             return;
         };
-        self.cx.host.subscriptions.bytes -= gone.bytes;
+        host.subscriptions.bytes -= gone.bytes;
         for (partition, cursor) in gone.places {
-            self.leave(gone.filter.keyspace, partition, &cursor);
+            self.leave(host, gone.filter.keyspace, partition, &cursor);
         }
     }
 
     /// The next subscription that was told something. It comes again only if [`Shard::take_told`]
     /// has returned `None` and something more was told, so take all, or come back to it.
-    pub fn poll_subscription(&mut self) -> Option<SubscriptionId> {
-        self.cx.host.subscriptions.told.pop_front()
+    pub(crate) fn poll_subscription(&mut self, host: &mut Host) -> Option<SubscriptionId> {
+        host.subscriptions.told.pop_front()
     }
 
     /// The next thing that a subscription was told.
-    pub fn take_told(&mut self, now: Time, id: SubscriptionId) -> Option<Told> {
-        self.cx.host.now = self.cx.host.now.max(now);
-        let subscriptions = &mut self.cx.host.subscriptions;
+    pub(crate) fn take_told(
+        &mut self,
+        host: &mut Host,
+        now: Time,
+        id: SubscriptionId,
+    ) -> Option<Told> {
+        host.now = host.now.max(now);
+        let subscriptions = &mut host.subscriptions;
         let subscription = subscriptions.all.get_mut(&id)?;
         let Some((ticket, told)) = subscription.queue.pop_front() else {
             subscription.queued = false;
@@ -436,17 +448,17 @@ impl Shard {
             && cursor.ticket() == Some(ticket)
         {
             cursor.taken += bytes as u64;
-            self.say_taken(id, partition);
+            self.say_taken(host, id, partition);
         }
         if let Told::Lagged(gap) = &told {
-            gap.had.keys().for_each(|p| self.say_taken(id, *p));
+            gap.had.keys().for_each(|p| self.say_taken(host, id, *p));
         }
         Some(told)
     }
 
     /// Tells the primary of a partition what was taken, if that is much.
-    fn say_taken(&mut self, id: SubscriptionId, partition: PartitionId) {
-        let Some(subscription) = self.cx.host.subscriptions.all.get_mut(&id) else {
+    fn say_taken(&mut self, host: &mut Host, id: SubscriptionId, partition: PartitionId) {
+        let Some(subscription) = host.subscriptions.all.get_mut(&id) else {
             return;
         };
         let keyspace = subscription.filter.keyspace;
@@ -459,18 +471,19 @@ impl Shard {
                 keyspace,
                 partition,
             };
-            self.ask_primary(primary, Frame::Taken { at, ticket, bytes });
+            self.ask_primary(host, primary, Frame::Taken { at, ticket, bytes });
         }
     }
 
     /// Where a subscriber is that has handled all that was taken, except this, which it has not
     /// handled yet: in the order in which it was taken. `None`: there is no such subscription.
-    pub fn bookmark<'a>(
+    pub(crate) fn bookmark<'a>(
         &'a self,
+        host: &'a Host,
         id: SubscriptionId,
         taken: impl DoubleEndedIterator<Item = &'a Told>,
     ) -> Option<Bookmark> {
-        let subscription = self.cx.host.subscriptions.all.get(&id)?;
+        let subscription = host.subscriptions.all.get(&id)?;
         let had = |cursor: &Cursor| match cursor.missed {
             true => Vec::new(),
             false => cursor.had.clone(),
@@ -500,7 +513,7 @@ impl Shard {
             }
         }
         Some(Bookmark {
-            cluster: self.cx.host.tables.name.map(|name| name.cluster),
+            cluster: host.tables.name.map(|name| name.cluster),
             keyspace: subscription.filter.keyspace,
             places: places.into_values().flatten().collect(),
         })
@@ -508,54 +521,60 @@ impl Shard {
 
     /// How many subscriptions there are.
     #[must_use]
-    pub fn subscriptions(&self) -> usize {
-        self.cx.host.subscriptions.all.len()
+    pub(crate) fn subscriptions(&self, host: &Host) -> usize {
+        host.subscriptions.all.len()
     }
 
     /// Sends a frame to the primary of a partition, which may be this thread.
-    fn ask_primary(&mut self, primary: MemberId, frame: Frame) {
-        if primary == self.cx.host.me {
-            self.asked_by_subscriber(primary, frame);
+    fn ask_primary(&mut self, host: &mut Host, primary: MemberId, frame: Frame) {
+        if primary == host.me {
+            self.asked_by_subscriber(host, primary, frame);
         } else {
-            self.cx.host.peers.send(primary, Lane::Calls, &frame);
+            host.peers.send(primary, Lane::Calls, &frame);
         }
     }
 
     /// The primary need not tell this place any more.
-    fn leave(&mut self, keyspace: KeyspaceId, partition: PartitionId, cursor: &Cursor) {
+    fn leave(
+        &mut self,
+        host: &mut Host,
+        keyspace: KeyspaceId,
+        partition: PartitionId,
+        cursor: &Cursor,
+    ) {
         if let Some((primary, _, ticket)) = cursor.asked {
-            self.cx.host.subscriptions.tickets.remove(&ticket);
+            host.subscriptions.tickets.remove(&ticket);
             let at = PartitionRef {
                 keyspace,
                 partition,
             };
-            self.ask_primary(primary, Frame::Unsubscribe { at, ticket });
+            self.ask_primary(host, primary, Frame::Unsubscribe { at, ticket });
         }
     }
 
     /// A table is installed: places of partitions that are gone go on in their heirs.
-    pub(crate) fn follow_tables(&mut self) {
-        let Some(view) = self.cx.host.tables.view.clone() else {
+    pub(crate) fn follow_tables(&mut self, host: &mut Host) {
+        let Some(view) = host.tables.view.clone() else {
             return;
         };
         let table = &view.installed;
-        let ids: Vec<SubscriptionId> = self.cx.host.subscriptions.all.keys().copied().collect();
+        let ids: Vec<SubscriptionId> = host.subscriptions.all.keys().copied().collect();
         for id in ids {
-            self.follow_table(id, table);
+            self.follow_table(host, id, table);
         }
     }
 
-    fn follow_table(&mut self, id: SubscriptionId, table: &Table) {
-        let Some(subscription) = self.cx.host.subscriptions.all.get_mut(&id) else {
+    fn follow_table(&mut self, host: &mut Host, id: SubscriptionId, table: &Table) {
+        let Some(subscription) = host.subscriptions.all.get_mut(&id) else {
             return;
         };
         let keyspace = subscription.filter.keyspace;
         if table.keyspace(keyspace).is_none() || is_dropped(table, &subscription.filter) {
             if !std::mem::replace(&mut subscription.ended, true) {
                 let gone = std::mem::take(&mut subscription.places);
-                self.cx.host.subscriptions.push(id, None, Told::Ended);
+                host.subscriptions.push(id, None, Told::Ended);
                 for (partition, cursor) in gone {
-                    self.leave(keyspace, partition, &cursor);
+                    self.leave(host, keyspace, partition, &cursor);
                 }
             }
             return;
@@ -589,7 +608,7 @@ impl Shard {
                 Some(cursor) => {
                     // What the former lineage held is lost.
                     if let Some(ticket) = cursor.ticket() {
-                        self.cx.host.subscriptions.tickets.remove(&ticket);
+                        host.subscriptions.tickets.remove(&ticket);
                     }
                     *cursor = Cursor::new(lineage, Vec::new(), began);
                 }
@@ -616,22 +635,19 @@ impl Shard {
             }
         }
         for (partition, cursor) in gone {
-            self.leave(keyspace, partition, &cursor);
+            self.leave(host, keyspace, partition, &cursor);
         }
     }
 
     /// Asks primaries that were not asked, or did not answer; and tells members that logs are read.
-    pub(crate) fn follow_up(&mut self) {
-        if self.cx.host.subscriptions.all.is_empty() {
-            return self.cx.host.timers.cancel(Duty::Subscribe);
+    pub(crate) fn follow_up(&mut self, host: &mut Host) {
+        if host.subscriptions.all.is_empty() {
+            return host.timers.cancel(Duty::Subscribe);
         }
-        let now = self.cx.host.now;
-        self.say_reads();
-        self.cx
-            .host
-            .timers
-            .set(Duty::Subscribe, self.cx.host.subscriptions.say_at);
-        let Some(view) = self.cx.host.tables.view.clone() else {
+        let now = host.now;
+        self.say_reads(host);
+        host.timers.set(Duty::Subscribe, host.subscriptions.say_at);
+        let Some(view) = host.tables.view.clone() else {
             return;
         };
         let (mut asks, mut waits_for_any) = (Vec::new(), false);
@@ -641,7 +657,7 @@ impl Shard {
             peers,
             me,
             ..
-        } = &mut self.cx.host;
+        } = host;
         let Subscriptions {
             all, tickets, last, ..
         } = subscriptions;
@@ -691,26 +707,24 @@ impl Shard {
             }
         }
         for (primary, frame) in asks {
-            self.ask_primary(primary, frame);
+            self.ask_primary(host, primary, frame);
         }
         let again = waits_for_any.then_some(now + ASK_AGAIN);
-        let due = [again, self.ask_confirmations()].into_iter().flatten();
-        let due = due.fold(self.cx.host.subscriptions.say_at, Time::min);
-        self.cx.host.timers.set(Duty::Subscribe, due);
+        let due = [again, self.ask_confirmations(host)].into_iter().flatten();
+        let due = due.fold(host.subscriptions.say_at, Time::min);
+        host.timers.set(Duty::Subscribe, due);
     }
 
     /// Subscriptions ask again if it is time.
-    pub(crate) fn follow_up_due(&mut self, now: Time) {
-        if self.cx.host.timers.take(Duty::Subscribe, now) {
-            self.follow_up();
+    pub(crate) fn follow_up_due(&mut self, host: &mut Host, now: Time) {
+        if host.timers.take(Duty::Subscribe, now) {
+            self.follow_up(host);
         }
     }
 
     /// A primary is connected, or not any more: it is asked anew.
-    pub(crate) fn ask_anew(&mut self, peer: MemberId) {
-        let places = self
-            .cx
-            .host
+    pub(crate) fn ask_anew(&mut self, host: &mut Host, peer: MemberId) {
+        let places = host
             .subscriptions
             .all
             .values_mut()
@@ -720,16 +734,16 @@ impl Shard {
                 (cursor.answered, cursor.asked_at) = (false, Time::ZERO);
             }
         }
-        if !self.cx.host.subscriptions.all.is_empty() {
-            self.cx.host.subscriptions.say_at = Time::ZERO;
-            self.cx.host.timers.set(Duty::Subscribe, self.cx.host.now);
+        if !host.subscriptions.all.is_empty() {
+            host.subscriptions.say_at = Time::ZERO;
+            host.timers.set(Duty::Subscribe, host.now);
         }
     }
 
     /// Tells members which logs are read, if it is time.
-    fn say_reads(&mut self) {
-        let now = self.cx.host.now;
-        let cx = &mut self.cx.host;
+    fn say_reads(&mut self, host: &mut Host) {
+        let now = host.now;
+        let cx = &mut *host;
         if now < cx.subscriptions.say_at {
             return;
         }

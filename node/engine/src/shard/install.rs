@@ -62,7 +62,7 @@ impl Shard {
             .collect();
         let former = self.cx.host.tables.view.replace(view.clone());
         if let Some(former) = &former {
-            self.mark_recovery(former, &view);
+            self.slots.mark_recovery(&mut self.cx.host, former, &view);
         }
         if former.is_none() {
             self.cx.host.timers.set(Duty::Round, now);
@@ -138,7 +138,7 @@ impl Shard {
             .collect::<Vec<_>>()
             .into_iter()
             .peekable();
-        self.reshape();
+        self.slots.reshape(&mut self.cx.host);
         self.look_for_repairs();
         for slot in self.slots.iter_mut() {
             let at = slot.at;
@@ -161,8 +161,8 @@ impl Shard {
                 self.cx.host.begin_sink(slot, from, opening);
             }
         }
-        self.follow_tables();
-        self.follow_up();
+        self.slots.follow_tables(&mut self.cx.host);
+        self.slots.follow_up(&mut self.cx.host);
         self.cx.host.memory.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
         if let Some(view) = &self.cx.host.tables.view {
             self.cx

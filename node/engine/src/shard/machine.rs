@@ -7,6 +7,8 @@ use crate::command::operation::{
 };
 use crate::mutant::{self, broken};
 use crate::role::calls::{Call, Executed, Source};
+use crate::role::compaction::Outside;
+use crate::role::recovery::{KeysPage, KeysWanted, SinceRecovery};
 use crate::role::slots::Slots;
 use crate::role::spans::Serve;
 use crate::value::entry::Entry;
@@ -29,6 +31,34 @@ pub struct Shard {
 }
 
 impl Shard {
+    /// Sets the memory that the process holds besides what this shard counts.
+    pub fn set_outside(&mut self, outside: Outside) {
+        self.slots.set_outside(&mut self.cx.host, outside)
+    }
+
+    /// Bytes of memory that this shard counts.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.slots.memory(&self.cx.host)
+    }
+
+    /// Bytes that are left, after the memory outside is subtracted.
+    #[must_use]
+    pub fn memory_left(&self) -> usize {
+        self.slots.memory_left(&self.cx.host)
+    }
+
+    /// What was committed here since the last recovery, by partition. Empty if there was none.
+    pub fn since_recovery(&mut self, now: Time) -> Vec<SinceRecovery> {
+        self.slots.since_recovery(&mut self.cx.host, now)
+    }
+
+    /// A page of what this node holds that was written since a recovery, with or without a lease.
+    /// `None`: it does not hold the partition, or has not all of it yet.
+    pub fn keys_since(&self, now: Time, wanted: &KeysWanted) -> Option<KeysPage> {
+        self.slots.keys_since(now, wanted)
+    }
+
     /// The next command of a script that the script's caller was not allowed to run.
     pub fn poll_refusal(&mut self) -> Option<Refusal> {
         self.cx.refusals.pop()
@@ -435,7 +465,7 @@ impl Shard {
         self.cx.host.now = self.cx.host.now.max(now);
         if !Self::may_answer(now, lease, current) {
             if broken(&mutant::CONFIRMS_WITHOUT_LEASE) {
-                self.release_confirmed();
+                self.slots.release_confirmed(&mut self.cx.host);
             }
             // Subscribers ask again.
             self.cx.host.confirming.clear();
@@ -470,7 +500,7 @@ impl Shard {
         }
         self.cx.host.callers.ready.settle(&mut self.cx.host.timers);
         if !self.cx.host.confirming.is_empty() {
-            self.release_confirmed();
+            self.slots.release_confirmed(&mut self.cx.host);
         }
     }
 

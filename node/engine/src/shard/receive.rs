@@ -66,7 +66,7 @@ impl Shard {
         self.cx.host.peers.connect((peer, version), ahead_max, now);
         if self.cx.host.me.is_client() {
             // Calls are sent once the member says that it is ready.
-            return self.ask_anew(peer);
+            return self.slots.ask_anew(&mut self.cx.host, peer);
         }
         if peer.is_client() {
             return self.cx.host.greet(peer);
@@ -82,7 +82,7 @@ impl Shard {
         // Members send no copy here before they know that there is room.
         self.cx.host.tell_headroom();
         self.cx.tell_interest(peer);
-        self.ask_anew(peer);
+        self.slots.ask_anew(&mut self.cx.host, peer);
         for slot in self.slots.iter_mut() {
             if let Some(mut leading) = slot.leading()
                 && leading.lead.links.contains_key(&peer)
@@ -107,8 +107,8 @@ impl Shard {
         self.cx.host.peers.disconnect(peer);
         self.cx.publishing.disconnected(peer);
         self.cx.host.traces.disconnected(peer);
-        self.forget_readers(peer);
-        self.ask_anew(peer);
+        self.slots.forget_readers(peer);
+        self.slots.ask_anew(&mut self.cx.host, peer);
         self.admit(peer);
         self.cx
             .host
@@ -405,7 +405,8 @@ impl Shard {
             | Frame::Taken { .. }
             | Frame::Confirm { .. }
             | Frame::Reads { .. } => {
-                self.asked_by_subscriber(peer, read);
+                self.slots
+                    .asked_by_subscriber(&mut self.cx.host, peer, read);
                 return Ok(());
             }
             Frame::Subscribed { .. } | Frame::Changes { .. } | Frame::Confirmed { .. } => {

@@ -55,15 +55,20 @@ impl Shard {
         }
         self.upkeep(now);
         self.retire_due(now);
-        self.draw_due(now);
-        self.follow_up_due(now);
+        if let Some(at) = self.slots.draw_due(&mut self.cx.host, now)
+            && let Some(slot) = self.slots.get_mut(at)
+        {
+            self.cx.wake(slot);
+            self.cx.host.notice(slot);
+        }
+        self.slots.follow_up_due(&mut self.cx.host, now);
         self.count_due(now);
         self.end_walks(now);
         self.expire_due(now);
-        self.evict_due(now);
-        self.bound_due(now);
-        self.compact_due(now);
-        self.begin_copies(now);
+        self.slots.evict_due(&mut self.cx.host, now);
+        self.slots.bound_due(&mut self.cx.host, now);
+        self.slots.compact_due(&mut self.cx.host, now);
+        self.slots.begin_copies(&mut self.cx.host, now);
         self.copy_due(now);
         // The pace may have risen since the next ack got its time.
         self.cx.host.ack_chunks(now);
@@ -147,7 +152,7 @@ impl Shard {
         self.begin_giving_up(now);
         self.cx.host.copying.pace.judge(now);
         self.cx.host.tell_headroom();
-        self.look_at_memory(now);
+        self.slots.look_at_memory(&mut self.cx.host, now);
         let mut noticed = std::mem::take(&mut self.cx.host.rounds.noticed);
         // A round looks at all that is noticed, too.
         self.cx.host.timers.cancel(Duty::Upkeep);
@@ -162,13 +167,13 @@ impl Shard {
                     .is_some_and(|s| !s.complete())
             };
             self.cx.host.expect_only(arrives);
-            self.look_at_marks(now);
+            self.slots.look_at_marks(&mut self.cx.host, now);
             self.look_for_repairs();
-            self.look_for_remains();
+            self.slots.look_for_remains(&mut self.cx.host);
             noticed = self.slots.iter().map(|slot| slot.at).collect();
             self.cx.host.greet_clients();
             self.cx.host.traces.sweep(now);
-            self.measure(now);
+            self.slots.measure(&mut self.cx.host, now);
         } else {
             noticed.sort_unstable();
         }

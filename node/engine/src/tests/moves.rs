@@ -181,7 +181,7 @@ fn a_source_tells_how_far_its_copies_are() {
     let now = w.now;
     let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
     shard.cx.host.rounds.measured = (Time::ZERO, 1);
-    shard.measure(now);
+    shard.slots.measure(&mut shard.cx.host, now);
     let told = std::iter::from_fn(|| shard.poll_request()).find_map(|request| match request {
         Request::Loads(report) => Some(report.moves),
         _ => None,

@@ -794,7 +794,9 @@ fn a_stranger_cannot_fill_a_primary_with_readers_or_read_another_keyspace() {
             filter,
             had: Vec::new(),
         };
-        shard.asked_by_subscriber(id(2), frame);
+        shard
+            .slots
+            .asked_by_subscriber(&mut shard.cx.host, id(2), frame);
     }
     let readers = |w: &World| {
         let slot = w.nodes[&1].shard.slots.get(at).unwrap();
@@ -803,7 +805,8 @@ fn a_stranger_cannot_fill_a_primary_with_readers_or_read_another_keyspace() {
     assert_eq!(readers(&w), 1);
     // Answers to nothing, and more taken than was sent, change nothing.
     let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
-    shard.asked_by_subscriber(
+    shard.slots.asked_by_subscriber(
+        &mut shard.cx.host,
         id(2),
         Frame::Taken {
             at,
@@ -811,7 +814,8 @@ fn a_stranger_cannot_fill_a_primary_with_readers_or_read_another_keyspace() {
             bytes: u64::MAX,
         },
     );
-    shard.asked_by_subscriber(
+    shard.slots.asked_by_subscriber(
+        &mut shard.cx.host,
         id(2),
         Frame::Reads {
             keyspaces: (0..u16::MAX).map(|n| (KeyspaceId(n), n % 2 == 0)).collect(),
