@@ -112,6 +112,8 @@ doyen_placement::mutants! {
     SERVES_THOUGH_SPLIT = ("serves-though-split", "rule 13"),
     /// A recovered half gives up its lease once, and renews it.
     RENEWS_THOUGH_SPLIT = ("renews-though-split", "rule 13"),
+    /// A half that an operator kept serves on though the others came back.
+    OUTRANKS_THE_ELECTED = ("outranks-the-elected", "rule 13"),
     /// Admits a process that asked before a member was removed, and that may be that member.
     ADMITS_LATE = ("admits-late", "I11"),
     /// The level rises although some members have not said that they speak it.

@@ -353,6 +353,10 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
         &gossip::SERVES_THOUGH_SPLIT,
         splits::a_recovered_half_serves_nothing_once_a_named_member_lives,
     ),
+    (
+        &gossip::OUTRANKS_THE_ELECTED,
+        splits::a_half_that_was_kept_gives_way_to_members_that_went_on,
+    ),
     (&shard::SLOW_IS_SILENT, data::a_slow_link_costs_no_copy),
     (
         &shard::BELIEVES_LATE_FOR_EVER,

@@ -358,7 +358,8 @@ impl MemberCore {
             // Otherwise an operator could keep both halves, one after the other.
             let known = known.map(|heard| heard.half);
             let as_before = from != speaker && known == Some(Half::Stopped { both: false });
-            let gives_way = led_since.is_none_or(|since| cx.now.since(since) < GIVES_WAY);
+            let insists = led_since.is_some_and(|since| cx.now.since(since) >= GIVES_WAY);
+            let gives_way = !insists || broken(&mutant::OUTRANKS_THE_ELECTED);
             let outranks = kept.0 > kept.1 && gives_way;
             match (proved, is_member) {
                 (Some(_), _) if outranks => Half::Serves,

@@ -3,7 +3,7 @@
 use super::members::{Fate, Members, Place, Setup, at, id};
 use doyen_gossip::Input;
 use doyen_gossip::Signature;
-use doyen_gossip::agreement::VotersGone;
+use doyen_gossip::agreement::{AdminRequest, VotersGone};
 use doyen_gossip::wire::{Descent, Message};
 use doyen_placement::Version;
 
@@ -49,6 +49,31 @@ pub(super) fn a_recovered_half_serves_nothing_once_a_named_member_lives() -> Res
             return Err(format!("rule 13: {serve:?} serve: {}", m.summary()));
         }
         m.run(100);
+    }
+    m.verdict()
+}
+
+/// The recovered half stopped, and was kept once the others seemed to be gone. They come back.
+pub(super) fn a_half_that_was_kept_gives_way_to_members_that_went_on() -> Result<(), String> {
+    let mut m = split()?;
+    m.post(|_| Fate::Arrives);
+    m.until(4000, "one half that serves", |m| m.serve(at(0)).len() == 1)?;
+    m.post(|letter| match letter.touches(CUT_OFF) {
+        true => Fate::Lost,
+        false => Fate::Arrives,
+    });
+    m.run(2000);
+    let branch = m.table(CUT_OFF)?.annex.branches[0].id;
+    let request = AdminRequest::KeepHalf(branch);
+    m.input(CUT_OFF, Input::Admin { ticket: 2, request });
+    m.until(4000, "the half that was kept serves", |m| {
+        m.serve(at(0)).contains(&CUT_OFF)
+    })?;
+    m.post(|_| Fate::Arrives);
+    m.run(8000);
+    let serve = m.serve(at(0));
+    if serve.contains(&CUT_OFF) || serve.len() != 1 {
+        return Err(format!("rule 13: {serve:?} serve: {}", m.summary()));
     }
     m.verdict()
 }
