@@ -240,7 +240,9 @@ fn two_recovered_halves_stop_and_the_one_that_is_kept_serves_again() {
     // Both are kept in the same moment, so neither may stay.
     let asked = &story;
     std::thread::scope(|scope| {
-        [0, 2].map(|node| scope.spawn(move || asked.types(node, &["split", "keep"])));
+        for node in [0, 2] {
+            scope.spawn(move || asked.types(node, &["split", "keep"]));
+        }
     });
     for node in [0, 2] {
         story.eventually(NOTICED, "it stops again, or stayed stopped", |s| {
