@@ -44,6 +44,8 @@ pub struct Split {
     pub half: Half,
     /// Whether that process was heard within half a minute.
     pub is_heard: bool,
+    /// The first branch of this half that a process of another half lacks. `None`: none is known.
+    pub lacks: Option<BranchId>,
 }
 
 impl Split {
@@ -87,6 +89,8 @@ struct Heard {
     name: String,
     address: Option<SocketAddr>,
     half: Half,
+    /// The first branch of this half that it lacks.
+    lacks: Option<BranchId>,
     at: Time,
 }
 
@@ -181,7 +185,16 @@ impl MemberCore {
             address: heard.address,
             half: heard.half,
             is_heard: self.halves.is_fresh(heard),
+            lacks: self.first_lacking(|id| {
+                let lacks = |heard: &Heard| heard.lacks == Some(id);
+                self.halves.heard.values().any(lacks)
+            }),
         })
+    }
+
+    fn first_lacking(&self, is_lacking: impl Fn(BranchId) -> bool) -> Option<BranchId> {
+        let mut ours = self.accepted.annex.branches.iter().map(|branch| branch.id);
+        ours.find(|id| is_lacking(*id))
     }
 
     /// Tells a process that this one met which tables it follows, and what voters of this half said
@@ -357,10 +370,12 @@ impl MemberCore {
             })
             .unwrap_or_else(|| (speaker.to_string(), None));
         let was_stopped = self.is_stopped();
+        let has = |id| said.branches.iter().any(|(of, _)| *of == id);
         let heard = Heard {
             name,
             address,
             half,
+            lacks: self.first_lacking(|id| !has(id)),
             at: cx.now,
         };
         self.halves.heard.insert(speaker, heard);
