@@ -47,6 +47,8 @@ pub struct Split {
     pub half: Half,
     /// Whether that process was heard within half a minute.
     pub is_heard: bool,
+    /// The first branch of this half that a process of another half lacks. `None`: none is known.
+    pub lacks: Option<BranchId>,
 }
 
 impl Split {
@@ -90,6 +92,8 @@ struct Heard {
     name: String,
     address: Option<SocketAddr>,
     half: Half,
+    /// The first branch of this half that it lacks.
+    lacks: Option<BranchId>,
     at: Time,
     /// How often the other half was kept, as the process said.
     kept: u32,
@@ -196,6 +200,16 @@ impl MemberCore {
             address: heard.address,
             half: heard.half,
             is_heard: self.halves.is_fresh(heard),
+            lacks: self
+                .accepted
+                .annex
+                .branches
+                .iter()
+                .map(|b| b.id)
+                .find(|id| {
+                    let mut heard = self.halves.heard.values();
+                    heard.any(|heard| heard.lacks == Some(*id))
+                }),
         })
     }
 
@@ -378,6 +392,7 @@ impl MemberCore {
             name: String::new(),
             address: None,
             half,
+            lacks: unshared.first().map(|b| b.id),
             at: cx.now,
             kept: kept.1,
             judged_after: keeps(&self.accepted),

@@ -37,7 +37,7 @@ use doyen::config::{self, HTTP_PORT};
 use doyen::http::client::{Client, HttpError, Trusted};
 use doyen::net::identity::secret::{Role, Secrets};
 use doyen::net::identity::{LOCAL_TOKEN, other_role};
-use doyen::report::status::{ClusterReport, KeyspaceReport};
+use doyen::report::status::{ClusterReport, KeyspaceReport, MemberReport};
 use doyen::report::table::{PartitionReport, TableReport};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -422,10 +422,14 @@ impl Recover {
         let ClusterReport {
             members, keyspaces, ..
         } = node.get("/status").await.map_err(failed)?;
-        let dead = members
-            .into_iter()
-            .filter(|m| self.assert_dead.contains(&m.name) || self.assert_dead.contains(&m.id));
-        let dead: Vec<String> = dead.map(|m| m.name).collect();
+        // Each member once, in the order in which they were typed.
+        let mut dead: Vec<String> = Vec::new();
+        for typed in &self.assert_dead {
+            let of = |m: &&MemberReport| m.name == *typed || m.id == *typed;
+            let names = members.iter().filter(of).map(|m| &m.name);
+            let new: Vec<_> = names.filter(|name| !dead.contains(name)).cloned().collect();
+            dead.extend(new);
+        }
         // If no member has that name, the node refuses and lists the members.
         if !self.yes && !dead.is_empty() {
             let whom = format!("{} ({gone} of the voters)", dead.join(", "));
@@ -435,10 +439,7 @@ impl Recover {
             .change("POST", "/recover", &body)
             .await
             .map_err(failed)?;
-        write(&format!(
-            "continuing without {}\n",
-            self.assert_dead.join(", ")
-        ))?;
+        write(&format!("continuing without {}\n", dead.join(", ")))?;
         tell_what_became(&node, &before, &dead).await
     }
 }

@@ -41,7 +41,7 @@ pub use command::publication::{CHANNEL_BYTES_MAX, Publication};
 pub use log::bookmark::{Bookmark, NoBookmark};
 pub use log::changes::{By, Cause, Change, Filter, Former, Gap, Keys, Maps, Position, Told, What};
 pub use role::compaction::Outside;
-pub use role::recovery::{KeptKey, KeysPage, KeysWanted, SinceRecovery};
+pub use role::recovery::{Committed, KeptKey, KeysPage, KeysWanted, RecoveryMark, SinceRecovery};
 pub use role::spans::{Serve, Span};
 pub use role::subscriptions::SubscriptionId;
 #[doc(hidden)]

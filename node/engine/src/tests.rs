@@ -14,6 +14,7 @@ mod moves;
 mod narrow;
 mod order;
 mod publishing;
+mod recoveries;
 mod reshaping;
 #[cfg(feature = "scripts")]
 mod scripts;

@@ -331,9 +331,11 @@ async fn exchange(
 }
 
 async fn connect(to: impl ToSocketAddrs) -> io::Result<TcpStream> {
-    tokio::time::timeout(CONNECT_MAX, TcpStream::connect(to))
-        .await
-        .map_err(late)?
+    let connecting = tokio::time::timeout(CONNECT_MAX, TcpStream::connect(to));
+    let stream = connecting.await.map_err(late)??;
+    // A request follows the end of the TLS handshake, and would wait until the node acknowledged that.
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 fn late(_: tokio::time::error::Elapsed) -> io::Error {

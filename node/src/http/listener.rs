@@ -232,6 +232,10 @@ impl Bounded {
                     if let Err(why) = keepalive::set(&stream, keepalive::KEEPALIVE_S) {
                         tracing::debug!("keepalive of an HTTP connection: {why}");
                     }
+                    // An answer would wait until the caller acknowledged the end of the handshake.
+                    if let Err(why) = stream.set_nodelay(true) {
+                        tracing::debug!("no delay for an HTTP connection: {why}");
+                    }
                     let place = self.place().await;
                     return (self.seat(stream, place), Peer(peer.ip().to_canonical()));
                 }
@@ -408,6 +412,7 @@ mod tests {
         let (connection, _) = bounded.accept().await;
         let socket = socket2::SockRef::from(&connection.stream);
         assert!(socket.keepalive().unwrap());
+        assert!(connection.stream.nodelay().unwrap());
         assert_eq!(
             socket.tcp_keepalive_time().unwrap(),
             Duration::from_secs(300)

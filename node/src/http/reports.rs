@@ -14,8 +14,8 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State as Shared};
 use axum::http::StatusCode;
-use doyen_engine::KeysWanted;
-use doyen_placement::{PartitionId, PartitionRef, Table};
+use doyen_engine::{Committed, KeysWanted};
+use doyen_placement::{Lineage, PartitionId, PartitionRef, Table};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -101,11 +101,14 @@ pub(super) async fn keyspace(
     Ok(Json(state.admin.keyspace(&name).await?))
 }
 
-/// What this node holds of the time since the last recovery.
+/// What this node holds of the time since recoveries.
 pub(super) async fn split(Shared(state): Shared<Arc<State>>) -> Answer<Json<HalfReport>> {
     let table = table_of(&state)?;
+    let stopped = |_| Failure::unavailable("this node has stopped");
+    let cluster = state.control.status().await.map_err(stopped)?;
+    let lacks = cluster.status.split.and_then(|split| split.lacks);
     let since = state.data.since_recovery().await;
-    Ok(Json(HalfReport::new(&table, &since)))
+    Ok(Json(HalfReport::new(&table, lacks, &since)))
 }
 
 /// Parameters of `GET /split/keys`.
@@ -114,7 +117,8 @@ pub(super) async fn split(Shared(state): Shared<Arc<State>>) -> Answer<Json<Half
 pub(super) struct KeysQuery {
     keyspace: String,
     partition: u32,
-    from: u64,
+    lineage: Option<u32>,
+    seq: Option<u64>,
     after: Option<String>,
 }
 
@@ -124,7 +128,8 @@ pub(super) async fn split_keys(
     query: Result<Query<KeysQuery>, QueryRejection>,
 ) -> Answer<Json<HalfKeys>> {
     let Query(query) = query.map_err(|why| {
-        let there_is = "there is /split/keys?keyspace=NAME&partition=N&from=N, and &after=NEXT";
+        let there_is = "there is /split/keys?keyspace=NAME&partition=N, with &lineage=N&seq=N of a \
+                        mark, and &after=NEXT";
         Failure::bad_request(format!("{there_is}: {}", why.body_text()))
     })?;
     let table = table_of(&state)?;
@@ -138,12 +143,24 @@ pub(super) async fn split_keys(
         })?),
         None => None,
     };
+    let since = match (query.lineage, query.seq) {
+        (Some(lineage), Some(seq)) => Some(Committed {
+            lineage: Lineage(lineage),
+            seq,
+        }),
+        (None, None) => None,
+        _ => {
+            return Err(Failure::bad_request(
+                "give both `lineage` and `seq`, or neither",
+            ));
+        }
+    };
     let wanted = KeysWanted {
         at: PartitionRef {
             keyspace: keyspace.id,
             partition: PartitionId(query.partition),
         },
-        from: query.from,
+        since,
         after,
     };
     let page = state.data.keys_since(wanted).await;

@@ -4,11 +4,11 @@
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use doyen_engine::{KeptKey, KeysPage, SinceRecovery};
-use doyen_placement::{MapId, Table};
+use doyen_engine::{Committed, KeptKey, KeysPage, SinceRecovery};
+use doyen_placement::{Branch, BranchId, MapId, Table};
 use serde::{Deserialize, Serialize};
 
-/// What a node holds of the time since the last recovery (`doyen recover`).
+/// What a node holds of the time since recoveries (`doyen recover`).
 ///
 /// ```no_run
 /// # use doyen::http::client::{Client, HttpError};
@@ -16,15 +16,21 @@ use serde::{Deserialize, Serialize};
 /// use doyen::report::split::HalfReport;
 ///
 /// let half: HalfReport = node.get("/split").await?;
-/// for partition in half.partitions.iter().filter(|p| p.leads && p.changes > 0) {
-///     println!("{}/{}: {}", partition.keyspace, partition.partition, partition.changes);
+/// let since = half.lacks.unwrap_or(1);
+/// for partition in half.partitions.iter().filter(|p| p.leads) {
+///     let mark = partition.marks.iter().find(|mark| mark.recovery == since);
+///     println!("{}/{}: {mark:?}", partition.keyspace, partition.partition);
 /// }
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HalfReport {
-    /// Whether this cluster was ever recovered. If not, it has no other half.
-    pub recovered: bool,
+    /// How often this cluster was recovered. If never, it has no other half.
+    pub recoveries: u32,
+    /// The first recovery that the other half lacks; the first one ever has number 1. Absent: the
+    /// node met no process that lacks one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lacks: Option<u32>,
     /// What the node holds, or held when the cluster was recovered.
     pub partitions: Vec<HalfPartition>,
 }
@@ -38,19 +44,68 @@ pub struct HalfPartition {
     pub partition: u32,
     /// Whether the node leads it.
     pub leads: bool,
-    /// For `GET /split/keys`: what was written since the recovery. Absent if the node did not hold
-    /// the partition then.
+    /// How far it is committed. Absent if the node does not hold it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<u64>,
+    pub committed: Option<HalfPosition>,
+    /// What the node noted at each recovery, the earliest first.
+    pub marks: Vec<HalfMark>,
+}
+
+/// How far a partition is committed. Example: [`HalfReport`].
+///
+/// Between two positions of one lineage are as many changes as their sequences differ. Deletions
+/// count, and so do keys that expired. A partition that begins empty has a new lineage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct HalfPosition {
+    /// The lineage.
+    pub lineage: u32,
+    /// The last sequence in it.
+    pub seq: u64,
+}
+
+impl HalfPosition {
+    /// The number of changes up to this position since an earlier one, or ever.
+    ///
+    /// ```
+    /// use doyen::report::split::HalfPosition;
+    ///
+    /// let at = |lineage, seq| HalfPosition { lineage, seq };
+    /// assert_eq!(at(1, 12).changes_since(Some(at(1, 10))), 2);
+    /// assert_eq!(at(2, 3).changes_since(Some(at(1, 10))), 3);
+    /// assert_eq!(at(1, 12).changes_since(None), 12);
+    /// ```
+    #[must_use]
+    pub fn changes_since(self, before: Option<Self>) -> u64 {
+        let before = before.filter(|before| before.lineage >= self.lineage);
+        self.seq
+            .saturating_sub(before.map_or(0, |before| before.seq))
+    }
+}
+
+impl From<Committed> for HalfPosition {
+    fn from(committed: Committed) -> Self {
+        Self {
+            lineage: committed.lineage.0,
+            seq: committed.seq,
+        }
+    }
+}
+
+/// What a node noted of a partition at a recovery. Example: [`HalfReport`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HalfMark {
+    /// The number of the recovery.
+    pub recovery: u32,
+    /// How far the partition was committed then. Absent if the node held no whole copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub committed: Option<HalfPosition>,
     /// Whether all copies were in this half. Then the other half has no key of the partition.
     pub alone: bool,
-    /// How many changes were committed since the recovery; if `from` is absent, ever. Deletions
-    /// count, and so do keys that expired.
-    pub changes: u64,
-    /// How long ago the first of them was committed, in seconds.
+    /// How long ago the first change since then was committed, in seconds, as far as the node held
+    /// a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_seconds_ago: Option<u64>,
-    /// How long ago the last of them was committed, in seconds.
+    /// How long ago the last one was committed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seconds_ago: Option<u64>,
 }
@@ -114,21 +169,32 @@ impl From<Bytes> for AnyBytes {
 }
 
 impl HalfReport {
-    pub(crate) fn new(table: &Table, since: &[SinceRecovery]) -> Self {
+    pub(crate) fn new(table: &Table, lacks: Option<BranchId>, since: &[SinceRecovery]) -> Self {
         let partitions = since.iter().filter_map(|one| {
+            let marks = one.marks.iter().map(|mark| HalfMark {
+                recovery: mark.recovery,
+                committed: mark.committed.map(Into::into),
+                alone: mark.alone,
+                first_seconds_ago: mark.age.map(|(first, _)| first.as_secs()),
+                last_seconds_ago: mark.age.map(|(_, last)| last.as_secs()),
+            });
             Some(HalfPartition {
                 keyspace: table.keyspace(one.at.keyspace)?.name.clone(),
                 partition: one.at.partition.0,
                 leads: one.leads,
-                from: one.from,
-                alone: one.alone,
-                changes: one.changes,
-                first_seconds_ago: one.age.map(|(first, _)| first.as_secs()),
-                last_seconds_ago: one.age.map(|(_, last)| last.as_secs()),
+                committed: one.committed.map(Into::into),
+                marks: marks.collect(),
             })
         });
+        let mut numbered = (1..).zip(&table.annex.branches);
+        let lacks = |(_, branch): &(u32, &Branch)| Some(branch.id) == lacks;
         Self {
-            recovered: !table.annex.branches.is_empty(),
+            recoveries: numbered
+                .clone()
+                .map(|(number, _)| number)
+                .max()
+                .unwrap_or(0),
+            lacks: numbered.find(lacks).map(|(number, _)| number),
             partitions: partitions.collect(),
         }
     }

@@ -642,6 +642,7 @@ impl Connection {
         if let Some(entry) = session.slots.get_mut(at)
             && let State::Running(running) = &mut entry.state
         {
+            Session::ask_for_next(running, self, context, (slot, patience));
             Session::look_elsewhere(running, self, context, slot);
             Session::run_found(running, self, context, (slot, patience));
             session.execute_found(at, self, context, (slot, patience));
@@ -1363,6 +1364,7 @@ impl Session {
                 State::Gathering(gather) if !gather.is_done() => break,
                 State::Reading(reading) if !reading.is_done() => break,
                 State::Running(running) if running.waits() > 0 => break,
+                State::Running(running) if !running.asks_next().is_empty() => break,
                 State::Running(running) => {
                     running.encode(&mut encoder);
                     if encoder.errors() > 0 {

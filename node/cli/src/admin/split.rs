@@ -3,9 +3,10 @@
 use super::{Endpoint, answered, failed, json, print, private_file, write};
 use crate::Failed;
 use doyen::http::client::Client;
-use doyen::report::split::{HalfKey, HalfKeys, HalfPartition, HalfReport};
+use doyen::report::split::{HalfKey, HalfKeys, HalfMark, HalfPartition, HalfPosition, HalfReport};
 use doyen::report::status::ClusterReport;
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -57,9 +58,10 @@ struct Kept {
     first_seconds_ago: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_seconds_ago: Option<u64>,
+    /// What was committed when the half was recovered. `None`: no node knows it, so all counts.
     #[serde(skip)]
-    from: u64,
-    /// The nodes that hold it, its primary first.
+    since: Option<HalfPosition>,
+    /// The nodes that hold it: its primary, and then those with the latest copies.
     #[serde(skip)]
     holders: Vec<Client>,
 }
@@ -75,6 +77,8 @@ struct Line<'a> {
 
 /// What a half has, and the nodes that did not say what they have.
 struct Half {
+    /// The first recovery that the other half lacks, and how many there were.
+    since: (u32, u32),
     kept: Vec<Kept>,
     silent: Vec<String>,
 }
@@ -146,14 +150,14 @@ impl Half {
     /// Asks every member of this half.
     async fn ask(node: &Client) -> Result<Self, Failed> {
         let asked: HalfReport = node.get("/split").await.map_err(failed)?;
-        if !asked.recovered {
+        if asked.recoveries == 0 {
             return Err(Failed::new(
                 "this half was not recovered with `doyen recover`, so it serves on and gives \
                  nothing up: ask a node of the other half, if there is one (`doyen status`)",
             ));
         }
         let status: ClusterReport = node.get("/status").await.map_err(failed)?;
-        let mut silent = Vec::new();
+        let (mut silent, mut lacks) = (Vec::new(), asked.lacks);
         let mut all: BTreeMap<(String, u32), Vec<(HalfPartition, Client)>> = BTreeMap::new();
         for member in &status.members {
             let Some(http) = member.http else {
@@ -163,6 +167,7 @@ impl Half {
             let at = node.at(http.to_string());
             match at.get::<HalfReport>("/split").await {
                 Ok(report) => {
+                    lacks = lacks.into_iter().chain(report.lacks).min();
                     for one in report.partitions {
                         let key = (one.keyspace.clone(), one.partition);
                         all.entry(key).or_default().push((one, at.clone()));
@@ -171,8 +176,12 @@ impl Half {
                 Err(why) => silent.push(format!("{}: {}", member.name, failed(why).message)),
             }
         }
-        let kept = all.into_iter().map(|(at, nodes)| Kept::new(at, nodes));
+        // If no node has met the other half, it may lack all recoveries.
+        let recovery = lacks.unwrap_or(1);
+        let kept = all.into_iter();
+        let kept = kept.map(|(at, nodes)| Kept::new(recovery, at, nodes));
         Ok(Self {
+            since: (recovery, asked.recoveries),
             kept: kept.filter(|kept| kept.changes > 0 || kept.alone).collect(),
             silent,
         })
@@ -190,8 +199,12 @@ impl Half {
     }
 
     fn for_people(&self) -> String {
+        let since = match self.since {
+            (_, 1) => "since it was recovered".to_owned(),
+            (recovery, all) => format!("since recovery {recovery} of {all}"),
+        };
         if self.kept.is_empty() {
-            return "since it was recovered, this half acknowledged nothing\n".into();
+            return format!("{since}, this half acknowledged nothing\n");
         }
         let changes: u64 = self.kept.iter().map(|kept| kept.changes).sum();
         let title = ["PARTITION", "CHANGES", "FIRST", "LAST", ""].map(Into::into);
@@ -214,33 +227,45 @@ impl Half {
             ]
         }));
         format!(
-            "since it was recovered, this half acknowledged {changes} changes that the other one \
-             lacks\n{}",
+            "{since}, this half acknowledged {changes} changes that the other one lacks\n{}",
             print::columns(&rows)
         )
     }
 }
 
 impl Kept {
-    fn new((keyspace, partition): (String, u32), nodes: Vec<(HalfPartition, Client)>) -> Self {
-        // A node that came later has no mark of its own, and counts from the beginning.
-        let marked: Vec<&HalfPartition> = nodes.iter().map(|(one, _)| one).collect();
-        let from = marked.iter().filter_map(|one| one.from).min();
-        let counts = |one: &&&HalfPartition| one.from.is_some() || from.is_none();
-        let changes = marked.iter().filter(counts).map(|one| one.changes).max();
-        let (alone, changes) = (marked.iter().any(|one| one.alone), changes.unwrap_or(0));
-        let first_seconds_ago = marked.iter().filter_map(|one| one.first_seconds_ago).max();
-        let last_seconds_ago = marked.iter().filter_map(|one| one.last_seconds_ago).min();
-        let (leads, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|(one, _)| one.leads);
-        let holders = leads.into_iter().chain(others).map(|(_, at)| at);
+    /// Puts together what nodes know of a partition since a recovery.
+    fn new(
+        recovery: u32,
+        (keyspace, partition): (String, u32),
+        nodes: Vec<(HalfPartition, Client)>,
+    ) -> Self {
+        let marks = || nodes.iter().flat_map(|(one, _)| &one.marks);
+        // Copies hear a moment later what is committed, so the least counts. A mark of an earlier
+        // recovery counts too much, and misses nothing.
+        let marked = marks().filter(|mark| mark.recovery <= recovery && mark.committed.is_some());
+        let since = marked.min_by_key(|mark| (Reverse(mark.recovery), mark.committed));
+        let since = since.and_then(|mark| mark.committed);
+        let committed = nodes.iter().filter_map(|(one, _)| one.committed).max();
+        // A node that got its copy later knows the time since then.
+        let dated = |mark: &&HalfMark| mark.recovery >= recovery && mark.last_seconds_ago.is_some();
+        let dated = || (nodes.iter()).filter_map(|(one, _)| one.marks.iter().find(dated));
+        let first_seconds_ago = dated().filter_map(|mark| mark.first_seconds_ago).max();
+        let last_seconds_ago = dated().filter_map(|mark| mark.last_seconds_ago).min();
+        let alone = marks().any(|mark| mark.recovery == recovery && mark.alone);
+        let mut nodes = nodes;
+        // A copy that is behind is asked only if no other one answers.
+        nodes.sort_by_key(|(one, _)| Reverse((one.leads, one.committed)));
+        let holders = nodes.into_iter().filter(|(one, _)| one.committed.is_some());
+        let holders = holders.map(|(_, at)| at);
         Self {
             keyspace,
             partition,
             alone,
-            changes,
+            changes: committed.map_or(0, |committed| committed.changes_since(since)),
             first_seconds_ago,
             last_seconds_ago,
-            from: from.unwrap_or(0),
+            since,
             holders: holders.collect(),
         }
     }
@@ -252,8 +277,12 @@ impl Kept {
         keys: &mut u64,
         large: &mut u64,
     ) -> Result<(), Failed> {
-        let (keyspace, partition, from) = (&self.keyspace, self.partition, self.from);
-        let path = format!("/split/keys?keyspace={keyspace}&partition={partition}&from={from}");
+        let (keyspace, partition) = (&self.keyspace, self.partition);
+        let mut path = format!("/split/keys?keyspace={keyspace}&partition={partition}");
+        // If all copies were in this half, all keys count.
+        if let Some(HalfPosition { lineage, seq }) = self.since.filter(|_| !self.alone) {
+            path.push_str(&format!("&lineage={lineage}&seq={seq}"));
+        }
         let mut found = None;
         let mut why = Failed::new(format!("no node holds {keyspace}/{partition}"));
         for holder in &self.holders {
@@ -288,5 +317,94 @@ impl Kept {
                 .await
                 .map_err(failed)?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(lineage: u32, seq: u64) -> Option<HalfPosition> {
+        Some(HalfPosition { lineage, seq })
+    }
+
+    /// `ago`: when the first and the last change was.
+    fn mark(recovery: u32, committed: Option<HalfPosition>, ago: Option<(u64, u64)>) -> HalfMark {
+        HalfMark {
+            recovery,
+            committed,
+            alone: false,
+            first_seconds_ago: ago.map(|(first, _)| first),
+            last_seconds_ago: ago.map(|(_, last)| last),
+        }
+    }
+
+    fn kept(recovery: u32, nodes: Vec<(Option<HalfPosition>, Vec<HalfMark>)>) -> Kept {
+        let nodes = nodes.into_iter().map(|(committed, marks)| {
+            let one = HalfPartition {
+                keyspace: "default".into(),
+                partition: 3,
+                leads: false,
+                committed,
+                marks,
+            };
+            (one, Client::of_open("127.0.0.1:1"))
+        });
+        Kept::new(recovery, ("default".into(), 3), nodes.collect())
+    }
+
+    /// The survivor of a half that was recovered twice counted from the second recovery.
+    #[test]
+    fn changes_count_from_the_first_recovery_that_the_other_half_lacks() {
+        let twice = || {
+            vec![
+                mark(1, at(1, 10), Some((90, 5))),
+                mark(2, at(1, 30), Some((20, 5))),
+            ]
+        };
+        let both = kept(1, vec![(at(1, 60), twice())]);
+        let dates = (both.first_seconds_ago, both.last_seconds_ago);
+        assert_eq!(
+            (both.since, both.changes, dates),
+            (at(1, 10), 50, (Some(90), Some(5)))
+        );
+        let second = kept(2, vec![(at(1, 60), twice())]);
+        let dates = (second.first_seconds_ago, second.last_seconds_ago);
+        assert_eq!(
+            (second.since, second.changes, dates),
+            (at(1, 30), 30, (Some(20), Some(5)))
+        );
+        // A node that came after the first recovery does not hide what was written before.
+        let late = || mark(2, at(1, 30), None);
+        let later = kept(1, vec![(at(1, 60), vec![late()])]);
+        assert_eq!((later.since, later.changes), (None, 60));
+        let later = kept(1, vec![(at(1, 60), vec![late()]), (None, twice())]);
+        assert_eq!((later.since, later.changes), (at(1, 10), 50));
+        // It began empty after the second recovery.
+        let empty = kept(
+            1,
+            vec![
+                (at(2, 4), vec![mark(2, None, Some((3, 1)))]),
+                (None, twice()),
+            ],
+        );
+        assert_eq!((empty.since, empty.changes), (at(1, 10), 4));
+    }
+
+    /// A partition that had moved was not listed, and not exported.
+    #[test]
+    fn a_partition_that_moved_is_counted_where_it_is_and_dated_by_all() {
+        let moved = kept(
+            1,
+            vec![
+                (None, vec![mark(1, at(1, 10), Some((90, 40)))]),
+                (at(1, 25), vec![mark(1, None, Some((30, 7)))]),
+            ],
+        );
+        let dates = (moved.first_seconds_ago, moved.last_seconds_ago);
+        assert_eq!(
+            (moved.since, moved.changes, dates),
+            (at(1, 10), 15, (Some(90), Some(7)))
+        );
     }
 }

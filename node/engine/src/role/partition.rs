@@ -11,7 +11,7 @@ use crate::log::partition_log::Log;
 use crate::mutant::{self, broken};
 use crate::role::calls::Calls;
 use crate::role::holding::{Follower, Role};
-use crate::role::recovery::Mark;
+use crate::role::recovery::Marks;
 use crate::store::Store;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
@@ -46,8 +46,8 @@ pub(crate) struct Slot {
     pub(crate) crowded_by: Option<MemberId>,
     /// Whether it is in `Rounds::drawing`.
     pub(crate) drawing: bool,
-    /// Its state when the cluster was recovered. It outlives what is held.
-    pub(crate) recovered: Option<Box<Mark>>,
+    /// Its states when the cluster was recovered. They outlive what is held.
+    pub(crate) marks: Marks,
 }
 
 impl Slot {
@@ -68,7 +68,7 @@ impl Slot {
             ranged: false,
             crowded_by: None,
             drawing: false,
-            recovered: None,
+            marks: Marks::default(),
         }
     }
 

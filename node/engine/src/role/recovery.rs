@@ -1,12 +1,13 @@
-//! What this node holds of the time since the last recovery (`recover`). If a member that was
-//! asserted dead lives, the other half of the cluster has none of it (rule 13), and an operator
-//! lists and exports it before this half rejoins the other one.
+//! What this node holds of the time since recoveries (`recover`). If a member that was asserted dead
+//! lives, the other half of the cluster has none of it (rule 13), and an operator lists and exports
+//! it before this half rejoins the other one.
 //!
-//! The mark of a partition is set once, by the first table that has the branch of the recovery. No
-//! operation pays for it: upkeep looks once a second whether more was committed.
+//! A half can be recovered more than once, and the other half may lack all of its branches. So a
+//! partition has a mark of each recovery, which is set once, by the first table that has the branch.
+//! No operation pays for it: upkeep looks once a second whether more was committed.
 
-use super::partition::Slot;
-use super::tables::SEQS;
+use super::copying::Sink;
+use super::partition::{Assigned, Held, Slot};
 use crate::command::idle;
 use crate::role::host::Host;
 use crate::role::slots::Slots;
@@ -26,105 +27,127 @@ const PAGE_BYTES: usize = 256 << 10;
 /// The largest value on a page. A page must have room for one.
 const VALUE_BYTES_MAX: usize = 32 << 20;
 
-/// The state of a partition's log when the cluster was recovered.
-#[derive(Debug)]
-pub(crate) struct Mark {
-    lineage: Lineage,
-    /// What was known to be committed: later entries may have been acknowledged afterwards.
-    seq: u64,
-    /// Every in-sync copy was in this half, so the other one has nothing of the partition.
-    alone: bool,
-    /// What was committed when upkeep last looked.
-    seen: u64,
-    first: Option<Time>,
-    last: Option<Time>,
+/// How far a partition is committed. Sequences begin again in each lineage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Committed {
+    /// Its lineage.
+    pub lineage: Lineage,
+    /// The last sequence that is known to be committed.
+    pub seq: u64,
 }
 
-impl Mark {
-    fn new(slot: &Slot, table: &Table) -> Option<Box<Self>> {
-        let held = slot.held.as_ref()?;
-        let here = |assigned: &super::partition::Assigned| {
-            let mut holders = assigned.partition.in_sync();
-            holders.all(|holder| table.member(holder).is_some())
-        };
-        let seq = held.log.committed();
-        Some(Box::new(Self {
-            lineage: held.lineage,
-            seq,
-            alone: slot.installed.as_ref().is_some_and(here),
-            seen: seq,
-            first: None,
-            last: None,
-        }))
+/// The marks of a partition, the earliest recovery first. There are at most `BRANCHES_MAX`.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    of: Vec<Mark>,
+    /// What was committed when upkeep last looked. `None`: this node held no whole copy then.
+    seen: Option<u64>,
+}
+
+/// The state of a partition when the cluster was recovered.
+#[derive(Debug)]
+struct Mark {
+    /// The first recovery has number 1. All tables of a half have its branches in one order.
+    recovery: u32,
+    /// Later entries may have been acknowledged afterwards. `None`: this node held no whole copy.
+    committed: Option<Committed>,
+    /// Every in-sync copy was in this half, so the other one has nothing of the partition.
+    alone: bool,
+    /// When the first and the last change since were seen.
+    changed: Option<(Time, Time)>,
+}
+
+impl Marks {
+    fn add(&mut self, recovery: u32, committed: Option<Committed>, alone: bool) {
+        self.of.push(Mark {
+            recovery,
+            committed,
+            alone,
+            changed: None,
+        });
     }
 
-    /// The first version that counts.
-    fn from(&self) -> u64 {
-        if self.alone {
-            0
-        } else {
-            u64::from(self.lineage.0) * SEQS + self.seq + 1
-        }
+    fn has(&self, recovery: u32) -> bool {
+        self.of.iter().any(|mark| mark.recovery == recovery)
     }
+}
+
+fn committed(held: &Held) -> Committed {
+    Committed {
+        lineage: held.lineage,
+        seq: held.log.committed(),
+    }
+}
+
+/// Whether nothing is missing of what was copied or inherited.
+fn is_whole(held: &Held) -> bool {
+    held.store.is_whole() && held.sink().is_none_or(Sink::complete)
 }
 
 impl Slot {
-    /// The number of entries that were committed since the mark.
-    fn committed_since(&self) -> u64 {
-        let Some(held) = &self.held else { return 0 };
-        let before = self.recovered.as_ref();
-        let before = before.filter(|mark| mark.lineage == held.lineage);
-        let committed = held.log.committed();
-        committed.saturating_sub(before.map_or(0, |mark| mark.seq))
-    }
-
-    /// A partition whose copies were all in the other half begins empty in this one: it has a mark
-    /// once this node leads it. `before`: the table from which the recovery went on.
-    fn mark_if_empty(&mut self, before: &Table) {
-        let Some(held) = self.held.as_ref().filter(|held| held.lead().is_some()) else {
+    fn mark(&mut self, recovery: u32, table: &Table) {
+        let Some(held) = self.held.as_ref().filter(|held| is_whole(held)) else {
             return;
         };
-        let lineage = before.partition(self.at).map(|before| before.lineage);
-        let marked = self.recovered.as_ref().map(|mark| mark.lineage);
-        if marked != Some(held.lineage) && lineage.is_none_or(|before| before < held.lineage) {
-            self.recovered = Some(Box::new(Mark {
-                lineage: held.lineage,
-                seq: 0,
-                alone: false,
-                seen: 0,
-                first: None,
-                last: None,
-            }));
-        }
+        let here = |assigned: &Assigned| {
+            let mut holders = assigned.partition.in_sync();
+            holders.all(|holder| table.member(holder).is_some())
+        };
+        let alone = self.installed.as_ref().is_some_and(here);
+        let committed = committed(held);
+        self.marks.seen = Some(committed.seq);
+        self.marks.add(recovery, Some(committed), alone);
     }
 
-    fn look_at_mark(&mut self, now: Time) {
-        let committed = self.held.as_ref().map(|held| held.log.committed());
-        if let Some((mark, committed)) = self.recovered.as_mut().zip(committed)
-            && committed != mark.seen
-        {
-            mark.seen = committed;
-            mark.first.get_or_insert(now);
-            mark.last = Some(now);
+    /// Notes when something was committed. `before`: the table from which the last recovery went on.
+    fn look_at_marks(&mut self, recovery: u32, before: &Table, now: Time) {
+        let Some(held) = self.held.as_ref().filter(|held| is_whole(held)) else {
+            self.marks.seen = None;
+            return;
+        };
+        let seq = held.log.committed();
+        let mut seen = self.marks.seen.replace(seq);
+        if !self.marks.has(recovery) {
+            // The partition came later, or its copies were all in the other half and it began empty.
+            let lineage = before.partition(self.at).map(|before| before.lineage);
+            if held.lead().is_some() && lineage.is_none_or(|before| before < held.lineage) {
+                seen = Some(0);
+            }
+            self.marks.add(recovery, None, false);
+        }
+        if seen.is_some_and(|seen| seen != seq) {
+            for mark in &mut self.marks.of {
+                mark.changed.get_or_insert((now, now)).1 = now;
+            }
         }
     }
 }
 
-/// What was committed in a partition since the last recovery.
+/// What a node knows of a partition and of recoveries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SinceRecovery {
     /// The partition.
     pub at: PartitionRef,
     /// Whether this node leads it.
     pub leads: bool,
-    /// What [`KeysWanted::from`] gets, if this node held the partition when the cluster was
-    /// recovered.
-    pub from: Option<u64>,
+    /// How far it is committed, if this node holds it.
+    pub committed: Option<Committed>,
+    /// What was noted at each recovery, the earliest first.
+    pub marks: Vec<RecoveryMark>,
+}
+
+/// What a node noted of a partition when the cluster was recovered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecoveryMark {
+    /// The number of the recovery. The first one has number 1.
+    pub recovery: u32,
+    /// How far the partition was committed then: [`KeysWanted::since`]. `None`: this node held no
+    /// whole copy.
+    pub committed: Option<Committed>,
     /// Whether all copies were in this half: then all of the partition counts.
     pub alone: bool,
-    /// How many changes were committed since, or ever if `from` is absent. Deletions count.
-    pub changes: u64,
-    /// How long ago the first and the last of them was, to a second.
+    /// How long ago the first and the last change since then was, to a second, as far as this node
+    /// held a copy.
     pub age: Option<(Duration, Duration)>,
 }
 
@@ -133,8 +156,8 @@ pub struct SinceRecovery {
 pub struct KeysWanted {
     /// The partition.
     pub at: PartitionRef,
-    /// Only what was written since ([`SinceRecovery::from`]). 0: everything.
-    pub from: u64,
+    /// Only what was written since ([`RecoveryMark::committed`]). `None`: everything.
+    pub since: Option<Committed>,
     /// The page begins after this key, or after this field of it.
     pub after: Option<(MapId, Bytes, Option<Bytes>)>,
 }
@@ -159,46 +182,55 @@ pub type KeysPage = (Vec<KeptKey>, Option<(MapId, Bytes, Option<Bytes>)>);
 
 impl Slots {
     /// The tables of a recovery came: what is committed from now on is in this half alone.
-    pub(crate) fn mark_recovery(&mut self, host: &mut Host, former: &View, view: &View) {
-        let branches = |view: &View| view.installed.annex.branches.len();
-        if branches(view) <= branches(former) {
+    pub(crate) fn mark_recovery(
+        &mut self,
+        host: &mut Host,
+        (former, view): (&View, &View),
+        now: Time,
+    ) {
+        let (before, after) = (recoveries(former), recoveries(view));
+        if after <= before {
             return;
         }
+        self.look_at_marks(host, now);
         for slot in self.iter_mut() {
-            slot.recovered = Mark::new(slot, &view.installed);
+            for recovery in before + 1..=after {
+                slot.mark(recovery, &view.installed);
+            }
         }
-        host.tables.recovered_from = Some(former.installed.clone());
+        host.tables.recovered_from = Some((after, former.installed.clone()));
     }
 
     /// Notes when something was committed.
-    pub(crate) fn look_at_marks(&mut self, host: &mut Host, now: Time) {
-        if let Some(before) = &host.tables.recovered_from {
+    pub(crate) fn look_at_marks(&mut self, host: &Host, now: Time) {
+        if let Some((recovery, before)) = &host.tables.recovered_from {
             for slot in self.iter_mut() {
-                slot.mark_if_empty(before);
-                slot.look_at_mark(now);
+                slot.look_at_marks(*recovery, before, now);
             }
         }
     }
 
-    /// What was committed here since the last recovery, by partition. Empty if there was none.
-    pub(crate) fn since_recovery(&mut self, host: &mut Host, now: Time) -> Vec<SinceRecovery> {
+    /// What this node knows of each partition since recoveries. Empty if there was none.
+    pub(crate) fn since_recovery(&mut self, host: &Host, now: Time) -> Vec<SinceRecovery> {
         self.look_at_marks(host, now);
-        let view = host.tables.view.as_ref();
-        if view.is_none_or(|view| view.installed.annex.branches.is_empty()) {
+        if host.tables.view.as_ref().is_none_or(|v| recoveries(v) == 0) {
             return Vec::new();
         }
         let known = self.iter();
-        let known = known.filter(|slot| slot.recovered.is_some() || slot.held.is_some());
+        let known = known.filter(|slot| !slot.marks.of.is_empty() || slot.held.is_some());
         let since = known.map(|slot| {
-            let mark = slot.recovered.as_ref();
-            let age = mark.and_then(|mark| mark.first.zip(mark.last));
+            let held = slot.held.as_ref();
+            let marks = slot.marks.of.iter().map(|mark| RecoveryMark {
+                recovery: mark.recovery,
+                committed: mark.committed,
+                alone: mark.alone,
+                age: (mark.changed).map(|(first, last)| (now.since(first), now.since(last))),
+            });
             SinceRecovery {
                 at: slot.at,
-                leads: slot.held.as_ref().is_some_and(|h| h.lead().is_some()),
-                from: mark.map(|mark| mark.from()),
-                alone: mark.is_some_and(|mark| mark.alone),
-                changes: slot.committed_since(),
-                age: age.map(|(first, last)| (now.since(first), now.since(last))),
+                leads: held.is_some_and(|held| held.lead().is_some()),
+                committed: held.map(|held| committed(held)),
+                marks: marks.collect(),
             }
         });
         since.collect()
@@ -208,12 +240,11 @@ impl Slots {
     /// `None`: it does not hold the partition, or has not all of it yet.
     pub(crate) fn keys_since(&self, now: Time, wanted: &KeysWanted) -> Option<KeysPage> {
         let held = self.get(wanted.at)?.held.as_ref()?;
-        if !held.store.is_whole() || held.sink().is_some() {
+        if !is_whole(held) {
             return None;
         }
         // What has a later lineage began empty since.
-        let of_lineage = wanted.from / SEQS >= u64::from(held.lineage.0);
-        let from = if of_lineage { wanted.from % SEQS } else { 0 };
+        let since = wanted.since.filter(|since| since.lineage >= held.lineage);
         let clock = held.clock.advance(now);
         let after = wanted.after.clone();
         let after = after.map(|(map, key, field)| held.store.position_of(map, &key, field));
@@ -228,7 +259,8 @@ impl Slots {
                 Some(key) => (Bytes::copy_from_slice(key), Some(own)),
                 None => (own, None),
             };
-            if entry.version() >= from && !entry.overdue(clock) && !entry.is_table() {
+            let counts = since.is_none_or(|since| entry.version() > since.seq);
+            if counts && !entry.overdue(clock) && !entry.is_table() {
                 let before = keys.len();
                 take(&mut keys, (map, &key, field.as_ref()), entry, clock);
                 let taken = keys[before..].iter().filter_map(|k| k.value.as_ref());
@@ -238,6 +270,12 @@ impl Slots {
         }
         Some((keys, None))
     }
+}
+
+/// The number of recoveries that a view has.
+fn recoveries(view: &View) -> u32 {
+    // A valid table has at most `BRANCHES_MAX`.
+    u32::try_from(view.installed.annex.branches.len()).unwrap_or(u32::MAX)
 }
 
 /// Adds a string or a field, or all fields of a small hash: they share one version.

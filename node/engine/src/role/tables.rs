@@ -28,8 +28,9 @@ pub(crate) struct Tables {
     /// Members that are about to leave.
     pub(crate) leaving: BTreeSet<MemberId>,
     pub(crate) threads: Threads,
-    /// The table from which the last recovery went on, if partitions have marks of it.
-    pub(crate) recovered_from: Option<Arc<Table>>,
+    /// The number of the last recovery, and the table from which it went on, if this node was a
+    /// member then.
+    pub(crate) recovered_from: Option<(u32, Arc<Table>)>,
     /// The installed table in the encoding for clients.
     pub(crate) published: Published,
 }

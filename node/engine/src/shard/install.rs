@@ -62,7 +62,8 @@ impl Shard {
             .collect();
         let former = self.cx.host.tables.view.replace(view.clone());
         if let Some(former) = &former {
-            self.slots.mark_recovery(&mut self.cx.host, former, &view);
+            self.slots
+                .mark_recovery(&mut self.cx.host, (former, &view), now);
         }
         if former.is_none() {
             self.cx.host.timers.set(Duty::Round, now);

@@ -50,7 +50,7 @@ impl Shard {
 
     /// What was committed here since the last recovery, by partition. Empty if there was none.
     pub fn since_recovery(&mut self, now: Time) -> Vec<SinceRecovery> {
-        self.slots.since_recovery(&mut self.cx.host, now)
+        self.slots.since_recovery(&self.cx.host, now)
     }
 
     /// A page of what this node holds that was written since a recovery, with or without a lease.

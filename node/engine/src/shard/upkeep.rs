@@ -167,7 +167,7 @@ impl Shard {
                     .is_some_and(|s| !s.complete())
             };
             self.cx.host.expect_only(arrives);
-            self.slots.look_at_marks(&mut self.cx.host, now);
+            self.slots.look_at_marks(&self.cx.host, now);
             self.look_for_repairs();
             self.slots.look_for_remains(&mut self.cx.host);
             noticed = self.slots.iter().map(|slot| slot.at).collect();

@@ -3,7 +3,7 @@
 use super::table::{Access, Description, NO_KEYS};
 use super::{
     Call, Constant, Parsed, Request, ScriptCommand, ServerCommand, constant, container, help, is,
-    names, server,
+    server,
 };
 use doyen_scripts::errors;
 
@@ -180,7 +180,7 @@ pub(super) const ROWS: &[Description] = &[
         group: "scripting",
         categories: &["scripting"],
         summary: "Check existence of scripts in the script cache.",
-        parse: |c| names(c, 2).map(|_| Request::Script(ScriptCommand::Exists)),
+        parse: |_| Ok(Request::Script(ScriptCommand::Exists)),
     },
     Description {
         name: "script|flush",

@@ -144,7 +144,8 @@ impl Running {
             Then::Exists(digests) => digests,
             _ => return Vec::new(),
         };
-        if self.waits > 0 || self.parts.iter().any(|part| part.came != Came::Executed) {
+        let asks = self.waits > 0 || !self.not_asked().is_empty();
+        if asks || self.parts.iter().any(|part| part.came != Came::Executed) {
             return Vec::new();
         }
         let places = digests.iter().zip(&self.outcomes).enumerate();
@@ -154,6 +155,27 @@ impl Running {
             })
             .map(|(at, (digest, _))| (at, digest.clone()))
             .collect()
+    }
+
+    /// The digests that are not looked up yet, if the outcomes of those before have come.
+    fn not_asked(&self) -> &[scripts::Digest] {
+        match &self.then {
+            Then::Exists(digests) if self.waits == 0 => {
+                digests.get(self.outcomes.len()..).unwrap_or_default()
+            }
+            _ => &[],
+        }
+    }
+
+    /// The next digests to look up. None if one of the last ones failed.
+    pub(super) fn asks_next(&self) -> &[scripts::Digest] {
+        let rest = self.not_asked();
+        let mut last = self.parts.iter().rev().take(SLICE_KEYS);
+        let failed = |part: &Part| matches!(part.came, Came::Failed(_));
+        if !rest.is_empty() && last.any(failed) {
+            return &[];
+        }
+        rest.get(..SLICE_KEYS).unwrap_or(rest)
     }
 
     /// Whether other members are to be asked for scripts.
@@ -443,7 +465,8 @@ impl Session {
         else {
             return false;
         };
-        if running.has_found() || running.is_prepared() || running.looks_elsewhere() {
+        let asks = !running.asks_next().is_empty() || running.looks_elsewhere();
+        if running.has_found() || running.is_prepared() || asks {
             return true;
         }
         let messages = std::mem::take(&mut running.messages);

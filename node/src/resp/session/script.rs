@@ -5,6 +5,7 @@
 //! member (`resp::scripts`).
 
 use super::running::{Running, Then};
+use super::transaction::COMMAND_OVERHEAD;
 use super::*;
 use crate::resp::command::ScriptCommand;
 use crate::resp::scripts;
@@ -29,12 +30,11 @@ impl Session {
             ScriptCommand::Load => self.load_script(connection, context, args),
             ScriptCommand::Exists => {
                 let digests: Vec<_> = args.iter_from(2).map(digest_of).collect();
-                let operations = digests
-                    .iter()
-                    .map(|digest| scripts::about(digest, Action::Exists).into())
-                    .collect();
-                let running = Running::new(Then::Exists(digests));
-                self.run_parts(connection, context, running, operations);
+                let weight = digests.len() * (DIGEST_BYTES + COMMAND_OVERHEAD);
+                let asked = (self.next(), self.patience(context));
+                let mut running = Running::new(Then::Exists(digests));
+                Self::ask_for_next(&mut running, connection, context, asked);
+                self.expect(State::Running(Box::new(running)), weight, 0);
             }
             ScriptCommand::Flush => {
                 context.door.scripts.clear();
@@ -49,6 +49,20 @@ impl Session {
                 let gather = Gather::of_sweep(all, cluster::KEYSPACE, &[scripts::MAP], false);
                 self.gather(connection, context, gather);
             }
+        }
+    }
+
+    /// Looks up the next digests of a `SCRIPT EXISTS`, once the outcomes of those before have come:
+    /// so many at a time that other clients can wait for them.
+    pub(super) fn ask_for_next(
+        running: &mut Running,
+        connection: &Rc<Connection>,
+        context: &mut Context,
+        (slot, patience): (u64, Patience),
+    ) {
+        for digest in running.asks_next().to_vec() {
+            let exists = scripts::about(&digest, Action::Exists);
+            running.submit(connection, context, (slot, patience), exists);
         }
     }
 

@@ -17,6 +17,34 @@ const INCREMENT: &str = "return redis.call('INCRBY', KEYS[1], ARGV[1])";
 /// Its digest.
 const DIGEST: &str = "7dbf7ab4b54cf3ee5e4ed3ba5f0ef1e6b2f1b7c9";
 
+/// Redis answers for any number. More than 256 were refused.
+#[tokio::test]
+async fn script_exists_answers_for_as_many_digests_as_are_asked() {
+    let node = Node::start(None, 10);
+    let digest = doyen_scripts::sha1_hex(INCREMENT);
+    for at in [node.resp, node.cluster] {
+        let mut client = Client::connect(at).await.unwrap();
+        let loaded = client.command(&["SCRIPT", "LOAD", INCREMENT]).await;
+        assert_eq!(loaded.unwrap(), bulk(&digest));
+        for count in [257, 512, 513, 1_500] {
+            let mut asked: Vec<String> = (0..count).map(|n| format!("{n:040}")).collect();
+            for known in [0, 256, count - 1] {
+                asked[known].clone_from(&digest);
+            }
+            asked[1] = "no digest".into();
+            let mut command = vec!["SCRIPT", "EXISTS"];
+            command.extend(asked.iter().map(String::as_str));
+            let known = asked.iter().map(|one| Reply::Int((*one == digest).into()));
+            let known: Vec<Reply> = known.collect();
+            assert_eq!(
+                client.command(&command).await.unwrap(),
+                Reply::Array(known),
+                "{count}"
+            );
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_script_that_was_evaluated_or_loaded_is_known_by_its_digest() {
     let node = Node::start(None, 10);
