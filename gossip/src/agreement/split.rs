@@ -388,48 +388,43 @@ impl MemberCore {
                 (None, false) => Half::Doubted,
             }
         };
+        let lacks = unshared.first().map(|b| b.id);
+        let (name, address) = self.called(speaker, named);
         let heard = Heard {
-            name: String::new(),
-            address: None,
+            name,
+            address,
             half,
-            lacks: unshared.first().map(|b| b.id),
+            lacks,
             at: cx.now,
             kept: kept.1,
             judged_after: keeps(&self.accepted),
             led_since,
         };
-        self.hear_half(cx, said, heard, named);
+        self.hear_half(cx, said, heard);
     }
 
-    fn hear_half(
-        &mut self,
-        cx: &mut Context,
-        said: Descent,
-        heard: Heard,
-        named: Option<NamedDead>,
-    ) {
-        let (speaker, half) = (said.member, heard.half);
-        let known = self.halves.heard.get(&speaker).map(|heard| heard.half);
-        if known.is_none() && self.halves.heard.len() >= HEARD_MAX {
-            return cx.ignore();
-        }
+    /// What a process of another half is called, and its control port.
+    fn called(&self, speaker: MemberId, named: Option<NamedDead>) -> (String, Option<SocketAddr>) {
         let tables = [&self.accepted, &self.committed];
         let member = tables.into_iter().find_map(|table| table.member(speaker));
         let named = named.map(|named| (named.name, Some(named.control)));
         let member = || member.map(|m| (m.name.clone(), Some(m.addresses.control)));
-        let (name, address) = named
+        named
             .or_else(member)
             .or_else(|| {
                 let (name, address) = self.halves.met.get(&speaker)?;
                 Some((name.clone(), Some(*address)))
             })
-            .unwrap_or_else(|| (speaker.to_string(), None));
+            .unwrap_or_else(|| (speaker.to_string(), None))
+    }
+
+    fn hear_half(&mut self, cx: &mut Context, said: Descent, heard: Heard) {
+        let (speaker, half) = (said.member, heard.half);
+        let known = self.halves.heard.get(&speaker).map(|heard| heard.half);
+        if known.is_none() && self.halves.heard.len() >= HEARD_MAX {
+            return cx.ignore();
+        }
         let was_stopped = self.is_stopped();
-        let heard = Heard {
-            name,
-            address,
-            ..heard
-        };
         self.halves.heard.insert(speaker, heard);
         if self.is_stopped() && !was_stopped && !broken(&mutant::SERVES_THOUGH_SPLIT) {
             cx.outputs.push_back(Output::Lease(Time::ZERO));

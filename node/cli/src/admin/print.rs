@@ -155,7 +155,7 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
     {
         text += "  ? not reported yet\n";
     }
-    // A half that stopped joins the other one, so it misses nobody.
+    // A half that stopped joins the other one, so it misses no member.
     let stopped = report.split.as_ref().is_some_and(|split| split.stopped);
     let missed = |gone: &&GoneReport| gone.is_missed() && !stopped;
     for gone in report.gone.iter().filter(missed) {

@@ -254,7 +254,8 @@ pub struct ScriptCall {
     pub read_only: bool,
     /// Whether its caller speaks RESP3.
     pub resp3: bool,
-    /// What its caller may do, as text of [`Grants`](crate::command::grants::Grants); empty: everything.
+    /// What its caller may do, as text of [`Grants`](crate::command::grants::Grants); empty:
+    /// everything.
     pub grants: Bytes,
 }
 
@@ -870,7 +871,8 @@ pub struct FindQuery {
     pub prefix: Bytes,
     /// Whether to return values, too.
     pub values: bool,
-    /// Only keys whose values have this tag, or are still being loaded ([`tags`](crate::value::tags)).
+    /// Only keys whose values have this tag, or are still being loaded
+    /// ([`tags`](crate::value::tags)).
     pub holding: Option<Bytes>,
 }
 

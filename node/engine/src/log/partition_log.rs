@@ -2,9 +2,9 @@
 //! replaced.
 //!
 //! Entries are effects (`Put`, `Delete`, `Deadline`, `Clear`), or lists of them, never commands.
-//! Each names the operation that caused it, with its outcome, so that a retry finds it. The primary and its copies
-//! apply an entry at once. A copy that meets a new primary undoes the entries that the new primary
-//! lacks. A committed entry is never undone (I9).
+//! Each names the operation that caused it, with its outcome, so that a retry finds it. The primary
+//! and its copies apply an entry at once. A copy that meets a new primary undoes the entries that
+//! the new primary lacks. A committed entry is never undone (I9).
 
 use super::dedup::OpId;
 use crate::mutant::{self, broken};

@@ -14,12 +14,12 @@
 //!
 //! **No write is applied twice, though no member keeps a client's outcomes for ever.** Members keep
 //! the outcomes of another member as long as it is in the table, but a client is in no table. A
-//! client sends an operation for [`PARK`](crate::PARK) at most. `Heard` bounds the age of what follows, by the
-//! receiver's own clock: the client sends the last clock that it was told, and only with a time
-//! that it read afterwards. A member takes no write of a client that may be older than [`FRESH`] at
-//! its arrival. So no copy of a write arrives later than both together after the first one, and its
-//! outcome is kept for [`RETENTION`](crate::wire::visit::RETENTION) or longer. Only rates of clocks matter, however long either
-//! process was suspended in between.
+//! client sends an operation for [`PARK`](crate::PARK) at most. `Heard` bounds the age of what
+//! follows, by the receiver's own clock: the client sends the last clock that it was told, and only
+//! with a time that it read afterwards. A member takes no write of a client that may be older than
+//! [`FRESH`] at its arrival. So no copy of a write arrives later than both together after the first
+//! one, and its outcome is kept for [`RETENTION`](crate::wire::visit::RETENTION) or longer. Only
+//! rates of clocks matter, however long either process was suspended in between.
 
 use super::context::Context;
 use crate::role::calls::{Call, Source};
