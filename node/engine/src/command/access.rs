@@ -1,7 +1,8 @@
 //! What a command does with keys and channels, and the categories that it belongs to, as access
 //! lists (`ACL`) judge it.
 
-use super::{Arguments, Description, NO_KEYS, counted_keys, places};
+use super::description::places;
+use super::{Arguments, Description, NO_KEYS, counted_keys};
 
 /// What a command does with a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

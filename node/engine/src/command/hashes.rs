@@ -8,7 +8,7 @@ use super::{
 use crate::command::action::field_deadline;
 use crate::command::glob;
 use crate::command::operation::{Action, Expiry, Footprint, Given};
-use crate::command::procedure::{Inputs, Procedure, READS, Run, WRITES, count};
+use crate::command::procedure::{ALL_NUMBER, Inputs, Procedure, READS, Run, WRITES, count};
 use crate::store::Table;
 use crate::store::hash_rows;
 use crate::store::hash_rows::{Edit, Timing, View};
@@ -421,13 +421,10 @@ static GET_SOME: Procedure = Procedure {
     ),
 };
 
-/// The number that a caller gives that reads a large hash in pages.
-pub(crate) const IN_PAGES: i64 = 1;
-
 /// All fields and values. → `Bulk`, as a small hash is stored, or `Nil`; the first page of a large
 /// one if the caller reads it in pages
 pub(crate) static ALL: Procedure = Procedure {
-    number: 9,
+    number: ALL_NUMBER,
     name: "hash all",
     event: None,
     kind: Kind::Hash,

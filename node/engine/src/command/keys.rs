@@ -1,9 +1,10 @@
 //! Commands on keys of any type.
 
 use super::call::Unit;
+use super::description::KEY_OF_SUBCOMMAND;
 use super::{
-    ALL_KEYS, Access, Call, Description, ErrorText, KEY_OF_SUBCOMMAND, Many, NO_KEYS, ONE_KEY,
-    Parse, Parsed, SYNTAX, Shape, container, is,
+    ALL_KEYS, Access, Call, Description, ErrorText, Many, NO_KEYS, ONE_KEY, Parse, Parsed, SYNTAX,
+    Shape, container, is,
 };
 use crate::command::operation::{Action, ExpireCondition};
 

@@ -2,7 +2,6 @@
 //! use them.
 
 use super::procedure::{Called, ProcedureCall};
-use crate::command::transfer::is_step;
 use crate::value::cause::By;
 use crate::value::extended::Extended;
 pub use crate::value::kind::{Encoding, Kind};
@@ -415,11 +414,6 @@ impl Action {
         matches!(self, Self::Call(call) if call.is_joint())
     }
 
-    /// Whether it is a step of giving a key's value to another key.
-    pub(crate) fn is_of_transfer(&self) -> bool {
-        matches!(self, Self::Call(call) if is_step(call.called.number()))
-    }
-
     /// What subscribers are told of it.
     pub(crate) const fn by(&self) -> By {
         match self {
@@ -467,15 +461,6 @@ impl Action {
             _ => None,
         };
         call.into_iter().flat_map(move |call| call.others(map))
-    }
-
-    /// What it gives to another key, if it is a renaming or a copy of a key in this map.
-    #[must_use]
-    pub fn transfer(&self, map: MapId) -> Option<crate::command::Transfer> {
-        match self {
-            Self::Call(call) => crate::command::transfer_of(call, map),
-            _ => None,
-        }
     }
 
     /// A write without conditions, and without a deadline of its own.

@@ -11,12 +11,10 @@
 use super::action::failed;
 use super::rows::Rows;
 use crate::command::operation::{Footprint, Given};
-use crate::command::{JOINTS, PROCEDURES, hashes};
 use crate::store::Found;
 use crate::store::change::Change;
 use crate::store::hash_rows::{Edit, View};
 use crate::store::run_context::RunContext;
-use crate::value::cause::By;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome};
@@ -95,6 +93,11 @@ pub(crate) struct Joint {
     pub(crate) run: fn(&Inputs, (MapId, &[u8]), &mut Rows<'_>) -> Outcome,
 }
 
+/// The number of the procedure that reads a hash whole, and may answer in pages.
+pub(crate) const ALL_NUMBER: u16 = 9;
+/// The number that a caller gives that reads a large hash in pages.
+pub(crate) const IN_PAGES: i64 = 1;
+
 /// What is called: an operation on one key, or on several.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Called {
@@ -115,15 +118,6 @@ impl From<&'static Joint> for Called {
 }
 
 impl Called {
-    /// What has this number.
-    pub(crate) fn of_number(number: u16) -> Option<Self> {
-        let joints = JOINTS.iter().flat_map(|family| family.iter());
-        let joint = |joint: &&&Joint| joint.number == number;
-        Procedure::of_number(number)
-            .map(Self::One)
-            .or_else(|| joints.into_iter().find(joint).copied().map(Self::Several))
-    }
-
     /// Its number on the wire.
     pub(crate) const fn number(self) -> u16 {
         match self {
@@ -169,14 +163,6 @@ pub(crate) const WRITES: Footprint = Footprint {
 /// A number of things, or a length.
 pub(crate) fn count(of: usize) -> Outcome {
     Outcome::Int(i64::try_from(of).unwrap_or(i64::MAX))
-}
-
-impl Procedure {
-    /// The procedure of this number.
-    pub(crate) fn of_number(number: u16) -> Option<&'static Self> {
-        let mut all = PROCEDURES.iter().flat_map(|family| family.iter());
-        all.find(|procedure| procedure.number == number).copied()
-    }
 }
 
 impl fmt::Debug for Procedure {
@@ -254,16 +240,16 @@ impl ProcedureCall {
     /// Its caller reads a large hash in pages, if it is such a read.
     pub(crate) fn answer_in_pages(&mut self) {
         if let (Called::One(procedure), [pages]) = (self.called, &mut self.inputs.numbers[..])
-            && procedure.number == hashes::ALL.number
+            && procedure.number == ALL_NUMBER
         {
-            *pages = hashes::IN_PAGES;
+            *pages = IN_PAGES;
         }
     }
 
     /// Whether its caller reads a large hash in pages.
     pub(crate) fn may_answer_in_pages(&self) -> bool {
-        matches!(self.called, Called::One(procedure) if procedure.number == hashes::ALL.number)
-            && self.inputs.numbers == [hashes::IN_PAGES]
+        matches!(self.called, Called::One(procedure) if procedure.number == ALL_NUMBER)
+            && self.inputs.numbers == [IN_PAGES]
     }
 
     /// What it may do and cost.
@@ -289,48 +275,5 @@ impl ProcedureCall {
             Called::One(_) => None,
             Called::Several(joint) => Some((joint.run)(&self.inputs, key, rows)),
         }
-    }
-}
-
-impl By {
-    /// The name of the event that Redis tells of it, if it is not that of the change itself.
-    #[must_use]
-    pub fn event(self) -> Option<&'static str> {
-        match self {
-            Self::FIELD_EXPIRED => Some("hexpired"),
-            Self::SET | Self::SET_FOR => Some("set"),
-            Self::APPEND => Some("append"),
-            Self::INCREASE => Some("incrby"),
-            Self::INCREASE_FLOAT => Some("incrbyfloat"),
-            Self::PERSIST => Some("persist"),
-            Self::EXPIRE => Some("expire"),
-            by => Called::of_number(by.procedure_number()?).and_then(Called::event),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn each_procedure_has_a_number_of_its_own() {
-        let all: Vec<_> = PROCEDURES.iter().flat_map(|family| family.iter()).collect();
-        let numbers: BTreeSet<u16> = all.iter().map(|procedure| procedure.number).collect();
-        assert_eq!(numbers.len(), all.len());
-        let joints: Vec<_> = JOINTS.iter().flat_map(|family| family.iter()).collect();
-        let both = joints.iter().map(|joint| joint.number);
-        let both: BTreeSet<u16> = both.chain(numbers).collect();
-        assert_eq!(both.len(), all.len() + joints.len());
-        for number in both {
-            let called = Called::of_number(number).map(Called::number);
-            assert_eq!(called, Some(number));
-        }
-        for procedure in all {
-            let found = Procedure::of_number(procedure.number).map(|found| found.name);
-            assert_eq!(found, Some(procedure.name));
-        }
-        assert!(Procedure::of_number(u16::MAX).is_none());
     }
 }

@@ -8,7 +8,6 @@
 use super::action;
 use super::idle;
 use crate::command::operation::{Action, Operation, ScriptCall, Step, Transaction};
-use crate::command::transfer::fits;
 use crate::log::partition_log::Log;
 use crate::mutant::{self, broken};
 use crate::store::change::Change;
@@ -23,6 +22,9 @@ use bytes::Bytes;
 use doyen_placement::MapId;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+
+/// What a row of a record costs besides its key, its field and its value.
+pub(super) const ROW_OVERHEAD: usize = 64;
 
 /// The keys of a partition, with the changes of one operation.
 #[derive(Debug)]
@@ -578,4 +580,12 @@ impl<'a> Rows<'a> {
         let (effects, undos): (Vec<_>, Vec<_>) = self.changes.into_iter().flatten().unzip();
         Some((Effect::Many(effects.into()), Undo::Many(undos.into())))
     }
+}
+
+/// Whether a table may be stored by one record whose key has so many bytes.
+pub(super) fn fits(found: Found<'_>, key_bytes: usize, most: usize) -> bool {
+    found.table.is_none_or(|table| {
+        let each = table.len().saturating_mul(key_bytes + ROW_OVERHEAD);
+        table.content_bytes().saturating_add(each) <= most
+    })
 }

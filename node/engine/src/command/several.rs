@@ -3,7 +3,9 @@
 use super::call::Unit;
 use super::reply::SAME_OBJECT;
 use super::transfer::Transfer;
-use super::{Access, Call, Description, Parse, Parsed, Rights, SYNTAX, Shape, counted_keys, is};
+use super::{
+    Access, Call, Description, Keys, Parse, Parsed, Rights, SYNTAX, Shape, counted_keys, is,
+};
 use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
 use crate::command::procedure::{Inputs, Joint, ProcedureCall, WRITES};
 use crate::value::integer::integer;
@@ -11,7 +13,7 @@ use crate::value::outcome::{Failure, Outcome};
 use doyen_placement::MapId;
 
 /// The first two arguments are keys.
-const TWO_KEYS: super::Keys = (1, 2, 1);
+const TWO_KEYS: Keys = (1, 2, 1);
 
 pub(super) const ROWS: &[Description<Parse>] = &[
     Description {
@@ -187,8 +189,19 @@ static SET_ALL: Joint = Joint {
     },
 };
 
+impl Action {
+    /// What it gives to another key, if it is a renaming or a copy of a key in this map.
+    #[must_use]
+    pub fn transfer(&self, map: MapId) -> Option<Transfer> {
+        match self {
+            Self::Call(call) => transfer_of(call, map),
+            _ => None,
+        }
+    }
+}
+
 /// What a renaming or a copy is to do, if the action is one.
-pub(crate) fn transfer_of(call: &ProcedureCall, map: MapId) -> Option<Transfer> {
+fn transfer_of(call: &ProcedureCall, map: MapId) -> Option<Transfer> {
     let number = call.called.number();
     let numbers = &call.inputs.numbers;
     let (renames, only_new) = match number {

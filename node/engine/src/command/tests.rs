@@ -1,5 +1,6 @@
 use super::*;
-use crate::command::operation::{Condition, Expiry};
+use crate::command::operation::{Action, Condition, Expiry};
+use bytes::Bytes;
 
 const NOW: u64 = 1_800_000_000_000;
 

@@ -14,8 +14,7 @@
 
 use crate::command::operation::{Action, Footprint, Given};
 use crate::command::procedure::{Inputs, Joint, READS, WRITES};
-use crate::command::rows::Rows;
-use crate::store::Found;
+use crate::command::rows::{ROW_OVERHEAD, Rows, fits};
 use crate::store::change::Change;
 use crate::store::run_context::{self, RunContext};
 use crate::value::deadline;
@@ -30,8 +29,6 @@ use doyen_placement::MapId;
 const NUMBER: u16 = 50;
 /// About how many bytes of a large table travel at once.
 const PAGE_BYTES: usize = 1 << 20;
-/// What a row of a record costs besides its key, its field and its value.
-const ROW_OVERHEAD: usize = 64;
 /// The runs of bytes of each row.
 const PARTS: usize = 4;
 /// An unfinished table expires after so long without another part.
@@ -312,14 +309,6 @@ fn store(inputs: &Inputs, (map, key): (MapId, &[u8]), rows: &mut Rows<'_>) -> Ou
     run_context::version(rows.held(map, key).entry, &cx).map_or(Outcome::Nil, Outcome::Int)
 }
 
-/// Whether a table may be stored by one record whose key has so many bytes.
-pub(crate) fn fits(found: Found<'_>, key_bytes: usize, most: usize) -> bool {
-    found.table.is_none_or(|table| {
-        let each = table.len().saturating_mul(key_bytes + ROW_OVERHEAD);
-        table.content_bytes().saturating_add(each) <= most
-    })
-}
-
 /// The deadline of an entry: the time that is left, and the wall time. Both are 0 if it has none.
 fn dated(entry: &Entry, cx: &RunContext) -> [i64; 2] {
     match entry.deadline() {
@@ -456,7 +445,9 @@ impl Transfer {
     }
 }
 
-/// Whether a member must have the level of this module to know an operation.
-pub(crate) const fn is_step(number: u16) -> bool {
-    NUMBER <= number && number < NUMBER + 4
+impl Action {
+    /// Whether it is a step of giving a key's value to another key.
+    pub(crate) fn is_of_transfer(&self) -> bool {
+        matches!(self, Self::Call(call) if (NUMBER..NUMBER + 4).contains(&call.called.number()))
+    }
 }

@@ -1,0 +1,179 @@
+//! What is said of a command in one place: the row in the file of its family.
+
+use super::access::Access;
+use super::call::{self, Arguments, Call};
+use super::error::ErrorText;
+use super::many::Many;
+use super::operation::Action;
+use super::reply::Shape;
+use crate::value::integer::integer;
+use bytes::Bytes;
+
+/// Where keys stand among a command's arguments: first, last (negative: from the end), step. If the
+/// first is 0, see [`counted_keys`].
+pub type Keys = (i64, i64, i64);
+/// No argument is a key.
+pub const NO_KEYS: Keys = (0, 0, 0);
+/// The first argument is the only key.
+pub const ONE_KEY: Keys = (1, 1, 1);
+/// All arguments are keys.
+pub const ALL_KEYS: Keys = (1, -1, 1);
+/// The argument at this place says how many keys follow, each so many places after the one before.
+#[must_use]
+pub const fn counted_keys(at: i64, step: i64) -> Keys {
+    (0, at, step)
+}
+/// The first argument after a subcommand is the only key.
+pub(super) const KEY_OF_SUBCOMMAND: Keys = (2, 2, 1);
+
+/// Everything that is to be said of one command. `P` is what makes a request of its arguments.
+#[derive(Debug, Clone, Copy)]
+pub struct Description<P> {
+    /// Its name, in small letters.
+    pub name: &'static str,
+    /// The Redis version that it came with.
+    pub since: &'static str,
+    /// How many arguments it takes, its name among them; negative: at least so many.
+    pub arity: i64,
+    /// What `COMMAND` says of it.
+    pub flags: &'static [&'static str],
+    /// Where its keys are.
+    pub keys: Keys,
+    /// What it does with the keys and channels that its arguments name.
+    pub access: Access,
+    /// Its group in the documentation.
+    pub group: &'static str,
+    /// Categories of access lists that its flags do not imply ([`Self::is_in`]).
+    pub categories: &'static [&'static str],
+    /// A line for people.
+    pub summary: &'static str,
+    /// What it asks for. Its arity was checked.
+    pub parse: P,
+}
+
+impl<P> Description<P> {
+    /// The same with another way to make a request of its arguments.
+    #[must_use]
+    pub const fn with_parse<Q>(&self, parse: Q) -> Description<Q> {
+        Description {
+            name: self.name,
+            since: self.since,
+            arity: self.arity,
+            flags: self.flags,
+            keys: self.keys,
+            access: self.access,
+            group: self.group,
+            categories: self.categories,
+            summary: self.summary,
+            parse,
+        }
+    }
+
+    /// The container that it is a subcommand of.
+    #[must_use]
+    pub fn container(&self) -> Option<&'static str> {
+        call::container_of(self.name)
+    }
+
+    /// Whether it takes so many arguments, its name among them.
+    #[must_use]
+    pub fn takes(&self, args: usize) -> bool {
+        let arity = usize::try_from(self.arity.unsigned_abs()).unwrap_or(usize::MAX);
+        if self.arity < 0 {
+            args >= arity
+        } else {
+            args == arity
+        }
+    }
+
+    /// Which of these arguments are keys, the command's name being the first.
+    pub fn key_places(&self, args: &dyn Arguments) -> impl Iterator<Item = usize> + Clone + use<P> {
+        places(self.keys, args)
+    }
+
+    /// Whether `COMMAND` says this of it.
+    #[must_use]
+    pub fn has_flag(&self, flag: &str) -> bool {
+        self.flags.contains(&flag)
+    }
+
+    /// Whether it may change keys.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        self.has_flag("write")
+    }
+}
+
+/// The places of keys among arguments, the command's name being the first.
+pub(super) fn places(
+    (first, last, step): Keys,
+    args: &dyn Arguments,
+) -> impl Iterator<Item = usize> + Clone + use<> {
+    let (words, args) = (args, args.len());
+    // Negative places count from the end.
+    let place = |at: i64| {
+        let at = usize::try_from(at).unwrap_or_else(|_| {
+            let from_end = usize::try_from(at.unsigned_abs()).unwrap_or(usize::MAX);
+            args.saturating_sub(from_end)
+        });
+        at.min(args)
+    };
+    let step = usize::try_from(step).unwrap_or(1).max(1);
+    let places = if first != 0 {
+        place(first)..(place(last) + 1).min(args)
+    } else if last == 0 {
+        0..0
+    } else {
+        let count = integer(words.get(place(last))).and_then(|n| usize::try_from(n).ok());
+        let after = place(last) + 1;
+        after
+            ..after
+                .saturating_add(count.unwrap_or(0).saturating_mul(step))
+                .min(args)
+    };
+    places.step_by(step)
+}
+
+impl Description<Parse> {
+    /// The request of these arguments, of which the command takes so many. `unix_ms` is the wall
+    /// time, only to check whether a time to live overflows.
+    ///
+    /// # Errors
+    /// Redis's texts.
+    pub fn request(&self, args: &dyn Arguments, unix_ms: u64) -> Parsed {
+        (self.parse)(Call {
+            name: self.name,
+            args,
+            unix_ms,
+        })
+    }
+}
+
+/// What a command on data asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    /// An operation on one key, or on several of one partition.
+    One {
+        /// The key, or the first of them.
+        key: Bytes,
+        /// What to do.
+        action: Action,
+        /// How to answer.
+        shape: Shape,
+    },
+    /// One on each of several keys.
+    Many(Many),
+}
+
+/// What a description makes of a command's arguments: a request, or the text of an error.
+pub type Parsed = Result<Request, ErrorText>;
+/// How a description does that.
+pub type Parse = fn(Call<'_>) -> Parsed;
+
+/// A container without a subcommand does nothing.
+///
+/// # Errors
+/// Always.
+pub fn container<R>(call: Call<'_>) -> Result<R, ErrorText> {
+    call.refused()
+}

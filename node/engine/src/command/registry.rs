@@ -1,0 +1,128 @@
+//! All commands, procedures and joints, by name and by number. A new family is a line here.
+
+use super::description::{Description, Parse};
+use super::procedure::{Called, Joint, Procedure};
+use super::table::{Sorting, Spec, Table};
+use super::{
+    bitfields, cached, conditional, fenced, hashes, increase, keys, ranges, several, strings, sync,
+    transfer,
+};
+use crate::value::cause::By;
+
+/// The commands on data, a slice for each family. Tables that have more commands begin with them.
+pub const FAMILIES: &[&[Description<Parse>]] = &[
+    bitfields::ROWS,
+    conditional::ROWS,
+    increase::ROWS,
+    hashes::ROWS,
+    keys::ROWS,
+    ranges::ROWS,
+    several::ROWS,
+    strings::ROWS,
+];
+
+/// The procedures that commands and the library call, a slice for each family.
+static PROCEDURES: &[&[&Procedure]] = &[
+    ranges::PROCEDURES,
+    hashes::PROCEDURES,
+    bitfields::PROCEDURES,
+    conditional::PROCEDURES,
+    increase::PROCEDURES,
+    cached::PROCEDURES,
+    fenced::PROCEDURES,
+    sync::PROCEDURES,
+];
+
+/// The operations on several keys that commands call.
+static JOINTS: &[&[&Joint]] = &[several::JOINTS, transfer::JOINTS];
+
+/// The commands on data.
+pub static COMMANDS: Table<Parse> = Table::of(&SORTED);
+static SORTED: [Spec<Parse>; count(FAMILIES)] = sorted();
+
+const fn sorted() -> [Spec<Parse>; count(FAMILIES)] {
+    let mut sorting = Sorting::of(FAMILIES[0][0]);
+    let mut family = 0;
+    while family < FAMILIES.len() {
+        let mut row = 0;
+        while row < FAMILIES[family].len() {
+            sorting.add(FAMILIES[family][row]);
+            row += 1;
+        }
+        family += 1;
+    }
+    sorting.finish()
+}
+
+/// How many commands these families have.
+#[must_use]
+pub const fn count<P>(families: &[&[Description<P>]]) -> usize {
+    let (mut count, mut family) = (0, 0);
+    while family < families.len() {
+        count += families[family].len();
+        family += 1;
+    }
+    count
+}
+
+impl Called {
+    /// What has this number.
+    pub(crate) fn of_number(number: u16) -> Option<Self> {
+        let joints = JOINTS.iter().flat_map(|family| family.iter());
+        let joint = |joint: &&&Joint| joint.number == number;
+        Procedure::of_number(number)
+            .map(Self::One)
+            .or_else(|| joints.into_iter().find(joint).copied().map(Self::Several))
+    }
+}
+
+impl Procedure {
+    /// The procedure of this number.
+    pub(crate) fn of_number(number: u16) -> Option<&'static Self> {
+        let mut all = PROCEDURES.iter().flat_map(|family| family.iter());
+        all.find(|procedure| procedure.number == number).copied()
+    }
+}
+
+impl By {
+    /// The name of the event that Redis tells of it, if it is not that of the change itself.
+    #[must_use]
+    pub fn event(self) -> Option<&'static str> {
+        match self {
+            Self::FIELD_EXPIRED => Some("hexpired"),
+            Self::SET | Self::SET_FOR => Some("set"),
+            Self::APPEND => Some("append"),
+            Self::INCREASE => Some("incrby"),
+            Self::INCREASE_FLOAT => Some("incrbyfloat"),
+            Self::PERSIST => Some("persist"),
+            Self::EXPIRE => Some("expire"),
+            by => Called::of_number(by.procedure_number()?).and_then(Called::event),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_procedure_has_a_number_of_its_own() {
+        let all: Vec<_> = PROCEDURES.iter().flat_map(|family| family.iter()).collect();
+        let numbers: BTreeSet<u16> = all.iter().map(|procedure| procedure.number).collect();
+        assert_eq!(numbers.len(), all.len());
+        let joints: Vec<_> = JOINTS.iter().flat_map(|family| family.iter()).collect();
+        let both = joints.iter().map(|joint| joint.number);
+        let both: BTreeSet<u16> = both.chain(numbers).collect();
+        assert_eq!(both.len(), all.len() + joints.len());
+        for number in both {
+            let called = Called::of_number(number).map(Called::number);
+            assert_eq!(called, Some(number));
+        }
+        for procedure in all {
+            let found = Procedure::of_number(procedure.number).map(|found| found.name);
+            assert_eq!(found, Some(procedure.name));
+        }
+        assert!(Procedure::of_number(u16::MAX).is_none());
+    }
+}
