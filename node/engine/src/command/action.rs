@@ -583,7 +583,7 @@ mod tests {
     #[test]
     fn looking_at_a_key_changes_nothing() {
         let e = Entry::new(b"key", b"value", 7, 1);
-        let bytes = Outcome::Int(i64::try_from(crate::store::cost(&e)).unwrap());
+        let bytes = Outcome::Int(i64::try_from(crate::store::map::cost(&e)).unwrap());
         for (action, there, absent, uses) in [
             (Action::Touch, Outcome::Int(1), Outcome::Int(0), true),
             (Action::Peek, text("value"), Outcome::Nil, false),

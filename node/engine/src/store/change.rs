@@ -1,6 +1,6 @@
 //! How an action changes a key.
 
-use super::{Before, Effect, Key};
+use super::effect::{Before, Effect, Key};
 use crate::value::cause::Cause;
 use crate::value::entry::Entry;
 use bytes::Bytes;

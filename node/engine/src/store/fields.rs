@@ -15,14 +15,18 @@
 //!   row of the snapshot, no entry ──> skipped: the log brings the entry and the row
 //! ```
 
-use super::{Cleared, Entry, Key, Map, MapId, Piece, Position, Replaced, Spot, Store, Undo};
-use super::{TABLE_OVERHEAD, digest, digest_row};
+use super::change::{Change, RowChange};
+use super::contents::{Cleared, Store};
+use super::effect::{Key, Undo};
+use super::map::{ENTRY_OVERHEAD, EXPIRY_OVERHEAD, Map, Replaced, TABLE_OVERHEAD, cost};
+use super::sums::{Piece, Position, Spot, digest, digest_row};
 use crate::mutant::{self, broken};
-use crate::store::change::{Change, RowChange};
 use crate::value::deadline;
+use crate::value::entry::Entry;
 use crate::value::kind::Kind;
 use crate::value::types::hash::Hash;
 use bytes::Bytes;
+use doyen_placement::MapId;
 
 /// Fields that are deleted at once because they are overdue. If there are more, the others do not
 /// count until their turn comes.
@@ -55,7 +59,7 @@ impl Found<'_> {
 
     /// Its cost in bytes, without the order of keys.
     pub(crate) fn cost(&self) -> usize {
-        self.entry.map_or(0, super::cost) + self.table.map_or(0, Map::table_cost)
+        self.entry.map_or(0, cost) + self.table.map_or(0, Map::table_cost)
     }
 }
 
@@ -138,9 +142,9 @@ impl Map {
 
     /// Bytes of its fields and values.
     pub(crate) fn content_bytes(&self) -> usize {
-        let expiring = self.expiring.len() * super::EXPIRY_OVERHEAD;
+        let expiring = self.expiring.len() * EXPIRY_OVERHEAD;
         self.bytes
-            .saturating_sub(self.len() * super::ENTRY_OVERHEAD + expiring)
+            .saturating_sub(self.len() * ENTRY_OVERHEAD + expiring)
     }
 
     /// What it costs besides its entry.

@@ -13,11 +13,14 @@
 //! that is drawing is itself split or merged, the new ones draw from it as it is: first from what
 //! is there, and then from what it would have drawn, except for keys that are gone there.
 
-use super::{ByKey, Key, Map, MapId, Store};
+use super::contents::Store;
+use super::effect::Key;
+use super::map::{ByKey, Map};
 use crate::mutant::{self, broken};
 use crate::store::index::Index;
 use crate::value::deadline;
 use crate::value::entry::Entry;
+use doyen_placement::MapId;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;

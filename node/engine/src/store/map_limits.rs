@@ -20,7 +20,8 @@
 
 pub(crate) mod sketch;
 
-use crate::store::{Effect, Undo, cost};
+use super::effect::{Effect, Undo};
+use super::map::cost;
 use doyen_placement::{Eviction, KeyspaceId, MapId, MapLimits, PartitionRef, Table};
 use sketch::Sketch;
 use std::collections::{BTreeMap, VecDeque};

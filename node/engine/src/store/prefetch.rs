@@ -5,7 +5,7 @@
 //! arrive together.
 
 use super::index::WARM_GROUP;
-use crate::store::Piece;
+use super::sums::Piece;
 
 /// The same entries, in the same order.
 #[derive(Debug)]

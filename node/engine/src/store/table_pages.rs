@@ -12,9 +12,14 @@
 //! are lost, too, if the map is cleared, if the partition is split or merged, or if another member
 //! leads it.
 
-use super::{ENTRY_OVERHEAD, Entry, Index, Key, Map, MapId, Store};
+use super::contents::Store;
+use super::effect::Key;
+use super::index::Index;
+use super::map::{ENTRY_OVERHEAD, Map};
+use crate::value::entry::Entry;
 use crate::value::types::hash;
 use bytes::Bytes;
+use doyen_placement::MapId;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 

@@ -1,10 +1,17 @@
+use super::map::{SORTED_OVERHEAD, TABLE_OVERHEAD, cost};
 use super::*;
 use crate::command::operation::{FindQuery, RangeQuery};
 use crate::command::scan;
+use crate::value::cause::Cause;
+use crate::value::deadline;
+use crate::value::entry::Entry;
 use crate::value::kind::Kind;
 use crate::value::types::hash::Hash;
 use bytes::Bytes;
+use doyen_placement::{MapId, OrderKey};
 use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 mod walks;
 

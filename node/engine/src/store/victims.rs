@@ -12,9 +12,12 @@
 //!
 //! Scripts that clients loaded ([`SCRIPTS`]) are never evicted: a client that loads one relies on it.
 
-use super::{ByKey, Key, Map, MapId, Store};
+use super::contents::Store;
+use super::effect::Key;
+use super::map::{ByKey, Map};
 use crate::value::entry::Entry;
 use doyen_placement::Eviction;
+use doyen_placement::MapId;
 
 /// The map of the scripts that clients loaded, in the keyspace `default`. Its keys are never
 /// evicted. The databases have the numbers above.

@@ -1,0 +1,254 @@
+//! The keys of one map: an index, and the orders beside it.
+
+use super::effect::Key;
+use super::index::Index;
+use super::inheriting::Rest;
+use super::surveyor::Surveyor;
+use super::table_pages::Walks;
+use crate::value::entry::Entry;
+use doyen_placement::OrderKey;
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+/// What an entry costs besides the bytes of its key and value: its header, its place in the index,
+/// and the rounding of the allocator.
+pub(crate) const ENTRY_OVERHEAD: usize = 80;
+/// What an entry that expires costs in the set of deadlines.
+pub(super) const EXPIRY_OVERHEAD: usize = 32;
+/// What an entry costs in the order of keys.
+pub(super) const SORTED_OVERHEAD: usize = 16;
+/// What a table costs besides its rows.
+pub(super) const TABLE_OVERHEAD: usize = 448;
+
+/// The keys of one map, or the fields of one table.
+#[derive(Debug)]
+pub(crate) struct Map {
+    pub(super) index: Index,
+    /// The same entries in the order of their keys, if the keyspace keeps it.
+    pub(super) sorted: Option<BTreeSet<ByKey>>,
+    pub(super) expiring: BTreeSet<(u64, ByKey)>,
+    /// The rows of each hash that is a table.
+    pub(super) tables: BTreeMap<Key, Self>,
+    /// The tables with rows that expire, by the deadline of the first.
+    pub(super) due: BTreeSet<(u64, Key)>,
+    /// The cost of the entries and rows, including those that are still to be drawn.
+    pub(super) bytes: usize,
+    pub(super) rest: Option<Box<Rest>>,
+    /// Where eviction by the limits of this map goes on.
+    pub(super) hand: u64,
+    /// What walks through it, if it is a table.
+    pub(super) walks: Option<Box<Walks>>,
+}
+
+/// An entry that is ordered by its key.
+#[derive(Debug, Clone)]
+pub(super) struct ByKey(pub(super) Entry);
+
+/// So that a set of entries can be searched by key.
+impl Borrow<[u8]> for ByKey {
+    fn borrow(&self) -> &[u8] {
+        self.0.key()
+    }
+}
+
+impl PartialEq for ByKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for ByKey {}
+
+impl PartialOrd for ByKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ByKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.key().cmp(other.0.key())
+    }
+}
+
+impl Map {
+    pub(super) fn new(seed: OrderKey, sorted: bool) -> Self {
+        Self {
+            index: Index::new(seed),
+            sorted: sorted.then(BTreeSet::new),
+            expiring: BTreeSet::new(),
+            tables: BTreeMap::new(),
+            due: BTreeSet::new(),
+            bytes: 0,
+            rest: None,
+            hand: 0,
+            walks: None,
+        }
+    }
+
+    /// The cost of its keys in bytes.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many keys it has.
+    pub(crate) const fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// The same, including about how many are still to be drawn.
+    pub(super) fn about(&self) -> usize {
+        self.len() + self.rest.as_ref().map_or(0, |rest| rest.keys())
+    }
+
+    /// Drops up to `count` keys, fewer if they are large. Returns whether any are left. Large maps
+    /// are freed in slices.
+    pub(crate) fn shed(&mut self, count: usize) -> bool {
+        self.index.shed(count);
+        for _ in 0..count.min(self.expiring.len()) {
+            self.expiring.pop_first();
+        }
+        let sorted = self.sorted.get_or_insert_default();
+        for _ in 0..count.min(sorted.len()) {
+            sorted.pop_first();
+        }
+        if !self.index.is_empty() || !self.expiring.is_empty() || !sorted.is_empty() {
+            return true;
+        }
+        if let Some(mut table) = self.tables.first_entry() {
+            if !table.get_mut().shed(count) {
+                table.remove();
+            }
+            return true;
+        }
+        self.rest.as_mut().is_some_and(|rest| rest.shed(count))
+    }
+
+    pub(super) fn insert(&mut self, order: u64, entry: Entry) -> Replaced {
+        self.bytes += self.cost(&entry);
+        let expires = (entry.deadline() != 0).then(|| (entry.deadline(), ByKey(entry.clone())));
+        if let Some(sorted) = &mut self.sorted {
+            sorted.replace(ByKey(entry.clone()));
+        }
+        let made = entry.is_table().then(|| entry.clone());
+        let old = self.index.replace(order, entry);
+        self.drop_old(&old);
+        self.expiring.extend(expires);
+        let table = self.exchange(old.as_ref(), made.as_ref());
+        Replaced { entry: old, table }
+    }
+
+    /// Subtracts the cost of an entry that left the index.
+    pub(super) fn drop_old(&mut self, old: &Option<Entry>) {
+        let Some(old) = old else { return };
+        self.bytes -= self.cost(old);
+        if old.deadline() != 0 {
+            self.expiring.remove(&(old.deadline(), ByKey(old.clone())));
+        }
+    }
+
+    pub(super) fn remove(&mut self, order: u64, key: &[u8]) -> Replaced {
+        let old = self.index.take(order, key);
+        if let Some(sorted) = &mut self.sorted {
+            sorted.remove(key);
+        }
+        if let Some(rest) = &mut self.rest {
+            rest.forget(order, key);
+        }
+        self.drop_old(&old);
+        let table = self.exchange(old.as_ref(), None);
+        Replaced { entry: old, table }
+    }
+
+    /// Gives an entry another deadline and version. Returns the former ones.
+    pub(super) fn date(
+        &mut self,
+        order: u64,
+        key: &[u8],
+        deadline: u64,
+        version: u64,
+    ) -> Option<(u64, u64)> {
+        let entry = self.index.get(order, key)?.clone();
+        let old = (entry.deadline(), entry.version());
+        self.bytes -= self.cost(&entry);
+        if old.0 != 0 {
+            self.expiring.remove(&(old.0, ByKey(entry.clone())));
+        }
+        entry.date(deadline, version);
+        self.bytes += self.cost(&entry);
+        if deadline != 0 {
+            self.expiring.insert((deadline, ByKey(entry)));
+        }
+        Some(old)
+    }
+
+    /// Lets a segment of the index be looked at. False: there is none with this number.
+    pub(super) fn survey(&mut self, number: usize, surveyor: &mut impl Surveyor) -> bool {
+        let Self {
+            index,
+            sorted,
+            expiring,
+            ..
+        } = self;
+        index.survey(number, surveyor, |entry, surveyor| {
+            let deadline = entry.deadline();
+            let holds = 1 + usize::from(sorted.is_some()) + usize::from(deadline != 0);
+            let moved = surveyor.entry(entry, holds)?;
+            if let Some(sorted) = sorted {
+                sorted.replace(ByKey(moved.clone()));
+            }
+            if deadline != 0 {
+                expiring.replace((deadline, ByKey(moved.clone())));
+            }
+            Some(moved)
+        })
+    }
+
+    pub(super) fn cost(&self, entry: &Entry) -> usize {
+        cost(entry)
+            + if self.sorted.is_none() {
+                0
+            } else {
+                SORTED_OVERHEAD
+            }
+    }
+
+    /// Sorted entries from one key up to, but not including, another. An empty end means none.
+    pub(super) fn range(&self, from: &[u8], to: &[u8]) -> impl DoubleEndedIterator<Item = &Entry> {
+        let end = if to.is_empty() {
+            Bound::Unbounded
+        } else {
+            Bound::Excluded(to)
+        };
+        // The range of a set panics if its end is before its beginning.
+        let sorted = self.sorted.as_ref().filter(|_| to.is_empty() || from < to);
+        sorted
+            .into_iter()
+            .flat_map(move |sorted| sorted.range::<[u8], _>((Bound::Included(from), end)))
+            .map(|ByKey(entry)| entry)
+    }
+}
+
+/// The fields of a hash that are rows.
+pub(crate) type Table = Map;
+
+/// What a key had.
+#[derive(Debug, Default)]
+pub(super) struct Replaced {
+    pub(super) entry: Option<Entry>,
+    /// In a box, so that the many changes without one do not move the room for it.
+    pub(super) table: Option<Box<Map>>,
+}
+
+/// The cost of an entry without the order of keys.
+pub(crate) fn cost(entry: &Entry) -> usize {
+    entry.len()
+        + ENTRY_OVERHEAD
+        + if entry.deadline() == 0 {
+            0
+        } else {
+            EXPIRY_OVERHEAD
+        }
+}
