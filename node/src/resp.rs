@@ -21,7 +21,6 @@ pub mod describe;
 pub(crate) mod door;
 pub mod encode;
 pub mod frame;
-mod gather;
 pub mod info;
 mod monitor;
 mod notices;

@@ -15,7 +15,7 @@ mod transactions;
 use super::cluster::Topology;
 use super::frame::Args;
 use super::pubsub::Kind;
-use super::session::client::{Chosen, Lib, Mute};
+use super::session::commands::clients::{Chosen, Lib, Mute};
 use super::session::pause::Pause;
 use bytes::Bytes;
 use doyen_engine::command::{

@@ -14,7 +14,7 @@ use super::frame::Args;
 use super::pubsub::Push;
 use super::pubsub::hub::OVER_LIMIT;
 use super::session::Connection;
-use super::session::subscribing::Took;
+use super::session::commands::subscriptions::Took;
 use super::slowlog::{Kept, kept};
 use crate::clock;
 use bytes::{Bytes, BytesMut};

@@ -5,17 +5,9 @@
 //! gathered, or a sweep over all partitions in steps. Outcomes arrive in any order, and replies
 //! leave in the order of the commands.
 
-mod about;
-mod access;
-mod asking;
-pub(crate) mod client;
-mod fields;
+pub(crate) mod commands;
 pub(crate) mod pause;
-mod running;
-mod script;
-pub(super) mod subscribing;
-mod transaction;
-mod transferring;
+mod pending;
 
 use super::acl::compiled::Compiled;
 use super::acl::users::Users;
@@ -27,23 +19,26 @@ use super::common::{Back, Question, Told};
 use super::counts::{self, Failed};
 use super::encode::{Encoder, Protocol};
 use super::frame::{Args, TooLarge};
-use super::gather::{Gather, Wanted};
 use super::output::{APART_BYTES_MIN, Output};
 use super::ready::Ready;
 use super::{Context, cluster, databases, describe, info, slowlog};
 use crate::advice;
 use crate::data::door::Waiter;
-use access::Change;
-use asking::Asking;
 use bytes::{Bytes, BytesMut};
-use client::{Library, Mute};
+use commands::clients::{Library, Mute};
+use commands::subscriptions::Subscribing;
+use commands::transactions::Transacting;
+use commands::users::Change;
 use doyen_engine::Patience;
 use doyen_engine::command::{self as data, ErrorText, Many, Reply, Rights, Shape};
 use doyen_engine::op::{Action, Failure, Operation, Outcome, PartitionOperation};
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MapId, Partition, PartitionId};
-use fields::{Came, Reading};
-use running::Running;
+use pending::gather::{Gather, Wanted};
+use pending::pages::{Came, Reading};
+use pending::parts::Running;
+use pending::threads::Asking;
+use pending::transfer::Transferring;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -51,9 +46,6 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use subscribing::Subscribing;
-use transaction::Transacting;
-use transferring::Transferring;
 
 /// Most replies that one connection may wait for.
 const PENDING_MAX: usize = 8192;

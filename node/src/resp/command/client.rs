@@ -5,7 +5,7 @@ use super::{
     Call, ConnectionCommand, Constant, ErrorText, Parsed, SYNTAX, connection, constant, container,
     help, is,
 };
-use crate::resp::session::client::{Chosen, ClientKind, Lib, Mute};
+use crate::resp::session::commands::clients::{Chosen, ClientKind, Lib, Mute};
 use crate::resp::session::pause::Pause;
 use bytes::Bytes;
 use doyen_engine::integer;

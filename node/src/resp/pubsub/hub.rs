@@ -9,7 +9,7 @@ use crate::resp::encode::Protocol;
 use crate::resp::notices::{database_of, is_about_keys, may_be_about_keys};
 use crate::resp::scripts::{COMPILE_AT_ONCE, Digest, Search};
 use crate::resp::session::Connection;
-use crate::resp::session::subscribing::Took;
+use crate::resp::session::commands::subscriptions::Took;
 use crate::resp::settings::OutputLimit;
 use crate::seldom::{A_MINUTE, Losses, Seldom};
 use bytes::Bytes;

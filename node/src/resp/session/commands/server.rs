@@ -18,7 +18,7 @@ enum Unusable {
 }
 
 impl Session {
-    pub(super) fn about_connection(
+    pub(in crate::resp::session) fn about_connection(
         &mut self,
         connection: &Connection,
         context: &mut Context,
@@ -265,7 +265,11 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn about_cluster(&mut self, context: &mut Context, asked: ClusterCommand) {
+    pub(in crate::resp::session) fn about_cluster(
+        &mut self,
+        context: &mut Context,
+        asked: ClusterCommand,
+    ) {
         let me = context.me();
         match asked {
             ClusterCommand::Topology(asked) => {
@@ -293,7 +297,7 @@ impl Session {
         }
     }
 
-    pub(super) fn answer_constant(&mut self, answer: Constant) {
+    pub(in crate::resp::session) fn answer_constant(&mut self, answer: Constant) {
         self.answer(|e| match answer {
             Constant::Ok => e.simple("OK"),
             Constant::Integer(value) => e.integer(value),
@@ -306,7 +310,11 @@ impl Session {
 
     /// `INFO` shows the keys of this node, and on the cluster-aware port those of this thread.
     /// `DBSIZE` tells how many the cluster has.
-    pub(super) fn about_server(&mut self, context: &mut Context, asked: ServerCommand) {
+    pub(in crate::resp::session) fn about_server(
+        &mut self,
+        context: &mut Context,
+        asked: ServerCommand,
+    ) {
         match asked {
             ServerCommand::Info(sections) => {
                 let needs = info::needs(&sections);
@@ -414,7 +422,7 @@ impl Session {
         }
     }
 
-    pub(super) fn facts(&self, context: &Context, needs: Needs) -> info::Facts {
+    pub(in crate::resp::session) fn facts(&self, context: &Context, needs: Needs) -> info::Facts {
         // On the plain port, the node is one server. On the cluster-aware port, each of its threads
         // is one.
         let (me, memory) = match self.cluster_port {

@@ -226,13 +226,13 @@ impl Connection {
 
 impl Session {
     /// Whether the present command is to be run again.
-    pub(super) fn is_held(&self) -> bool {
+    pub(in crate::resp::session) fn is_held(&self) -> bool {
         let held = |s: &Subscribing| !matches!(s.hold, Hold::No);
         self.subscribing.as_deref().is_some_and(held)
     }
 
     /// Whether the present command waits for something.
-    pub(super) fn is_held_back(&self) -> bool {
+    pub(in crate::resp::session) fn is_held_back(&self) -> bool {
         self.subscribing.as_ref().is_some_and(|s| match s.hold {
             Hold::Answers => !self.is_settled(),
             Hold::Woken => true,
@@ -247,7 +247,7 @@ impl Session {
 
     /// Lets the present command wait until the replies to all earlier commands are in the output.
     /// False: they are.
-    pub(super) fn waits_for_answers(&mut self) -> bool {
+    pub(in crate::resp::session) fn waits_for_answers(&mut self) -> bool {
         if let Some(subscribing) = &mut self.subscribing {
             subscribing.hold = Hold::No;
         }
@@ -259,7 +259,7 @@ impl Session {
     }
 
     /// The present command is not run again.
-    pub(super) fn waits_no_more(&mut self) {
+    pub(in crate::resp::session) fn waits_no_more(&mut self) {
         if let Some(subscribing) = &mut self.subscribing {
             (subscribing.hold, subscribing.counted) = (Hold::No, None);
             subscribing.until = None;
@@ -290,19 +290,22 @@ impl Session {
     }
 
     /// Whether the client has subscriptions, and how many of each kind.
-    pub(super) fn subscriptions(&self) -> Option<[usize; 3]> {
+    pub(in crate::resp::session) fn subscriptions(&self) -> Option<[usize; 3]> {
         let subscribing = self.subscribing.as_ref().filter(|s| s.is_subscriber())?;
         Some(Kind::ALL.map(|kind| subscribing.names[kind.at()].len()))
     }
 
     /// What the client subscribes to, of this kind.
-    pub(super) fn names_of(&self, kind: Kind) -> impl Iterator<Item = &Bytes> {
+    pub(in crate::resp::session) fn names_of(&self, kind: Kind) -> impl Iterator<Item = &Bytes> {
         let names = self.subscribing.as_ref().map(|s| &s.names[kind.at()]);
         names.into_iter().flatten()
     }
 
     /// A subscriber cannot tell messages and replies of RESP2 apart, so it may run few commands.
-    pub(super) fn refuses_for_subscriber(&self, spec: &table::Spec) -> Option<ErrorText> {
+    pub(in crate::resp::session) fn refuses_for_subscriber(
+        &self,
+        spec: &table::Spec,
+    ) -> Option<ErrorText> {
         if self.protocol == Protocol::Resp3 || !self.is_subscriber() {
             return None;
         }
@@ -329,23 +332,23 @@ impl Session {
     }
 
     /// `PING` of a subscriber that speaks RESP2 is answered as a message.
-    pub(super) fn pings_as_subscriber(&self) -> bool {
+    pub(in crate::resp::session) fn pings_as_subscriber(&self) -> bool {
         self.protocol == Protocol::Resp2 && self.is_subscriber()
     }
 
     /// Whether no push waits.
-    pub(super) fn has_no_pushes(&self) -> bool {
+    pub(in crate::resp::session) fn has_no_pushes(&self) -> bool {
         self.subscribing.as_ref().is_none_or(|s| s.queue.is_empty())
     }
 
     /// How many pushes came before the present command.
-    pub(super) fn pushes_before(&self) -> u64 {
+    pub(in crate::resp::session) fn pushes_before(&self) -> u64 {
         self.subscribing.as_ref().map_or(0, |s| s.queued)
     }
 
     /// Moves the pushes to the output that came before the command of the next reply. True if that
     /// reply may follow.
-    pub(super) fn move_pushes_before(&mut self, reply: u64) -> bool {
+    pub(in crate::resp::session) fn move_pushes_before(&mut self, reply: u64) -> bool {
         let Some(subscribing) = &mut self.subscribing else {
             return true;
         };
@@ -356,7 +359,7 @@ impl Session {
     }
 
     /// Moves pushes to the output while there is room.
-    pub(super) fn move_pushes(&mut self) {
+    pub(in crate::resp::session) fn move_pushes(&mut self) {
         if let Some(subscribing) = &mut self.subscribing
             && !self.within_reply
         {
@@ -366,7 +369,7 @@ impl Session {
 
     /// How much of so much unwritten output is charged to the budget. Others hold most of what a
     /// subscriber has not taken, too.
-    pub(super) fn charged_of(&self, unwritten: usize) -> usize {
+    pub(in crate::resp::session) fn charged_of(&self, unwritten: usize) -> usize {
         if self.is_subscriber() {
             unwritten.min(PUSH_OUTPUT)
         } else {
@@ -375,20 +378,24 @@ impl Session {
     }
 
     /// `MONITOR`: the client sees the commands of all clients from now on.
-    pub(super) fn monitor(&mut self, connection: &Rc<Connection>, context: &mut Context) {
+    pub(in crate::resp::session) fn monitor(
+        &mut self,
+        connection: &Rc<Connection>,
+        context: &mut Context,
+    ) {
         context.monitor(self.id, connection, self.cluster_port);
         self.subscribing.get_or_insert_default().monitors = true;
         self.answer(|e| e.simple("OK"));
     }
 
     /// Whether the client sees the commands of all clients.
-    pub(super) fn is_monitor(&self) -> bool {
+    pub(in crate::resp::session) fn is_monitor(&self) -> bool {
         self.subscribing.as_ref().is_some_and(|s| s.monitors)
     }
 
     /// Shows the present command to clients that monitor. Those of strangers are not executed.
     #[cold]
-    pub(super) fn show_to_monitors(&self, context: &mut Context, args: Args<'_>) {
+    pub(in crate::resp::session) fn show_to_monitors(&self, context: &mut Context, args: Args<'_>) {
         if self.authenticated || brings_password(args) {
             let database = databases::index(self.present_map());
             context.show_command((database, self.peer), args);
@@ -396,7 +403,7 @@ impl Session {
     }
 
     /// All subscriptions end.
-    pub(super) fn leave_channels(&mut self, context: &mut Context) {
+    pub(in crate::resp::session) fn leave_channels(&mut self, context: &mut Context) {
         if let Some(subscribing) = &mut self.subscribing
             && std::mem::take(&mut subscribing.monitors)
         {
@@ -410,7 +417,7 @@ impl Session {
         context.door.hub.leave(common.board(), now, self.id, names);
     }
 
-    pub(super) fn about_subscriptions(
+    pub(in crate::resp::session) fn about_subscriptions(
         &mut self,
         connection: &Rc<Connection>,
         context: &mut Context,
@@ -444,7 +451,7 @@ impl Session {
     }
 
     /// Frees the state of a client that does not need it any more.
-    pub(super) fn forget_subscribing(&mut self) {
+    pub(in crate::resp::session) fn forget_subscribing(&mut self) {
         self.subscribing.take_if(|s| {
             !s.is_subscriber()
                 && !s.monitors
@@ -456,12 +463,12 @@ impl Session {
     }
 
     /// A transaction was executed, and publishes these messages.
-    pub(super) fn publish_next(&mut self, messages: Vec<Publication>) {
+    pub(in crate::resp::session) fn publish_next(&mut self, messages: Vec<Publication>) {
         self.subscribing.get_or_insert_default().executed = messages;
     }
 
     /// Publishes the messages of a transaction that was executed.
-    pub(super) fn publish_executed(&mut self, context: &mut Context) {
+    pub(in crate::resp::session) fn publish_executed(&mut self, context: &mut Context) {
         if let Some(subscribing) = &mut self.subscribing {
             let messages = std::mem::take(&mut subscribing.executed);
             messages.into_iter().for_each(|m| context.publish(m));
@@ -471,7 +478,7 @@ impl Session {
 
     /// Asks the other members how many subscribers get the messages of a transaction that is about to
     /// be executed. True: `EXEC` is run again with the answer.
-    pub(super) fn asks_receivers<'m>(
+    pub(in crate::resp::session) fn asks_receivers<'m>(
         &mut self,
         connection: &Rc<Connection>,
         context: &mut Context,
@@ -490,7 +497,7 @@ impl Session {
 
     /// Asks the other members before the present command is executed. True: it is run again with
     /// the answer.
-    pub(super) fn asks_first(
+    pub(in crate::resp::session) fn asks_first(
         &mut self,
         connection: &Rc<Connection>,
         context: &mut Context,
@@ -517,7 +524,7 @@ impl Session {
     }
 
     /// How many subscribers at other members get each message of the transaction that is executed.
-    pub(super) fn receivers_elsewhere(&mut self) -> Vec<u64> {
+    pub(in crate::resp::session) fn receivers_elsewhere(&mut self) -> Vec<u64> {
         let counted = self.subscribing.as_mut().and_then(|s| s.counted.take());
         self.forget_subscribing();
         counted.unwrap_or_default().counts
@@ -525,7 +532,11 @@ impl Session {
 
     /// How many subscribers of this node get a message of a transaction. Of very many patterns, only
     /// the first are compared: a transaction is not interrupted for that.
-    pub(super) fn receivers_here(&self, context: &Context, message: &Publication) -> u64 {
+    pub(in crate::resp::session) fn receivers_here(
+        &self,
+        context: &Context,
+        message: &Publication,
+    ) -> u64 {
         let names = self.names(context, context.door.common.board());
         let channel = (&*message.channel, message.sharded);
         let counted = count_receivers(&names, channel, None, &mut COMPARE_AT_ONCE.clone());
@@ -533,7 +544,7 @@ impl Session {
     }
 
     /// The names with subscribers that this client is told of.
-    pub(super) fn names<'a>(
+    pub(in crate::resp::session) fn names<'a>(
         &self,
         context: &'a Context,
         board: &'a crate::resp::pubsub::Board,
@@ -899,7 +910,10 @@ fn checked(channel: &[u8]) -> Result<(), ErrorText> {
 }
 
 /// The message of a `PUBLISH` or `SPUBLISH`.
-pub(super) fn publication(args: Args<'_>, sharded: bool) -> Result<Publication, ErrorText> {
+pub(in crate::resp::session) fn publication(
+    args: Args<'_>,
+    sharded: bool,
+) -> Result<Publication, ErrorText> {
     checked(args.get(1))?;
     Ok(of(args.get(1), args.get(2), sharded))
 }

@@ -4,9 +4,9 @@
 //! All work is done in slices: keys are submitted, found keys are compared with the pattern, and
 //! replies are encoded, a limited number at a time.
 
-use super::command::All;
-use super::encode::Encoder;
-use super::session;
+use crate::resp::command::All;
+use crate::resp::encode::Encoder;
+use crate::resp::session;
 use bytes::Bytes;
 use doyen_engine::command::{Join, Shape};
 use doyen_engine::glob::Matching;
@@ -29,7 +29,7 @@ const CURSOR_BITS: u32 = 32;
 
 /// Partitions that a sweep has to ask.
 #[derive(Debug)]
-pub(super) enum Wanted<'a> {
+pub(in crate::resp) enum Wanted<'a> {
     /// At most so many, from this number on. `own`: only those that are led here.
     From { first: u32, most: usize, own: bool },
     /// The one with this slot.
@@ -40,7 +40,7 @@ pub(super) enum Wanted<'a> {
 
 /// The outcomes of one command, as they arrive.
 #[derive(Debug)]
-pub(super) struct Gather {
+pub(in crate::resp) struct Gather {
     /// The keyspace of a sweep.
     keyspace: KeyspaceId,
     map: MapId,
@@ -196,7 +196,7 @@ impl Scan {
 
 impl Gather {
     /// Of this many operations on keys.
-    pub(super) fn of_parts(join: Join, parts: usize) -> Self {
+    pub(in crate::resp) fn of_parts(join: Join, parts: usize) -> Self {
         let answer = match join {
             Join::Values => Answer::Values(vec![Outcome::Nil; parts]),
             Join::Sum | Join::Deleted => Answer::Number(0, join),
@@ -236,7 +236,12 @@ impl Gather {
 
     /// A sweep over the partitions of a keyspace, or over those of them that are led here; `renew`
     /// says which they are. It is about one map, or one map after the other.
-    pub(super) fn of_sweep(all: All, keyspace: KeyspaceId, maps: &[MapId], own_only: bool) -> Self {
+    pub(in crate::resp) fn of_sweep(
+        all: All,
+        keyspace: KeyspaceId,
+        maps: &[MapId],
+        own_only: bool,
+    ) -> Self {
         let mut maps_left: VecDeque<MapId> = maps.iter().copied().collect();
         let map = maps_left.pop_front().unwrap_or(MapId(0));
         let (answer, from) = match all {
@@ -314,7 +319,7 @@ impl Gather {
 
     /// Begins in this partition, at a place of these bits, and once more at the beginning if there
     /// is no key from there on.
-    pub(super) fn at_random(mut self, partition: PartitionId, place: u32) -> Self {
+    pub(in crate::resp) fn at_random(mut self, partition: PartitionId, place: u32) -> Self {
         self.begins = (u64::from(partition.0), u64::from(place));
         self.maps_left.push_back(self.map);
         if let Answer::Scan(scan) = &mut self.answer {
@@ -324,7 +329,7 @@ impl Gather {
     }
 
     /// Which partitions it has to find out, if it does not know which to ask.
-    pub(super) fn wants(&mut self) -> Option<Wanted<'_>> {
+    pub(in crate::resp) fn wants(&mut self) -> Option<Wanted<'_>> {
         if self.begins_next_map() {
             self.map = self.maps_left.pop_front()?;
             self.lost = true;
@@ -380,7 +385,10 @@ impl Gather {
 
     /// These are the partitions to ask, and from the number `further` on there are more. A count
     /// begins again; a scan continues with the partitions that it has not asked.
-    pub(super) fn renew(&mut self, (partitions, further): (Vec<PartitionId>, Option<u32>)) {
+    pub(in crate::resp) fn renew(
+        &mut self,
+        (partitions, further): (Vec<PartitionId>, Option<u32>),
+    ) {
         let lost = std::mem::take(&mut self.lost);
         let (first, within) = self.begins;
         let within = |p: PartitionId| {
@@ -458,7 +466,11 @@ impl Gather {
     /// Skips partitions that need not be asked, because this node knows how many keys they have:
     /// empty ones, and all of them if keys are only counted. The last one is asked all the same.
     /// Its answer also judges those that were looked at: see `take`.
-    pub(super) fn look(&mut self, generation: u64, keys_of: impl Fn(PartitionId) -> Option<usize>) {
+    pub(in crate::resp) fn look(
+        &mut self,
+        generation: u64,
+        keys_of: impl Fn(PartitionId) -> Option<usize>,
+    ) {
         let counts = matches!(self.answer, Answer::Count(_));
         if !counts
             && !matches!(
@@ -489,48 +501,48 @@ impl Gather {
     }
 
     /// The keyspace of a sweep, and the map whose turn it is.
-    pub(super) const fn about(&self) -> (KeyspaceId, MapId) {
+    pub(in crate::resp) const fn about(&self) -> (KeyspaceId, MapId) {
         (self.keyspace, self.map)
     }
 
     /// All parts are submitted.
-    pub(super) fn submitted(&mut self) {
+    pub(in crate::resp) fn submitted(&mut self) {
         self.left = false;
     }
 
     /// Whether it has failed. Then the remaining parts need not be submitted.
-    pub(super) fn has_failed(&self) -> bool {
+    pub(in crate::resp) fn has_failed(&self) -> bool {
         self.failure.is_some()
     }
 
     /// Asks for nothing more. It ends once everything under way is answered.
-    pub(super) fn fail(&mut self, why: Failure) {
+    pub(in crate::resp) fn fail(&mut self, why: Failure) {
         self.failure = Some(why);
         self.drop_found();
     }
 
     /// How many outcomes it waits for.
-    pub(super) fn waits(&self) -> usize {
+    pub(in crate::resp) fn waits(&self) -> usize {
         self.waiting.len()
     }
 
     /// Bytes that only this answer holds.
-    pub(super) fn held(&self) -> usize {
+    pub(in crate::resp) fn held(&self) -> usize {
         match &self.answer {
             Answer::Scan(scan) => self.held + scan.asked.iter().map(AskedPart::held).sum::<usize>(),
             _ => self.held,
         }
     }
 
-    pub(super) fn waits_for(&mut self, token: u64) {
+    pub(in crate::resp) fn waits_for(&mut self, token: u64) {
         self.waiting.insert(token);
     }
 
-    pub(super) fn tokens(&self) -> impl Iterator<Item = u64> + '_ {
+    pub(in crate::resp) fn tokens(&self) -> impl Iterator<Item = u64> + '_ {
         self.waiting.iter().copied()
     }
 
-    pub(super) fn is_sweep(&self) -> bool {
+    pub(in crate::resp) fn is_sweep(&self) -> bool {
         !matches!(
             self.answer,
             Answer::Values(_) | Answer::Number(..) | Answer::Written
@@ -538,16 +550,16 @@ impl Gather {
     }
 
     /// Whether everything is there.
-    pub(super) fn is_done(&self) -> bool {
+    pub(in crate::resp) fn is_done(&self) -> bool {
         self.waiting.is_empty() && !self.left && !self.is_matching() && !self.has_next_step()
     }
 
     /// Whether keys wait to be compared with the pattern.
-    pub(super) fn is_matching(&self) -> bool {
+    pub(in crate::resp) fn is_matching(&self) -> bool {
         !self.unmatched.is_empty()
     }
 
-    pub(super) fn has_next_step(&self) -> bool {
+    pub(in crate::resp) fn has_next_step(&self) -> bool {
         if self.lost && self.failure.is_none() {
             return self.waiting.is_empty();
         }
@@ -566,7 +578,7 @@ impl Gather {
     }
 
     /// The next partition to ask.
-    pub(super) fn next_step(&mut self) -> Option<(PartitionId, PartitionAction)> {
+    pub(in crate::resp) fn next_step(&mut self) -> Option<(PartitionId, PartitionAction)> {
         if self.lost || !self.has_next_step() {
             return None;
         }
@@ -600,7 +612,7 @@ impl Gather {
     /// Takes the outcome of a part: a key's place, or a partition's number. `copied` are the bytes
     /// that only this answer holds. `judged` is the generation under which this thread may answer
     /// what it looked at before, if it may.
-    pub(super) fn take(
+    pub(in crate::resp) fn take(
         &mut self,
         part: u32,
         token: u64,
@@ -794,7 +806,7 @@ impl Gather {
     }
 
     /// Compares keys with the pattern as far as `work` allows, and subtracts what it used.
-    pub(super) fn compare(&mut self, work: &mut usize) {
+    pub(in crate::resp) fn compare(&mut self, work: &mut usize) {
         let (pattern, keys) = match &mut self.answer {
             Answer::Keys { pattern, keys } => (Some(&*pattern), keys),
             Answer::Scan(scan) if scan.kind == Some(None) => {
@@ -827,7 +839,7 @@ impl Gather {
     }
 
     /// Appends the reply, or its next part. True if that was all. The encoded parts are released.
-    pub(super) fn encode(&mut self, encoder: &mut Encoder<'_>) -> bool {
+    pub(in crate::resp) fn encode(&mut self, encoder: &mut Encoder<'_>) -> bool {
         if let Some(why) = self.failure {
             self.encode_failure(encoder, why);
             return true;

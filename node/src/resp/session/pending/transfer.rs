@@ -22,7 +22,7 @@ const AGAIN_MAX: Duration = Duration::from_secs(5);
 
 /// A command that gives a key's value to another key.
 #[derive(Debug)]
-pub(super) struct Transferring {
+pub(in crate::resp::session) struct Transferring {
     keyspace: KeyspaceId,
     map: MapId,
     key: Bytes,
@@ -59,7 +59,7 @@ enum Stage {
 
 impl Session {
     /// Gives the value of a key to another key.
-    pub(super) fn transfer(
+    pub(in crate::resp::session) fn transfer(
         &mut self,
         connection: &Rc<Connection>,
         context: &mut Context,
@@ -123,7 +123,7 @@ impl Transferring {
     }
 
     /// Submits the next operation.
-    pub(super) fn submit(
+    pub(in crate::resp::session) fn submit(
         &mut self,
         connection: &Rc<Connection>,
         context: &mut Context,
@@ -164,7 +164,7 @@ impl Transferring {
     }
 
     /// Takes an outcome.
-    pub(super) fn take(&mut self, now: Time, outcome: Outcome) {
+    pub(in crate::resp::session) fn take(&mut self, now: Time, outcome: Outcome) {
         self.token = None;
         match (self.stage, outcome) {
             (
@@ -276,22 +276,22 @@ impl Transferring {
     }
 
     /// Whether it is to ask for something.
-    pub(super) const fn has_next_step(&self) -> bool {
+    pub(in crate::resp::session) const fn has_next_step(&self) -> bool {
         self.token.is_none() && (self.finished.is_none() || self.own.is_some())
     }
 
     /// The operation that is under way.
-    pub(super) const fn token(&self) -> Option<u64> {
+    pub(in crate::resp::session) const fn token(&self) -> Option<u64> {
         self.token
     }
 
     /// Bytes that only this command holds.
-    pub(super) fn held(&self) -> usize {
+    pub(in crate::resp::session) fn held(&self) -> usize {
         self.read.as_ref().map_or(0, Read::bytes)
     }
 
     /// The reply, once nothing is left to do.
-    pub(super) fn reply(&mut self, protocol: Protocol) -> Option<State> {
+    pub(in crate::resp::session) fn reply(&mut self, protocol: Protocol) -> Option<State> {
         if self.token.is_some() || self.has_next_step() {
             return None;
         }

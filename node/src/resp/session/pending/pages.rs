@@ -16,7 +16,7 @@ const LOST_MAX: u32 = 16;
 
 /// All fields of a hash, as they come.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(in crate::resp::session) struct Reading {
     keyspace: KeyspaceId,
     map: MapId,
     key: Bytes,
@@ -38,7 +38,7 @@ pub(super) struct Reading {
 
 impl Session {
     /// Reads all fields of a hash.
-    pub(super) fn read_fields(
+    pub(in crate::resp::session) fn read_fields(
         &mut self,
         connection: &Rc<Connection>,
         context: &mut Context,
@@ -53,7 +53,7 @@ impl Session {
     }
 
     /// Whether all fields of a hash are being read.
-    pub(super) fn is_reading(&self) -> bool {
+    pub(in crate::resp::session) fn is_reading(&self) -> bool {
         let reads = |slot: &Slot| matches!(slot.state, State::Reading(_));
         self.slots.iter().any(reads)
     }
@@ -71,7 +71,7 @@ const LOST: &str = "TRYAGAIN the hash was cleared, moved or changed very much wh
     nothing was answered; try again";
 
 /// What came of an outcome.
-pub(super) enum Came {
+pub(in crate::resp::session) enum Came {
     /// It is the reply.
     Whole(Outcome),
     /// It was a page, or a failure.
@@ -79,7 +79,7 @@ pub(super) enum Came {
 }
 
 impl Reading {
-    pub(super) const fn new(
+    pub(in crate::resp::session) const fn new(
         (keyspace, map): (KeyspaceId, MapId),
         key: Bytes,
         action: Action,
@@ -103,7 +103,7 @@ impl Reading {
     }
 
     /// Asks for the first page, or the next one. Returns whether it comes from elsewhere.
-    pub(super) fn submit(
+    pub(in crate::resp::session) fn submit(
         &mut self,
         connection: &Rc<Connection>,
         context: &mut Context,
@@ -149,7 +149,7 @@ impl Reading {
     }
 
     /// Takes an outcome. `is_last`: no later command was taken, so it may begin again.
-    pub(super) fn take(&mut self, outcome: Outcome, is_last: bool) -> Came {
+    pub(in crate::resp::session) fn take(&mut self, outcome: Outcome, is_last: bool) -> Came {
         self.token = None;
         match outcome {
             Outcome::Keys { next, keys } => {
@@ -187,33 +187,33 @@ impl Reading {
     }
 
     /// How a hash that came at once is answered.
-    pub(super) const fn shape(&self) -> Shape {
+    pub(in crate::resp::session) const fn shape(&self) -> Shape {
         Shape::Fields(self.part)
     }
 
     /// Whether it is to ask for something.
-    pub(super) fn has_next_step(&self) -> bool {
+    pub(in crate::resp::session) fn has_next_step(&self) -> bool {
         let begins = self.pages.is_empty() && self.failure.is_none();
         self.token.is_none() && (begins || self.next != 0)
     }
 
     /// Whether everything is there.
-    pub(super) fn is_done(&self) -> bool {
+    pub(in crate::resp::session) fn is_done(&self) -> bool {
         self.token.is_none() && !self.has_next_step()
     }
 
     /// The operation that is under way.
-    pub(super) const fn token(&self) -> Option<u64> {
+    pub(in crate::resp::session) const fn token(&self) -> Option<u64> {
         self.token
     }
 
     /// Bytes that only this answer holds.
-    pub(super) const fn held(&self) -> usize {
+    pub(in crate::resp::session) const fn held(&self) -> usize {
         self.held
     }
 
     /// Appends the reply, or its next part. True if that was all.
-    pub(super) fn encode(&mut self, encoder: &mut Encoder<'_>) -> bool {
+    pub(in crate::resp::session) fn encode(&mut self, encoder: &mut Encoder<'_>) -> bool {
         if let Some(why) = self.failure {
             encoder.error(match why {
                 Why::Failed(Failure::TooLarge) => "ERR the reply would be too large",

@@ -49,7 +49,7 @@ const NOT_SAVED: &str = "ERR There was an error trying to save the ACLs. Please 
 
 /// A change of users that is under way.
 #[derive(Debug)]
-pub(super) struct Change {
+pub(in crate::resp::session) struct Change {
     step: Step,
     attempts: u8,
     /// What is answered once it is made.
@@ -104,7 +104,7 @@ impl Connection {
 
 impl Session {
     /// Whether it may do everything.
-    pub(super) fn set_user(&mut self, user: Arc<Compiled>) {
+    pub(in crate::resp::session) fn set_user(&mut self, user: Arc<Compiled>) {
         self.free = user.may_all();
         self.user = user;
     }
@@ -141,7 +141,7 @@ impl Session {
     }
 
     /// The client with this password is this user from now on. False: it is not.
-    pub(super) fn authenticate(
+    pub(in crate::resp::session) fn authenticate(
         &mut self,
         context: &mut Context,
         user: &[u8],
@@ -197,7 +197,7 @@ impl Session {
 
     /// Whether the client's user may run this command.
     #[inline]
-    pub(super) fn may_run(
+    pub(in crate::resp::session) fn may_run(
         &self,
         context: &mut Context,
         spec: &table::Spec,
@@ -220,7 +220,7 @@ impl Session {
     }
 
     /// The present command is refused: it waits for nothing any more.
-    pub(super) fn give_up(&mut self) {
+    pub(in crate::resp::session) fn give_up(&mut self) {
         (self.looking, self.change) = (Looking::No, None);
         self.waits_no_more();
     }
@@ -272,20 +272,20 @@ impl Session {
     }
 
     /// Whether the client may look at the keys of this database of the default keyspace.
-    pub(super) fn may_look_at(&self, database: i64) -> bool {
+    pub(in crate::resp::session) fn may_look_at(&self, database: i64) -> bool {
         let keyspace = DEFAULT_KEYSPACE;
         self.free || self.user.may_look(Home { keyspace, database })
     }
 
     /// What a script of this client may do.
-    pub(super) fn grants(&self, context: &Context) -> Bytes {
+    pub(in crate::resp::session) fn grants(&self, context: &Context) -> Bytes {
         if self.free {
             return Bytes::new();
         }
         self.user.grants(self.home(context))
     }
 
-    pub(super) fn about_users(&mut self, context: &mut Context, asked: Acl) {
+    pub(in crate::resp::session) fn about_users(&mut self, context: &mut Context, asked: Acl) {
         match asked {
             Acl::WhoAmI => {
                 let user = self.user.clone();
@@ -553,7 +553,11 @@ impl Session {
 
     /// `CONFIG SET`. Which messages about keys there are is the table's, for all members, so that
     /// takes the steps of a change of users.
-    pub(super) fn configure(&mut self, context: &mut Context, pairs: &[(String, Bytes)]) {
+    pub(in crate::resp::session) fn configure(
+        &mut self,
+        context: &mut Context,
+        pairs: &[(String, Bytes)],
+    ) {
         self.looking = Looking::No;
         let change = self.change.take();
         let facts = self.facts(context, info::Needs::Nothing);

@@ -4,8 +4,8 @@
 //! text: `EVAL` brings it, and `EVALSHA` finds it here, where scripts are stored, or at another
 //! member (`resp::scripts`).
 
-use super::running::{Running, Then};
-use super::transaction::COMMAND_OVERHEAD;
+use super::super::pending::parts::{Running, Then};
+use super::transactions::COMMAND_OVERHEAD;
 use super::*;
 use crate::resp::command::ScriptCommand;
 use crate::resp::scripts;
@@ -14,7 +14,7 @@ use doyen_engine::op::ScriptCall;
 use doyen_scripts::{errors, sha1_hex};
 
 impl Session {
-    pub(super) fn about_scripts(
+    pub(in crate::resp::session) fn about_scripts(
         &mut self,
         connection: &Rc<Connection>,
         context: &mut Context,
@@ -54,7 +54,7 @@ impl Session {
 
     /// Looks up the next digests of a `SCRIPT EXISTS`, once the outcomes of those before have come:
     /// so many at a time that other clients can wait for them.
-    pub(super) fn ask_for_next(
+    pub(in crate::resp::session) fn ask_for_next(
         running: &mut Running,
         connection: &Rc<Connection>,
         context: &mut Context,
@@ -118,7 +118,7 @@ impl Session {
     }
 
     /// Whether this thread answers for so many keys of a script.
-    pub(super) fn admits_keys(
+    pub(in crate::resp::session) fn admits_keys(
         &self,
         context: &Context,
         args: Args<'_>,
@@ -138,7 +138,10 @@ impl Session {
     ///
     /// # Errors
     /// It does not compile.
-    pub(super) fn bring(context: &mut Context, body: &Bytes) -> Result<(), String> {
+    pub(in crate::resp::session) fn bring(
+        context: &mut Context,
+        body: &Bytes,
+    ) -> Result<(), String> {
         let digest = context.door.scripts.compiles(body)?;
         let now = context.now();
         context.door.scripts.evaluated(digest, body.clone(), now);
@@ -161,7 +164,7 @@ impl Session {
 
     /// Texts of scripts were looked up where they are stored, and then asked of the other members.
     /// Takes what is here by now, and asks for the others once.
-    pub(super) fn look_elsewhere(
+    pub(in crate::resp::session) fn look_elsewhere(
         running: &mut Running,
         connection: &Rc<Connection>,
         context: &mut Context,
@@ -180,7 +183,7 @@ impl Session {
     }
 
     /// The text of a script was looked up: it is run, or there is none.
-    pub(super) fn run_found(
+    pub(in crate::resp::session) fn run_found(
         running: &mut Running,
         connection: &Rc<Connection>,
         context: &mut Context,
@@ -198,7 +201,7 @@ impl Session {
 }
 
 /// The call that `EVAL` or the like asks for. Its text is the first argument.
-pub(super) fn call_of(
+pub(in crate::resp::session) fn call_of(
     (keyspace, map): (KeyspaceId, MapId),
     args: Args<'_>,
     keys: usize,
@@ -219,7 +222,7 @@ pub(super) fn call_of(
 }
 
 /// The digest that a client wrote, in small letters.
-pub(super) fn digest_of(text: &[u8]) -> scripts::Digest {
+pub(in crate::resp::session) fn digest_of(text: &[u8]) -> scripts::Digest {
     // No script has the empty digest. What has another length is none, and may be too long for a key.
     if text.len() != DIGEST_BYTES || !text.iter().all(u8::is_ascii_hexdigit) {
         return scripts::Digest::default();
@@ -231,4 +234,4 @@ pub(super) fn digest_of(text: &[u8]) -> scripts::Digest {
 const DIGEST_BYTES: usize = 40;
 
 /// What is answered if no script has the digest.
-pub(super) const NO_SCRIPT: &str = errors::NO_SCRIPT;
+pub(in crate::resp::session) const NO_SCRIPT: &str = errors::NO_SCRIPT;

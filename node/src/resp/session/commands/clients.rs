@@ -55,9 +55,9 @@ pub enum Mute {
 
 /// What a client library has told about itself.
 #[derive(Debug, Default)]
-pub(super) struct Library {
-    pub(super) name: Bytes,
-    pub(super) version: Bytes,
+pub(in crate::resp::session) struct Library {
+    pub(in crate::resp::session) name: Bytes,
+    pub(in crate::resp::session) version: Bytes,
 }
 
 impl Session {
@@ -88,7 +88,12 @@ impl Session {
 
     /// The client's line of `CLIENT LIST`. `active_at`: when it last did something. `input`: bytes of
     /// commands that it holds.
-    pub(super) fn line(&self, now: Time, active_at: Time, input: usize) -> String {
+    pub(in crate::resp::session) fn line(
+        &self,
+        now: Time,
+        active_at: Time,
+        input: usize,
+    ) -> String {
         let (id, peer, local) = (self.id, self.peer, self.local);
         let name = String::from_utf8_lossy(&self.name);
         let (age, idle) = (
@@ -141,11 +146,11 @@ impl Session {
     }
 
     /// The client's line, with what its connection knows.
-    pub(super) fn own_line(&self, connection: &Connection, now: Time) -> String {
+    pub(in crate::resp::session) fn own_line(&self, connection: &Connection, now: Time) -> String {
         self.line(now, connection.active_at(), connection.input_held.get())
     }
 
-    pub(super) fn set_library(&mut self, which: Lib, value: &Bytes) {
+    pub(in crate::resp::session) fn set_library(&mut self, which: Lib, value: &Bytes) {
         if value.len() > NAME_BYTES_MAX || !value.iter().all(u8::is_ascii_graphic) {
             let option = if which == Lib::Name {
                 "lib-name"
@@ -168,7 +173,7 @@ impl Session {
         self.answer(|e| e.simple("OK"));
     }
 
-    pub(super) fn list_clients(
+    pub(in crate::resp::session) fn list_clients(
         &mut self,
         connection: &Connection,
         context: &Context,
@@ -183,7 +188,7 @@ impl Session {
     }
 
     /// Ends connections. This one ends once it is answered.
-    pub(super) fn kill_clients(
+    pub(in crate::resp::session) fn kill_clients(
         &mut self,
         context: &Context,
         chosen: Chosen,
@@ -204,7 +209,7 @@ impl Session {
         self.ask(context, Asking::killed(killed, chosen, old_form));
     }
 
-    pub(super) fn set_mute(&mut self, wanted: Mute) {
+    pub(in crate::resp::session) fn set_mute(&mut self, wanted: Mute) {
         match wanted {
             Mute::No => {
                 self.mute = Mute::No;
@@ -218,7 +223,7 @@ impl Session {
     }
 
     /// Whether the present command gets no reply.
-    pub(super) fn take_mute(&mut self) -> bool {
+    pub(in crate::resp::session) fn take_mute(&mut self) -> bool {
         match self.mute {
             Mute::No => false,
             Mute::Skip => {

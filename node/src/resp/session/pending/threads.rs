@@ -2,7 +2,7 @@
 //! counters of `INFO`, the clients of `CLIENT LIST`, the slow commands. (On the cluster-aware port,
 //! each thread is a node and answers for itself.)
 
-use super::client::Chosen;
+use super::super::commands::clients::Chosen;
 use super::*;
 use crate::resp::info::Needs;
 use crate::resp::scripts;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// A reply that waits for the other threads' parts.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(in crate::resp::session) struct Asking {
     left: usize,
     question: Question,
     answer: NodeAnswer,
@@ -51,7 +51,11 @@ impl Asking {
         }
     }
 
-    pub(super) fn info(facts: info::Facts, needs: Needs, sections: Vec<String>) -> Self {
+    pub(in crate::resp::session) fn info(
+        facts: info::Facts,
+        needs: Needs,
+        sections: Vec<String>,
+    ) -> Self {
         Self::new(
             Question::Counts(needs),
             NodeAnswer::Info {
@@ -61,35 +65,35 @@ impl Asking {
         )
     }
 
-    pub(super) fn memory_stats(facts: info::Facts) -> Self {
+    pub(in crate::resp::session) fn memory_stats(facts: info::Facts) -> Self {
         Self::new(
             Question::Counts(Needs::Counts),
             NodeAnswer::MemoryStats(Box::new(facts)),
         )
     }
 
-    pub(super) fn memory_doctor(facts: info::Facts) -> Self {
+    pub(in crate::resp::session) fn memory_doctor(facts: info::Facts) -> Self {
         Self::new(
             Question::Counts(Needs::Counts),
             NodeAnswer::MemoryDoctor(Box::new(facts)),
         )
     }
 
-    pub(super) fn latency(facts: info::Facts, names: Vec<Bytes>) -> Self {
+    pub(in crate::resp::session) fn latency(facts: info::Facts, names: Vec<Bytes>) -> Self {
         Self::new(
             Question::Counts(Needs::Counts),
             NodeAnswer::Latency(Box::new(facts), names),
         )
     }
 
-    pub(super) fn clients(lines: Vec<(u64, String)>, chosen: Chosen) -> Self {
+    pub(in crate::resp::session) fn clients(lines: Vec<(u64, String)>, chosen: Chosen) -> Self {
         Self::new(
             Question::Clients(Arc::new(chosen)),
             NodeAnswer::Clients(lines),
         )
     }
 
-    pub(super) fn killed(count: u64, chosen: Chosen, old_form: bool) -> Self {
+    pub(in crate::resp::session) fn killed(count: u64, chosen: Chosen, old_form: bool) -> Self {
         let answer = if old_form {
             NodeAnswer::KilledOne(count)
         } else {
@@ -98,11 +102,11 @@ impl Asking {
         Self::new(Question::Kill(Arc::new(chosen)), answer)
     }
 
-    pub(super) fn slow(all: Vec<Slow>, count: usize) -> Self {
+    pub(in crate::resp::session) fn slow(all: Vec<Slow>, count: usize) -> Self {
         Self::new(Question::Slow(count), NodeAnswer::Slow { all, count })
     }
 
-    pub(super) fn slow_length(length: usize, most: usize) -> Self {
+    pub(in crate::resp::session) fn slow_length(length: usize, most: usize) -> Self {
         Self::new(
             Question::SlowLength,
             NodeAnswer::SlowLength(length as u64, most),
@@ -110,7 +114,7 @@ impl Asking {
     }
 
     /// A question that asks each thread to do something.
-    pub(super) fn done(what: Question) -> Self {
+    pub(in crate::resp::session) fn done(what: Question) -> Self {
         Self::new(what, NodeAnswer::Done)
     }
 
@@ -185,7 +189,7 @@ impl Session {
     }
 
     /// Answers with this thread's part, or once the others have answered theirs.
-    pub(super) fn ask(&mut self, context: &Context, mut asking: Asking) {
+    pub(in crate::resp::session) fn ask(&mut self, context: &Context, mut asking: Asking) {
         if !self.asks_others(context) || matches!(asking.question, Question::Counts(Needs::Nothing))
         {
             return self.answer(|e| asking.encode(e));
@@ -341,7 +345,7 @@ impl Context {
 
     /// Whether the present plain `GET` or `SET` is timed.
     #[inline]
-    pub(super) fn times_plain(&self) -> bool {
+    pub(in crate::resp::session) fn times_plain(&self) -> bool {
         self.door.counters.commands.is_multiple_of(counts::SAMPLE)
             || self.door.common.settings.times_all()
     }

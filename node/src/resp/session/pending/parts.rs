@@ -1,7 +1,7 @@
 //! Operations in several parts whose outcomes make one reply: transactions, watched keys, scripts.
 
-use super::script;
-use super::transaction::{COMMAND_OVERHEAD, Prepared, Watching};
+use super::super::commands::scripts as script;
+use super::super::commands::transactions::{COMMAND_OVERHEAD, Prepared, Watching};
 use super::*;
 use crate::resp::scripts;
 use doyen_engine::Publication;
@@ -16,7 +16,7 @@ const TOO_LARGE: &str = "ERR the transaction writes or reads more in one partiti
 
 /// How a command of a running transaction is answered.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(in crate::resp::session) enum Answer {
     One(Shape),
     Many(Join, usize),
     /// A command that touches no key was executed already.
@@ -36,34 +36,34 @@ impl Answer {
 
 /// Operations in several parts, whose outcomes make one reply.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(in crate::resp::session) struct Running {
     then: Then,
     /// The outcome of each step.
     outcomes: Vec<Outcome>,
     parts: Vec<Part>,
     /// Messages that leave once all parts are executed.
-    pub(super) messages: Vec<Publication>,
+    pub(in crate::resp::session) messages: Vec<Publication>,
     /// What the connection had before the commands of a transaction that touch no key. It has that
     /// again if a watched key has changed.
-    pub(super) before: Option<Before>,
+    pub(in crate::resp::session) before: Option<Before>,
     /// How many parts have no outcome yet, and how many questions for scripts no answer.
     waits: usize,
     /// Whether the other members were asked for the scripts that are not stored.
-    pub(super) looked_elsewhere: bool,
+    pub(in crate::resp::session) looked_elsewhere: bool,
     /// Bytes that only this reply holds.
     held: usize,
 }
 
 /// What commands of a transaction change of a connection.
 #[derive(Debug)]
-pub(super) struct Before {
-    pub(super) name: Bytes,
-    pub(super) map: MapId,
+pub(in crate::resp::session) struct Before {
+    pub(in crate::resp::session) name: Bytes,
+    pub(in crate::resp::session) map: MapId,
 }
 
 /// What the outcomes are for.
 #[derive(Debug)]
-pub(super) enum Then {
+pub(in crate::resp::session) enum Then {
     /// The reply of a script.
     Script,
     /// The texts of scripts that a transaction needs, by its `EXEC`.
@@ -102,7 +102,7 @@ enum Came {
 
 impl Running {
     /// Nothing is asked yet.
-    pub(super) const fn new(then: Then) -> Self {
+    pub(in crate::resp::session) const fn new(then: Then) -> Self {
         Self {
             then,
             outcomes: Vec::new(),
@@ -116,13 +116,15 @@ impl Running {
     }
 
     /// Whether the text of a script is here, and the script is to be run.
-    pub(super) fn has_found(&self) -> bool {
+    pub(in crate::resp::session) fn has_found(&self) -> bool {
         let found = matches!(self.outcomes.first(), Some(Outcome::Bulk(_)));
         self.waits == 0 && found && matches!(self.then, Then::Find(..))
     }
 
     /// Takes the script whose text is here, with its digest. Its outcome is the reply.
-    pub(super) fn take_found(&mut self) -> Option<(scripts::Digest, Box<ScriptCall>, Value)> {
+    pub(in crate::resp::session) fn take_found(
+        &mut self,
+    ) -> Option<(scripts::Digest, Box<ScriptCall>, Value)> {
         if !self.has_found() {
             return None;
         }
@@ -137,7 +139,7 @@ impl Running {
     }
 
     /// The scripts that are not stored: their places among the outcomes, and their digests.
-    pub(super) fn unknown(&self) -> Vec<(usize, scripts::Digest)> {
+    pub(in crate::resp::session) fn unknown(&self) -> Vec<(usize, scripts::Digest)> {
         let digests = match &self.then {
             Then::Find(digest, _) => std::slice::from_ref(digest),
             Then::Prepare(prepared) => prepared.missing(),
@@ -168,7 +170,7 @@ impl Running {
     }
 
     /// The next digests to look up. None if one of the last ones failed.
-    pub(super) fn asks_next(&self) -> &[scripts::Digest] {
+    pub(in crate::resp::session) fn asks_next(&self) -> &[scripts::Digest] {
         let rest = self.not_asked();
         let mut last = self.parts.iter().rev().take(SLICE_KEYS);
         let failed = |part: &Part| matches!(part.came, Came::Failed(_));
@@ -179,12 +181,12 @@ impl Running {
     }
 
     /// Whether other members are to be asked for scripts.
-    pub(super) fn looks_elsewhere(&self) -> bool {
+    pub(in crate::resp::session) fn looks_elsewhere(&self) -> bool {
         !self.looked_elsewhere && !self.unknown().is_empty()
     }
 
     /// The text of the script at this place among the outcomes is here.
-    pub(super) fn bring(&mut self, at: usize, body: &Bytes) {
+    pub(in crate::resp::session) fn bring(&mut self, at: usize, body: &Bytes) {
         self.outcomes[at] = match self.then {
             Then::Exists(_) => Outcome::Int(1),
             _ => Outcome::Bulk(Value::from(&body[..])),
@@ -192,18 +194,18 @@ impl Running {
     }
 
     /// The reply waits for the answer to a question for a script.
-    pub(super) const fn wait_for_script(&mut self) {
+    pub(in crate::resp::session) const fn wait_for_script(&mut self) {
         self.waits += 1;
     }
 
     /// A question for a script was answered. Returns whether there is nothing more to wait for.
-    pub(super) const fn asked_for_script(&mut self) -> bool {
+    pub(in crate::resp::session) const fn asked_for_script(&mut self) -> bool {
         self.waits = self.waits.saturating_sub(1);
         self.waits == 0
     }
 
     /// Why it was refused.
-    pub(super) const fn refused(&self) -> Option<&ErrorText> {
+    pub(in crate::resp::session) const fn refused(&self) -> Option<&ErrorText> {
         match &self.then {
             Then::Refused(why) => Some(why),
             _ => None,
@@ -211,14 +213,16 @@ impl Running {
     }
 
     /// Whether the texts of a transaction's scripts are here.
-    pub(super) fn is_prepared(&self) -> bool {
+    pub(in crate::resp::session) fn is_prepared(&self) -> bool {
         self.waits == 0
             && matches!(self.then, Then::Prepare(_))
             && self.parts.iter().all(|part| part.came == Came::Executed)
     }
 
     /// Takes the transaction whose scripts were looked up, with what was found.
-    pub(super) fn take_prepared(&mut self) -> Option<(Box<Prepared>, Vec<Outcome>)> {
+    pub(in crate::resp::session) fn take_prepared(
+        &mut self,
+    ) -> Option<(Box<Prepared>, Vec<Outcome>)> {
         if !self.is_prepared() {
             return None;
         }
@@ -230,23 +234,29 @@ impl Running {
     }
 
     /// How many outcomes are missing.
-    pub(super) const fn waits(&self) -> usize {
+    pub(in crate::resp::session) const fn waits(&self) -> usize {
         self.waits
     }
 
     /// Bytes that only this reply holds.
-    pub(super) const fn held(&self) -> usize {
+    pub(in crate::resp::session) const fn held(&self) -> usize {
         self.held
     }
 
     /// The operations that are under way.
-    pub(super) fn tokens(&self) -> impl Iterator<Item = u64> {
+    pub(in crate::resp::session) fn tokens(&self) -> impl Iterator<Item = u64> {
         let waits = |part: &&Part| part.came == Came::Nothing;
         self.parts.iter().filter(waits).map(|part| part.token)
     }
 
     /// Takes the outcome of a part. `copied` are the bytes that only this reply holds.
-    pub(super) fn take(&mut self, part: u32, token: u64, outcome: Outcome, copied: usize) {
+    pub(in crate::resp::session) fn take(
+        &mut self,
+        part: u32,
+        token: u64,
+        outcome: Outcome,
+        copied: usize,
+    ) {
         let Some(part) = self
             .parts
             .get_mut(part as usize)
@@ -302,7 +312,7 @@ impl Running {
     }
 
     /// Appends the reply.
-    pub(super) fn encode(&mut self, encoder: &mut Encoder<'_>) {
+    pub(in crate::resp::session) fn encode(&mut self, encoder: &mut Encoder<'_>) {
         let executed = |part: &Part| part.came == Came::Executed;
         if self.parts.iter().any(|part| part.came == Came::Changed) {
             return encoder.nil_array();
@@ -399,7 +409,7 @@ impl Running {
 
 impl Running {
     /// Submits the next part, which has one step. Returns whether its outcome comes from elsewhere.
-    pub(super) fn submit(
+    pub(in crate::resp::session) fn submit(
         &mut self,
         connection: &Rc<Connection>,
         context: &mut Context,
@@ -411,7 +421,7 @@ impl Running {
     }
 
     /// The same for a part with these steps of all.
-    pub(super) fn submit_steps(
+    pub(in crate::resp::session) fn submit_steps(
         &mut self,
         (connection, (slot, patience)): (&Rc<Connection>, (u64, Patience)),
         context: &mut Context,
@@ -441,7 +451,7 @@ impl Running {
 
 impl Session {
     /// Asks for these, whose outcomes make one reply.
-    pub(super) fn run_parts(
+    pub(in crate::resp::session) fn run_parts(
         &mut self,
         connection: &Rc<Connection>,
         context: &mut Context,
@@ -460,7 +470,7 @@ impl Session {
     }
 
     /// The last outcome of an operation in several parts has come. Returns whether it goes on.
-    pub(super) fn ran(&mut self, at: usize) -> bool {
+    pub(in crate::resp::session) fn ran(&mut self, at: usize) -> bool {
         let Some(State::Running(running)) = self.slots.get_mut(at).map(|slot| &mut slot.state)
         else {
             return false;

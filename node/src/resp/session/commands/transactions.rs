@@ -15,9 +15,9 @@
 //! as
 //! `EVALSHA` does.
 
-use super::running::{Answer, Before, Running, Then};
-use super::script::{NO_SCRIPT, call_of, digest_of};
-use super::subscribing::publication;
+use super::super::pending::parts::{Answer, Before, Running, Then};
+use super::scripts::{NO_SCRIPT, call_of, digest_of};
+use super::subscriptions::publication;
 use super::*;
 use crate::resp::command::{PubSubCommand, ScriptCommand};
 use crate::resp::scripts;
@@ -32,7 +32,7 @@ const COMMANDS_MAX: usize = 100_000;
 /// Most bytes of a transaction's commands.
 const BYTES_MAX: usize = PENDING_BYTES_MAX;
 /// What a command costs besides its bytes.
-pub(super) const COMMAND_OVERHEAD: usize = 128;
+pub(in crate::resp::session) const COMMAND_OVERHEAD: usize = 128;
 
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 const OTHER_RULES: &str = "EXECABORT Transaction discarded because the rules of the user changed \
@@ -44,17 +44,17 @@ const OTHER_KEYSPACE: &str = "ERR the watched keys are in another keyspace: noth
 
 /// What a client's transaction has so far.
 #[derive(Debug, Default)]
-pub(super) struct Transacting {
+pub(in crate::resp::session) struct Transacting {
     /// The commands since `MULTI`.
     queue: Option<Queue>,
-    pub(super) watching: Watching,
+    pub(in crate::resp::session) watching: Watching,
     /// Where answers of commands go that touch no key, while `EXEC` runs them.
     captured: Option<BytesMut>,
 }
 
 impl Transacting {
     /// How many commands are queued, if any may be, and how many keys are watched.
-    pub(super) fn counts(&self) -> (Option<usize>, usize) {
+    pub(in crate::resp::session) fn counts(&self) -> (Option<usize>, usize) {
         let queued = self.queue.as_ref().map(|queue| queue.commands.len());
         (queued, self.watching.keys.len())
     }
@@ -113,9 +113,9 @@ impl Queue {
 
 /// The keys that a client watches, all of one keyspace.
 #[derive(Debug, Default)]
-pub(super) struct Watching {
-    pub(super) keyspace: KeyspaceId,
-    pub(super) keys: Vec<Watched>,
+pub(in crate::resp::session) struct Watching {
+    pub(in crate::resp::session) keyspace: KeyspaceId,
+    pub(in crate::resp::session) keys: Vec<Watched>,
 }
 
 /// The commands of a transaction.
@@ -138,7 +138,7 @@ struct Queue {
 
 /// A transaction that is to be executed once the texts of its scripts are here.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(in crate::resp::session) struct Prepared {
     queue: Queue,
     watching: Watching,
     /// The digests of the texts that were looked up, in that order.
@@ -147,7 +147,7 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// The digests of the texts that were looked up, in that order.
-    pub(super) fn missing(&self) -> &[scripts::Digest] {
+    pub(in crate::resp::session) fn missing(&self) -> &[scripts::Digest] {
         &self.missing
     }
 }
@@ -195,7 +195,7 @@ const fn is_queued(request: &Request) -> bool {
 impl Session {
     /// Whether commands are queued, and not executed.
     #[inline]
-    pub(super) fn is_queueing(&self) -> bool {
+    pub(in crate::resp::session) fn is_queueing(&self) -> bool {
         self.transacting
             .as_ref()
             .is_some_and(|transacting| transacting.queue.is_some())
@@ -206,19 +206,19 @@ impl Session {
     }
 
     /// The database that the present command uses.
-    pub(super) fn present_map(&self) -> MapId {
+    pub(in crate::resp::session) fn present_map(&self) -> MapId {
         let queue = self.transacting.as_ref().and_then(|t| t.queue.as_ref());
         queue.map_or(self.map, |queue| queue.map)
     }
 
     /// Where the answer of the present command goes, if `EXEC` runs it.
     #[inline]
-    pub(super) fn captured(&mut self) -> Option<&mut BytesMut> {
+    pub(in crate::resp::session) fn captured(&mut self) -> Option<&mut BytesMut> {
         self.transacting.as_mut()?.captured.as_mut()
     }
 
     /// The transaction ends, and nothing is watched any more.
-    pub(super) fn end_transaction(&mut self) {
+    pub(in crate::resp::session) fn end_transaction(&mut self) {
         if let Some(transacting) = self.transacting.take()
             && let Some(mut queue) = transacting.queue
         {
@@ -227,13 +227,13 @@ impl Session {
     }
 
     /// Nothing is watched any more.
-    pub(super) fn unwatch(&mut self) {
+    pub(in crate::resp::session) fn unwatch(&mut self) {
         if let Some(transacting) = &mut self.transacting {
             transacting.watching = Watching::default();
         }
     }
 
-    pub(super) fn begin_transaction(&mut self) {
+    pub(in crate::resp::session) fn begin_transaction(&mut self) {
         let map = self.map;
         let transacting = self.transacting.get_or_insert_default();
         transacting.queue = Some(Queue {
@@ -251,7 +251,11 @@ impl Session {
 
     /// Queues a command after `MULTI`. False: it is executed at once.
     #[cold]
-    pub(super) fn queue_command(&mut self, context: &mut Context, args: Args<'_>) -> bool {
+    pub(in crate::resp::session) fn queue_command(
+        &mut self,
+        context: &mut Context,
+        args: Args<'_>,
+    ) -> bool {
         let spec = command::find(args);
         let at_once = |name: &str| {
             matches!(
@@ -290,7 +294,7 @@ impl Session {
     /// Refuses a command before it runs. A refused `EXEC` ends the transaction, and nothing is
     /// watched any more, so that no later command waits for an `EXEC`. If commands are queued and
     /// another one is refused, `EXEC` executes none of them.
-    pub(super) fn reject(&mut self, args: Args<'_>, why: &ErrorText) {
+    pub(in crate::resp::session) fn reject(&mut self, args: Args<'_>, why: &ErrorText) {
         if is_exec(args) {
             self.end_transaction();
             let why = why.0.strip_prefix("ERR ").unwrap_or(&why.0);
@@ -415,7 +419,7 @@ impl Session {
     }
 
     /// `EXEC`.
-    pub(super) fn execute_transaction(
+    pub(in crate::resp::session) fn execute_transaction(
         &mut self,
         connection: &Rc<Connection>,
         context: &mut Context,
@@ -481,7 +485,7 @@ impl Session {
     }
 
     /// The texts of a transaction's scripts were looked up: it is executed.
-    pub(super) fn execute_found(
+    pub(in crate::resp::session) fn execute_found(
         &mut self,
         at: usize,
         connection: &Rc<Connection>,
@@ -706,7 +710,7 @@ impl Session {
     }
 
     /// `WATCH`.
-    pub(super) fn watch(
+    pub(in crate::resp::session) fn watch(
         &mut self,
         connection: &Rc<Connection>,
         context: &mut Context,
