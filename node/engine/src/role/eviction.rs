@@ -183,7 +183,7 @@ impl Slots {
         for slot in self.iter() {
             let policy = slot.evicts_by();
             let held = slot.held.as_deref();
-            let Some(held) = held.filter(|held| cx.evicts(held, policy)) else {
+            let Some(held) = held.filter(|held| held.evicts(cx, policy)) else {
                 continue;
             };
             let keys = held.store.evictable(policy);
@@ -192,7 +192,7 @@ impl Slots {
             }
             cx.memory.evicting.own.bears();
             held.copies().for_each(|id| cx.peers.bears(id));
-            if cx.excess_of(held) == 0 {
+            if held.excess_of(cx) == 0 {
                 continue;
             }
             all += keys as u64;
@@ -239,7 +239,7 @@ impl Slots {
             if turn > some {
                 host.memory.evicting.queue.push_front((at, turn - some));
             }
-            host.evict_some(slot, some);
+            slot.evict_some(host, some);
             host.notice(slot);
             left -= some;
         }
@@ -264,156 +264,6 @@ impl Host {
 
     fn has_excess(&self) -> bool {
         self.memory.evicting.own.excess() > 0 || self.peers.has_excess()
-    }
-
-    /// Whether this thread may evict keys of a partition: its policy allows it, all of it is here,
-    /// and this thread serves it as the primary.
-    fn evicts(&self, held: &Held, policy: Eviction) -> bool {
-        policy != Eviction::None && self.leads_whole(held)
-    }
-
-    /// Whether all of a partition is here, and this thread serves it as the primary.
-    pub(crate) fn leads_whole(&self, held: &Held) -> bool {
-        self.used && held.store.is_whole() && held.lead().is_some_and(|l| l.open && l.serving)
-    }
-
-    /// How much is too much at this member, or at one of the members with a copy of this partition.
-    fn excess_of(&self, held: &Held) -> u64 {
-        let copies = held.copies().map(|id| self.peers.excess(id));
-        copies.fold(self.memory.evicting.own.excess(), u64::max)
-    }
-
-    /// Evicts some keys of one partition.
-    fn evict_some(&mut self, slot: &mut Slot, keys: usize) {
-        let (policy, random) = (slot.evicts_by(), self.random());
-        let Some(held) = slot
-            .held
-            .as_deref_mut()
-            .filter(|held| self.evicts(held, policy))
-        else {
-            return;
-        };
-        let bytes = usize::try_from(self.excess_of(held)).unwrap_or(usize::MAX);
-        let victims = held.store.victims(
-            policy,
-            Wanted {
-                keys,
-                bytes,
-                urgent: false,
-            },
-            random,
-            None,
-        );
-        self.evict(held, victims);
-        // Without copies, no ack will commit it.
-        self.advance(slot);
-    }
-
-    /// Deletes keys, as logged effects without an operation.
-    pub(crate) fn evict(&mut self, held: &mut Held, victims: Vec<Victim>) {
-        for Victim {
-            map,
-            order,
-            key,
-            bytes,
-        } in victims
-        {
-            #[cfg(any(test, feature = "fuzz"))]
-            {
-                self.memory.evicting.gone.truncate(GONE_MAX - 1);
-                self.memory
-                    .evicting
-                    .gone
-                    .push_front((held.at, map, key.clone()));
-            }
-            let cause = Cause::Evicted;
-            let effect = Effect::Delete { map, key, cause };
-            self.log(held, order, effect, (None, By::UNKNOWN), Outcome::Ok);
-            self.stats.evicted += 1;
-            self.memory.evicting.own.relieve(bytes);
-            for (id, _) in held.lead().into_iter().flat_map(|l| l.links.iter()) {
-                self.peers.relieve(*id, bytes);
-            }
-        }
-    }
-
-    /// A write to this key, of so many bytes, found only this much room. Other keys are evicted, if
-    /// any may be.
-    pub(crate) fn make_room(
-        &mut self,
-        held: &mut Held,
-        policy: Eviction,
-        key: (MapId, &[u8]),
-        bytes: usize,
-        room: Room,
-    ) -> Made {
-        let at = held.at;
-        if self.squeeze_readers() {
-            return self.soon(at);
-        }
-        // If memory is given back in a moment, a pause is better.
-        let soon = self.settled_room(held, bytes) > room;
-        if policy == Eviction::None {
-            return if soon { self.soon(at) } else { self.no_room() };
-        }
-        let Outlook {
-            full, too_large, ..
-        } = self.outlook(held, bytes);
-        if too_large {
-            return if soon { self.soon(at) } else { self.no_room() };
-        }
-        self.memory.evicting.sought = self.now;
-        // More deletions would only make it worse while earlier ones are not committed.
-        let waits = room == Room::None && (soon || held.log.committed() < held.log.last());
-        let mut evicted = 0;
-        if !waits && self.evicts(held, policy) {
-            let random = self.random();
-            let wanted = Wanted {
-                keys: BY_WRITE,
-                bytes: needed(bytes),
-                urgent: true,
-            };
-            let victims = held.store.victims(policy, wanted, random, Some(key));
-            evicted = victims.len();
-            self.memory.evicting.pressed |= evicted > 0;
-            self.evict(held, victims);
-        }
-        let makes = evicted > 0 || waits;
-        let hopeless = self.outlook(held, bytes).hopeless;
-        match self.room(held, bytes) {
-            Room::Plenty => Made::Room,
-            // A member that is not full yet is full with this value. Then all primaries evict.
-            Room::Kept | Room::Lent if makes || !full => Made::Room,
-            // If nothing of this partition may be evicted, other partitions make room.
-            Room::Lent if !hopeless => Made::Room,
-            Room::None if makes => self.wait_for_eviction(at, bytes),
-            Room::None | Room::Kept if !hopeless => self.wait_for_eviction(at, bytes),
-            Room::None | Room::Kept | Room::Lent => self.no_room(),
-        }
-    }
-
-    /// How it stands with the members that have too little room for a write of so many bytes.
-    fn outlook(&self, held: &Held, bytes: usize) -> Outlook {
-        let needed = needed(bytes) as u64;
-        let copies = held.copies().map(|id| {
-            let (room, under_way) = self.peers.said(id);
-            (room, under_way, self.peers.pressure(id))
-        });
-        let own = std::iter::once((self.headroom(), 0, self.memory.evicting.own));
-        let mut outlook = Outlook {
-            full: false,
-            hopeless: false,
-            too_large: false,
-        };
-        for (room, under_way, pressure) in own.chain(copies) {
-            let left = room.left.saturating_sub(under_way);
-            if left.saturating_sub(needed) < room.kept {
-                outlook.full |= left < room.kept;
-                outlook.hopeless |= pressure.is_hopeless(self.now);
-                outlook.too_large |= needed > lacking_max(room);
-            }
-        }
-        outlook
     }
 
     /// Whether a write waits too long for room, and is refused. It is not executed until then, so
@@ -445,5 +295,159 @@ impl Host {
     fn no_room(&mut self) -> Made {
         self.stats.refused += 1;
         Made::No(Failure::OutOfMemory)
+    }
+}
+
+impl Held {
+    /// Whether this thread may evict keys of a partition: its policy allows it, all of it is here,
+    /// and this thread serves it as the primary.
+    fn evicts(&self, host: &Host, policy: Eviction) -> bool {
+        policy != Eviction::None && self.leads_whole(host)
+    }
+
+    /// Whether all of a partition is here, and this thread serves it as the primary.
+    pub(crate) fn leads_whole(&self, host: &Host) -> bool {
+        host.used && self.store.is_whole() && self.lead().is_some_and(|l| l.open && l.serving)
+    }
+
+    /// How much is too much at this member, or at one of the members with a copy of this partition.
+    fn excess_of(&self, host: &Host) -> u64 {
+        let copies = self.copies().map(|id| host.peers.excess(id));
+        copies.fold(host.memory.evicting.own.excess(), u64::max)
+    }
+
+    /// Deletes keys, as logged effects without an operation.
+    pub(crate) fn evict(&mut self, host: &mut Host, victims: Vec<Victim>) {
+        for Victim {
+            map,
+            order,
+            key,
+            bytes,
+        } in victims
+        {
+            #[cfg(any(test, feature = "fuzz"))]
+            {
+                host.memory.evicting.gone.truncate(GONE_MAX - 1);
+                host.memory
+                    .evicting
+                    .gone
+                    .push_front((self.at, map, key.clone()));
+            }
+            let cause = Cause::Evicted;
+            let effect = Effect::Delete { map, key, cause };
+            self.log(host, order, effect, (None, By::UNKNOWN), Outcome::Ok);
+            host.stats.evicted += 1;
+            host.memory.evicting.own.relieve(bytes);
+            for (id, _) in self.lead().into_iter().flat_map(|l| l.links.iter()) {
+                host.peers.relieve(*id, bytes);
+            }
+        }
+    }
+
+    /// A write to this key, of so many bytes, found only this much room. Other keys are evicted, if
+    /// any may be.
+    pub(crate) fn make_room(
+        &mut self,
+        host: &mut Host,
+        policy: Eviction,
+        key: (MapId, &[u8]),
+        bytes: usize,
+        room: Room,
+    ) -> Made {
+        let at = self.at;
+        if host.squeeze_readers() {
+            return host.soon(at);
+        }
+        // If memory is given back in a moment, a pause is better.
+        let soon = self.settled_room(host, bytes) > room;
+        if policy == Eviction::None {
+            return if soon { host.soon(at) } else { host.no_room() };
+        }
+        let Outlook {
+            full, too_large, ..
+        } = self.outlook(host, bytes);
+        if too_large {
+            return if soon { host.soon(at) } else { host.no_room() };
+        }
+        host.memory.evicting.sought = host.now;
+        // More deletions would only make it worse while earlier ones are not committed.
+        let waits = room == Room::None && (soon || self.log.committed() < self.log.last());
+        let mut evicted = 0;
+        if !waits && self.evicts(host, policy) {
+            let random = host.random();
+            let wanted = Wanted {
+                keys: BY_WRITE,
+                bytes: needed(bytes),
+                urgent: true,
+            };
+            let victims = self.store.victims(policy, wanted, random, Some(key));
+            evicted = victims.len();
+            host.memory.evicting.pressed |= evicted > 0;
+            self.evict(host, victims);
+        }
+        let makes = evicted > 0 || waits;
+        let hopeless = self.outlook(host, bytes).hopeless;
+        match self.room(host, bytes) {
+            Room::Plenty => Made::Room,
+            // A member that is not full yet is full with this value. Then all primaries evict.
+            Room::Kept | Room::Lent if makes || !full => Made::Room,
+            // If nothing of this partition may be evicted, other partitions make room.
+            Room::Lent if !hopeless => Made::Room,
+            Room::None if makes => host.wait_for_eviction(at, bytes),
+            Room::None | Room::Kept if !hopeless => host.wait_for_eviction(at, bytes),
+            Room::None | Room::Kept | Room::Lent => host.no_room(),
+        }
+    }
+
+    /// How it stands with the members that have too little room for a write of so many bytes.
+    fn outlook(&self, host: &Host, bytes: usize) -> Outlook {
+        let needed = needed(bytes) as u64;
+        let copies = self.copies().map(|id| {
+            let (room, under_way) = host.peers.said(id);
+            (room, under_way, host.peers.pressure(id))
+        });
+        let own = std::iter::once((host.headroom(), 0, host.memory.evicting.own));
+        let mut outlook = Outlook {
+            full: false,
+            hopeless: false,
+            too_large: false,
+        };
+        for (room, under_way, pressure) in own.chain(copies) {
+            let left = room.left.saturating_sub(under_way);
+            if left.saturating_sub(needed) < room.kept {
+                outlook.full |= left < room.kept;
+                outlook.hopeless |= pressure.is_hopeless(host.now);
+                outlook.too_large |= needed > lacking_max(room);
+            }
+        }
+        outlook
+    }
+}
+
+impl Slot {
+    /// Evicts some keys of one partition.
+    fn evict_some(&mut self, host: &mut Host, keys: usize) {
+        let (policy, random) = (self.evicts_by(), host.random());
+        let Some(held) = self
+            .held
+            .as_deref_mut()
+            .filter(|held| held.evicts(host, policy))
+        else {
+            return;
+        };
+        let bytes = usize::try_from(held.excess_of(host)).unwrap_or(usize::MAX);
+        let victims = held.store.victims(
+            policy,
+            Wanted {
+                keys,
+                bytes,
+                urgent: false,
+            },
+            random,
+            None,
+        );
+        held.evict(host, victims);
+        // Without copies, no ack will commit it.
+        self.advance(host);
     }
 }

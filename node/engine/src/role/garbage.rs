@@ -102,16 +102,6 @@ impl Garbage {
 }
 
 impl Host {
-    /// Drops all contents. They are freed in slices.
-    pub(crate) fn drop_contents(&mut self, held: &mut Held) {
-        self.memory
-            .garbage
-            .collect(&mut self.timers, |maps| maps.append(&mut held.store.take()));
-        self.memory
-            .garbage
-            .add(std::mem::take(&mut held.log), &mut self.timers);
-    }
-
     /// Frees a slice of what was dropped.
     pub(crate) fn free(&mut self, now: Time) {
         if !self.timers.take(Duty::Free, now) {
@@ -130,5 +120,17 @@ impl Host {
         self.memory.garbage.free(slice);
         let more = !self.memory.garbage.is_empty();
         self.timers.settle(Duty::Free, more);
+    }
+}
+
+impl Held {
+    /// Drops all contents. They are freed in slices.
+    pub(crate) fn drop_contents(&mut self, host: &mut Host) {
+        host.memory
+            .garbage
+            .collect(&mut host.timers, |maps| maps.append(&mut self.store.take()));
+        host.memory
+            .garbage
+            .add(std::mem::take(&mut self.log), &mut host.timers);
     }
 }

@@ -136,14 +136,14 @@ impl Slots {
                 .collect();
             // Another primary clears it, or this one once it may.
             left |= !gone.is_empty();
-            if !host.leads_whole(held) || slot.still {
+            if !held.leads_whole(host) || slot.still {
                 continue;
             }
             for map in gone {
                 let effect = Effect::Clear { map };
-                host.log(held, 0, effect, (None, By::UNKNOWN), Outcome::Ok);
+                held.log(host, 0, effect, (None, By::UNKNOWN), Outcome::Ok);
             }
-            host.advance(slot);
+            slot.advance(host);
             host.notice(slot);
         }
         left
@@ -209,7 +209,7 @@ impl Slots {
         places.filter_map(move |at| {
             let slot = self.get(at).filter(|slot| !slot.still)?;
             let held = slot.held.as_deref()?;
-            let may = held.store.count(map) > 0 && host.leads_whole(held);
+            let may = held.store.count(map) > 0 && held.leads_whole(host);
             may.then_some((at, held))
         })
     }
@@ -285,9 +285,9 @@ impl Slots {
         let slot = self.get_mut(at)?;
         let bytes = victim.bytes;
         let held = slot.held.as_deref_mut()?;
-        host.evict(held, vec![victim]);
+        held.evict(host, vec![victim]);
         // Without copies, no ack will commit it.
-        host.advance(slot);
+        slot.advance(host);
         host.notice(slot);
         Some(bytes)
     }

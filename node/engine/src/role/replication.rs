@@ -167,59 +167,6 @@ impl Link {
 }
 
 impl Host {
-    /// A partition's log may be committed further, if this node leads it.
-    pub(crate) fn advance(&mut self, slot: &mut Slot) {
-        if let Some(mut leading) = slot.leading() {
-            leading.advance(self);
-        }
-    }
-
-    /// Sends an entry that was just logged to every link that is up to date.
-    pub(crate) fn replicate(&mut self, held: &mut Held, seq: u64) {
-        let at = held.at;
-        let Held {
-            role: Role::Primary(lead),
-            log,
-            clock,
-            epoch,
-            ..
-        } = held
-        else {
-            return;
-        };
-        let Some(entry) = log.entry(seq) else { return };
-        let (committed, clock) = (log.committed(), clock.advance(self.now));
-        for (id, link) in lead.links.iter_mut() {
-            // Without the entry itself: otherwise one that is larger than the window could never be
-            // sent.
-            if !link.streams()
-                || link.next != seq
-                || log.bytes_between(link.acked, seq - 1) >= WINDOW
-            {
-                continue;
-            }
-            let head = Head {
-                at,
-                epoch: *epoch,
-                session: link.session,
-                committed,
-                clock,
-                first: seq,
-            };
-            // A crowded copy lags: `relieve` sends the missing entries.
-            let Some(sent) = self.peers.append(*id, &head, entry) else {
-                link.stalled.get_or_insert(Wait::for_room(self.now));
-                continue;
-            };
-            link.next = seq + 1;
-            if sent.head {
-                link.said_committed = committed;
-            }
-            sent.note(&mut link.stalled, self.now);
-            self.stats.replicated += 1;
-        }
-    }
-
     /// How much of a log is kept after every copy has it: its share of the node's tail, but little
     /// compared to the contents, because a copy that lags by much of them is as well served by a
     /// snapshot.
@@ -271,34 +218,91 @@ impl Host {
             Some(_) => Duration::ZERO,
         }
     }
+}
+
+impl Held {
+    /// Sends an entry that was just logged to every link that is up to date.
+    pub(crate) fn replicate(&mut self, host: &mut Host, seq: u64) {
+        let at = self.at;
+        let Held {
+            role: Role::Primary(lead),
+            log,
+            clock,
+            epoch,
+            ..
+        } = self
+        else {
+            return;
+        };
+        let Some(entry) = log.entry(seq) else { return };
+        let (committed, clock) = (log.committed(), clock.advance(host.now));
+        for (id, link) in lead.links.iter_mut() {
+            // Without the entry itself: otherwise one that is larger than the window could never be
+            // sent.
+            if !link.streams()
+                || link.next != seq
+                || log.bytes_between(link.acked, seq - 1) >= WINDOW
+            {
+                continue;
+            }
+            let head = Head {
+                at,
+                epoch: *epoch,
+                session: link.session,
+                committed,
+                clock,
+                first: seq,
+            };
+            // A crowded copy lags: `relieve` sends the missing entries.
+            let Some(sent) = host.peers.append(*id, &head, entry) else {
+                link.stalled.get_or_insert(Wait::for_room(host.now));
+                continue;
+            };
+            link.next = seq + 1;
+            if sent.head {
+                link.said_committed = committed;
+            }
+            sent.note(&mut link.stalled, host.now);
+            host.stats.replicated += 1;
+        }
+    }
+}
+
+impl Slot {
+    /// A partition's log may be committed further, if this node leads it.
+    pub(crate) fn advance(&mut self, host: &mut Host) {
+        if let Some(mut leading) = self.leading() {
+            leading.advance(host);
+        }
+    }
 
     /// Notes that there are overdue keys to expire.
-    pub(crate) fn note_overdue(&mut self, slot: &mut Slot) {
-        let Some(held) = &slot.held else { return };
-        let expires = self.used && !slot.still && held.lead().is_some_and(|l| l.open && l.serving);
-        if expires && !slot.expiring && held.store.is_overdue(held.clock.advance(self.data_now())) {
-            self.rounds.expires(slot, &mut self.timers);
+    pub(crate) fn note_overdue(&mut self, host: &mut Host) {
+        let Some(held) = &self.held else { return };
+        let expires = host.used && !self.still && held.lead().is_some_and(|l| l.open && l.serving);
+        if expires && !self.expiring && held.store.is_overdue(held.clock.advance(host.data_now())) {
+            host.rounds.expires(self, &mut host.timers);
         }
     }
 
     /// Expires some keys and subtracts them from the budget. True if there may be more.
-    pub(crate) fn expire_some(&mut self, slot: &mut Slot, budget: &mut usize) -> bool {
-        let Some(held) = &mut slot.held else {
+    pub(crate) fn expire_some(&mut self, host: &mut Host, budget: &mut usize) -> bool {
+        let Some(held) = &mut self.held else {
             return false;
         };
-        if !self.used || slot.still || !held.lead().is_some_and(|l| l.open && l.serving) {
+        if !host.used || self.still || !held.lead().is_some_and(|l| l.open && l.serving) {
             return false;
         }
         let most = EXPIRE_SLICE.min(*budget);
         let overdue = held
             .store
-            .overdue(held.clock.advance(self.data_now()), most);
+            .overdue(held.clock.advance(host.data_now()), most);
         let more = overdue.len() == most;
         *budget -= overdue.len();
         for (map, key, field) in overdue {
             match field {
-                None => self.expire(held, map, key),
-                Some(field) => self.expire_field(held, map, key, field),
+                None => held.expire(host, map, key),
+                Some(field) => held.expire_field(host, map, key, field),
             }
         }
         more

@@ -138,7 +138,7 @@ impl Slots {
             };
             let lineage = slot.lineage;
             calls.extend(
-                host.take_calls(slot)
+                slot.take_calls(host)
                     .into_iter()
                     .map(|call| (*at, lineage, call)),
             );
@@ -275,7 +275,7 @@ impl Slots {
             host.memory.bytes += held.bytes();
             let slot = self.get_or_insert(at);
             slot.held = Some(Box::new(held));
-            host.note_drawing(slot);
+            slot.note_drawing(host);
         }
     }
 
@@ -375,25 +375,25 @@ impl Slot {
     }
 }
 
-impl Host {
+impl Slot {
     /// All unanswered local calls of a partition. Peers send theirs to other members.
-    fn take_calls(&mut self, slot: &mut Slot) -> Vec<Call> {
-        self.depose(slot);
-        if let Some(held) = &mut slot.held {
+    fn take_calls(&mut self, host: &mut Host) -> Vec<Call> {
+        self.depose(host);
+        if let Some(held) = &mut self.held {
             held.step_down();
         }
-        slot.calls.unsend();
-        std::mem::take(&mut slot.calls.parked).into()
+        self.calls.unsend();
+        std::mem::take(&mut self.calls.parked).into()
     }
 
     /// Notes a partition that draws from former ones.
-    pub(crate) fn note_drawing(&mut self, slot: &mut Slot) {
-        let draws = slot
+    pub(crate) fn note_drawing(&mut self, host: &mut Host) {
+        let draws = self
             .held
             .as_ref()
             .is_some_and(|held| !held.store.is_whole());
         if draws {
-            self.rounds.draws(slot, &mut self.timers);
+            host.rounds.draws(self, &mut host.timers);
         }
     }
 }

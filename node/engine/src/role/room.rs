@@ -44,36 +44,36 @@ impl Room {
     }
 }
 
-impl Host {
+impl Held {
     /// The copy, if any, that a write of so many bytes must wait for before it is executed: its
     /// peer takes its bytes slower than they come. Every executed write must reach all copies, so
     /// it is better not to execute what would be under way for long. Learners are not waited for.
-    pub(crate) fn crowded_copy(&self, held: &Held, bytes: usize) -> Option<MemberId> {
-        if (bytes as u64) < self.limits.ahead_bytes_max / SMALL_WRITE_PART {
+    pub(crate) fn crowded_copy(&self, host: &Host, bytes: usize) -> Option<MemberId> {
+        if (bytes as u64) < host.limits.ahead_bytes_max / SMALL_WRITE_PART {
             return None;
         }
-        let links = &held.lead()?.links;
+        let links = &self.lead()?.links;
         links
             .iter()
-            .find(|(id, link)| link.required && self.peers.crowded(**id))
+            .find(|(id, link)| link.required && host.peers.crowded(**id))
             .map(|(id, _)| *id)
     }
 
     /// How much room this node and every in-sync copy have for a write of so many bytes of key and
     /// value. A part of the kept memory is reserved for data under way.
-    pub(crate) fn room(&self, held: &Held, bytes: usize) -> Room {
-        self.room_by(held, bytes, |room| room)
+    pub(crate) fn room(&self, host: &Host, bytes: usize) -> Room {
+        self.room_by(host, bytes, |room| room)
     }
 
     /// The same once all of them have given back their loose memory.
-    pub(crate) fn settled_room(&self, held: &Held, bytes: usize) -> Room {
-        self.room_by(held, bytes, Headroom::settled)
+    pub(crate) fn settled_room(&self, host: &Host, bytes: usize) -> Room {
+        self.room_by(host, bytes, Headroom::settled)
     }
 
     #[inline]
     pub(crate) fn room_by(
         &self,
-        held: &Held,
+        host: &Host,
         bytes: usize,
         says: impl Fn(Headroom) -> Headroom,
     ) -> Room {
@@ -91,7 +91,7 @@ impl Host {
             }
             _ => Room::None,
         };
-        let copies = held.copies().map(|id| of(self.peers.said(id)));
-        copies.fold(of((self.headroom(), 0)), Room::min)
+        let copies = self.copies().map(|id| of(host.peers.said(id)));
+        copies.fold(of((host.headroom(), 0)), Room::min)
     }
 }

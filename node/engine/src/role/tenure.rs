@@ -22,101 +22,101 @@ const DROP_SOON: Duration = Duration::from_secs(5);
 /// While other members have too few copies, it is kept longer by this at most.
 const DROP_LATE: Duration = Duration::from_secs(600);
 
-impl Host {
+impl Slot {
     /// No table assigns the partition.
-    pub(crate) fn unassigned(&mut self, slot: &mut Slot) {
-        if slot.held.as_mut().is_some_and(|h| h.step_down()) {
-            self.depose(slot);
+    pub(crate) fn unassigned(&mut self, host: &mut Host) {
+        if self.held.as_mut().is_some_and(|h| h.step_down()) {
+            self.depose(host);
         }
-        if slot.accepted.is_none()
-            && let Some(follower) = slot.held.as_mut().and_then(|h| h.follower_mut())
+        if self.accepted.is_none()
+            && let Some(follower) = self.held.as_mut().and_then(|h| h.follower_mut())
         {
-            follower.drop_at.get_or_insert(self.now + DROP_DELAY);
+            follower.drop_at.get_or_insert(host.now + DROP_DELAY);
         }
     }
 
     /// This node leads by the installed table.
     pub(crate) fn lead(
         &mut self,
-        slot: &mut Slot,
+        host: &mut Host,
         installed: &Arc<Partition>,
         accepted: Option<&Partition>,
     ) {
-        let at = slot.at;
+        let at = self.at;
         // A table that drops the keyspace ends the tenure like one that names another primary,
         // whether it will be committed or not.
         let same = |a: &Partition| {
-            self.tables.peer_of(a.primary(), at) == self.me
+            host.tables.peer_of(a.primary(), at) == host.me
                 && a.since == installed.since
                 && a.lineage == installed.lineage
         };
         let serving = accepted.map_or(broken(&mutant::SERVES_FORMER), same);
-        let said = self
+        let said = host
             .tables
             .opens
             .get(&at)
             .filter(|(since, _)| *since == installed.since)
             .map(|(_, time)| *time);
-        let held_since = slot.held.as_ref().and_then(|h| h.lead()).map(|l| l.since);
+        let held_since = self.held.as_ref().and_then(|h| h.lead()).map(|l| l.since);
         if held_since != Some(installed.since)
             && !(held_since.is_some() && broken(&mutant::KEEPS_TENURE))
         {
             if held_since.is_some() {
-                self.depose(slot);
+                self.depose(host);
             }
-            let opens_at = said.unwrap_or(self.now + self.limits.takeover_wait);
-            let Some(held) = &mut slot.held else { return };
+            let opens_at = said.unwrap_or(host.now + host.limits.takeover_wait);
+            let Some(held) = &mut self.held else { return };
             held.role = Role::Primary(Primary::new(
                 installed.since,
                 opens_at,
                 held.log.last(),
                 serving,
             ));
-            self.timers.wake(at, opens_at);
+            host.timers.wake(at, opens_at);
         }
-        let in_sync: BTreeSet<MemberId> = self
+        let in_sync: BTreeSet<MemberId> = host
             .tables
             .in_sync(installed)
-            .filter(|m| *m != self.me)
+            .filter(|m| *m != host.me)
             .collect();
         let kept = |_: &&MemberId| !broken(&mutant::DROPS_EARLY);
         let required: BTreeSet<MemberId> = accepted
             .into_iter()
-            .flat_map(|a| self.tables.in_sync(a))
-            .filter(|m| *m != self.me)
+            .flat_map(|a| host.tables.in_sync(a))
+            .filter(|m| *m != host.me)
             .chain(in_sync.iter().filter(kept).copied())
             .collect();
-        let learners: BTreeSet<MemberId> = self.tables.learners(installed).collect();
-        let Some(held) = &mut slot.held else { return };
+        let learners: BTreeSet<MemberId> = host.tables.learners(installed).collect();
+        let Some(held) = &mut self.held else { return };
         let moved = held.epoch != installed.epoch;
         held.epoch = installed.epoch;
-        let Some(mut leading) = slot.leading() else {
+        let Some(mut leading) = self.leading() else {
             return;
         };
         leading.lead.serving = serving;
         if let Some(said) = said.filter(|said| !leading.lead.open && *said != leading.lead.opens_at)
         {
             leading.lead.opens_at = said;
-            self.timers.wake(at, said);
+            host.timers.wake(at, said);
         }
-        leading.link(self, &required, &in_sync, &learners, moved);
+        leading.link(host, &required, &in_sync, &learners, moved);
     }
 
     /// Another member leads the partition by the installed table.
     pub(crate) fn follow(
         &mut self,
-        slot: &mut Slot,
+        host: &mut Host,
         installed: &Arc<Partition>,
         accepted: Option<&Partition>,
         holds: bool,
     ) {
-        let at = slot.at;
+        let at = self.at;
         let soon = accepted.is_some_and(|a| {
             a.replicas
                 .iter()
-                .any(|r| self.tables.peer_of(r.member, at) == self.me)
+                .any(|r| host.tables.peer_of(r.member, at) == host.me)
         });
-        let Some(held) = &mut slot.held else { return };
+        let Some(held) = &mut self.held else { return };
         let Held {
             role: Role::Follower(follower),
             log,
@@ -130,11 +130,11 @@ impl Host {
             if soon {
                 follower.drop_at = None;
             } else {
-                follower.drop_at.get_or_insert(self.now + DROP_DELAY);
+                follower.drop_at.get_or_insert(host.now + DROP_DELAY);
             }
             return;
         }
-        follower.drop_at = (!soon && broken(&mutant::DELETES_BY_PROPOSAL)).then_some(self.now);
+        follower.drop_at = (!soon && broken(&mutant::DELETES_BY_PROPOSAL)).then_some(host.now);
         let moved = *epoch != installed.epoch;
         *epoch = installed.epoch;
         let follows = follower
@@ -145,8 +145,8 @@ impl Host {
             // epoch.
             let session = if follows { follower.session() } else { 0 };
             let next = log.last() + 1;
-            self.peers.send(
-                self.tables.peer_of(installed.primary(), at),
+            host.peers.send(
+                host.tables.peer_of(installed.primary(), at),
                 Lane::Calls,
                 &Frame::Want {
                     at,
@@ -161,21 +161,21 @@ impl Host {
 
     /// A tenure of this node is over: none of its calls is answered. Local calls are kept to be
     /// executed again. Calls of peers are refused.
-    pub(crate) fn depose(&mut self, slot: &mut Slot) {
-        let at = slot.at;
-        if let Some(held) = &mut slot.held {
+    pub(crate) fn depose(&mut self, host: &mut Host) {
+        let at = self.at;
+        if let Some(held) = &mut self.held {
             held.store.end_sums();
         }
         let mut calls: Vec<Call> = Vec::new();
         let mut applied: BTreeMap<MemberId, (u64, u32)> = BTreeMap::new();
         let mut refused = Vec::new();
-        for executed in std::mem::take(&mut slot.calls.waiting) {
+        for executed in std::mem::take(&mut self.calls.waiting) {
             let Asker { source, n, .. } = executed.asker;
             if let Source::Peer {
                 member, attempt, ..
             } = source
             {
-                self.peers.disown(member, &executed.outcome);
+                host.peers.disown(member, &executed.outcome);
                 if executed.logged {
                     let entry = applied.entry(member).or_insert((0, attempt));
                     *entry = (entry.0.max(n + 1), attempt);
@@ -185,10 +185,10 @@ impl Host {
             calls.extend(executed.into_call(at.keyspace));
         }
         for (member, (n, attempt)) in applied {
-            self.refuse(at, member, n, attempt);
+            host.refuse(at, member, n, attempt);
         }
-        let later = std::mem::take(&mut slot.calls.later);
-        for call in std::mem::take(&mut slot.calls.parked)
+        let later = std::mem::take(&mut self.calls.later);
+        for call in std::mem::take(&mut self.calls.parked)
             .into_iter()
             .chain(later)
         {
@@ -200,46 +200,46 @@ impl Host {
             }
         }
         for (member, n, attempt) in refused {
-            self.callers.outstanding -= 1;
-            self.refuse(at, member, n, attempt);
+            host.callers.outstanding -= 1;
+            host.refuse(at, member, n, attempt);
         }
         calls.sort_by_key(|c| c.n);
         note_order(&mut calls);
-        slot.calls.parked = calls.into();
+        self.calls.parked = calls.into();
     }
 
     /// Drops the contents of a partition. They are freed in slices.
-    pub(crate) fn discard(&mut self, slot: &mut Slot) {
-        if let Some(mut held) = slot.held.take() {
-            self.memory.bytes = self.memory.bytes.saturating_sub(held.bytes());
-            self.drop_contents(&mut held);
+    pub(crate) fn discard(&mut self, host: &mut Host) {
+        if let Some(mut held) = self.held.take() {
+            host.memory.bytes = host.memory.bytes.saturating_sub(held.bytes());
+            held.drop_contents(host);
         }
     }
 
     /// Whether a partition that no table assigns to this node may be deleted: after a while,
     /// earlier if memory is short, and not while too few other members have it.
-    pub(crate) fn may_discard(&self, slot: &Slot) -> bool {
-        let at = slot.at;
-        let Some(due) = slot.held.as_ref().and_then(|h| h.follower()?.drop_at) else {
+    pub(crate) fn may_discard(&self, host: &Host) -> bool {
+        let at = self.at;
+        let Some(due) = self.held.as_ref().and_then(|h| h.follower()?.drop_at) else {
             return false;
         };
         if broken(&mutant::DISCARDS_EARLY) {
             return true;
         }
         if broken(&mutant::DELETES_BY_PROPOSAL) {
-            return due <= self.now;
+            return due <= host.now;
         }
-        let short = self.memory_held() as u64 * 100
-            >= self.limits.memory_bytes_max as u64 * u64::from(FILLED);
-        let soon = due.since(self.now) <= DROP_DELAY - DROP_SOON;
+        let short = host.memory_held() as u64 * 100
+            >= host.limits.memory_bytes_max as u64 * u64::from(FILLED);
+        let soon = due.since(host.now) <= DROP_DELAY - DROP_SOON;
         // While other members lack copies, a table may still give it back. Then only the log must
         // be sent.
         let needed = || {
-            let table = self.tables.view.as_ref().map(|view| &view.installed);
+            let table = host.tables.view.as_ref().map(|view| &view.installed);
             table.is_some_and(|table| {
                 table.partition(at).is_some() && !planner::ranges::may_stay(table, at)
             })
         };
-        (soon && short) || (due <= self.now && (!needed() || self.now.since(due) > DROP_LATE))
+        (soon && short) || (due <= host.now && (!needed() || host.now.since(due) > DROP_LATE))
     }
 }

@@ -9,29 +9,20 @@ use crate::value::cause::{By, Cause};
 use crate::value::outcome::Outcome;
 use doyen_placement::{MapId, MemberId};
 
-impl Host {
-    /// Calls of a partition wait until a peer is not crowded any more. `Shard::admit` continues
-    /// them.
-    pub(crate) fn wait_for_room(&mut self, slot: &mut Slot, peer: MemberId) {
-        self.peers.hold_back(peer);
-        if slot.crowded_by.replace(peer) != Some(peer) {
-            self.callers.wait_for(peer, slot.at);
-        }
-    }
-
+impl Held {
     /// Deletes an overdue key, as a logged effect without an operation.
-    pub(crate) fn expire(&mut self, held: &mut Held, map: MapId, key: Key) {
-        let order = held.store.order(&key);
+    pub(crate) fn expire(&mut self, host: &mut Host, map: MapId, key: Key) {
+        let order = self.store.order(&key);
         let cause = Cause::Expired;
         let effect = Effect::Delete { map, key, cause };
-        self.log(held, order, effect, (None, By::UNKNOWN), Outcome::Ok);
-        self.stats.expired += 1;
+        self.log(host, order, effect, (None, By::UNKNOWN), Outcome::Ok);
+        host.stats.expired += 1;
     }
 
     /// Deletes an overdue field, and with the last one its key.
-    pub(crate) fn expire_field(&mut self, held: &mut Held, map: MapId, key: Key, field: Key) {
-        let order = held.store.order(&key);
-        let found = held.store.found(map, order, &key);
+    pub(crate) fn expire_field(&mut self, host: &mut Host, map: MapId, key: Key, field: Key) {
+        let order = self.store.order(&key);
+        let found = self.store.found(map, order, &key);
         let effect = if found.table.is_some_and(|table| table.len() == 1) {
             let cause = Cause::Expired;
             Effect::Delete { map, key, cause }
@@ -39,17 +30,17 @@ impl Host {
             Effect::RowDelete { map, key, field }
         };
         let op_by = (None, By::FIELD_EXPIRED);
-        self.log(held, order, effect, op_by, Outcome::Ok);
-        self.stats.expired += 1;
+        self.log(host, order, effect, op_by, Outcome::Ok);
+        host.stats.expired += 1;
     }
 
     /// Looks for a key among those that are still to be drawn.
     #[inline]
-    pub(crate) fn draw(&mut self, held: &mut Held, map: MapId, order: u64, key: &[u8]) {
-        if !held.store.is_whole() {
-            let before = held.bytes();
-            held.store.draw(map, order, key);
-            self.memory.recount(before, held.bytes());
+    pub(crate) fn draw(&mut self, host: &mut Host, map: MapId, order: u64, key: &[u8]) {
+        if !self.store.is_whole() {
+            let before = self.bytes();
+            self.store.draw(map, order, key);
+            host.memory.recount(before, self.bytes());
         }
     }
 
@@ -57,31 +48,31 @@ impl Host {
     /// the order of its key, if it has one.
     pub(crate) fn log(
         &mut self,
-        held: &mut Held,
+        host: &mut Host,
         order: u64,
         effect: Effect,
         op_by: (Option<OpId>, By),
         outcome: Outcome,
     ) -> u64 {
-        let before = held.bytes();
-        let seq = held.log.last() + 1;
-        let undo = held.store.apply_at(order, seq, &effect);
-        self.memory.recount(before, held.bytes());
-        self.record(held, (effect, undo), op_by, outcome)
+        let before = self.bytes();
+        let seq = self.log.last() + 1;
+        let undo = self.store.apply_at(order, seq, &effect);
+        host.memory.recount(before, self.bytes());
+        self.record(host, (effect, undo), op_by, outcome)
     }
 
     /// The same for effects on fields, if the whole value that they lead to is here already.
     pub(crate) fn log_fields(
         &mut self,
-        held: &mut Held,
+        host: &mut Host,
         order: u64,
         (whole, fields): (Effect, Effect),
         op_by: (Option<OpId>, By),
         outcome: Outcome,
     ) -> u64 {
-        let before = held.bytes();
-        let seq = held.log.last() + 1;
-        let former = held.store.apply_at(order, seq, &whole);
+        let before = self.bytes();
+        let seq = self.log.last() + 1;
+        let former = self.store.apply_at(order, seq, &whole);
         // Undoing the first of them brings back what was there before all of them.
         let undo = match fields.parts().len() {
             1 => former,
@@ -90,29 +81,29 @@ impl Host {
                 Undo::Many(std::iter::once(former).chain(others).collect())
             }
         };
-        self.memory.recount(before, held.bytes());
-        self.record(held, (fields, undo), op_by, outcome)
+        host.memory.recount(before, self.bytes());
+        self.record(host, (fields, undo), op_by, outcome)
     }
 
     /// Logs an effect that was applied here, and sends it to every copy that is up to date.
     pub(crate) fn record(
         &mut self,
-        held: &mut Held,
+        host: &mut Host,
         (mut effect, undo): (Effect, Undo),
         (op, by): (Option<OpId>, By),
         outcome: Outcome,
     ) -> u64 {
-        let before = held.bytes();
-        let seq = held.log.last() + 1;
-        effect.note_before(&undo, &|| held.clock.advance(self.data_now()));
-        let keeps = self.keeps_replaced(held.at.keyspace);
+        let before = self.bytes();
+        let seq = self.log.last() + 1;
+        effect.note_before(&undo, &|| self.clock.advance(host.data_now()));
+        let keeps = host.keeps_replaced(self.at.keyspace);
         if let Some(id) = op {
-            held.dedup.remember(id, seq, outcome.clone());
+            self.dedup.remember(id, seq, outcome.clone());
         }
-        self.bound(held.at, (&effect, &undo), |key| held.store.order(key));
-        held.log.push(
+        host.bound(self.at, (&effect, &undo), |key| self.store.order(key));
+        self.log.push(
             Logged {
-                epoch: held.epoch,
+                epoch: self.epoch,
                 effect,
                 op,
                 outcome,
@@ -120,8 +111,19 @@ impl Host {
             undo,
             (by, keeps),
         );
-        self.memory.recount(before, held.bytes());
-        self.replicate(held, seq);
+        host.memory.recount(before, self.bytes());
+        self.replicate(host, seq);
         seq
+    }
+}
+
+impl Slot {
+    /// Calls of a partition wait until a peer is not crowded any more. `Shard::admit` continues
+    /// them.
+    pub(crate) fn wait_for_room(&mut self, host: &mut Host, peer: MemberId) {
+        host.peers.hold_back(peer);
+        if self.crowded_by.replace(peer) != Some(peer) {
+            host.callers.wait_for(peer, self.at);
+        }
     }
 }

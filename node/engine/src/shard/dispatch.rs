@@ -102,7 +102,7 @@ impl Context {
         // Parked if the primary is not connected, or takes its bytes slower than they are sent.
         let Some(out) = self.host.peers.room(primary) else {
             if self.host.peers.up(primary) {
-                self.host.wait_for_room(slot, primary);
+                slot.wait_for_room(&mut self.host, primary);
             }
             return Some(call);
         };

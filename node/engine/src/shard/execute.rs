@@ -102,7 +102,7 @@ impl Context {
         slot.calls.waiting.push_back(executed);
         if alone {
             // Without copies a write is committed as soon as it is logged.
-            self.host.advance(slot);
+            slot.advance(&mut self.host);
         }
     }
 
@@ -191,8 +191,8 @@ impl Context {
             .filter(|h| clear && h.lead().is_some_and(|l| l.open));
         let bytes = key.len() + value.len();
         let fits = |held: &Held| {
-            self.host.room(held, bytes) == Room::Plenty
-                && self.host.crowded_copy(held, bytes).is_none()
+            held.room(&self.host, bytes) == Room::Plenty
+                && held.crowded_copy(&self.host, bytes).is_none()
         };
         value.len() <= self.host.limits.value_bytes_max && held.is_some_and(fits)
     }
@@ -224,9 +224,13 @@ impl Context {
             deadline: run_context::fresh(default_ttl_ms, || (clock, self.host.unix_ms())),
             before: Before::Value,
         };
-        let seq = self
-            .host
-            .log(held, order, effect, (Some(id), By::SET), Outcome::Ok);
+        let seq = held.log(
+            &mut self.host,
+            order,
+            effect,
+            (Some(id), By::SET),
+            Outcome::Ok,
+        );
         let until = self.host.now + self.host.limits.park;
         self.wait(
             slot,
@@ -298,7 +302,7 @@ impl Context {
             Work::Key(op) if !op.action.is_joint() => {
                 let clock = held.clock.advance(self.host.data_now());
                 let order = held.store.order(&op.key);
-                self.host.draw(held, op.map, order, &op.key);
+                held.draw(&mut self.host, op.map, order, &op.key);
                 let mut found = held.store.shown(op.map, order, &op.key);
                 if let Some(entry) = found.entry
                     && entry.overdue(clock)
@@ -310,7 +314,7 @@ impl Context {
                         return Step::Park;
                     }
                     let key = entry.key().into();
-                    self.host.expire(held, op.map, key);
+                    held.expire(&mut self.host, op.map, key);
                     found = held.store.shown(op.map, order, &op.key);
                 }
                 if let Some((change, count)) = held.store.purged(found, clock) {
@@ -321,8 +325,13 @@ impl Context {
                     if let Some(effect) =
                         change.into_effect(op.map, &op.key, (None, None, at, false))
                     {
-                        self.host
-                            .log(held, order, effect, (None, By::FIELD_EXPIRED), Outcome::Ok);
+                        held.log(
+                            &mut self.host,
+                            order,
+                            effect,
+                            (None, By::FIELD_EXPIRED),
+                            Outcome::Ok,
+                        );
                         self.host.stats.expired += count;
                     }
                     found = held.store.shown(op.map, order, &op.key);
@@ -379,8 +388,8 @@ impl Context {
                 let read_at = held.log.read_at(found.entry);
                 let (written, known) = (change.written(), found.key.cloned());
                 if let Some((bytes, _)) = written {
-                    if let Some(peer) = self.host.crowded_copy(held, op.key.len() + bytes) {
-                        self.host.wait_for_room(slot, peer);
+                    if let Some(peer) = held.crowded_copy(&self.host, op.key.len() + bytes) {
+                        slot.wait_for_room(&mut self.host, peer);
                         return Step::Park;
                     }
                     self.host.worked += bytes;
@@ -396,12 +405,15 @@ impl Context {
                     if found.entry.is_none() && self.host.bounds.refuses(op.map) {
                         return Step::Refused(Failure::MapFull);
                     }
-                    let room = self.host.room(held, bytes);
+                    let room = held.room(&self.host, bytes);
                     if room < Room::Plenty && (grows || room == Room::None) {
-                        match self
-                            .host
-                            .make_room(held, eviction, (op.map, &op.key), bytes, room)
-                        {
+                        match held.make_room(
+                            &mut self.host,
+                            eviction,
+                            (op.map, &op.key),
+                            bytes,
+                            room,
+                        ) {
                             Made::Room => {}
                             Made::Soon => return self.wait_or_refuse(call),
                             Made::No(failure) => return Step::Refused(failure),
@@ -423,17 +435,25 @@ impl Context {
                 };
                 if !call.work.is_write() {
                     // A read noted that its key is used, which need not be committed.
-                    self.host
-                        .log(held, order, effect, (None, By::UNKNOWN), Outcome::Ok);
+                    held.log(
+                        &mut self.host,
+                        order,
+                        effect,
+                        (None, By::UNKNOWN),
+                        Outcome::Ok,
+                    );
                     return Step::Done(outcome, read_at, false);
                 }
                 let op_by = (Some(id), op.action.by());
                 let seq = match whole {
-                    Some(whole) => {
-                        self.host
-                            .log_fields(held, order, (whole, effect), op_by, outcome.clone())
-                    }
-                    None => self.host.log(held, order, effect, op_by, outcome.clone()),
+                    Some(whole) => held.log_fields(
+                        &mut self.host,
+                        order,
+                        (whole, effect),
+                        op_by,
+                        outcome.clone(),
+                    ),
+                    None => held.log(&mut self.host, order, effect, op_by, outcome.clone()),
                 };
                 Step::Done(outcome, seq, true)
             }
@@ -492,8 +512,8 @@ impl Context {
                     if !held.store.has(op.map) {
                         return Step::Done(Outcome::Ok, held.log.last(), false);
                     }
-                    let seq = self.host.log(
-                        held,
+                    let seq = held.log(
+                        &mut self.host,
                         0,
                         Effect::Clear { map: op.map },
                         (Some(id), By::UNKNOWN),
@@ -595,10 +615,10 @@ impl Context {
                 self.host.memory.recount(before, held.bytes());
                 return Step::Refused(Failure::MapFull);
             }
-            let crowded = self.host.crowded_copy(held, bytes);
+            let crowded = held.crowded_copy(&self.host, bytes);
             let wanted = written.bytes + written.keys.saturating_sub(1) * ENTRY_OVERHEAD;
             let room = if written.keys > 0 {
-                self.host.room(held, wanted)
+                held.room(&self.host, wanted)
             } else {
                 Room::Plenty
             };
@@ -623,19 +643,19 @@ impl Context {
                     Work::Key(op) => op.action.by(),
                     _ => By::UNKNOWN,
                 };
-                let seq = self.host.record(held, (effect, undo), (op, by), outcome);
+                let seq = held.record(&mut self.host, (effect, undo), (op, by), outcome);
                 self.say(&mut spent);
                 return Step::Done(ran.outcome, seq, write);
             }
             self.host.memory.recount(before, held.bytes());
             if let Some(peer) = crowded {
-                self.host.wait_for_room(slot, peer);
+                slot.wait_for_room(&mut self.host, peer);
                 return Step::Park;
             }
             let Some((map, key)) = call.work.keys().next() else {
                 return Step::Refused(Failure::TooLarge);
             };
-            match self.host.make_room(held, policy, (map, key), wanted, room) {
+            match held.make_room(&mut self.host, policy, (map, key), wanted, room) {
                 Made::Room => made_for = Some(wanted),
                 Made::Soon => return self.wait_or_refuse(call),
                 Made::No(failure) => return Step::Refused(failure),

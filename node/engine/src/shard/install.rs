@@ -159,7 +159,7 @@ impl Shard {
         });
         for (at, (from, opening)) in std::mem::take(&mut self.cx.host.copying.early) {
             if let Some(slot) = self.slots.get_mut(at) {
-                self.cx.host.begin_sink(slot, from, opening);
+                slot.begin_sink(&mut self.cx.host, from, opening);
             }
         }
         self.slots.follow_tables(&mut self.cx.host);
@@ -188,7 +188,7 @@ impl Shard {
     pub fn into_calls(mut self, heir: &mut Self) -> impl Iterator<Item = (Token, Work, bool)> {
         self.slots
             .iter_mut()
-            .for_each(|slot| self.cx.host.discard(slot));
+            .for_each(|slot| slot.discard(&mut self.cx.host));
         let garbage = std::mem::take(&mut self.cx.host.memory.garbage);
         heir.cx
             .host
@@ -229,7 +229,7 @@ impl Context {
         let partition = |a: &Option<Assigned>| a.as_ref().map(|a| a.partition.clone());
         let (Some(installed), accepted) = (partition(&slot.installed), partition(&slot.accepted))
         else {
-            self.host.unassigned(slot);
+            slot.unassigned(&mut self.host);
             return;
         };
         let in_sync = self.host.tables.in_sync(&installed).any(|m| m == me);
@@ -239,8 +239,8 @@ impl Context {
             .as_ref()
             .is_some_and(|h| h.lineage != installed.lineage)
         {
-            self.host.depose(slot);
-            self.host.discard(slot);
+            slot.depose(&mut self.host);
+            slot.discard(&mut self.host);
         }
         if slot
             .lineage
@@ -265,13 +265,17 @@ impl Context {
             held.was_in_sync |= in_sync;
         }
         if in_sync && self.host.tables.peer_of(installed.primary(), at) == me {
-            self.host.lead(slot, &installed, accepted.as_deref());
+            slot.lead(&mut self.host, &installed, accepted.as_deref());
         } else {
             if slot.held.as_mut().is_some_and(|h| h.step_down()) {
-                self.host.depose(slot);
+                slot.depose(&mut self.host);
             }
-            self.host
-                .follow(slot, &installed, accepted.as_deref(), in_sync || learner);
+            slot.follow(
+                &mut self.host,
+                &installed,
+                accepted.as_deref(),
+                in_sync || learner,
+            );
         }
         if let Some(held) = &mut slot.held
             && renamed
@@ -281,7 +285,7 @@ impl Context {
             held.dedup.retain(|id| table.member(id.member()).is_some());
         }
         self.reroute(slot);
-        self.host.advance(slot);
+        slot.advance(&mut self.host);
         self.pump(slot);
     }
 

@@ -103,7 +103,7 @@ impl Shard {
             (self.cx.host.wall.0).saturating_add(u64::try_from(further).unwrap_or(u64::MAX));
         self.cx.host.ahead = ahead;
         for slot in self.slots.iter_mut() {
-            self.cx.host.note_overdue(slot);
+            slot.note_overdue(&mut self.cx.host);
         }
     }
 
@@ -352,7 +352,7 @@ impl Shard {
             return None;
         }
         let order = held.store.order(key);
-        self.cx.host.draw(held, map, order, key);
+        held.draw(&mut self.cx.host, map, order, key);
         if self.cx.host.bounds.is_special(map) {
             return None;
         }

@@ -505,7 +505,7 @@ impl Shard {
                     following.align(&mut cx.host, peer, &head, (base, last), entries);
                 }
                 // If a clear was undone, the keys that it was still to draw are there again.
-                cx.host.note_drawing(slot);
+                slot.note_drawing(&mut cx.host);
             }
             Frame::Append { head, entries } => {
                 if let Some(mut following) = slot.following() {
@@ -521,8 +521,8 @@ impl Shard {
                 bytes,
                 ..
             } => {
-                cx.host.begin_sink(
-                    slot,
+                slot.begin_sink(
+                    &mut cx.host,
                     peer,
                     Opening {
                         epoch,

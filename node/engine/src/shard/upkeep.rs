@@ -233,7 +233,7 @@ impl Shard {
             let Some(slot) = self.slots.get_mut(at) else {
                 continue;
             };
-            slot.expiring = self.cx.host.expire_some(slot, &mut left);
+            slot.expiring = slot.expire_some(&mut self.cx.host, &mut left);
             if slot.expiring {
                 self.cx.host.rounds.expiring.push_back(at);
             }
@@ -309,9 +309,9 @@ impl Shard {
 impl Context {
     /// A timer of the partition is due.
     pub(crate) fn wake(&mut self, slot: &mut Slot) {
-        self.host.advance(slot);
+        slot.advance(&mut self.host);
         self.pump(slot);
-        self.host.sift(slot);
+        slot.sift(&mut self.host);
         if let Some(mut following) = slot.following() {
             following.prepare_sink(&mut self.host);
             following.continue_sums(&mut self.host);
@@ -325,13 +325,13 @@ impl Context {
 
     /// Regular work: commit notices, expiry, silent copies, learners, and data to drop.
     pub(crate) fn upkeep(&mut self, slot: &mut Slot) {
-        if self.host.may_discard(slot) {
-            self.host.discard(slot);
+        if slot.may_discard(&self.host) {
+            slot.discard(&mut self.host);
         }
         self.give_up(slot);
         self.pump(slot);
-        self.host.note_drawing(slot);
-        self.host.note_overdue(slot);
+        slot.note_drawing(&mut self.host);
+        slot.note_overdue(&mut self.host);
         let Some(held) = &mut slot.held else { return };
         let share = self.host.tail_bytes(held.at, held.store.bytes());
         let repaired = held.lead().is_some_and(Primary::teaches)

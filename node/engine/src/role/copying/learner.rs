@@ -77,28 +77,6 @@ impl Sink {
 
 /// The learner's side.
 impl Host {
-    /// A snapshot begins. What the partition held is void, unless it is a copy that was in sync and
-    /// that the log can complete.
-    pub(crate) fn begin_sink(&mut self, slot: &mut Slot, from: MemberId, opening: Opening) {
-        let Opening { epoch, seq, .. } = opening;
-        let learner = slot
-            .installed
-            .as_ref()
-            .is_some_and(|a| self.tables.learners(&a.partition).any(|m| m == self.me));
-        let following = slot.following();
-        let since = following.and_then(|following| following.follows(from, epoch));
-        let Some(since) = since.filter(|_| learner && seq < frame::SEQ_MAX) else {
-            // Its primary may have heard of a table earlier than this node.
-            if !learner && slot.installed.as_ref().is_none_or(|a| a.epoch <= epoch) {
-                self.copying.early.insert(slot.at, (from, opening));
-            }
-            return;
-        };
-        if let Some(mut following) = slot.following().filter(|f| f.lineage == opening.lineage) {
-            following.begin(self, from, since, opening);
-        }
-    }
-
     /// How much of so many bytes is in the first chunk.
     fn first_chunk(&self, bytes: u64) -> usize {
         usize::try_from(bytes)
@@ -106,27 +84,51 @@ impl Host {
             .min(self.chunk_bytes())
     }
 
-    /// Drops the cleared entries of a map, some at a time, while a snapshot arrives.
-    pub(crate) fn sift(&mut self, slot: &mut Slot) {
-        let at = slot.at;
-        let Some(held) = slot.held.as_mut().filter(|h| !h.store.is_sifted()) else {
-            return;
-        };
-        let before = held.bytes();
-        self.worked += SIFTED * ENTRY_WORK;
-        let sifted = self
-            .memory
-            .garbage
-            .collect(&mut self.timers, |maps| held.store.sift(SIFTED, maps));
-        if !sifted {
-            self.timers.wake(at, self.now + Duration::from_millis(1));
-        }
-        self.memory.recount(before, held.bytes());
-    }
-
     /// Releases the room that was kept for snapshots that do not come any more.
     pub(crate) fn expect_only(&mut self, arrives: impl Fn(PartitionRef) -> bool) {
         self.copying.expected.retain(|at, _| arrives(*at));
+    }
+}
+
+impl Slot {
+    /// A snapshot begins. What the partition held is void, unless it is a copy that was in sync and
+    /// that the log can complete.
+    pub(crate) fn begin_sink(&mut self, host: &mut Host, from: MemberId, opening: Opening) {
+        let Opening { epoch, seq, .. } = opening;
+        let learner = self
+            .installed
+            .as_ref()
+            .is_some_and(|a| host.tables.learners(&a.partition).any(|m| m == host.me));
+        let following = self.following();
+        let since = following.and_then(|following| following.follows(from, epoch));
+        let Some(since) = since.filter(|_| learner && seq < frame::SEQ_MAX) else {
+            // Its primary may have heard of a table earlier than this node.
+            if !learner && self.installed.as_ref().is_none_or(|a| a.epoch <= epoch) {
+                host.copying.early.insert(self.at, (from, opening));
+            }
+            return;
+        };
+        if let Some(mut following) = self.following().filter(|f| f.lineage == opening.lineage) {
+            following.begin(host, from, since, opening);
+        }
+    }
+
+    /// Drops the cleared entries of a map, some at a time, while a snapshot arrives.
+    pub(crate) fn sift(&mut self, host: &mut Host) {
+        let at = self.at;
+        let Some(held) = self.held.as_mut().filter(|h| !h.store.is_sifted()) else {
+            return;
+        };
+        let before = held.bytes();
+        host.worked += SIFTED * ENTRY_WORK;
+        let sifted = host
+            .memory
+            .garbage
+            .collect(&mut host.timers, |maps| held.store.sift(SIFTED, maps));
+        if !sifted {
+            host.timers.wake(at, host.now + Duration::from_millis(1));
+        }
+        host.memory.recount(before, held.bytes());
     }
 }
 
