@@ -40,16 +40,19 @@ pub use value::{codec, tags};
 pub use command::publication::{CHANNEL_BYTES_MAX, Publication};
 pub use log::bookmark::{Bookmark, NoBookmark};
 pub use log::changes::{By, Cause, Change, Filter, Former, Gap, Keys, Maps, Position, Told, What};
-pub use role::compaction::Outside;
-pub use role::recovery::{Committed, KeptKey, KeysPage, KeysWanted, RecoveryMark, SinceRecovery};
+pub use role::marks::Committed;
+pub use role::partitions::Partitions;
+pub use role::recovery::{KeptKey, KeysPage, KeysWanted, RecoveryMark, SinceRecovery};
 pub use role::spans::{Serve, Span};
+pub use role::subscriber::Subscriber;
 pub use role::subscriptions::SubscriptionId;
 #[doc(hidden)]
 pub use role::threads::{Threads, thread_of};
 #[doc(hidden)]
-pub use shard::inspect::{Asked, Inspection};
+pub use shard::inspect::{Asked, Inspection, Inspector};
 pub use shard::machine::Shard;
-pub use shard::publishing::{CountQuestion, Counted};
+pub use shard::publishing::{Channels, CountQuestion, Counted, Publishing};
+pub use store::census::Outside;
 pub use store::victims::SCRIPTS;
 pub use value::extended::Extended;
 pub use value::integer::integer;

@@ -10,5 +10,5 @@ pub(crate) mod machine;
 pub(crate) mod paging;
 pub(crate) mod publishing;
 pub(crate) mod receive;
-pub(crate) mod subscribing;
 pub(crate) mod upkeep;
+pub(crate) mod views;

@@ -194,38 +194,38 @@ impl<D: Door> Context<D> {
     /// Publishes a message: to the subscribers of this thread, and to the other data threads and
     /// members that have subscribers.
     pub(crate) fn publish(&mut self, publication: Publication) {
-        self.shard.publish(self.now, publication);
+        self.shard.channels().publish(self.now, publication);
     }
 
     /// From now on, this thread takes messages of publishers, or no longer.
     pub(crate) fn want_published(&mut self, wanted: bool) {
-        self.shard.want_published(self.now, wanted);
+        self.shard.channels().want_published(self.now, wanted);
     }
 
     /// Whether all peers know that this thread takes messages, or had time enough.
     pub(crate) fn is_heard(&self) -> bool {
-        self.shard.is_heard(self.now)
+        self.shard.published().is_heard(self.now)
     }
 
     /// Asks the other members about subscribers or scripts. The answer comes with this number.
     /// `None`: no other member is asked.
     pub(crate) fn ask_subscribers(&mut self, asked: AskedSubscribers) -> Option<u64> {
-        self.shard.ask_subscribers(self.now, asked)
+        self.shard.channels().ask_subscribers(self.now, asked)
     }
 
     /// The next answer to such a question.
     pub(crate) fn poll_counted(&mut self) -> Option<(u64, Counted)> {
-        self.shard.poll_counted()
+        self.shard.channels().poll_counted()
     }
 
     /// The next such question of another member.
     pub(crate) fn poll_question(&mut self) -> Option<CountQuestion> {
-        self.shard.poll_question()
+        self.shard.channels().poll_question()
     }
 
     /// Answers a question with numbers.
     pub(crate) fn answer_question(&mut self, question: &CountQuestion, counts: Vec<u64>) {
-        self.shard.answer_question(question, counts);
+        self.shard.channels().answer_question(question, counts);
     }
 
     /// Answers a question with names; `next`: more follow after this one.
@@ -235,12 +235,12 @@ impl<D: Door> Context<D> {
         names: Vec<Vec<u8>>,
         next: Option<Vec<u8>>,
     ) {
-        self.shard.answer_names(question, names, next);
+        self.shard.channels().answer_names(question, names, next);
     }
 
     /// The next message of a publisher.
     pub(crate) fn poll_published(&mut self) -> Option<Publication> {
-        self.shard.poll_published()
+        self.shard.channels().poll_published()
     }
 
     /// The next command of a script that the script's caller was not allowed to run.
@@ -251,24 +251,24 @@ impl<D: Door> Context<D> {
     /// Follows changes. The subscription ends with this life of the thread ([`Self::incarnation`]).
     ///
     /// # Errors
-    /// See [`Shard::subscribe`].
+    /// See [`doyen_engine::Subscriber::subscribe`].
     pub(crate) fn subscribe(&mut self, filter: Filter) -> Result<SubscriptionId, Failure> {
-        self.shard.subscribe(self.now, filter, None)
+        self.shard.subscriber().subscribe(self.now, filter, None)
     }
 
     /// Ends a subscription.
     pub(crate) fn unsubscribe(&mut self, id: SubscriptionId) {
-        self.shard.unsubscribe(self.now, id);
+        self.shard.subscriber().unsubscribe(self.now, id);
     }
 
     /// The next thing that a subscription was told.
     pub(crate) fn take_told(&mut self, id: SubscriptionId) -> Option<Told> {
-        self.shard.take_told(self.now, id)
+        self.shard.subscriber().take_told(self.now, id)
     }
 
     /// Gives the subscribers of this thread a message, and no others.
     pub(crate) fn notify(&mut self, publication: Publication) {
-        self.shard.notify(publication);
+        self.shard.channels().notify(publication);
     }
 
     /// How often this process became another member.

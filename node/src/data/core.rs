@@ -170,7 +170,7 @@ impl<D: Door> Core<D> {
         if me != context.me {
             self.links.reset(me);
             self.siblings.restart(local.me);
-            self.streams.restart(&context.shard);
+            self.streams.restart(&mut context.shard);
             context.restart(me);
         }
         context.view.clone_from(&local.view);
@@ -390,8 +390,8 @@ impl<D: Door> Core<D> {
     }
 
     /// A subscriber asks where it is.
-    pub(super) fn mark(&self, marking: streams::Marking) {
-        self.streams.mark(&self.context.shard, marking);
+    pub(super) fn mark(&mut self, marking: streams::Marking) {
+        self.streams.mark(&mut self.context.shard, marking);
     }
 
     /// Subscribers have room again, or are gone.

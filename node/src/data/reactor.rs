@@ -275,7 +275,10 @@ impl<S: Sockets> Reactor<S> {
                 #[cfg(feature = "http")]
                 Message::KeysSince(wanted, answer) => {
                     let context = &self.core.context;
-                    waking::answer(answer, context.shard.keys_since(context.now, &wanted));
+                    waking::answer(
+                        answer,
+                        context.shard.partitions().keys_since(context.now, &wanted),
+                    );
                 }
                 #[cfg(test)]
                 Message::Panic => panic!("a test ends this data thread"),

@@ -199,7 +199,7 @@ pub(super) struct Asked {
 /// is ready.
 ///
 /// # Errors
-/// See [`Shard::subscribe`]. Some partition may have no primary for 5 s, or the thread has ended.
+/// See [`doyen_engine::Subscriber::subscribe`]. Some partition may have no primary for 5 s, or the thread has ended.
 ///
 /// With an interval, it is told about this often that it was told all ([`Told::Confirmed`]), and is
 /// not woken for a change alone.
@@ -292,25 +292,25 @@ impl Streams {
 
     /// This process becomes another member: its shard will be gone, with its subscriptions. They go
     /// on where they were.
-    pub(super) fn restart(&mut self, shard: &Shard) {
+    pub(super) fn restart(&mut self, shard: &mut Shard) {
         for followed in &mut self.all {
             // What waits in the queue stays there.
             if let Some(id) = followed.id.filter(|_| followed.answer.is_none()) {
-                followed.after = shard.bookmark(id, std::iter::empty());
+                followed.after = shard.subscriber().bookmark(id, std::iter::empty());
             }
             (followed.id, followed.told) = (None, false);
         }
     }
 
     /// A caller asks where it is.
-    pub(super) fn mark(&self, shard: &Shard, marking: Marking) {
+    pub(super) fn mark(&self, shard: &mut Shard, marking: Marking) {
         let Marking { queue, answer } = marking;
         let Some(followed) = self.all.iter().find(|f| Arc::ptr_eq(&f.queue, &queue)) else {
             return;
         };
         let state = queue.state();
         let mark = match followed.id {
-            Some(id) => shard.bookmark(id, state.told.iter()),
+            Some(id) => shard.subscriber().bookmark(id, state.told.iter()),
             // It goes on there, and what it has not taken may be before it.
             None => followed.after.clone().filter(|_| state.told.is_empty()),
         };
@@ -345,7 +345,7 @@ impl Streams {
             let stays = !state.closed && !state.ended && !late;
             drop(state);
             if let Some(id) = followed.id.filter(|_| !stays) {
-                shard.unsubscribe(now, id);
+                shard.subscriber().unsubscribe(now, id);
             }
             stays
         });
@@ -353,7 +353,7 @@ impl Streams {
 
     /// Gives callers what the shard was told, as far as they have room.
     pub(super) fn pump(&mut self, shard: &mut Shard, now: Time) {
-        while let Some(id) = shard.poll_subscription() {
+        while let Some(id) = shard.subscriber().poll_subscription() {
             if let Some(followed) = self.all.iter_mut().find(|f| f.id == Some(id)) {
                 followed.told = true;
             }
@@ -367,7 +367,7 @@ impl Streams {
                     state.full = true;
                     break;
                 }
-                let Some(told) = shard.take_told(now, id) else {
+                let Some(told) = shard.subscriber().take_told(now, id) else {
                     followed.told = false;
                     break;
                 };
@@ -411,9 +411,9 @@ fn subscribed(
     (filter, after): (&Filter, Option<&Bookmark>),
     confirms: Option<Duration>,
 ) -> Result<SubscriptionId, Failure> {
-    let id = shard.subscribe(now, filter.clone(), after)?;
+    let id = shard.subscriber().subscribe(now, filter.clone(), after)?;
     if let Some(every) = confirms {
-        shard.confirm(now, id, every);
+        shard.subscriber().confirm(now, id, every);
     }
     Ok(id)
 }

@@ -425,7 +425,7 @@ impl Context {
 
     /// Samples counters for rates and peaks.
     fn sample(&mut self) {
-        let (now, memory) = (self.now(), self.shard().memory_bytes());
+        let (now, memory) = (self.now(), self.shard().memory() as u64);
         let Resp {
             counters, rates, ..
         } = &mut self.door;

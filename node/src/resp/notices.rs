@@ -2,7 +2,7 @@
 //! `__keyspace@0__:name` or `__keyevent@0__:expired` is told.
 //!
 //! ```text
-//!   SUBSCRIBE __key.. ──> this thread follows the databases ──> Shard::subscribe
+//!   SUBSCRIBE __key.. ──> this thread follows the databases ──> Subscriber::subscribe
 //!   client <── Hub <── Shard::notify <── a message or two for each change
 //! ```
 //! A thread follows changes while one of its clients subscribes to a name that is theirs, or, while
@@ -212,7 +212,7 @@ impl Context {
         };
         let events = self.door.common.settings.events();
         for _ in 0..CHANGES {
-            if self.shard().has_much_published() {
+            if self.shard().published().has_much() {
                 return true;
             }
             match self.take_told(id) {

@@ -1,7 +1,7 @@
 //! Publish and subscribe: which clients want which messages, and how the messages reach them.
 //!
 //! ```text
-//!   PUBLISH ──> Shard::publish ──> queue of this thread ──────────────┐
+//!   PUBLISH ──> Channels::publish ──> queue of this thread ───────────┐
 //!                    └─ Publish ─> queues of the other data threads   │  doyen_engine, publishing
 //!                                  and members that have subscribers  │
 //!                                                                     v

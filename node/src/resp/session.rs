@@ -915,7 +915,10 @@ fn submit_steps(
         let (keyspace, map) = gather.about();
         if let Some(generation) = context.looks_under() {
             gather.look(generation, |partition| {
-                context.shard().keys_of(keyspace, partition, map)
+                context
+                    .shard()
+                    .partitions()
+                    .keys_of(keyspace, partition, map)
             });
         }
         // There is no step if `wants` has just found that there are no partitions.
@@ -1702,6 +1705,7 @@ impl Session {
                 && much
                 && !context
                     .shard()
+                    .partitions()
                     .leads(self.keyspace, self.map, args.get(way.at))
             {
                 match self.budget.room_to_ask(

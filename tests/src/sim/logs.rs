@@ -113,14 +113,16 @@ impl Logs {
         let count = processes[p].threads.len();
         let process = &processes[p].threads[t];
         let me = process.shard_me;
-        let cluster = line(me, process.shard.inspect_cluster());
+        let cluster = line(me, process.shard.inspector().cluster());
         let shown = self.shown.entry((p, t)).or_default();
         let same = shown
             .by
             .replace((cluster, me, processes[p].generation, may_answer))
             == shown.by;
         let before = std::mem::take(&mut shown.partitions);
-        shown.partitions.extend(process.shard.inspect());
+        shown
+            .partitions
+            .extend(process.shard.inspector().partitions());
         for (i, now) in shown.partitions.iter().enumerate() {
             if same && before.get(i) == Some(now) {
                 continue;
@@ -186,7 +188,7 @@ impl Logs {
             }
             if !now.arriving && last != Epoch(0) && seen.compared != (now.last, last) {
                 seen.compared = (now.last, last);
-                let content = process.shard.inspect_content(now.at).unwrap_or(0);
+                let content = process.shard.inspector().content(now.at).unwrap_or(0);
                 let (first, known) = *truth
                     .contents
                     .entry((now.last, last))
@@ -223,21 +225,22 @@ impl Logs {
                         partition: partition.id,
                     };
                     let shard = shard_of(process, at);
-                    let content = shard.inspect_content(at);
+                    let content = shard.inspector().content(at);
                     hold!(content.is_some(), "{at}: its primary holds nothing");
                     // No client calls any more, but keys still expire. A deletion that is on its
                     // way to a copy is not at rest.
                     if shard
-                        .inspect()
+                        .inspector()
+                        .partitions()
                         .any(|held| held.at == at && held.committed < held.last)
                     {
                         continue;
                     }
                     for member in partition.in_sync().filter(|m| *m != process.me) {
                         let copy = running.iter().find(|p| p.me == member);
-                        let other = copy.and_then(|p| shard_of(p, at).inspect_content(at));
+                        let other = copy.and_then(|p| shard_of(p, at).inspector().content(at));
                         if other != content {
-                            let entries = |p: &Process| shard_of(p, at).inspect_entries(at);
+                            let entries = |p: &Process| shard_of(p, at).inspector().entries(at);
                             let how = difference(entries(process), copy.and_then(|p| entries(p)));
                             return Err(format!(
                                 "I6: at rest the copy of {at} on {member} differs from its \
@@ -268,7 +271,7 @@ fn shard_of(process: &Process, at: PartitionRef) -> &Shard {
 /// Entries of one name are one (I8), and committed ones never change (I9).
 fn entries(shard: &Shard, now: &Inspection, from: u64, truth: &mut Truth) -> Result<(), String> {
     for seq in (from.max(now.base) + 1)..=now.last {
-        let Some((epoch, digest)) = shard.inspect_entry(now.at, seq) else {
+        let Some((epoch, digest)) = shard.inspector().entry(now.at, seq) else {
             continue;
         };
         let known = *truth.entries.entry((seq, epoch)).or_insert(digest);
@@ -278,7 +281,7 @@ fn entries(shard: &Shard, now: &Inspection, from: u64, truth: &mut Truth) -> Res
             now.at
         );
         if seq <= now.committed {
-            let changes = || self::digest(&shard.inspect_changes(now.at, seq));
+            let changes = || self::digest(&shard.inspector().changes(now.at, seq));
             truth.told.entry(seq).or_insert_with(changes);
             let known = *truth.committed.entry(seq).or_insert((epoch, digest));
             hold!(
@@ -327,7 +330,7 @@ fn no_other_member_answers(
     line: &Line<'_>,
 ) -> Result<(), String> {
     let me = processes[p].threads[t].shard_me;
-    let cluster = line(me, processes[p].threads[t].shard.inspect_cluster());
+    let cluster = line(me, processes[p].threads[t].shard.inspector().cluster());
     for (_, other) in processes
         .iter()
         .enumerate()
@@ -342,10 +345,10 @@ fn no_other_member_answers(
         if !may || thread.shard_me != other.me {
             continue;
         }
-        if line(other.me, thread.shard.inspect_cluster()) != cluster {
+        if line(other.me, thread.shard.inspector().cluster()) != cluster {
             continue;
         }
-        let stale = thread.shard.inspect().find(|i| {
+        let stale = thread.shard.inspector().partitions().find(|i| {
             i.at == now.at && i.serves() && i.lineage == now.lineage && i.since != now.since
         });
         hold!(
@@ -403,7 +406,11 @@ fn copies_have(
         if later.is_some_and(|p| p.lineage != now.lineage || !p.in_sync().any(|m| m == member)) {
             continue;
         }
-        let copy = thread.shard.inspect().find(|i| i.at == now.at);
+        let copy = thread
+            .shard
+            .inspector()
+            .partitions()
+            .find(|i| i.at == now.at);
         let has = copy.is_some_and(|c| c.lineage == now.lineage && c.last >= now.committed);
         hold!(
             has,
@@ -425,7 +432,7 @@ fn same_outcomes(
     let (Some(table), Some(copy)) = (primary.view.as_ref().map(|v| &v.installed), copy) else {
         return Ok(());
     };
-    let known = |p: &Process| shard_of(p, at).inspect_outcomes(at).unwrap_or_default();
+    let known = |p: &Process| shard_of(p, at).inspector().outcomes(at).unwrap_or_default();
     let (ours, theirs) = (known(primary), known(copy));
     for origin in ours
         .keys()

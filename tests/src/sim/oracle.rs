@@ -285,7 +285,7 @@ impl Oracle {
         may_answer: bool,
     ) -> Result<(), String> {
         let me = processes[p].threads[t].shard_me;
-        let cluster = processes[p].threads[t].shard.inspect_cluster();
+        let cluster = processes[p].threads[t].shard.inspector().cluster();
         let cluster = cluster.map(|c| self.line(me, c));
         if may_answer && self.is_apart(processes[p].me) {
             let status = processes[p].agreement.status(processes[p].clock(at));
@@ -320,7 +320,7 @@ impl Oracle {
         cluster: Option<ClusterId>,
         shard: &Shard,
     ) -> Result<(), String> {
-        let now = || shard.inspect().map(|i| (i.at, i.lineage));
+        let now = || shard.inspector().partitions().map(|i| (i.at, i.lineage));
         let kept = self.kept.entry(me).or_default();
         if now().eq(kept.iter().copied()) {
             return Ok(());

@@ -266,10 +266,10 @@ impl World {
         let thread = &mut self.processes[p].threads[t];
         let after = self.resting.as_ref().map(|(mark, _)| mark);
         // Before the cluster has the level, this is refused.
-        let Ok(id) = thread.shard.subscribe(now, filter, after) else {
+        let Ok(id) = thread.shard.subscriber().subscribe(now, filter, after) else {
             return;
         };
-        thread.shard.confirm(now, id, CONFIRM);
+        thread.shard.subscriber().confirm(now, id, CONFIRM);
         let rested = self.resting.take().map(|(_, rested)| rested);
         let (last, held, counts) = rested.map_or_else(Default::default, |rested| {
             let mut counts = rested.counts;
@@ -278,7 +278,7 @@ impl World {
         });
         thread.subscriber = Some(Subscriber {
             id,
-            cluster: thread.shard.inspect_cluster(),
+            cluster: thread.shard.inspector().cluster(),
             keyspace,
             ready: false,
             slow: self.followers.random_bool(0.2),
@@ -295,9 +295,12 @@ impl World {
         let thread = &mut self.processes[p].threads[t];
         if self.resting.is_none()
             && let Some(subscriber) = thread.subscriber.take_if(|s| s.ready)
-            && let Some(mark) = thread.shard.bookmark(subscriber.id, std::iter::empty())
+            && let Some(mark) = thread
+                .shard
+                .subscriber()
+                .bookmark(subscriber.id, std::iter::empty())
         {
-            thread.shard.unsubscribe(now, subscriber.id);
+            thread.shard.subscriber().unsubscribe(now, subscriber.id);
             self.resting = Some((mark, subscriber));
         }
     }
@@ -309,7 +312,7 @@ impl World {
         };
         let mut failed = None;
         if !(subscriber.slow && lazy) {
-            while let Some(told) = thread.shard.take_told(now, subscriber.id) {
+            while let Some(told) = thread.shard.subscriber().take_told(now, subscriber.id) {
                 if let Err(what) = subscriber.told(told, &self.oracle.logs) {
                     failed = failed.or(Some(what));
                 }

@@ -268,7 +268,7 @@ pub enum Told {
     /// Changes of some keys are missing.
     Lagged(Gap),
     /// All changes of these partitions that were committed at this moment were told before
-    /// ([`Shard::confirm`](crate::Shard::confirm)).
+    /// ([`Subscriber::confirm`](crate::Subscriber::confirm)).
     Confirmed {
         /// The moment, by the clock of the subscriber.
         at: Time,

@@ -4,7 +4,7 @@
 use super::partition::Assigned;
 use crate::log::partition_log::Logged;
 use crate::mutant::{self, broken};
-use crate::role::holding::{Bond, Following};
+use crate::role::holding::{Bond, Follow, Following};
 use crate::role::host::Host;
 use crate::store::{Effect, Undo};
 use crate::value::cause::{By, Cause};
@@ -13,13 +13,6 @@ use crate::wire::frame::{Ack, Frame, Head};
 use doyen_gossip::Time;
 use doyen_placement::level::CLOCKS;
 use doyen_placement::{Epoch, MemberId};
-
-/// Whose log a copy continues: a tenure, and the session in which the copy began (0: aligned).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Follow {
-    pub(crate) since: Epoch,
-    pub(crate) session: u32,
-}
 
 impl Host {
     /// Sends the acks of a batch. If much has arrived although no frame of it is whole yet, this
@@ -128,7 +121,7 @@ impl Following<'_> {
                 .is_some_and(|own| own.epoch == logged.epoch);
             if !settled && !same {
                 self.cut(seq);
-                self.take(logged, cx.keeps_replaced(head.at.keyspace));
+                self.take(logged, cx.read.keeps_replaced(cx.now, head.at.keyspace));
             }
             seq += 1;
         }
@@ -185,7 +178,7 @@ impl Following<'_> {
         for logged in entries {
             // Entries that are here already were sent again.
             if seq > self.log.last() {
-                self.take(logged, cx.keeps_replaced(head.at.keyspace));
+                self.take(logged, cx.read.keeps_replaced(cx.now, head.at.keyspace));
             }
             seq += 1;
         }

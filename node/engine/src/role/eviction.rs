@@ -36,17 +36,14 @@ use crate::role::calls::{Call, Source};
 use crate::role::host::Host;
 use crate::role::room::{Room, needed};
 use crate::role::slots::Slots;
-#[cfg(any(test, feature = "fuzz"))]
-use crate::store::Key;
 use crate::store::{Effect, Victim, Wanted};
 use crate::value::cause::{By, Cause};
 use crate::value::outcome::{Failure, Outcome};
 use crate::wire::frame::Headroom;
-use crate::wire::pressure::{Pressure, lacking_max};
+use crate::wire::pressure::lacking_max;
 use doyen_gossip::Time;
 use doyen_placement::loads::FULL;
 use doyen_placement::{Eviction, MapId, PartitionRef};
-use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// Time between two checks of how much is too much.
@@ -69,43 +66,9 @@ const SURVEYS: Duration = Duration::from_secs(10);
 const REFUSE_BEFORE: Duration = UPKEEP.saturating_mul(2);
 const REFUSE_PEERS_PART: u32 = 5;
 
-/// Eviction under way.
-#[derive(Debug)]
-pub(crate) struct Evicting {
-    own: Pressure,
-    /// The partitions whose turn it is, and how many keys of each.
-    queue: VecDeque<(PartitionRef, usize)>,
-    next_look: Time,
-    /// A write has made room since the last check.
-    pressed: bool,
-    /// When a write last looked for room, and might have evicted something.
-    sought: Time,
-    /// Writes that waited for room since the last check, and how many bytes each needs. A partition
-    /// has one at most, because the others wait behind it.
-    waiting: BTreeMap<PartitionRef, u64>,
-    /// The last evicted keys, for inspection only.
-    #[cfg(any(test, feature = "fuzz"))]
-    pub(crate) gone: VecDeque<(PartitionRef, MapId, Key)>,
-}
-
 /// How many evicted keys are remembered.
 #[cfg(any(test, feature = "fuzz"))]
 const GONE_MAX: usize = 1024;
-
-impl Evicting {
-    pub(crate) const fn new(now: Time) -> Self {
-        Self {
-            own: Pressure::NONE,
-            queue: VecDeque::new(),
-            next_look: now,
-            pressed: false,
-            sought: Time::ZERO,
-            waiting: BTreeMap::new(),
-            #[cfg(any(test, feature = "fuzz"))]
-            gone: VecDeque::new(),
-        }
-    }
-}
 
 /// How it stands with the members that have too little room for a write.
 struct Outlook {

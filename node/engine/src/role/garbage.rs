@@ -1,19 +1,8 @@
 //! Dropped contents. They are freed in slices, because freeing many entries takes long.
 
-use super::host::Host;
-use super::partition::Held;
 use super::timers::{Duty, Timers};
 use crate::log::partition_log::Log;
 use crate::store::Map;
-use doyen_gossip::Time;
-use std::time::Duration;
-
-/// Keys and log entries freed in one step, and the pause after it.
-const FREE_SLICE: usize = 500;
-const FREE_PAUSE: Duration = Duration::from_millis(2);
-/// The same if memory is short.
-const FREE_SLICE_SHORT: usize = 2_000;
-const FREE_PAUSE_SHORT: Duration = Duration::from_micros(500);
 
 /// Maps and logs that are not freed yet.
 #[derive(Debug, Default)]
@@ -98,39 +87,5 @@ impl Garbage {
         {
             self.logs.pop();
         }
-    }
-}
-
-impl Host {
-    /// Frees a slice of what was dropped.
-    pub(crate) fn free(&mut self, now: Time) {
-        if !self.timers.take(Duty::Free, now) {
-            return;
-        }
-        // If memory is short, writes wait for this. And if much is dropped, as much may soon be
-        // written in its place: large hashes that are made anew are made as fast as they are freed.
-        let room = self.headroom();
-        let much = self.memory.garbage.bytes() > room.kept;
-        let (slice, pause) = if room.left < room.kept || much {
-            (FREE_SLICE_SHORT, FREE_PAUSE_SHORT)
-        } else {
-            (FREE_SLICE, FREE_PAUSE)
-        };
-        self.timers.rest(Duty::Free, now + pause);
-        self.memory.garbage.free(slice);
-        let more = !self.memory.garbage.is_empty();
-        self.timers.settle(Duty::Free, more);
-    }
-}
-
-impl Held {
-    /// Drops all contents. They are freed in slices.
-    pub(crate) fn drop_contents(&mut self, host: &mut Host) {
-        host.memory
-            .garbage
-            .collect(&mut host.timers, |maps| maps.append(&mut self.store.take()));
-        host.memory
-            .garbage
-            .add(std::mem::take(&mut self.log), &mut host.timers);
     }
 }

@@ -17,7 +17,6 @@ use crate::log::changes::Position;
 use crate::log::dedup::Dedup;
 use crate::log::partition_log::Log;
 use crate::role::calls::Calls;
-use crate::role::copy::Follow;
 use crate::store::Store;
 use doyen_gossip::Time;
 use doyen_placement::{Epoch, Lineage, MemberId, PartitionRef};
@@ -54,6 +53,13 @@ pub(crate) enum Bond {
     Aligned(Follow),
     /// The same, and what was copied to it is still arriving or was not compared yet.
     Learning(Follow, Sink),
+}
+
+/// Whose log a copy continues: a tenure, and the session in which the copy began (0: aligned).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Follow {
+    pub(crate) since: Epoch,
+    pub(crate) session: u32,
 }
 
 impl Follower {

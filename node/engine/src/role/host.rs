@@ -6,7 +6,7 @@ use crate::role::copying::Copying;
 use crate::role::memory::Memory;
 use crate::role::outbox::Outbox;
 use crate::role::partition::Slot;
-use crate::role::readers::{Confirming, Read};
+use crate::role::read_logs::{Confirming, ReadLogs};
 use crate::role::rounds::Rounds;
 use crate::role::spans::Traces;
 use crate::role::subscriptions::Subscriptions;
@@ -46,7 +46,7 @@ pub(crate) struct Host {
     pub(crate) bounds: Bounds,
     pub(crate) peers: Peers,
     pub(crate) subscriptions: Subscriptions,
-    pub(crate) read: Read,
+    pub(crate) read: ReadLogs,
     /// Confirmations that wait for a look at the lease.
     pub(crate) confirming: Confirming,
     pub(crate) callers: Callers,
@@ -74,7 +74,7 @@ impl Host {
             bounds: Bounds::default(),
             peers: Peers::new(limits.owed_bytes_max()),
             subscriptions: Subscriptions::default(),
-            read: Read::default(),
+            read: ReadLogs::default(),
             confirming: Confirming::default(),
             callers: Callers::default(),
             copying: Copying::new(now),

@@ -1,10 +1,16 @@
 //! The memory of a shard: what is stored, what was dropped and is not freed yet, and how room is
 //! made.
 
-use super::eviction::Evicting;
 use super::garbage::Garbage;
-use crate::role::compaction::Compacting;
+#[cfg(any(test, feature = "fuzz"))]
+use crate::store::Key;
+use crate::store::census::Compacting;
+use crate::wire::pressure::Pressure;
 use doyen_gossip::Time;
+#[cfg(any(test, feature = "fuzz"))]
+use doyen_placement::MapId;
+use doyen_placement::PartitionRef;
+use std::collections::{BTreeMap, VecDeque};
 
 /// The memory of a shard.
 #[derive(Debug)]
@@ -36,5 +42,39 @@ impl Memory {
     #[inline]
     pub(crate) const fn recount(&mut self, before: usize, now: usize) {
         self.bytes = (self.bytes + now).saturating_sub(before);
+    }
+}
+
+/// Eviction under way.
+#[derive(Debug)]
+pub(crate) struct Evicting {
+    pub(crate) own: Pressure,
+    /// The partitions whose turn it is, and how many keys of each.
+    pub(crate) queue: VecDeque<(PartitionRef, usize)>,
+    pub(crate) next_look: Time,
+    /// A write has made room since the last check.
+    pub(crate) pressed: bool,
+    /// When a write last looked for room, and might have evicted something.
+    pub(crate) sought: Time,
+    /// Writes that waited for room since the last check, and how many bytes each needs. A partition
+    /// has one at most, because the others wait behind it.
+    pub(crate) waiting: BTreeMap<PartitionRef, u64>,
+    /// The last evicted keys, for inspection only.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(crate) gone: VecDeque<(PartitionRef, MapId, Key)>,
+}
+
+impl Evicting {
+    pub(crate) const fn new(now: Time) -> Self {
+        Self {
+            own: Pressure::NONE,
+            queue: VecDeque::new(),
+            next_look: now,
+            pressed: false,
+            sought: Time::ZERO,
+            waiting: BTreeMap::new(),
+            #[cfg(any(test, feature = "fuzz"))]
+            gone: VecDeque::new(),
+        }
     }
 }

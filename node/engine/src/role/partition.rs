@@ -11,7 +11,7 @@ use crate::log::partition_log::Log;
 use crate::mutant::{self, broken};
 use crate::role::calls::Calls;
 use crate::role::holding::{Follower, Role};
-use crate::role::recovery::Marks;
+use crate::role::marks::Marks;
 use crate::store::Store;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
@@ -240,6 +240,13 @@ impl Held {
             Role::Primary(primary) => Some(primary),
             Role::Follower(_) => None,
         }
+    }
+
+    /// The members with the copies that a write must reach.
+    #[inline]
+    pub(crate) fn copies(&self) -> impl Iterator<Item = MemberId> + '_ {
+        let links = self.lead().into_iter().flat_map(|lead| lead.links.iter());
+        links.filter(|(_, link)| link.required).map(|(id, _)| *id)
     }
 
     /// The follower, if this node does not lead.

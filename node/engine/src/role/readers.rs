@@ -5,16 +5,12 @@ use crate::log::changes::{Change, FORMERS_MAX, Filter, Missing, Position, change
 use crate::mutant::{self, broken};
 use crate::role::holding::Leading;
 use crate::role::host::Host;
+use crate::role::read_logs::{LogReader, WINDOW};
 use crate::role::slots::Slots;
 use crate::wire::api::Lane;
 use crate::wire::frame::{Frame, Headroom};
-use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MemberId};
-use std::collections::BTreeMap;
-use std::time::Duration;
 
-/// Bytes of changes that a reader is sent and has not taken.
-pub(crate) const WINDOW: u64 = 64 << 10;
 /// About how many bytes of changes one frame has.
 const FRAME_BYTES: u64 = 32 << 10;
 /// Readers of one partition.
@@ -23,50 +19,14 @@ const READERS_MAX: usize = 16_384;
 const CONFIRMED_MAX: usize = 4_096;
 /// Frames of confirmations that wait for a look at the lease.
 const CONFIRMING_MAX: usize = 1_024;
-/// Keyspaces whose logs are kept.
-const READ_MAX: usize = 1_024;
-/// For how long members keep logs after they were told that the logs are read. They are told
-/// twice in this time or more often. So a subscriber that begins again within 40 s goes on where it
-/// was, unless more was written.
-pub(crate) const KEPT: Duration = Duration::from_secs(60);
 /// The most bytes of the log of a partition that are kept for its readers.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// A subscriber of changes of one partition.
-#[derive(Debug)]
-pub(crate) struct Reader {
-    peer: MemberId,
-    /// Its number at the subscriber.
-    ticket: u64,
-    filter: Filter,
-    /// Where it wants to go on, until the primary is open.
-    had: Option<Vec<Position>>,
-    /// It was sent all changes up to here.
-    sent: u64,
-    /// It knows that.
-    told: u64,
-    /// Bytes of changes that it was sent and has not taken.
-    untaken: u64,
-}
-
-impl Reader {
-    /// Whether upkeep has nothing to tell it.
-    pub(crate) const fn quiet(&self) -> bool {
-        self.had.is_none() && self.told == self.sent
-    }
-}
-
 impl Host {
-    /// Whether the logs of a keyspace are kept for readers.
-    pub(crate) fn reads(&self, keyspace: KeyspaceId) -> bool {
-        let read = |read: &ReadUntil| read.logs >= self.now;
-        !self.read.is_empty() && self.read.get(&keyspace).is_some_and(read)
-    }
-
     /// Bytes of the log of a partition that are kept for readers: its share of what all partitions
     /// of this thread may keep. Readers that are connected are told of an entry before it goes.
     pub(crate) fn kept_for_readers(&self, keyspace: KeyspaceId) -> usize {
-        if self.memory.squeezed || !self.reads(keyspace) {
+        if self.memory.squeezed || !self.read.reads(self.now, keyspace) {
             return 0;
         }
         let share = self.limits.readers_bytes_max() / self.memory.holding.max(1);
@@ -96,11 +56,11 @@ impl Host {
         }
     }
 
-    /// Whether the values that its log entries replace are kept, too.
-    #[inline]
-    pub(crate) fn keeps_replaced(&self, keyspace: KeyspaceId) -> bool {
-        let read = |read: &ReadUntil| read.replaced >= self.now;
-        !self.read.is_empty() && self.read.get(&keyspace).is_some_and(read)
+    /// A primary tells subscriptions of this thread.
+    pub(crate) fn told_of_changes(&mut self, peer: MemberId, frame: Frame) {
+        let most = self.limits.readers_bytes_max();
+        let subscriptions = &mut self.subscriptions;
+        subscriptions.told_of_changes(&mut self.stats, most, peer, frame);
     }
 
     /// Sends a frame to a subscriber, which may be this thread.
@@ -111,22 +71,6 @@ impl Host {
             self.peers.send(peer, Lane::Calls, &frame);
         }
     }
-
-    /// The logs of these keyspaces are read: with the values that were replaced, if that is said.
-    pub(crate) fn note_read(&mut self, keyspaces: &[(KeyspaceId, bool)]) {
-        let now = self.now;
-        self.read.retain(|_, until| until.logs >= now);
-        // A newcomer hears of it before it has a table that names them.
-        for (keyspace, replaced) in keyspaces {
-            if self.read.len() < READ_MAX || self.read.contains_key(keyspace) {
-                let until = self.read.entry(*keyspace).or_default();
-                until.logs = now + KEPT;
-                if *replaced {
-                    until.replaced = until.logs;
-                }
-            }
-        }
-    }
 }
 
 impl Slots {
@@ -134,7 +78,7 @@ impl Slots {
     pub(crate) fn asked_by_subscriber(&mut self, host: &mut Host, peer: MemberId, frame: Frame) {
         let cx = &mut *host;
         let at = match &frame {
-            Frame::Reads { keyspaces } => return cx.note_read(keyspaces),
+            Frame::Reads { keyspaces } => return cx.read.note(cx.now, keyspaces),
             Frame::Confirm { round } => return self.confirm_to(host, peer, *round),
             Frame::Subscribe { at, .. }
             | Frame::Unsubscribe { at, .. }
@@ -156,7 +100,7 @@ impl Slots {
                 readers.retain(|r| (r.peer, r.ticket) != (peer, ticket));
             }
             Frame::Taken { ticket, bytes, .. } => {
-                let of = |r: &Reader| (r.peer, r.ticket) == (peer, ticket);
+                let of = |r: &LogReader| (r.peer, r.ticket) == (peer, ticket);
                 if let Some(n) = leading.lead.readers.iter().position(of) {
                     let reader = &mut leading.lead.readers[n];
                     reader.untaken = reader.untaken.saturating_sub(bytes);
@@ -183,7 +127,7 @@ impl Slots {
             if leading.lead.readers.iter().any(|r| r.peer == peer) {
                 leading.tell_readers_at(cx, peer);
                 let committed = leading.log.committed();
-                let has_all = |r: &&Reader| {
+                let has_all = |r: &&LogReader| {
                     let has_all = r.sent >= committed || broken(&mutant::CONFIRMS_UNTOLD);
                     r.peer == peer && r.had.is_none() && has_all
                 };
@@ -233,10 +177,10 @@ impl Leading<'_> {
         }
         if filter.old {
             // What is logged from now on is kept, too.
-            cx.note_read(&[(self.at.keyspace, true)]);
+            cx.read.note(cx.now, &[(self.at.keyspace, true)]);
             self.log.keep_replaced();
         }
-        readers.push(Reader {
+        readers.push(LogReader {
             peer,
             ticket,
             filter,
@@ -397,17 +341,4 @@ impl Leading<'_> {
             }
         }
     }
-}
-
-/// Confirmations that wait for a look at the lease: to which subscriber, its round and its tickets.
-pub(crate) type Confirming = Vec<(MemberId, u64, Vec<u64>)>;
-
-/// Until when the logs of each keyspace are kept for readers.
-pub(crate) type Read = BTreeMap<KeyspaceId, ReadUntil>;
-
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ReadUntil {
-    logs: Time,
-    /// The values that log entries replaced.
-    replaced: Time,
 }

@@ -7,6 +7,7 @@
 //! No operation pays for it: upkeep looks once a second whether more was committed.
 
 use super::copying::Sink;
+use super::marks::Committed;
 use super::partition::{Assigned, Held, Slot};
 use crate::command::idle;
 use crate::role::host::Host;
@@ -18,7 +19,7 @@ use crate::value::types::hash::Items;
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
-use doyen_placement::{Lineage, MapId, PartitionRef, Table};
+use doyen_placement::{MapId, PartitionRef, Table};
 use std::time::Duration;
 
 /// Entries that one page looks at, and about how many bytes it has.
@@ -26,51 +27,6 @@ const LOOKED_MAX: usize = 10_000;
 const PAGE_BYTES: usize = 256 << 10;
 /// The largest value on a page. A page must have room for one.
 const VALUE_BYTES_MAX: usize = 32 << 20;
-
-/// How far a partition is committed. Sequences begin again in each lineage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Committed {
-    /// Its lineage.
-    pub lineage: Lineage,
-    /// The last sequence that is known to be committed.
-    pub seq: u64,
-}
-
-/// The marks of a partition, the earliest recovery first. There are at most `BRANCHES_MAX`.
-#[derive(Debug, Default)]
-pub(crate) struct Marks {
-    of: Vec<Mark>,
-    /// What was committed when upkeep last looked. `None`: this node held no whole copy then.
-    seen: Option<u64>,
-}
-
-/// The state of a partition when the cluster was recovered.
-#[derive(Debug)]
-struct Mark {
-    /// The first recovery has number 1. All tables of a half have its branches in one order.
-    recovery: u32,
-    /// Later entries may have been acknowledged afterwards. `None`: this node held no whole copy.
-    committed: Option<Committed>,
-    /// Every in-sync copy was in this half, so the other one has nothing of the partition.
-    alone: bool,
-    /// When the first and the last change since were seen.
-    changed: Option<(Time, Time)>,
-}
-
-impl Marks {
-    fn add(&mut self, recovery: u32, committed: Option<Committed>, alone: bool) {
-        self.of.push(Mark {
-            recovery,
-            committed,
-            alone,
-            changed: None,
-        });
-    }
-
-    fn has(&self, recovery: u32) -> bool {
-        self.of.iter().any(|mark| mark.recovery == recovery)
-    }
-}
 
 fn committed(held: &Held) -> Committed {
     Committed {

@@ -12,7 +12,7 @@
 
 use super::copying::Teaching;
 use super::partition::{Held, Slot};
-use super::readers::Reader;
+use super::read_logs::LogReader;
 use super::rounds::UPKEEP;
 use crate::log::partition_log::{Log, begin_anew};
 use crate::mutant::{self, broken};
@@ -71,7 +71,7 @@ pub(crate) struct Primary {
     /// The earliest time to ask for a split.
     pub(crate) halve_at: Option<Time>,
     /// Subscribers that are told of committed changes.
-    pub(crate) readers: Vec<Reader>,
+    pub(crate) readers: Vec<LogReader>,
     /// Bytes and keys that were reported to the control thread.
     pub(crate) said: Option<(u64, u64)>,
 }
@@ -112,7 +112,7 @@ impl Primary {
         self.open
             && self.halving.is_none()
             && self.links.values().all(complete)
-            && self.readers.iter().all(Reader::quiet)
+            && self.readers.iter().all(LogReader::quiet)
     }
 }
 

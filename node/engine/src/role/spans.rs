@@ -12,8 +12,6 @@
 //!
 
 use crate::command::operation::Work;
-use crate::role::calls::Call;
-use crate::role::host::Host;
 use crate::wire::frame::Forwarded;
 use crate::wire::trace::TraceContext;
 use doyen_gossip::Time;
@@ -69,20 +67,6 @@ impl Traces {
         self.announced.is_empty() && self.serving.is_empty()
     }
 
-    /// Ends the spans of calls that were dropped without an answer.
-    pub(crate) fn sweep(&mut self, now: Time) {
-        self.serving
-            .retain(|_, (began, _)| now.since(*began) < SERVING_FOR);
-    }
-}
-
-impl Host {
-    /// The context that goes before this call to its primary.
-    pub(crate) fn context_for(&self, primary: MemberId, call: &Call) -> Option<TraceContext> {
-        let context = self.callers.traced(call.source.token()?)?;
-        self.peers.up(primary).then_some(context)
-    }
-
     /// A call follows that has this context.
     pub(crate) fn announced(
         &mut self,
@@ -91,30 +75,36 @@ impl Host {
         n: u64,
         context: TraceContext,
     ) {
-        if self.traces.serve.is_some() {
-            self.traces.announced.insert(peer, (at, n, context));
+        if self.serve.is_some() {
+            self.announced.insert(peer, (at, n, context));
         }
     }
 
     /// A peer's call is accepted: its span begins, if it has a context.
     pub(crate) fn begin_serving(
         &mut self,
+        now: Time,
         peer: MemberId,
         forwarded: &Forwarded,
         name: impl FnOnce() -> &'static str,
     ) {
-        if self.traces.announced.is_empty() {
+        if self.announced.is_empty() {
             return;
         }
-        let traces = &mut self.traces;
-        let (Some((at, n, context)), Some(serve)) = (traces.announced.remove(&peer), traces.serve)
+        let (Some((at, n, context)), Some(serve)) = (self.announced.remove(&peer), self.serve)
         else {
             return;
         };
-        if (at, n) == (forwarded.at, forwarded.n) && traces.serving.len() < SERVING_MAX {
+        if (at, n) == (forwarded.at, forwarded.n) && self.serving.len() < SERVING_MAX {
             let span = serve(&context, name());
-            traces.serving.insert((peer, at, n), (self.now, span));
+            self.serving.insert((peer, at, n), (now, span));
         }
+    }
+
+    /// Ends the spans of calls that were dropped without an answer.
+    pub(crate) fn sweep(&mut self, now: Time) {
+        self.serving
+            .retain(|_, (began, _)| now.since(*began) < SERVING_FOR);
     }
 }
 

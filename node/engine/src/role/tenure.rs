@@ -243,3 +243,15 @@ impl Slot {
         (soon && short) || (due <= host.now && (!needed() || host.now.since(due) > DROP_LATE))
     }
 }
+
+impl Held {
+    /// Drops all contents. They are freed in slices.
+    pub(crate) fn drop_contents(&mut self, host: &mut Host) {
+        host.memory
+            .garbage
+            .collect(&mut host.timers, |maps| maps.append(&mut self.store.take()));
+        host.memory
+            .garbage
+            .add(std::mem::take(&mut self.log), &mut host.timers);
+    }
+}

@@ -96,7 +96,7 @@ impl Held {
         let before = self.bytes();
         let seq = self.log.last() + 1;
         effect.note_before(&undo, &|| self.clock.advance(host.data_now()));
-        let keeps = host.keeps_replaced(self.at.keyspace);
+        let keeps = host.read.keeps_replaced(host.now, self.at.keyspace);
         if let Some(id) = op {
             self.dedup.remember(id, seq, outcome.clone());
         }

@@ -2,7 +2,7 @@
 //! the shell.
 
 use super::clients::Pulling;
-use super::publishing::Publishing;
+use super::publishing::{Channels, Publishing};
 use crate::command::scripts::{Refusals, Scripts};
 use crate::role::host::Host;
 use crate::shard::paging::Walks;
@@ -31,6 +31,14 @@ impl Context {
             scripts: Scripts::new(rng_seed),
             refusals: Refusals::default(),
             walks: Walks::new(),
+        }
+    }
+
+    /// The channels of this thread.
+    pub(crate) fn channels(&mut self) -> Channels<'_> {
+        Channels {
+            publishing: &mut self.publishing,
+            host: &mut self.host,
         }
     }
 }

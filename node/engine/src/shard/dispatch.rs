@@ -98,7 +98,11 @@ impl Context {
                 }
             }
         }
-        let context = self.host.context_for(primary, &call);
+        let traced = call
+            .source
+            .token()
+            .and_then(|t| self.host.callers.traced(t));
+        let context = traced.filter(|_| self.host.peers.up(primary));
         // Parked if the primary is not connected, or takes its bytes slower than they are sent.
         let Some(out) = self.host.peers.room(primary) else {
             if self.host.peers.up(primary) {
@@ -205,7 +209,8 @@ impl Context {
         }
         if self.admits(slot, right, peer, forwarded, work.is_write())? {
             self.host
-                .begin_serving(peer, forwarded, || spans::name(&work));
+                .traces
+                .begin_serving(self.host.now, peer, forwarded, || spans::name(&work));
             self.take_forwarded(slot, peer, forwarded, before, work);
         }
         Ok(())
@@ -229,7 +234,9 @@ impl Context {
             forwarded,
             true,
         )? {
-            self.host.begin_serving(peer, forwarded, || "write");
+            self.host
+                .traces
+                .begin_serving(self.host.now, peer, forwarded, || "write");
             let Err(entry) = self.set_for_peer(slot, peer, forwarded, map, entry) else {
                 return Ok(());
             };

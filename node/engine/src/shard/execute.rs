@@ -557,7 +557,7 @@ impl Context {
             next_write: held.next_write(),
         };
         let hearers = match &call.work {
-            Work::Transaction(_) | Work::Script(_) => self.hearers(),
+            Work::Transaction(_) | Work::Script(_) => self.publishing.hearers(&self.host.peers),
             Work::Key(_) | Work::Partition(_) => 0,
         };
         // For so many bytes room was made. Since other keys were evicted for it, the transaction is
@@ -670,7 +670,7 @@ impl Context {
     fn say(&mut self, spent: &mut Spent) {
         self.refusals.add(spent.take_refused());
         for publication in spent.take_said() {
-            self.publish(publication);
+            self.channels().send(publication);
         }
     }
 
@@ -681,14 +681,5 @@ impl Context {
         } else {
             Step::Park
         }
-    }
-}
-
-impl Held {
-    /// The members with the copies that a write must reach.
-    #[inline]
-    pub(crate) fn copies(&self) -> impl Iterator<Item = MemberId> + '_ {
-        let links = self.lead().into_iter().flat_map(|lead| lead.links.iter());
-        links.filter(|(_, link)| link.required).map(|(id, _)| *id)
     }
 }

@@ -2,12 +2,11 @@
 //! this.
 
 use crate::log::changes::{Change, Filter, Keys, Maps, Position, changes};
-use crate::shard::machine::Shard;
+use crate::role::host::Host;
+use crate::role::slots::Slots;
 use crate::store::{Effect, Undo};
 use crate::value::cause::By;
 use crate::value::outcome::Outcome;
-#[cfg(any(test, feature = "fuzz"))]
-use doyen_placement::MapId;
 use doyen_placement::{ClusterId, Epoch, Lineage, MemberId, PartitionRef};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -54,16 +53,24 @@ impl Inspection {
 #[doc(hidden)]
 pub type Asked = (u64, Vec<(u64, Outcome)>);
 
+/// What an oracle of the simulation sees of a shard.
 #[doc(hidden)]
-impl Shard {
+#[derive(Debug, Clone, Copy)]
+pub struct Inspector<'a> {
+    pub(crate) slots: &'a Slots,
+    pub(crate) host: &'a Host,
+}
+
+#[doc(hidden)]
+impl<'a> Inspector<'a> {
     /// The cluster of the table installed last.
     #[must_use]
-    pub fn inspect_cluster(&self) -> Option<ClusterId> {
-        self.cx.host.tables.name.map(|name| name.cluster)
+    pub fn cluster(self) -> Option<ClusterId> {
+        self.host.tables.name.map(|name| name.cluster)
     }
 
     /// Everything that this node holds.
-    pub fn inspect(&self) -> impl Iterator<Item = Inspection> + '_ {
+    pub fn partitions(self) -> impl Iterator<Item = Inspection> + 'a {
         self.slots.iter().filter_map(|slot| {
             let held = slot.held.as_ref()?;
             Some(Inspection {
@@ -84,7 +91,7 @@ impl Shard {
 
     /// The epoch of an entry that is still kept, and a digest of its effect.
     #[must_use]
-    pub fn inspect_entry(&self, at: PartitionRef, seq: u64) -> Option<(Epoch, u64)> {
+    pub fn entry(self, at: PartitionRef, seq: u64) -> Option<(Epoch, u64)> {
         let logged = self.slots.get(at)?.held.as_ref()?.log.entry(seq)?;
         let mut digest = DefaultHasher::new();
         Digested(&logged.effect).hash(&mut digest);
@@ -98,7 +105,7 @@ impl Shard {
 
     /// The changes of an entry that is still kept, as subscribers are told of them.
     #[must_use]
-    pub fn inspect_changes(&self, at: PartitionRef, seq: u64) -> Vec<Change> {
+    pub fn changes(self, at: PartitionRef, seq: u64) -> Vec<Change> {
         let mut found = Vec::new();
         let filter = Filter {
             keyspace: at.keyspace,
@@ -124,7 +131,7 @@ impl Shard {
 
     /// The contents of a partition, one line an entry, to show where two copies differ.
     #[must_use]
-    pub fn inspect_entries(&self, at: PartitionRef) -> Option<Vec<String>> {
+    pub fn entries(self, at: PartitionRef) -> Option<Vec<String>> {
         let store = &self.slots.get(at)?.held.as_ref()?.store;
         let line =
             |(map, of, entry): (_, Option<crate::store::Key>, crate::value::entry::Entry)| {
@@ -137,7 +144,7 @@ impl Shard {
     /// The outcomes on a partition that members may ask for again, by their origins. (Each node
     /// forgets clients in its own time.)
     #[must_use]
-    pub fn inspect_outcomes(&self, at: PartitionRef) -> Option<BTreeMap<MemberId, Asked>> {
+    pub fn outcomes(self, at: PartitionRef) -> Option<BTreeMap<MemberId, Asked>> {
         let held = self.slots.get(at)?.held.as_ref()?;
         let of_members = held.dedup.all().filter(|(origin, ..)| !origin.is_client());
         Some(
@@ -155,16 +162,9 @@ impl Shard {
         )
     }
 
-    /// The keys that were evicted since the last call, the last one first, as far as they are
-    /// remembered.
-    #[cfg(any(test, feature = "fuzz"))]
-    pub fn inspect_evicted(&mut self) -> Vec<(PartitionRef, MapId, std::sync::Arc<[u8]>)> {
-        self.cx.host.memory.evicting.gone.drain(..).collect()
-    }
-
     /// A checksum of the contents of a partition.
     #[must_use]
-    pub fn inspect_content(&self, at: PartitionRef) -> Option<u64> {
+    pub fn content(self, at: PartitionRef) -> Option<u64> {
         Some(self.slots.get(at)?.held.as_ref()?.store.content())
     }
 }

@@ -140,7 +140,7 @@ impl Shard {
             .into_iter()
             .peekable();
         self.slots.reshape(&mut self.cx.host);
-        self.look_for_repairs();
+        self.slots.look_for_repairs(&mut self.cx.host);
         for slot in self.slots.iter_mut() {
             let at = slot.at;
             // Both lists are in order. New partitions stand between the others.
@@ -162,8 +162,8 @@ impl Shard {
                 slot.begin_sink(&mut self.cx.host, from, opening);
             }
         }
-        self.slots.follow_tables(&mut self.cx.host);
-        self.slots.follow_up(&mut self.cx.host);
+        self.subscriber().follow_tables();
+        self.subscriber().follow_up();
         self.cx.host.memory.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
         if let Some(view) = &self.cx.host.tables.view {
             self.cx

@@ -2,25 +2,20 @@
 
 use super::context::Context;
 use crate::command::grants::Refusal;
-use crate::command::operation::{
-    Operation, PartitionAction, PartitionOperation, ScriptCall, Transaction, Work,
-};
+use crate::command::operation::{Operation, Work};
 use crate::mutant::{self, broken};
 use crate::role::calls::{Call, Executed, Source};
-use crate::role::compaction::Outside;
-use crate::role::recovery::{KeysPage, KeysWanted, SinceRecovery};
+use crate::role::recovery::SinceRecovery;
 use crate::role::slots::Slots;
 use crate::role::spans::Serve;
+use crate::store::census::Outside;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome};
-use crate::value::tags::TAG_BYTES_MAX;
 use crate::wire::api::{Limits, Patience, Request, Stats, Token};
 use crate::wire::trace::TraceContext;
-use bytes::Bytes;
 use doyen_gossip::Time;
-use doyen_placement::level::{MAP_SIZES, TRANSFERS};
-use doyen_placement::{Eviction, KeyspaceId, MapId, MemberId, PartitionId, PartitionRef};
+use doyen_placement::{Eviction, KeyspaceId, MapId, MemberId, PartitionRef};
 use std::time::Duration;
 
 /// The machine.
@@ -33,30 +28,28 @@ pub struct Shard {
 impl Shard {
     /// Sets the memory that the process holds besides what this shard counts.
     pub fn set_outside(&mut self, outside: Outside) {
-        self.slots.set_outside(&mut self.cx.host, outside)
+        self.cx.host.memory.compacting.outside = outside;
     }
 
     /// Bytes of memory that this shard counts.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.slots.memory(&self.cx.host)
+        self.cx.host.memory.bytes
     }
 
     /// Bytes that are left, after the memory outside is subtracted.
     #[must_use]
     pub fn memory_left(&self) -> usize {
-        self.slots.memory_left(&self.cx.host)
+        self.cx
+            .host
+            .limits
+            .memory_bytes_max
+            .saturating_sub(self.cx.host.memory_held())
     }
 
     /// What was committed here since the last recovery, by partition. Empty if there was none.
     pub fn since_recovery(&mut self, now: Time) -> Vec<SinceRecovery> {
         self.slots.since_recovery(&self.cx.host, now)
-    }
-
-    /// A page of what this node holds that was written since a recovery, with or without a lease.
-    /// `None`: it does not hold the partition, or has not all of it yet.
-    pub fn keys_since(&self, now: Time, wanted: &KeysWanted) -> Option<KeysPage> {
-        self.slots.keys_since(now, wanted)
     }
 
     /// The next command of a script that the script's caller was not allowed to run.
@@ -121,136 +114,13 @@ impl Shard {
         let work = work.into();
         self.cx.host.now = now;
         self.cx.host.wall = (unix_ms, now);
-        let placed = match &work {
-            Work::Key(operation) if operation.action.is_joint() => self
-                .may_join(&work)
-                .and_then(|()| self.cx.host.tables.place_of(operation.keyspace, &work)),
-            Work::Key(operation) => self.may_submit(operation).and_then(|()| {
-                let Operation {
-                    keyspace, map, key, ..
-                } = operation;
-                let at = self.cx.host.tables.place(*keyspace, *map, key);
-                at.ok_or(Failure::NoPartition)
-            }),
-            Work::Partition(operation) => self.may_sweep(operation).map(|()| PartitionRef {
-                keyspace: operation.keyspace,
-                partition: operation.partition,
-            }),
-            Work::Script(call) => self
-                .may_run(call)
-                .and_then(|()| self.cx.host.tables.place_of(call.keyspace, &work)),
-            Work::Transaction(transaction) => self
-                .may_transact(transaction)
-                .and_then(|()| self.cx.host.tables.place_of(transaction.keyspace, &work)),
-        };
-        match placed {
+        match self.cx.host.tables.place_work(&self.cx.host.limits, &work) {
             Ok(at) => self.submit_at(at, token, work, patience),
             Err(failure) => {
                 self.cx.host.callers.answer(token, Outcome::Failed(failure));
                 false
             }
         }
-    }
-
-    /// Whether an operation of a local caller may be executed.
-    ///
-    /// # Errors
-    /// Its key is too long.
-    fn may_submit(&self, operation: &Operation) -> Result<(), Failure> {
-        if operation.key.len() > self.cx.host.limits.key_bytes_max {
-            Err(Failure::TooLarge)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// The same for an operation on several keys.
-    ///
-    /// # Errors
-    /// It is too large, or a member does not know it.
-    fn may_join(&self, work: &Work) -> Result<(), Failure> {
-        let limits = &self.cx.host.limits;
-        let mut keys = work.keys();
-        if work.given().bytes > limits.value_bytes_max
-            || keys.any(|(_, key)| key.len() > limits.key_bytes_max)
-        {
-            return Err(Failure::TooLarge);
-        }
-        match work {
-            Work::Key(operation) if operation.action.is_of_transfer() => {
-                self.cx.host.tables.need_level(TRANSFERS)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The same for an operation on a partition.
-    ///
-    /// # Errors
-    /// It is too large, or not every member knows it.
-    fn may_sweep(&self, operation: &PartitionOperation) -> Result<(), Failure> {
-        match &operation.action {
-            PartitionAction::Sizes => self.cx.host.tables.need_level(MAP_SIZES),
-            PartitionAction::Find(query) => {
-                let tag = query.holding.as_ref().map_or(0, Bytes::len);
-                if query.prefix.len() > self.cx.host.limits.key_bytes_max || tag > TAG_BYTES_MAX {
-                    return Err(Failure::TooLarge);
-                }
-                Ok(())
-            }
-            PartitionAction::Scan { .. }
-            | PartitionAction::Count
-            | PartitionAction::Clear
-            | PartitionAction::Range(_)
-            | PartitionAction::Fields { .. } => Ok(()),
-        }
-    }
-
-    /// The same for a script.
-    ///
-    /// # Errors
-    /// It is too large.
-    fn may_run(&self, call: &ScriptCall) -> Result<(), Failure> {
-        let Limits {
-            key_bytes_max,
-            value_bytes_max,
-            ..
-        } = self.cx.host.limits;
-        if call.bytes() > value_bytes_max || call.keys.iter().any(|k| k.len() > key_bytes_max) {
-            return Err(Failure::TooLarge);
-        }
-        Ok(())
-    }
-
-    /// The same for a transaction.
-    ///
-    /// # Errors
-    /// It is too large.
-    fn may_transact(&self, transaction: &Transaction) -> Result<(), Failure> {
-        let Limits {
-            key_bytes_max,
-            value_bytes_max,
-            ..
-        } = self.cx.host.limits;
-        let long = |(_, key): (MapId, &Bytes)| key.len() > key_bytes_max;
-        if !transaction.is_sound(transaction.keyspace)
-            || transaction.bytes() > value_bytes_max
-            || transaction.named().any(long)
-        {
-            return Err(Failure::TooLarge);
-        }
-        Ok(())
-    }
-
-    /// Whether this thread is the primary of a key in the installed table.
-    pub fn leads(&self, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> bool {
-        let slot = self
-            .cx
-            .host
-            .tables
-            .place(keyspace, map, key)
-            .and_then(|at| self.slots.get(at));
-        slot.is_some_and(|slot| slot.primary() == Some(self.cx.host.me))
     }
 
     /// A short way for a write without conditions, if nothing is in its way: this thread leads, and
@@ -523,12 +393,6 @@ impl Shard {
         self.cx.host.outbox.poll()
     }
 
-    /// Bytes held: entries, tails, snapshots.
-    #[must_use]
-    pub fn memory_bytes(&self) -> u64 {
-        self.cx.host.memory.bytes as u64
-    }
-
     /// Counters and gauges.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -555,57 +419,6 @@ impl Shard {
             }
         }
         stats
-    }
-
-    /// How many keys of each of these maps this shard leads, and how many of them expire.
-    #[must_use]
-    pub fn led<const N: usize>(&self, keyspace: KeyspaceId, maps: [MapId; N]) -> [(u64, u64); N] {
-        let mut all = [(0, 0); N];
-        let led = self
-            .slots
-            .iter()
-            .filter(|slot| slot.at.keyspace == keyspace && slot.serving());
-        for held in led.filter_map(|slot| slot.held.as_ref()) {
-            held.store.each_of(&maps, |place, keys, expire| {
-                all[place].0 += keys as u64;
-                all[place].1 += expire as u64;
-            });
-        }
-        all
-    }
-
-    /// How many bytes the keys of a map take that this shard leads.
-    #[must_use]
-    pub fn bytes_led(&self, keyspace: KeyspaceId, map: MapId) -> u64 {
-        let led = self
-            .slots
-            .iter()
-            .filter(|slot| slot.at.keyspace == keyspace && slot.serving());
-        led.filter_map(|slot| slot.held.as_ref())
-            .map(|held| held.store.bytes_of(map) as u64)
-            .sum()
-    }
-
-    /// How many keys of a map a partition has, if this node can tell at once: it leads the
-    /// partition, nothing waits there, and everything is committed. The number holds if
-    /// `may_answer` agrees, with a clock, a lease and a generation that were read *after* this,
-    /// while the view is the same. If it does not, ask again.
-    #[must_use]
-    pub fn keys_of(
-        &self,
-        keyspace: KeyspaceId,
-        partition: PartitionId,
-        map: MapId,
-    ) -> Option<usize> {
-        let slot = self.slots.get(PartitionRef {
-            keyspace,
-            partition,
-        })?;
-        let waits = !slot.calls.parked.is_empty() || !slot.calls.later.is_empty();
-        let held = slot.held.as_deref().filter(|_| slot.serving() && !waits)?;
-        let open = held.lead().is_some_and(|lead| lead.open);
-        (open && held.store.is_whole() && held.log.last() <= held.log.committed())
-            .then(|| held.store.count(map))
     }
 
     pub(crate) fn pump_all(&mut self) {

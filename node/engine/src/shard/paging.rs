@@ -1,4 +1,4 @@
-//! Reads of large hashes in pages, at their primary (`store/walks.rs` has the walks themselves).
+//! Reads of large hashes in pages, at their primary (`store/table_pages.rs` has the walks themselves).
 //!
 //! A walk that nothing goes on with for some seconds ends.
 

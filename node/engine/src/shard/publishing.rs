@@ -26,12 +26,12 @@
 //! A question follows the messages that were published before it on the same lane, so it is answered
 //! after them.
 
-use super::context::Context;
 use crate::command::publication::{MESSAGE_OVERHEAD, Publication};
+use crate::role::host::Host;
 use crate::role::timers::Duty;
-use crate::shard::machine::Shard;
 use crate::wire::api::Lane;
 use crate::wire::frame::Frame;
+use crate::wire::peers::Peers;
 use crate::wire::questions::AskedSubscribers;
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
@@ -85,7 +85,7 @@ struct Counting {
 
 /// Messages that have arrived, and who knows that they are wanted.
 #[derive(Debug, Default)]
-pub(crate) struct Publishing {
+pub struct Publishing {
     wanted: bool,
     /// Counts how often `wanted` has changed.
     round: u64,
@@ -105,6 +105,42 @@ pub(crate) struct Publishing {
 }
 
 impl Publishing {
+    /// Whether messages are wanted.
+    #[must_use]
+    pub fn wants(&self) -> bool {
+        self.wanted
+    }
+
+    /// Whether every connected peer knows that messages are wanted, or had time enough.
+    #[must_use]
+    pub fn is_heard(&self, now: Time) -> bool {
+        self.wanted && (self.unheard.is_empty() || now >= self.until)
+    }
+
+    /// Until when to wait for [`Self::is_heard`] at most.
+    #[must_use]
+    pub fn heard_until(&self) -> Time {
+        self.until
+    }
+
+    /// How many messages `poll_published` would return now, and about how many bytes they take.
+    #[must_use]
+    pub fn waiting(&self) -> (usize, usize) {
+        (self.queue.len(), self.bytes)
+    }
+
+    /// Whether so many messages wait for the subscribers of this thread that its publishers should
+    /// wait.
+    #[must_use]
+    pub fn has_much(&self) -> bool {
+        self.bytes >= QUEUED_BYTES_MUCH
+    }
+
+    /// How many threads have subscribers.
+    pub(crate) fn hearers(&self, peers: &Peers) -> usize {
+        peers.wanting().count() + usize::from(self.wanted)
+    }
+
     /// The peer is gone, so it is not waited for.
     pub(crate) fn disconnected(&mut self, peer: MemberId) {
         self.unheard.remove(&peer);
@@ -226,82 +262,18 @@ impl Publishing {
     }
 }
 
-impl Context {
-    /// A connection with a peer is up: it is told that messages are wanted.
-    pub(crate) fn tell_interest(&mut self, peer: MemberId) {
-        if self.publishing.wanted && !peer.is_client() && self.host.peers.up(peer) {
-            let round = self.publishing.round;
-            let wanted = true;
-            self.host
-                .peers
-                .send(peer, Lane::Calls, &Frame::Interest { round, wanted });
-        }
-    }
-
-    /// A frame of this module has come from a peer.
-    pub(crate) fn told_of_publishing(&mut self, peer: MemberId, frame: Frame) {
-        match frame {
-            Frame::Publish(publication) if self.publishing.wanted => self.arrive(publication),
-            Frame::Interest { round, wanted } => {
-                self.host.peers.set_wants(peer, wanted);
-                self.host
-                    .peers
-                    .send(peer, Lane::Calls, &Frame::Interested { round });
-            }
-            Frame::Interested { round } => self.publishing.heard(peer, round),
-            Frame::Count {
-                ticket,
-                sharded,
-                names,
-            } => {
-                let asked = AskedSubscribers::Subscribers { sharded, names };
-                self.publishing.asked(peer, ticket, asked);
-            }
-            Frame::Ask { ticket, asked } => self.publishing.asked(peer, ticket, asked),
-            Frame::Named {
-                ticket,
-                names,
-                next,
-            } => {
-                let now = self.host.now;
-                if let Some(more) = self.publishing.named(peer, ticket, (names, next), now) {
-                    self.host.peers.send(peer, Lane::Calls, &more);
-                }
-            }
-            Frame::Counted { ticket, counts } => self.publishing.counted(peer, ticket, &counts),
-            _ => {}
-        }
-    }
-
-    /// Sends a message to all threads that have subscribers.
-    pub(crate) fn publish(&mut self, publication: Publication) {
-        let (told, dropped) = self.host.peers.publish(&publication);
-        self.host.worked += publication.bytes() * (told + 1);
-        self.host.stats.published_dropped += dropped;
-        if self.publishing.wanted {
-            self.arrive(publication);
-        }
-    }
-
-    /// How many threads have subscribers.
-    pub(crate) fn hearers(&self) -> usize {
-        self.host.peers.wanting().count() + usize::from(self.publishing.wanted)
-    }
-
-    fn arrive(&mut self, publication: Publication) {
-        if self.publishing.push(publication) {
-            self.host.stats.published += 1;
-        } else {
-            self.host.stats.published_dropped += 1;
-        }
-    }
+/// The channels of a thread: messages and questions, to peers and from them.
+#[derive(Debug)]
+pub struct Channels<'a> {
+    pub(crate) publishing: &'a mut Publishing,
+    pub(crate) host: &'a mut Host,
 }
 
-impl Shard {
+impl Channels<'_> {
     /// From now on, messages are wanted, or no longer. They may come from all peers once
-    /// [`Shard::is_heard`].
+    /// [`Publishing::is_heard`].
     pub fn want_published(&mut self, now: Time, wanted: bool) {
-        let cx = &mut self.cx;
+        let cx = &mut *self;
         if cx.publishing.wanted == wanted {
             return;
         }
@@ -323,36 +295,27 @@ impl Shard {
         }
     }
 
-    /// Whether messages are wanted.
-    #[must_use]
-    pub fn wants_published(&self) -> bool {
-        self.cx.publishing.wanted
-    }
-
-    /// Whether every connected peer knows that messages are wanted, or had time enough.
-    #[must_use]
-    pub fn is_heard(&self, now: Time) -> bool {
-        let publishing = &self.cx.publishing;
-        publishing.wanted && (publishing.unheard.is_empty() || now >= publishing.until)
-    }
-
-    /// Until when to wait for [`Shard::is_heard`] at most.
-    #[must_use]
-    pub fn heard_until(&self) -> Time {
-        self.cx.publishing.until
-    }
-
     /// Publishes a message of a client of this thread.
     pub fn publish(&mut self, now: Time, publication: Publication) {
-        self.cx.host.now = self.cx.host.now.max(now);
-        self.cx.publish(publication);
+        self.host.now = self.host.now.max(now);
+        self.send(publication);
     }
 
-    /// Asks the other members about subscribers. [`Shard::poll_counted`] has the answer by this
+    /// Sends a message to all threads that have subscribers.
+    pub(crate) fn send(&mut self, publication: Publication) {
+        let (told, dropped) = self.host.peers.publish(&publication);
+        self.host.worked += publication.bytes() * (told + 1);
+        self.host.stats.published_dropped += dropped;
+        if self.publishing.wanted {
+            self.arrive(publication);
+        }
+    }
+
+    /// Asks the other members about subscribers. [`Self::poll_counted`] has the answer by this
     /// number. `None`: no other member has subscribers, or, for questions about scripts, there is
     /// no other member.
     pub fn ask_subscribers(&mut self, now: Time, asked: AskedSubscribers) -> Option<u64> {
-        let cx = &mut self.cx;
+        let cx = &mut *self;
         cx.host.now = cx.host.now.max(now);
         let is_old = matches!(asked, AskedSubscribers::Subscribers { .. });
         let mut peers: BTreeMap<MemberId, MemberId> = BTreeMap::new();
@@ -399,13 +362,13 @@ impl Shard {
 
     /// The next question that was answered, and what other members answered.
     pub fn poll_counted(&mut self) -> Option<(u64, Counted)> {
-        self.cx.publishing.counted.pop_front()
+        self.publishing.counted.pop_front()
     }
 
     /// The next question of another member, about the subscribers of this process.
     pub fn poll_question(&mut self) -> Option<CountQuestion> {
-        let question = self.cx.publishing.questions.pop_front()?;
-        self.cx.publishing.questions_bytes -= question.asked.bytes();
+        let question = self.publishing.questions.pop_front()?;
+        self.publishing.questions_bytes -= question.asked.bytes();
         Some(question)
     }
 
@@ -422,54 +385,91 @@ impl Shard {
             names,
             next,
         };
-        self.cx.host.peers.send(question.peer, Lane::Calls, &named);
+        self.host.peers.send(question.peer, Lane::Calls, &named);
     }
 
     /// Answers a question with a number for each of its channels.
     pub fn answer_question(&mut self, question: &CountQuestion, counts: Vec<u64>) {
         let ticket = question.ticket;
         let counted = Frame::Counted { ticket, counts };
-        self.cx
-            .host
-            .peers
-            .send(question.peer, Lane::Calls, &counted);
+        self.host.peers.send(question.peer, Lane::Calls, &counted);
     }
 
     /// Questions for which no more time is left are over.
     pub(crate) fn count_due(&mut self, now: Time) {
-        if self.cx.host.timers.take(Duty::Count, now) {
-            self.cx.publishing.finish_counting(now);
-            if let Some(next) = self.cx.publishing.counting.values().map(|c| c.until).min() {
-                self.cx.host.timers.set(Duty::Count, next);
+        if self.host.timers.take(Duty::Count, now) {
+            self.publishing.finish_counting(now);
+            if let Some(next) = self.publishing.counting.values().map(|c| c.until).min() {
+                self.host.timers.set(Duty::Count, next);
             }
         }
     }
 
     /// Gives the subscribers of this thread a message, and no others.
     pub fn notify(&mut self, publication: Publication) {
-        self.cx.host.worked += publication.bytes();
-        self.cx.arrive(publication);
+        self.host.worked += publication.bytes();
+        self.arrive(publication);
     }
 
     /// The next message for the subscribers of this thread.
     pub fn poll_published(&mut self) -> Option<Publication> {
-        let publishing = &mut self.cx.publishing;
+        let publishing = &mut self.publishing;
         let next = publishing.queue.pop_front()?;
         publishing.bytes -= next.bytes();
         Some(next)
     }
 
-    /// How many messages `poll_published` would return now, and about how many bytes they take.
-    #[must_use]
-    pub fn published_waiting(&self) -> (usize, usize) {
-        let publishing = &self.cx.publishing;
-        (publishing.queue.len(), publishing.bytes)
+    /// A connection with a peer is up: it is told that messages are wanted.
+    pub(crate) fn tell_interest(&mut self, peer: MemberId) {
+        if self.publishing.wanted && !peer.is_client() && self.host.peers.up(peer) {
+            let round = self.publishing.round;
+            let wanted = true;
+            self.host
+                .peers
+                .send(peer, Lane::Calls, &Frame::Interest { round, wanted });
+        }
     }
 
-    /// Whether so many messages wait for the subscribers of this thread that its publishers should
-    /// wait.
-    #[must_use]
-    pub fn has_much_published(&self) -> bool {
-        self.cx.publishing.bytes >= QUEUED_BYTES_MUCH
+    /// A frame of this module has come from a peer.
+    pub(crate) fn told_of_publishing(&mut self, peer: MemberId, frame: Frame) {
+        match frame {
+            Frame::Publish(publication) if self.publishing.wanted => self.arrive(publication),
+            Frame::Interest { round, wanted } => {
+                self.host.peers.set_wants(peer, wanted);
+                self.host
+                    .peers
+                    .send(peer, Lane::Calls, &Frame::Interested { round });
+            }
+            Frame::Interested { round } => self.publishing.heard(peer, round),
+            Frame::Count {
+                ticket,
+                sharded,
+                names,
+            } => {
+                let asked = AskedSubscribers::Subscribers { sharded, names };
+                self.publishing.asked(peer, ticket, asked);
+            }
+            Frame::Ask { ticket, asked } => self.publishing.asked(peer, ticket, asked),
+            Frame::Named {
+                ticket,
+                names,
+                next,
+            } => {
+                let now = self.host.now;
+                if let Some(more) = self.publishing.named(peer, ticket, (names, next), now) {
+                    self.host.peers.send(peer, Lane::Calls, &more);
+                }
+            }
+            Frame::Counted { ticket, counts } => self.publishing.counted(peer, ticket, &counts),
+            _ => {}
+        }
+    }
+
+    fn arrive(&mut self, publication: Publication) {
+        if self.publishing.push(publication) {
+            self.host.stats.published += 1;
+        } else {
+            self.host.stats.published_dropped += 1;
+        }
     }
 }

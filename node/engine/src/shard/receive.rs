@@ -1,61 +1,26 @@
 //! What comes from peers: connections, and frames, which go to the partitions that they concern.
 
 use super::clients;
-use crate::command::operation::Work;
 use crate::role::copy;
-use crate::role::copying::{Opening, Teaching};
-use crate::role::partition::Slot;
+use crate::role::copying::Opening;
 use crate::role::rounds;
+use crate::role::streaming::{Lagging, RECEIVE_WORK_MAX};
 use crate::role::threads;
 use crate::role::timers::Duty;
 use crate::shard::machine::Shard;
-use crate::store::index;
 use crate::wire::api::{Lane, Malformed};
 use crate::wire::frame::{self, Frame};
 use crate::wire::peers;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
-use doyen_placement::{Epoch, KeyspaceId, MapId, MemberId, PartitionRef};
+use doyen_placement::{KeyspaceId, MapId, MemberId, PartitionRef};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// About how many bytes of values and frames one `receive` handles: a few milliseconds of work.
-const RECEIVE_WORK_MAX: usize = 4 << 20;
 /// The same for snapshots, for which no client waits: a part or two, some tenths of a millisecond.
 const RECEIVE_BULK_MAX: usize = 128 << 10;
-/// With this many frames, it pays to load what they look up beforehand.
-const WARM_LEAST: usize = 3;
-/// The work of a frame besides its bytes.
-const FRAME_WORK: usize = 512;
 /// The first and the longest pause before a refused operation is sent again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(200));
-
-/// A holder that was not sent all of the log.
-enum Lagging {
-    /// Writes wait for its acks.
-    Copy,
-    /// They do not. What it lacks is sent in this order: first to those that have their snapshot,
-    /// and of these, to the one that lacks the least. So one after the other catches up.
-    Learner((bool, u64)),
-}
-
-impl Slot {
-    /// Whether this node leads, and the peer was not sent all of the log.
-    fn lags_at(&self, peer: MemberId) -> Option<Lagging> {
-        let held = self.held.as_ref()?;
-        let link = held.lead()?.links.get(&peer)?;
-        if link.next > held.log.last() {
-            return None;
-        }
-        Some(if link.required {
-            Lagging::Copy
-        } else {
-            let lag = held.log.bytes_between(link.acked, held.log.last());
-            let copied = link.teaching.as_ref().is_some_and(Teaching::is_copied);
-            Lagging::Learner((!copied, lag))
-        })
-    }
-}
 
 impl Shard {
     /// A connection of this version with this peer is up. Both lanes begin at their start.
@@ -66,7 +31,7 @@ impl Shard {
         self.cx.host.peers.connect((peer, version), ahead_max, now);
         if self.cx.host.me.is_client() {
             // Calls are sent once the member says that it is ready.
-            return self.slots.ask_anew(&mut self.cx.host, peer);
+            return self.subscriber().ask_anew(peer);
         }
         if peer.is_client() {
             return self.cx.host.greet(peer);
@@ -81,8 +46,8 @@ impl Shard {
         }
         // Members send no copy here before they know that there is room.
         self.cx.host.tell_headroom();
-        self.cx.tell_interest(peer);
-        self.slots.ask_anew(&mut self.cx.host, peer);
+        self.cx.channels().tell_interest(peer);
+        self.subscriber().ask_anew(peer);
         for slot in self.slots.iter_mut() {
             if let Some(mut leading) = slot.leading()
                 && leading.lead.links.contains_key(&peer)
@@ -108,7 +73,7 @@ impl Shard {
         self.cx.publishing.disconnected(peer);
         self.cx.host.traces.disconnected(peer);
         self.slots.forget_readers(peer);
-        self.slots.ask_anew(&mut self.cx.host, peer);
+        self.subscriber().ask_anew(peer);
         self.admit(peer);
         self.cx
             .host
@@ -205,14 +170,16 @@ impl Shard {
         };
         loop {
             let read = if batch.is_empty() {
-                self.read_batch(peer, lane, bytes, frame_bytes_max, batch)
+                self.cx
+                    .host
+                    .read_batch(peer, lane, bytes, frame_bytes_max, batch)
             } else {
                 Ok(())
             };
             if batch.is_empty() {
                 return read.map(|()| false);
             }
-            self.warm_batch(batch);
+            self.slots.warm_batch(batch);
             while let Some(frame) = batch.pop_front() {
                 self.handle(peer, frame)?;
                 if self.cx.host.worked >= most && (!batch.is_empty() || !bytes.is_empty()) {
@@ -221,110 +188,6 @@ impl Shard {
             }
             read?;
         }
-    }
-
-    /// Takes some whole frames.
-    fn read_batch(
-        &mut self,
-        peer: MemberId,
-        lane: Lane,
-        bytes: &mut BytesMut,
-        frame_bytes_max: usize,
-        batch: &mut VecDeque<Frame>,
-    ) -> Result<(), Malformed> {
-        // A part of a snapshot needs no lookups, and is counted once it is handled.
-        let most = if lane == Lane::Bulk {
-            1
-        } else {
-            index::WARM_GROUP
-        };
-        while batch.len() < most && self.cx.host.worked < RECEIVE_WORK_MAX {
-            let Some((read, length)) = frame::take(bytes, frame_bytes_max)? else {
-                break;
-            };
-            self.cx.host.worked += length + FRAME_WORK;
-            let Some(known) = self.cx.host.peers.get(peer) else {
-                // These are bytes of a connection that is gone.
-                batch.clear();
-                break;
-            };
-            known.received[peers::index(lane)] += length as u64;
-            known.heard = self.cx.host.now;
-            let bulk = matches!(
-                read,
-                Frame::Chunk { .. }
-                    | Frame::Outcomes { .. }
-                    | Frame::Finish { .. }
-                    | Frame::Table { .. }
-            );
-            if bulk != (lane == Lane::Bulk) {
-                return Err(Malformed("a frame on the wrong lane"));
-            }
-            batch.push_back(read);
-        }
-        Ok(())
-    }
-
-    /// Loads what these frames will look up.
-    fn warm_batch(&self, batch: &VecDeque<Frame>) {
-        let entries = |frame: &Frame| {
-            if let Frame::Append { entries, .. } = frame {
-                entries.len()
-            } else {
-                1
-            }
-        };
-        if batch.iter().map(entries).sum::<usize>() < WARM_LEAST {
-            return;
-        }
-        let keys = batch.iter().flat_map(|frame| {
-            let (head, entries) = match frame {
-                Frame::Append { head, entries } => (Some(head.at), &entries[..]),
-                _ => (None, &[][..]),
-            };
-            let logged = entries
-                .iter()
-                .flat_map(|e| e.effect.parts())
-                .filter_map(move |effect| {
-                    let (map, key) = effect.place()?;
-                    Some((head?, map, key, effect.field().unwrap_or_default()))
-                });
-            let asked = match frame {
-                Frame::Forward {
-                    forwarded,
-                    work: Work::Key(op),
-                    ..
-                } => Some((forwarded.at, op.map, &*op.key, &[][..])),
-                Frame::ForwardSet {
-                    forwarded,
-                    map,
-                    entry,
-                } => Some((forwarded.at, *map, entry.key(), &[][..])),
-                _ => None,
-            };
-            logged.chain(asked)
-        });
-        self.warm_lookups(keys);
-    }
-
-    /// Loads these keys, and the fields that are not empty.
-    fn warm_lookups<'a>(
-        &self,
-        keys: impl Iterator<Item = (PartitionRef, MapId, &'a [u8], &'a [u8])>,
-    ) {
-        // Finding the partitions of all keys once more would cost more than this list.
-        let mut fields = Vec::new();
-        index::Index::warm(keys.filter_map(|(at, map, key, field)| {
-            let store = &self.slots.get(at)?.held.as_ref()?.store;
-            if !field.is_empty() {
-                fields.push((store, map, key, field));
-            }
-            store.lookup(map, key)
-        }));
-        let rows = fields.into_iter();
-        index::Index::warm(
-            rows.filter_map(|(store, map, key, field)| store.lookup_row(map, key, field)),
-        );
     }
 
     /// Announces which keys of a map will be looked up next, with the fields that are not empty.
@@ -349,7 +212,7 @@ impl Shard {
             keyspace: keyspace.id,
             partition,
         };
-        self.warm_lookups(keys.filter_map(|(key, field)| {
+        self.slots.warm_lookups(keys.filter_map(|(key, field)| {
             Some((at(keyspace.partition_of(map, key)?), map, key, field))
         }));
     }
@@ -365,16 +228,16 @@ impl Shard {
             }
             Frame::View(_) | Frame::Tick { .. } | Frame::Table { .. } | Frame::MapMade { .. } => {
                 if self.cx.told_by_member(peer, read)? {
-                    self.pump_calls_of(peer);
+                    self.slots.pump_calls_of(&mut self.cx.host, peer);
                 }
                 return Ok(());
             }
             Frame::Traced { at, n, context } => {
-                self.cx.host.announced(peer, *at, *n, *context);
+                self.cx.host.traces.announced(peer, *at, *n, *context);
                 return Ok(());
             }
             Frame::Clocks { clocks } => {
-                self.hear_clocks(peer, clocks);
+                self.slots.hear_clocks(&self.cx.host, peer, clocks);
                 return Ok(());
             }
             Frame::Late { ms } => {
@@ -397,7 +260,7 @@ impl Shard {
             | Frame::Counted { .. }
             | Frame::Ask { .. }
             | Frame::Named { .. } => {
-                self.cx.told_of_publishing(peer, read);
+                self.cx.channels().told_of_publishing(peer, read);
                 return Ok(());
             }
             Frame::Subscribe { .. }
@@ -586,17 +449,6 @@ impl Shard {
         Ok(())
     }
 
-    /// A member accepts operations: calls that were parked for it are sent, once the time was read
-    /// again (`clients`).
-    fn pump_calls_of(&mut self, primary: MemberId) {
-        let soon = self.cx.host.now + Duration::from_nanos(1);
-        let parked = self
-            .slots
-            .iter()
-            .filter(|slot| !slot.calls.parked.is_empty() && slot.primary() == Some(primary));
-        parked.for_each(|slot| self.cx.host.timers.wake(slot.at, soon));
-    }
-
     /// A peer has room again, so data that was held back is sent: the log first, because others
     /// wait for its acks; then one answer, so that calls cannot hold up all answers. The logs of
     /// learners and further calls go first by turns.
@@ -620,7 +472,8 @@ impl Shard {
         learners.sort_unstable();
         let learners_first = self.cx.host.peers.is_learners_turn(peer);
         if learners_first {
-            self.stream_to_learners(&learners, peer);
+            self.slots
+                .stream_to_learners(&mut self.cx.host, &learners, peer);
         }
         self.cx.host.peers.answer_more(peer, 1);
         self.admit(peer);
@@ -631,23 +484,11 @@ impl Shard {
             }
         }
         if !learners_first {
-            self.stream_to_learners(&learners, peer);
+            self.slots
+                .stream_to_learners(&mut self.cx.host, &learners, peer);
         }
         self.cx.host.peers.answer_more(peer, usize::MAX);
         self.cx.host.peers.publish_more(peer);
-    }
-
-    /// Sends the logs that a peer lacks as a learner of these partitions, while there is room.
-    fn stream_to_learners(&mut self, learners: &[((bool, u64), PartitionRef)], peer: MemberId) {
-        for (_, at) in learners {
-            if let Some(slot) = self.slots.get_mut(*at) {
-                if let Some(mut leading) = slot.leading() {
-                    leading.stream(&mut self.cx.host, peer);
-                    leading.compare_next(&mut self.cx.host, peer);
-                }
-                self.cx.host.notice(slot);
-            }
-        }
     }
 
     /// Calls that waited for a crowded peer are executed, one partition after the other, as long as
@@ -687,20 +528,6 @@ impl Shard {
         };
         self.cx.host.stats.malformed += u64::from(result.is_err());
         result
-    }
-
-    /// A primary tells its clocks, or a copy what its clocks show.
-    fn hear_clocks(&mut self, peer: MemberId, clocks: &[(PartitionRef, Epoch, u64)]) {
-        for (at, epoch, ms) in clocks {
-            let Some(slot) = self.slots.get_mut(*at) else {
-                continue;
-            };
-            if let Some(mut leading) = slot.leading() {
-                leading.hear_clock(&self.cx.host, peer, (*epoch, *ms));
-            } else if let Some(mut following) = slot.following() {
-                following.hear_clock(&self.cx.host, peer, (*epoch, *ms));
-            }
-        }
     }
 
     /// The next datagram for a peer, if any. It has at most a thousand bytes.

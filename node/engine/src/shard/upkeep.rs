@@ -8,13 +8,11 @@
 //! Each step is bounded for one tick, and `poll_timeout` says when the next one is due.
 
 use super::context::Context;
-use crate::mutant::{self, broken};
 use crate::role::holding::Role;
 use crate::role::partition::{Held, Slot};
 use crate::role::replication::{Primary, trim};
 use crate::role::timers::Duty;
 use crate::shard::machine::Shard;
-use crate::wire::visit;
 use doyen_gossip::Time;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,13 +24,6 @@ const ROUND: Duration = Duration::from_secs(1);
 const UPKEEP_SLICE: usize = 256;
 /// Work of one tick on timers, in handled bytes: a tenth of a millisecond or two.
 const TIMER_WORK_MAX: usize = 128 << 10;
-/// Keys expired in one step of all partitions, and the pause after it: 40,000 keys a second.
-const EXPIRE_STEP: usize = 200;
-const EXPIRE_PAUSE: Duration = Duration::from_millis(5);
-/// Work on snapshots in one step, in handled bytes, which is some tenths of a millisecond; and the
-/// pause after it, if clients wait.
-const COPY_WORK_MAX: usize = 256 << 10;
-const COPY_PAUSE: Duration = Duration::from_millis(1);
 
 impl Shard {
     /// Time passed (`poll_timeout`).
@@ -54,22 +45,22 @@ impl Shard {
             self.cx.host.callers.ready.settle(&mut self.cx.host.timers);
         }
         self.upkeep(now);
-        self.retire_due(now);
+        self.slots.retire_due(&mut self.cx.host, now);
         if let Some(at) = self.slots.draw_due(&mut self.cx.host, now)
             && let Some(slot) = self.slots.get_mut(at)
         {
             self.cx.wake(slot);
             self.cx.host.notice(slot);
         }
-        self.slots.follow_up_due(&mut self.cx.host, now);
-        self.count_due(now);
+        self.subscriber().follow_up_due(now);
+        self.cx.channels().count_due(now);
         self.end_walks(now);
-        self.expire_due(now);
+        self.slots.expire_due(&mut self.cx.host, now);
         self.slots.evict_due(&mut self.cx.host, now);
         self.slots.bound_due(&mut self.cx.host, now);
         self.slots.compact_due(&mut self.cx.host, now);
         self.slots.begin_copies(&mut self.cx.host, now);
-        self.copy_due(now);
+        self.slots.copy_due(&mut self.cx.host, now);
         // The pace may have risen since the next ack got its time.
         self.cx.host.ack_chunks(now);
         self.cx.host.free(now);
@@ -168,7 +159,7 @@ impl Shard {
             };
             self.cx.host.expect_only(arrives);
             self.slots.look_at_marks(&self.cx.host, now);
-            self.look_for_repairs();
+            self.slots.look_for_repairs(&mut self.cx.host);
             self.slots.look_for_remains(&mut self.cx.host);
             noticed = self.slots.iter().map(|slot| slot.at).collect();
             self.cx.host.greet_clients();
@@ -186,61 +177,11 @@ impl Shard {
         self.cx.host.rounds.looking_at = VecDeque::from(noticed);
     }
 
-    /// Forgets outcomes of clients.
-    fn retire_due(&mut self, now: Time) {
-        if !self.cx.host.timers.take(Duty::Retire, now) {
-            return;
-        }
-        let next = if broken(&mutant::RETIRES_EARLY) {
-            visit::FRESH
-        } else {
-            visit::RETENTION
-        };
-        self.cx.host.timers.set(Duty::Retire, now + next);
-        self.slots
-            .iter_mut()
-            .filter_map(|s| s.held.as_mut())
-            .for_each(|h| h.dedup.retire_clients());
-    }
-
-    /// Checks whether a missing copy is on its way. It goes before copies that only balance load.
-    pub(crate) fn look_for_repairs(&mut self) {
-        let repairing = self
-            .slots
-            .iter()
-            .any(|slot| slot.is_repaired(&self.cx.host.tables.leaving));
-        self.cx.host.copying.pace.set_repairing(repairing);
-        self.cx.host.peers.set_repairing(repairing);
-    }
-
     /// Whether missing copies are made from here or here. Meanwhile, snapshots get half of the
     /// bytes to a peer, however many calls there are (`Links::share`).
     #[must_use]
     pub fn is_repairing(&self) -> bool {
         self.cx.host.copying.pace.repairing()
-    }
-
-    /// Expires some keys of the partitions with overdue keys.
-    fn expire_due(&mut self, now: Time) {
-        if !self.cx.host.timers.take(Duty::Expire, now) {
-            return;
-        }
-        self.cx.host.timers.rest(Duty::Expire, now + EXPIRE_PAUSE);
-        let mut left = EXPIRE_STEP;
-        while left > 0
-            && let Some(at) = self.cx.host.rounds.expiring.pop_front()
-        {
-            let Some(slot) = self.slots.get_mut(at) else {
-                continue;
-            };
-            slot.expiring = slot.expire_some(&mut self.cx.host, &mut left);
-            if slot.expiring {
-                self.cx.host.rounds.expiring.push_back(at);
-            }
-            self.cx.host.notice(slot);
-        }
-        let more = !self.cx.host.rounds.expiring.is_empty();
-        self.cx.host.timers.settle(Duty::Expire, more);
     }
 
     /// Whether the processor on which this thread runs is short of time. Then copies slow down if
@@ -266,43 +207,6 @@ impl Shard {
                 self.cx.host.timers.rest(Duty::Copy, Time::ZERO);
             }
         }
-    }
-
-    /// Sends some parts of the snapshots whose learners have room.
-    fn copy_due(&mut self, now: Time) {
-        if !self.cx.host.timers.take(Duty::Copy, now) {
-            return;
-        }
-        self.cx.host.timers.rest(Duty::Copy, now + COPY_PAUSE);
-        self.cx.host.copying.paced = false;
-        let before = self.cx.host.worked;
-        let mut waiting = 0;
-        while self.cx.host.worked - before < COPY_WORK_MAX
-            && waiting < self.cx.host.copying.to_copy.len()
-        {
-            if let Err(next) = self.cx.host.copying.pace.may_send(now) {
-                let next = next.max(now + COPY_PAUSE);
-                self.cx.host.timers.rest(Duty::Copy, next);
-                self.cx.host.copying.paced = true;
-                break;
-            }
-            let Some((at, id)) = self.cx.host.copying.to_copy.pop_front() else {
-                break;
-            };
-            if self.cx.host.peers.copies_wait(id) {
-                self.cx.host.copying.to_copy.push_back((at, id));
-                waiting += 1;
-            } else if let Some(slot) = self.slots.get_mut(at) {
-                if let Some(mut leading) = slot.leading() {
-                    leading.send_chunk(&mut self.cx.host, id);
-                }
-                self.cx.host.notice(slot);
-            }
-        }
-        self.cx.host.copying.stuck = waiting > 0 && waiting >= self.cx.host.copying.to_copy.len();
-        let more = !self.cx.host.copying.to_copy.is_empty();
-        self.cx.host.timers.settle(Duty::Copy, more);
-        self.cx.host.worked = before;
     }
 }
 

@@ -1,8 +1,8 @@
 //! Free memory between entries is given back. Writes wait for it or are refused.
 
 use super::*;
-use crate::role::compaction::Outside;
 use crate::role::timers::Duty;
+use crate::store::census::Outside;
 use std::collections::BTreeSet;
 
 const KEYS: usize = 40_000;

@@ -24,25 +24,25 @@ impl World {
     fn want(&mut self, n: u64, wanted: bool) {
         let now = self.now;
         let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
-        shard.want_published(now, wanted);
+        shard.channels().want_published(now, wanted);
         self.drain(n);
     }
 
     fn publish(&mut self, n: u64, text: &str) {
         let now = self.now;
         let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
-        shard.publish(now, message(text));
+        shard.channels().publish(now, message(text));
         self.drain(n);
     }
 
     fn is_heard(&self, n: u64) -> bool {
-        self.nodes[&n].shard.is_heard(self.now)
+        self.nodes[&n].shard.published().is_heard(self.now)
     }
 
     /// What has come to a thread.
     fn published(&mut self, n: u64) -> Vec<String> {
         let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
-        let all = std::iter::from_fn(|| shard.poll_published());
+        let all = std::iter::from_fn(|| shard.channels().poll_published());
         all.map(|p| String::from_utf8(p.message.to_vec()).unwrap())
             .collect()
     }
@@ -96,12 +96,15 @@ fn a_thread_knows_when_all_peers_know_that_it_wants_messages() {
     w.want(2, true);
     [1, 1001, 3].into_iter().for_each(|n| w.disconnect(2, n));
     assert!(w.is_heard(2));
-    let until = w.nodes[&3].shard.heard_until();
+    let until = w.nodes[&3].shard.published().heard_until();
     w.want(3, false);
     w.want(3, true);
     assert!(!w.is_heard(3));
     let shard = &w.nodes[&3].shard;
-    assert!(shard.heard_until() >= until && shard.is_heard(shard.heard_until()));
+    assert!(
+        shard.published().heard_until() >= until
+            && shard.published().is_heard(shard.published().heard_until())
+    );
 }
 
 #[test]
@@ -158,17 +161,17 @@ fn all_members_with_subscribers_are_asked_once_how_many_they_have() {
             sharded: true,
             names: names.to_vec(),
         };
-        let ticket = shard.ask_subscribers(now, asked);
+        let ticket = shard.channels().ask_subscribers(now, asked);
         w.drain(n);
         w.settle(Duration::from_millis(10));
         ticket
     };
     let questions = |w: &mut World, n: u64| -> Vec<CountQuestion> {
         let shard = &mut w.nodes.get_mut(&n).unwrap().shard;
-        std::iter::from_fn(|| shard.poll_question()).collect()
+        std::iter::from_fn(|| shard.channels().poll_question()).collect()
     };
     let counted = |w: &mut World, n: u64| {
-        let counted = w.nodes.get_mut(&n).unwrap().shard.poll_counted();
+        let counted = w.nodes.get_mut(&n).unwrap().shard.channels().poll_counted();
         counted.map(|(ticket, counted)| (ticket, counted.counts))
     };
     assert_eq!(ask(&mut w, 3), None, "nobody has subscribers");
@@ -186,7 +189,7 @@ fn all_members_with_subscribers_are_asked_once_how_many_they_have() {
                 AskedSubscribers::Subscribers { sharded, names }
             );
             let shard = &mut w.nodes.get_mut(&n).unwrap().shard;
-            shard.answer_question(&question, counts.to_vec());
+            shard.channels().answer_question(&question, counts.to_vec());
             asked += 1;
             w.drain(n);
         }
@@ -199,8 +202,8 @@ fn all_members_with_subscribers_are_asked_once_how_many_they_have() {
     [1, 1001].into_iter().for_each(|n| w.disconnect(3, n));
     let question = questions(&mut w, 2).pop().unwrap();
     let shard = &mut w.nodes.get_mut(&2).unwrap().shard;
-    shard.answer_question(&question, vec![1, 1]);
-    shard.answer_question(&question, vec![1, 1]);
+    shard.channels().answer_question(&question, vec![1, 1]);
+    shard.channels().answer_question(&question, vec![1, 1]);
     w.drain(2);
     w.settle(Duration::from_millis(10));
     assert_eq!(counted(&mut w, 3), Some((second, vec![1, 1])));
@@ -223,12 +226,20 @@ fn the_receivers_of_a_message_and_all_names_are_asked_of_the_other_members() {
             .get_mut(&3)
             .unwrap()
             .shard
+            .channels()
             .ask_subscribers(now, asked);
         w.drain(3);
         w.settle(Duration::from_millis(10));
         ticket.unwrap()
     };
-    let question = |w: &mut World, n: u64| w.nodes.get_mut(&n).unwrap().shard.poll_question();
+    let question = |w: &mut World, n: u64| {
+        w.nodes
+            .get_mut(&n)
+            .unwrap()
+            .shard
+            .channels()
+            .poll_question()
+    };
     let channels = vec![(false, b"news".to_vec()), (true, b"news".to_vec())];
     let first = ask(&mut w, AskedSubscribers::Receivers(channels.clone()));
     for (n, counts) in [(1, vec![2, 0]), (2, vec![1, 7])] {
@@ -238,11 +249,19 @@ fn the_receivers_of_a_message_and_all_names_are_asked_of_the_other_members() {
             .get_mut(&n)
             .unwrap()
             .shard
+            .channels()
             .answer_question(&asked, counts);
         w.drain(n);
     }
     w.settle(Duration::from_millis(10));
-    let (ticket, counted) = w.nodes.get_mut(&3).unwrap().shard.poll_counted().unwrap();
+    let (ticket, counted) = w
+        .nodes
+        .get_mut(&3)
+        .unwrap()
+        .shard
+        .channels()
+        .poll_counted()
+        .unwrap();
     assert_eq!((ticket, counted.counts), (first, vec![3, 7]));
     // Names come in pages.
     let names = |after: Option<&[u8]>| AskedSubscribers::Names {
@@ -261,6 +280,7 @@ fn the_receivers_of_a_message_and_all_names_are_asked_of_the_other_members() {
                 .get_mut(&n)
                 .unwrap()
                 .shard
+                .channels()
                 .answer_names(&asked, told, next);
             w.drain(n);
             w.settle(Duration::from_millis(10));
@@ -269,9 +289,19 @@ fn the_receivers_of_a_message_and_all_names_are_asked_of_the_other_members() {
         };
     told(&mut w, 1, None, &[b"a*", b"b*"], Some(b"b*"));
     told(&mut w, 2, None, &[b"a*"], None);
-    assert_eq!(w.nodes.get_mut(&3).unwrap().shard.poll_counted(), None);
+    assert_eq!(
+        w.nodes.get_mut(&3).unwrap().shard.channels().poll_counted(),
+        None
+    );
     told(&mut w, 1, Some(b"b*"), &[b"c*"], None);
-    let (ticket, counted) = w.nodes.get_mut(&3).unwrap().shard.poll_counted().unwrap();
+    let (ticket, counted) = w
+        .nodes
+        .get_mut(&3)
+        .unwrap()
+        .shard
+        .channels()
+        .poll_counted()
+        .unwrap();
     let all: Vec<_> = counted.names.iter().map(|name| &**name).collect();
     assert_eq!((ticket, all), (second, vec![&b"a*"[..], b"b*", b"c*"]));
     assert!(!counted.too_many);
@@ -284,7 +314,7 @@ fn a_script_is_asked_of_one_thread_of_every_member_until_one_has_its_text() {
     let ask = |w: &mut World, asked: &AskedSubscribers| {
         let now = w.now;
         let shard = &mut w.nodes.get_mut(&3).unwrap().shard;
-        let ticket = shard.ask_subscribers(now, asked.clone());
+        let ticket = shard.channels().ask_subscribers(now, asked.clone());
         w.drain(3);
         w.settle(Duration::from_millis(10));
         ticket.unwrap()
@@ -293,7 +323,7 @@ fn a_script_is_asked_of_one_thread_of_every_member_until_one_has_its_text() {
     let question = |w: &mut World, n: u64| {
         let threads: &[u64] = if n == 1 { &[1, 1001] } else { &[2] };
         let mut shards = threads.iter().filter_map(|n| {
-            let question = w.nodes.get_mut(n).unwrap().shard.poll_question();
+            let question = w.nodes.get_mut(n).unwrap().shard.channels().poll_question();
             question.map(|question| (*n, question))
         });
         let (n, question) = shards.next().unwrap();
@@ -303,12 +333,12 @@ fn a_script_is_asked_of_one_thread_of_every_member_until_one_has_its_text() {
     let answer = |w: &mut World, (n, question): &(u64, CountQuestion), texts: &[&[u8]]| {
         let texts = texts.iter().map(|text| text.to_vec()).collect();
         let shard = &mut w.nodes.get_mut(n).unwrap().shard;
-        shard.answer_names(question, texts, None);
+        shard.channels().answer_names(question, texts, None);
         w.drain(*n);
         w.settle(Duration::from_millis(10));
     };
     let answered = |w: &mut World| {
-        let counted = w.nodes.get_mut(&3).unwrap().shard.poll_counted();
+        let counted = w.nodes.get_mut(&3).unwrap().shard.channels().poll_counted();
         counted.map(|(ticket, counted)| (ticket, counted.names.into_iter().collect::<Vec<_>>()))
     };
     // No member has subscribers. The text of one ends the question while the other is silent.

@@ -1,7 +1,8 @@
 //! What a half of a split has that the other half lacks: marks of each recovery.
 
 use super::*;
-use crate::role::recovery::{Committed, KeysWanted, RecoveryMark, SinceRecovery};
+use crate::role::marks::Committed;
+use crate::role::recovery::{KeysWanted, RecoveryMark, SinceRecovery};
 use doyen_placement::{Branch, BranchId};
 
 fn at(p: u32) -> PartitionRef {
@@ -40,7 +41,11 @@ fn keys_since(w: &World, n: u64, p: u32, since: Option<Committed>) -> Vec<String
         since,
         after: None,
     };
-    let page = w.nodes[&n].shard.keys_since(w.now, &wanted).unwrap();
+    let page = w.nodes[&n]
+        .shard
+        .partitions()
+        .keys_since(w.now, &wanted)
+        .unwrap();
     assert_eq!(page.1, None, "one page");
     let keys = page.0.into_iter();
     let mut keys: Vec<String> = keys

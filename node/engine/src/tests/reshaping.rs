@@ -444,7 +444,8 @@ fn a_read_of_an_overdue_key_does_not_change_a_partition_about_to_be_split() {
     let last = |w: &World, n: u64| {
         w.nodes[&n]
             .shard
-            .inspect()
+            .inspector()
+            .partitions()
             .find(|i| i.at.partition == PartitionId(0))
             .unwrap()
             .last

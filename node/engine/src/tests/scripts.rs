@@ -420,7 +420,12 @@ fn messages_of_a_script_are_sent_if_it_ran_to_its_end() {
     let mut w = world(40);
     for n in [1, 3] {
         let now = w.now;
-        w.nodes.get_mut(&n).unwrap().shard.want_published(now, true);
+        w.nodes
+            .get_mut(&n)
+            .unwrap()
+            .shard
+            .channels()
+            .want_published(now, true);
         w.drain(n);
     }
     w.settle(Duration::from_millis(20));
@@ -447,7 +452,7 @@ fn messages_of_a_script_are_sent_if_it_ran_to_its_end() {
     w.settle(Duration::from_millis(20));
     for n in [1, 3] {
         let shard = &mut w.nodes.get_mut(&n).unwrap().shard;
-        let all: Vec<(Bytes, bool)> = std::iter::from_fn(|| shard.poll_published())
+        let all: Vec<(Bytes, bool)> = std::iter::from_fn(|| shard.channels().poll_published())
             .map(|p| (p.message, p.sharded))
             .collect();
         let expected = [("a", true), ("b", false), ("c", false)];

@@ -20,7 +20,7 @@ impl World {
     fn subscribe(&mut self, n: u64, filter: Filter) -> SubscriptionId {
         let now = self.now;
         let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
-        let id = shard.subscribe(now, filter, None).unwrap();
+        let id = shard.subscriber().subscribe(now, filter, None).unwrap();
         self.drain(n);
         id
     }
@@ -37,7 +37,7 @@ impl World {
     pub(super) fn told(&mut self, n: u64, id: SubscriptionId) -> Vec<Told> {
         let now = self.now;
         let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
-        let told = std::iter::from_fn(|| shard.take_told(now, id)).collect();
+        let told = std::iter::from_fn(|| shard.subscriber().take_told(now, id)).collect();
         self.drain(n);
         told
     }
@@ -126,12 +126,21 @@ fn primary_copy_stranger_thread_and_client_are_told_every_change_in_order() {
         .get_mut(&3)
         .unwrap()
         .shard
+        .subscriber()
         .unsubscribe(w.now, ids[3]);
     w.drain(3);
     w.set(1, &key, "e");
     w.settle(Duration::from_millis(30));
     assert!(w.told(3, ids[3]).is_empty());
-    assert_eq!(w.nodes[&3].shard.subscriptions(), 0);
+    assert_eq!(
+        w.nodes
+            .get_mut(&3)
+            .unwrap()
+            .shard
+            .subscriber()
+            .subscriptions(),
+        0
+    );
     assert_eq!(whats(w.changes(2, ids[2])), [put("e")]);
 }
 
@@ -340,9 +349,15 @@ fn a_filter_lets_its_map_prefix_or_key_through_with_or_without_values() {
     };
     let now = w.now;
     let shard = &mut w.nodes.get_mut(&2).unwrap().shard;
-    assert_eq!(shard.subscribe(now, gone, None), Err(Failure::NoPartition));
+    assert_eq!(
+        shard.subscriber().subscribe(now, gone, None),
+        Err(Failure::NoPartition)
+    );
     let long = of(Keys::One(Bytes::from(vec![0; 70 << 10])), true);
-    assert_eq!(shard.subscribe(now, long, None), Err(Failure::TooLarge));
+    assert_eq!(
+        shard.subscriber().subscribe(now, long, None),
+        Err(Failure::TooLarge)
+    );
 }
 
 #[test]
@@ -549,9 +564,12 @@ fn a_subscriber_of_a_partition_that_began_empty_is_told_that_changes_may_be_miss
 }
 
 impl World {
-    fn bookmark(&self, n: u64, id: SubscriptionId, untaken: &[Told]) -> Bookmark {
-        let shard = &self.nodes[&n].shard;
-        shard.bookmark(id, untaken.iter()).expect("it is there")
+    fn bookmark(&mut self, n: u64, id: SubscriptionId, untaken: &[Told]) -> Bookmark {
+        let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
+        shard
+            .subscriber()
+            .bookmark(id, untaken.iter())
+            .expect("it is there")
     }
 
     /// Goes on after a bookmark, by way of its text.
@@ -559,7 +577,10 @@ impl World {
         let mark = mark.to_string().parse().expect("it is one");
         let now = self.now;
         let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
-        let id = shard.subscribe(now, filter, Some(&mark)).unwrap();
+        let id = shard
+            .subscriber()
+            .subscribe(now, filter, Some(&mark))
+            .unwrap();
         self.drain(n);
         id
     }
@@ -583,7 +604,12 @@ fn a_subscriber_goes_on_after_a_bookmark_elsewhere_though_the_primary_is_dead() 
     let halved = w.bookmark(4, id, &told[5..]);
     let all_of_it = w.bookmark(4, id, &[]);
     let now = w.now;
-    w.nodes.get_mut(&4).unwrap().shard.unsubscribe(now, id);
+    w.nodes
+        .get_mut(&4)
+        .unwrap()
+        .shard
+        .subscriber()
+        .unsubscribe(now, id);
     w.drain(4);
     w.submit(4, &key, set("g"));
     w.settle(Duration::from_millis(2));
@@ -833,7 +859,12 @@ fn a_subscriber_is_told_that_it_knows_all() {
     let id = w.follow(3, all());
     let every = Duration::from_millis(50);
     let now = w.now;
-    w.nodes.get_mut(&3).unwrap().shard.confirm(now, id, every);
+    w.nodes
+        .get_mut(&3)
+        .unwrap()
+        .shard
+        .subscriber()
+        .confirm(now, id, every);
     w.drain(3);
     let key = key_of(0);
     assert_eq!(w.set(2, &key, "a"), Outcome::Ok);
@@ -880,7 +911,12 @@ fn a_primary_that_knows_its_successor_confirms_nothing() {
     let id = w.follow(3, all());
     let now = w.now;
     let every = Duration::from_millis(50);
-    w.nodes.get_mut(&3).unwrap().shard.confirm(now, id, every);
+    w.nodes
+        .get_mut(&3)
+        .unwrap()
+        .shard
+        .subscriber()
+        .confirm(now, id, every);
     w.drain(3);
     let confirmations_of = |w: &mut World, led: PartitionId| {
         let until = w.now + Duration::from_millis(300);

@@ -42,7 +42,11 @@ fn each_thread_holds_its_part_and_answers_for_all() {
     for (n, count) in [(1, 2), (1001, 2), (2, 3), (1002, 3), (2002, 3)] {
         let (thread, shard) = ((n / 1000) as u8, &w.nodes[&n].shard);
         let mine = |p: &u32| thread_of(PartitionId(*p), count) == thread;
-        let held: Vec<u32> = shard.inspect().map(|held| held.at.partition.0).collect();
+        let held: Vec<u32> = shard
+            .inspector()
+            .partitions()
+            .map(|held| held.at.partition.0)
+            .collect();
         assert_eq!(
             held,
             (0..4).filter(mine).collect::<Vec<_>>(),

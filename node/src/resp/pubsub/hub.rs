@@ -544,7 +544,7 @@ fn page(
 impl Context {
     /// The number of the next message that comes to this thread.
     pub(in crate::resp) fn next_published(&self) -> u64 {
-        self.door.hub.taken + self.shard().published_waiting().0 as u64
+        self.door.hub.taken + self.shard().published().waiting().0 as u64
     }
 
     /// Whether all peers know that this thread has subscribers. If not, the connection is woken
@@ -554,7 +554,7 @@ impl Context {
         connection: &Rc<Connection>,
         keys: Option<Time>,
     ) -> bool {
-        if !self.shard().wants_published() {
+        if !self.shard().published().wants() {
             self.want_published(true);
         }
         self.door.hub.empty_since = self.now();
@@ -562,7 +562,7 @@ impl Context {
         let heard = self.is_heard();
         if !heard {
             self.door.hub.unheard.push(connection.clone());
-            self.door.hub.unheard_until = self.shard().heard_until();
+            self.door.hub.unheard_until = self.shard().published().heard_until();
         }
         heard && tells
     }
@@ -712,7 +712,7 @@ impl Context {
 
     /// Whether a publisher may go on. If not, the connection is woken when it may.
     pub(in crate::resp) fn may_publish(&mut self, connection: &Rc<Connection>) -> bool {
-        let may = !self.shard().has_much_published();
+        let may = !self.shard().published().has_much();
         if !may {
             self.door.hub.crowd.push(connection.clone());
         }
@@ -724,7 +724,7 @@ impl Context {
         let unanswered = self.count_for_members();
         let untold = self.tell_of_keys() | unanswered;
         let hub = &self.door.hub;
-        if !hub.is_busy() && hub.crowd.is_empty() && self.shard().published_waiting().0 == 0 {
+        if !hub.is_busy() && hub.crowd.is_empty() && self.shard().published().waiting().0 == 0 {
             return untold;
         }
         let (mut work, mut ended) = (WORK, Vec::new());
@@ -769,7 +769,7 @@ impl Context {
                 "and all subscribers together may let no more wait",
             );
         }
-        if !self.shard().has_much_published() {
+        if !self.shard().published().has_much() {
             for connection in self.door.hub.crowd.drain(..) {
                 connection.goes_on();
             }
@@ -798,13 +798,13 @@ impl Context {
                 connection.goes_on();
             }
         }
-        let wants = self.shard().wants_published();
+        let wants = self.shard().published().wants();
         let hub = &self.door.hub;
         let needed = !hub.clients.is_empty() || !hub.unheard.is_empty();
         if needed && !wants {
             // This process became another member, whose peers know nothing yet.
             self.want_published(true);
-            self.door.hub.unheard_until = self.shard().heard_until();
+            self.door.hub.unheard_until = self.shard().published().heard_until();
         } else if wants && !needed {
             let since = hub.empty_since;
             if now >= since + WANTED_FOR {

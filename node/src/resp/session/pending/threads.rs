@@ -281,10 +281,19 @@ impl Context {
         let (databases, scripts, script_bytes) = match needs {
             Needs::Nothing | Needs::Counts => (Box::default(), 0, 0),
             Needs::Databases => {
-                let [(stored, _)] = self.shard().led(cluster::KEYSPACE, [scripts::MAP]);
-                let stored_bytes = self.shard().bytes_led(cluster::KEYSPACE, scripts::MAP);
+                let [(stored, _)] = self
+                    .shard()
+                    .partitions()
+                    .led(cluster::KEYSPACE, [scripts::MAP]);
+                let stored_bytes = self
+                    .shard()
+                    .partitions()
+                    .bytes_led(cluster::KEYSPACE, scripts::MAP);
                 let (kept, kept_bytes) = self.door.scripts.held(self.me().thread_number() == 0);
-                let databases = self.shard().led(cluster::KEYSPACE, databases::all());
+                let databases = self
+                    .shard()
+                    .partitions()
+                    .led(cluster::KEYSPACE, databases::all());
                 let bytes = stored_bytes + kept_bytes;
                 (Box::new(databases), stored + kept, bytes)
             }
