@@ -15,7 +15,6 @@
 pub mod balance;
 mod changes;
 mod error;
-pub mod keyspace;
 pub mod maps;
 mod plan;
 mod refusal;
@@ -25,12 +24,13 @@ pub(crate) mod tokens;
 mod users;
 mod weights;
 
+pub use crate::config::keyspace;
 pub use error::{AdminError, InvalidField, Refusal, ReportError};
 
 use crate::control::shared::Shared;
 use crate::control::{ControlClosed, ControlHandle};
 use crate::data::DataHandle;
-use crate::node::within_runtime;
+use crate::error::within_runtime;
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
 use doyen_placement::{MapEntry, Table};
 use std::sync::Arc;

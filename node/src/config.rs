@@ -9,15 +9,17 @@
 //! ```
 
 mod environment;
+pub mod keyspace;
 mod memory;
 mod options;
 pub mod value;
 
+use keyspace::KeyspaceOptions;
 pub use memory::Memory;
 pub use options::Options;
 
-use crate::admin::keyspace::KeyspaceOptions;
-use crate::net::address::{Reach, canonical};
+use crate::address::{Reach, canonical};
+use crate::files::read_bytes;
 pub use crate::net::identity::PemFiles;
 use crate::net::identity::secret::Role as TrustRole;
 pub use crate::net::identity::secret::{Line, Secrets};
@@ -31,7 +33,6 @@ use doyen_placement::{
 };
 #[cfg(feature = "flags")]
 use std::collections::BTreeSet;
-use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::ops::RangeInclusive;
 use std::os::unix::fs::PermissionsExt;
@@ -65,8 +66,6 @@ pub const HTTP_PORT: u16 = 7480;
 const AUTH_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 /// How long a RESP client may be silent before the system asks for a sign of life.
 const KEEPALIVE_DEFAULT: Duration = Duration::from_secs(crate::net::keepalive::KEEPALIVE_S as u64);
-/// The largest file that is read as a configuration, secret, password or token.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The lowest `--range-max`.
 const RANGE_BYTES_LEAST: usize = 64 << 10;
 /// The lowest `--value-max`.
@@ -1308,22 +1307,6 @@ fn read(path: &Path, flag: &str) -> Result<String, ConfigError> {
     String::from_utf8(bytes).map_err(|_| cannot("it is not text"))
 }
 
-/// The bytes of a short file.
-pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    // The length that the system reports may be wrong: a device has none.
-    let file = fs::File::open(path).map_err(|e| reason(&e))?;
-    file.take(FILE_BYTES_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|e| reason(&e))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!(
-            "it is too long: at most {FILE_BYTES_MAX} bytes are expected"
-        ));
-    }
-    Ok(bytes)
-}
-
 /// The secrets in a file.
 ///
 /// ```no_run
@@ -1338,11 +1321,7 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
 /// # Errors
 /// It cannot be read, or has no usable secret. The message names the file and the flag.
 pub fn secrets_of(path: &Path, flag: &str) -> Result<Secrets, ConfigError> {
-    let place = path.display();
-    let bytes = read_bytes(path)
-        .map(zeroize::Zeroizing::new)
-        .map_err(|why| ConfigError(format!("cannot read {place} ({flag}): {why}")))?;
-    Secrets::parse(&bytes).map_err(|e| ConfigError(format!("{place} ({flag}): {e}")))
+    Secrets::of_file(path, flag).map_err(ConfigError)
 }
 
 /// Reads a file without its line end.
@@ -1427,16 +1406,6 @@ pub(crate) fn tokens_of(
             "{place} has {many} tokens, but at most {TOKENS_MAX} are allowed: give \
              programs tokens of their own with `doyen token new NAME`"
         )),
-    }
-}
-
-fn reason(e: &std::io::Error) -> String {
-    match e.kind() {
-        std::io::ErrorKind::NotFound => "there is no such file".into(),
-        std::io::ErrorKind::PermissionDenied => "permission denied".into(),
-        std::io::ErrorKind::IsADirectory => "it is a directory, but a file is expected".into(),
-        std::io::ErrorKind::InvalidData => "it is not text".into(),
-        _ => e.to_string(),
     }
 }
 

@@ -22,9 +22,9 @@ mod tests;
 
 use crate::audit::Audit;
 use crate::control::shared::Shared;
+use crate::events::{EventLog, Events, LoggedEvent};
 use crate::hooks::Hooks;
 use crate::net::identity::Identity;
-use crate::report::events::{EventLog, Events, LoggedEvent};
 use counted::Counted;
 use doyen_gossip::AgreementConfig;
 use doyen_gossip::agreement::{

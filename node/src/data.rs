@@ -23,7 +23,6 @@ mod streams;
 mod thread_waker;
 mod turns;
 mod waiters;
-pub(crate) mod waking;
 mod watching;
 
 use self::door::Opener;

@@ -2,8 +2,9 @@
 //! happened and whether trying again may help.
 
 use crate::config::ConfigError;
-use crate::map::{KeyError, ValueError};
 use doyen_engine::op::Failure;
+use serde::{de, ser};
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -249,7 +250,7 @@ impl Error {
     }
 
     /// The outcome of an operation that should not have it.
-    pub(crate) fn unexpected(outcome: impl std::fmt::Debug) -> Self {
+    pub(crate) fn unexpected(outcome: impl fmt::Debug) -> Self {
         Self::Unexpected(format!("{outcome:?}"))
     }
 }
@@ -263,3 +264,76 @@ impl PartialEq for Error {
 }
 
 impl Eq for Error {}
+
+/// Checks that this is called within a tokio runtime.
+pub(crate) fn within_runtime() -> Result<(), Error> {
+    match tokio::runtime::Handle::try_current() {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::NoRuntime),
+    }
+}
+
+/// A key that cannot be encoded, or stored bytes that are no key of this type.
+///
+/// ```no_run
+/// # async fn example(counts: doyen::Map<std::collections::BTreeMap<String, u64>, u64>) {
+/// use doyen::Error;
+///
+/// // Its keys are maps themselves, which have no encoding.
+/// if let Err(Error::Key(why)) = counts.get(&Default::default()).await {
+///     println!("give the map another type of key: {why}");
+/// }
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct KeyError(pub(crate) String);
+
+impl ser::Error for KeyError {
+    fn custom<T: fmt::Display>(text: T) -> Self {
+        Self(text.to_string())
+    }
+}
+
+impl de::Error for KeyError {
+    fn custom<T: fmt::Display>(text: T) -> Self {
+        Self(text.to_string())
+    }
+}
+
+impl KeyError {
+    pub(crate) fn no_key(what: &str) -> Self {
+        Self(format!(
+            "{what} cannot be a key: use text, numbers, tuples, lists, structs and enums"
+        ))
+    }
+
+    pub(crate) fn other_type() -> Self {
+        Self(
+            "the stored key has other fields than this type, or the type can be read from anything: \
+             give a map to keys of one type alone, because keys of a type whose fields were renamed \
+             or reordered are other keys"
+                .to_owned(),
+        )
+    }
+
+    pub(crate) fn ends() -> Self {
+        Self("the key ends too early".to_owned())
+    }
+}
+
+/// A value that cannot be stored, or that was stored by a program with another codec or schema.
+///
+/// ```no_run
+/// # async fn example(users: doyen::Map<u64, String>) -> Result<(), doyen::Error> {
+/// use doyen::Error;
+///
+/// match users.get(&7).await {
+///     Err(Error::Value(why)) => println!("another program wrote user 7: {why}"),
+///     other => println!("{:?}", other?),
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ValueError(pub(crate) String);

@@ -74,6 +74,7 @@
 //! people. ARCHITECTURE.md is the map of all parts. These modules are private: the program `doyen`
 //! and our own tests reach them with the feature `internals`, and they may change at any time.
 
+mod address;
 pub mod admin;
 mod advice;
 mod audit;
@@ -109,7 +110,9 @@ pub mod data;
 )]
 mod data;
 mod error;
+mod events;
 pub mod facade;
+mod files;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
@@ -137,6 +140,7 @@ pub mod http;
     reason = "the program doyen and our tests use the rest"
 )]
 mod http;
+mod key_events;
 mod map;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -167,9 +171,10 @@ mod sync;
 #[cfg(feature = "testkit-local")]
 pub mod testkit;
 mod traces;
+mod waking;
 
-pub use admin::keyspace::{KeyspaceMode, KeyspaceOptions};
-pub use admin::{Admin, AdminError, InvalidField, Refusal, ReportError};
+pub use admin::{Admin, AdminError, Refusal, ReportError};
+pub use config::keyspace::{InvalidField, KeyspaceMode, KeyspaceOptions};
 #[doc(inline)]
 pub use doyen_engine::op::{Kind, Value};
 #[doc(inline)]
@@ -211,17 +216,17 @@ pub use doyen_placement::{
     Addresses, Assignment, Eviction, MemberId, MoveRate, OnLoss, Rule, Scheduler, Schedulers,
     Window,
 };
-pub use error::{Error, Happened};
+pub use error::{Error, Happened, KeyError, ValueError};
+pub use events::{ClusterEvent, Events, LoggedEvent};
 pub use map::{
     Add, Answers, Cache, CachePut, Changes, Codec, Counters, Database, DatabaseChange,
-    DatabaseChanges, DatabaseTransaction, Entries, KeyError, Loaded, Map, MapChange, MapStats,
-    OpenCache, OpenCounters, OpenMap, Pending, Put, RangeScan, SHARDS_MAX, ShardedCounter,
-    Subscribe, SubscribeDatabase, Transaction, Undecodable, ValueError, Versioned,
+    DatabaseChanges, DatabaseTransaction, Entries, Loaded, Map, MapChange, MapStats, OpenCache,
+    OpenCounters, OpenMap, Pending, Put, RangeScan, SHARDS_MAX, ShardedCounter, Subscribe,
+    SubscribeDatabase, Transaction, Undecodable, Versioned,
 };
 #[cfg(feature = "near")]
 pub use map::{NearCache, NearMap, NearStats, OpenNear, OpenNearCache};
 pub use node::{Builder, Departure, Node, start};
-pub use report::events::{ClusterEvent, Events, LoggedEvent};
 pub use report::moves::{BalanceReport, DrainReport, MoveReport, MovesReport};
 pub use report::rebalance::{Goal, RebalancePlan, Step};
 pub use sync::{

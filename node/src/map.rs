@@ -35,7 +35,6 @@ pub use changes::{
 pub use counter::{SHARDS_MAX, ShardedCounter};
 pub use counters::{Add, Counters};
 pub use database::Database;
-pub use key::KeyError;
 #[cfg(feature = "near")]
 pub use near::{NearMap, NearStats, OpenNear};
 pub use open::{OpenCounters, OpenMap};
@@ -44,7 +43,7 @@ pub use put::Put;
 pub use range::RangeScan;
 pub use stats::MapStats;
 pub use transaction::{Answers, DatabaseTransaction, Pending, Transaction, Versioned};
-pub use value::{Codec, Undecodable, ValueError};
+pub use value::{Codec, Undecodable};
 pub(crate) use whole::begin_idle_times;
 
 use crate::data::DataHandle;

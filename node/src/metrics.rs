@@ -7,10 +7,11 @@
 //! values for ever. The host's recorder keeps what it has, so such a gauge becomes NaN there.
 
 use crate::clock;
-use crate::control::counted::{Counted, Kind};
+use crate::control::counted::Counted;
 use crate::control::{ClusterStatus, ControlHandle, Coordinated};
 use crate::data::{DataHandle, DataStats, Longest};
 use crate::net::identity::{CertificateReport, Identity};
+use crate::net::traffic::TrafficKind;
 use crate::report::status::ClusterReport;
 use doyen_gossip::agreement::Stage;
 use doyen_placement::{Paused, planner};
@@ -758,13 +759,14 @@ fn count(seen: &Seen, control: &Counted, commits: &[f64]) {
     for (why, times) in [("auth", data.auth_timeouts), ("idle", data.idle_timeouts)] {
         metrics::counter!("doyen_resp_connections_timed_out_total", "why" => why).absolute(times);
     }
-    for (kind, name) in Kind::ALL {
-        let (messages, bytes) = control.traffic(kind);
+    for (kind, name) in TrafficKind::ALL {
+        let (messages, bytes) = control.traffic.of(kind);
         metrics::counter!("doyen_control_messages_total", "kind" => name).absolute(messages);
         metrics::counter!("doyen_control_bytes_total", "kind" => name).absolute(bytes);
     }
     let (lapses, lapsed) = control.lapses();
-    metrics::counter!("doyen_control_messages_dropped_total").absolute(control.dropped_total());
+    metrics::counter!("doyen_control_messages_dropped_total")
+        .absolute(control.traffic.dropped_total());
     metrics::counter!("doyen_lease_lapses_total").absolute(lapses);
     metrics::counter!("doyen_lease_lapsed_milliseconds_total")
         .absolute(u64::try_from(lapsed.as_millis()).unwrap_or(u64::MAX));

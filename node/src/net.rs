@@ -7,13 +7,12 @@
 //!                    └─ driver: QUIC without tasks
 //!                    └─ detour: datagrams carried by a third member
 //!      both: identity (who may talk), endpoint (how), places (how many may begin at once),
-//!            hello (who a peer is, and its version), address (one form of each)
+//!            hello (who a peer is, and its version)
 //! ```
 //!
 //! A connection may not be used until its hello is done. From then on, everything that arrives on
 //! it comes from that peer.
 
-pub mod address;
 pub mod endpoint;
 pub mod envelope;
 pub mod hello;
@@ -23,6 +22,7 @@ pub mod links;
 pub mod peers;
 pub mod places;
 pub mod probe;
+pub mod traffic;
 
 mod backoff;
 pub(crate) mod detour;

@@ -3,6 +3,7 @@
 pub(crate) mod builder;
 mod client;
 mod leaving;
+pub(crate) mod limiters;
 
 pub use builder::{Builder, start};
 pub use leaving::Departure;
@@ -11,19 +12,19 @@ use crate::admin::Admin;
 use crate::control::shared::Shared;
 use crate::control::{Control, ControlHandle};
 use crate::data::{Data, DataHandle};
-use crate::error::Error;
+use crate::error::{Error, within_runtime};
+use crate::events::{Events, LoggedEvent};
 #[cfg(feature = "http")]
 use crate::http::Server;
 use crate::map::{Codec, Database, OpenCache, OpenCounters, OpenMap, begin_idle_times, schemas_of};
 #[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
 use crate::net::identity::Identity;
-use crate::report::events::{Events, LoggedEvent};
 use crate::report::status::ClusterReport;
-use crate::sync::{Election, Limiters, Lock, Once, OpenRateLimiter};
 use client::Companion;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
 use doyen_placement::{Addresses, Eviction, KeyspaceId, MapEntry, MapWish, WantedMap};
+use limiters::Limiters;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -408,40 +409,9 @@ impl Node {
         OpenCache::new([self.map(name), self.map(&schemas_of(name))])
     }
 
-    /// The lock of this name, which one caller in the cluster holds at a time. Nothing happens yet.
-    #[must_use]
-    pub fn lock(&self, name: &str) -> Lock {
-        Lock::new(self.clone(), format!("lock/{name}"), 1)
-    }
-
-    /// The semaphore of this name, which so many callers in the cluster hold at a time, 1 to 1,024.
-    /// All must give the same number: as long as one holds or waits, a caller with another number
-    /// gets [`Error::Refused`], which names both. Nothing happens yet.
-    #[must_use]
-    pub fn semaphore(&self, name: &str, permits: u16) -> Lock {
-        Lock::new(self.clone(), format!("semaphore/{name}"), permits).semaphore()
-    }
-
-    /// The election of this name, which has one leader at a time. Nothing happens yet.
-    #[must_use]
-    pub fn election(&self, name: &str) -> Election {
-        Election::new(self.clone(), name)
-    }
-
-    /// The work of this name, which the cluster does once. Nothing happens yet.
-    #[must_use]
-    pub fn once(&self, name: &str) -> Once {
-        Once::new(self.clone(), name)
-    }
-
     /// The rate limiters that this process has open.
     pub(crate) fn limiters(&self) -> &Limiters {
         &self.0.limiters
-    }
-
-    /// Opens the rate limiter of this name. Say how it limits, then await it.
-    pub fn rate_limiter<K>(&self, name: &str) -> OpenRateLimiter<K> {
-        OpenRateLimiter::new(self.clone(), name)
     }
 
     /// Finds a map, and whether its keyspace evicts keys.
@@ -740,14 +710,6 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // Without joining: a drop may happen on a runtime's thread, which must not block.
         self.stop();
-    }
-}
-
-/// Checks that this is called within a runtime.
-pub(crate) fn within_runtime() -> Result<(), Error> {
-    match tokio::runtime::Handle::try_current() {
-        Ok(_) => Ok(()),
-        Err(_) => Err(Error::NoRuntime),
     }
 }
 

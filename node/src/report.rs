@@ -2,7 +2,6 @@
 //! JSON, and the command line prints them. Each is made from a table and what is known of its
 //! members; none changes anything.
 
-pub mod events;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod loads;

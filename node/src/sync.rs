@@ -16,7 +16,6 @@ mod once;
 mod permit;
 
 pub use election::{Election, Leadership};
-pub(crate) use limit::Limiters;
 pub use limit::{Decision, OpenRateLimiter, RateLimiter};
 pub use lock::{Lock, LockState};
 pub use once::{Once, Turn};
@@ -24,10 +23,44 @@ pub use permit::Grant;
 
 use crate::data::DataHandle;
 use crate::error::Error;
+use crate::node::Node;
 use bytes::Bytes;
 use doyen_engine::op::{Action, Operation, Outcome};
 use doyen_engine::sync::Unanswered;
 use doyen_placement::{KeyspaceId, MapId};
+
+impl Node {
+    /// The lock of this name, which one caller in the cluster holds at a time. Nothing happens yet.
+    #[must_use]
+    pub fn lock(&self, name: &str) -> Lock {
+        Lock::new(self.clone(), format!("lock/{name}"), 1)
+    }
+
+    /// The semaphore of this name, which so many callers in the cluster hold at a time, 1 to 1,024.
+    /// All must give the same number: as long as one holds or waits, a caller with another number
+    /// gets [`Error::Refused`], which names both. Nothing happens yet.
+    #[must_use]
+    pub fn semaphore(&self, name: &str, permits: u16) -> Lock {
+        Lock::new(self.clone(), format!("semaphore/{name}"), permits).semaphore()
+    }
+
+    /// The election of this name, which has one leader at a time. Nothing happens yet.
+    #[must_use]
+    pub fn election(&self, name: &str) -> Election {
+        Election::new(self.clone(), name)
+    }
+
+    /// The work of this name, which the cluster does once. Nothing happens yet.
+    #[must_use]
+    pub fn once(&self, name: &str) -> Once {
+        Once::new(self.clone(), name)
+    }
+
+    /// Opens the rate limiter of this name. Say how it limits, then await it.
+    pub fn rate_limiter<K>(&self, name: &str) -> OpenRateLimiter<K> {
+        OpenRateLimiter::new(self.clone(), name)
+    }
+}
 
 /// One key of the cluster that locks something.
 #[derive(Debug, Clone)]

@@ -106,7 +106,7 @@ pub enum TestkitError {
         /// The name of the node.
         name: String,
         /// The reason.
-        why: crate::Error,
+        why: crate::error::Error,
     },
     /// The system refused something.
     #[error("{what}: {why}")]

@@ -4,7 +4,7 @@ use super::balance::BalanceOptions;
 use super::error::{AdminError, InvalidField, Refusal};
 use super::keyspace::KeyspaceOptions;
 use super::{Admin, RECOVER_MAX, plan, refusal};
-use crate::node::within_runtime;
+use crate::error::within_runtime;
 use crate::report::rebalance::RebalancePlan;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange, Half, VotersGone};
 use doyen_placement::{

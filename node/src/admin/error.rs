@@ -1,6 +1,6 @@
 //! Why administration did not do what was asked, or cannot say that it did.
 
-use crate::config::ConfigError;
+pub use crate::config::keyspace::InvalidField;
 use crate::error::Error;
 
 /// The cluster refuses a change. Nothing happened.
@@ -156,22 +156,6 @@ pub enum ReportError {
     NoRuntime,
 }
 
-/// A field of a request has a value that no cluster would take.
-///
-/// ```
-/// let wrong = doyen::admin::balance::rate("fast").unwrap_err();
-/// println!("{}: {}", wrong.field, wrong.why);
-/// assert_eq!(wrong.field, "rate");
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{why}")]
-pub struct InvalidField {
-    /// The field, as HTTP calls it: `min_in_sync`.
-    pub field: &'static str,
-    /// What is wrong, and what would be right.
-    pub why: String,
-}
-
 impl AdminError {
     /// Whether the change was made, or may have been made, or may still be made.
     #[must_use]
@@ -186,15 +170,6 @@ impl AdminError {
     }
 }
 
-impl InvalidField {
-    pub(crate) fn new(field: &'static str, why: impl Into<String>) -> Self {
-        Self {
-            field,
-            why: why.into(),
-        }
-    }
-}
-
 impl From<InvalidField> for Refusal {
     fn from(InvalidField { field, why }: InvalidField) -> Self {
         Self::Invalid { field, why }
@@ -204,12 +179,6 @@ impl From<InvalidField> for Refusal {
 impl From<InvalidField> for AdminError {
     fn from(invalid: InvalidField) -> Self {
         Self::Refused(invalid.into())
-    }
-}
-
-impl From<InvalidField> for ConfigError {
-    fn from(invalid: InvalidField) -> Self {
-        Self(invalid.why)
     }
 }
 

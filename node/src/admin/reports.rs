@@ -3,8 +3,8 @@
 use super::Admin;
 use super::error::ReportError;
 use crate::control::{ClusterStatus, ControlClosed};
-use crate::node::within_runtime;
-use crate::report::events::{Events, LoggedEvent};
+use crate::error::within_runtime;
+use crate::events::{Events, LoggedEvent};
 use crate::report::loads::{LoadsReport, Placement};
 use crate::report::moves::{BalanceReport, MovesReport};
 use crate::report::rebalance::RebalancePlan;

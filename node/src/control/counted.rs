@@ -1,60 +1,16 @@
-//! Counters of the control thread for metrics: messages, the time that tables take, lapses of the
+//! Counters of the control thread for metrics: traffic, the time that tables take, lapses of the
 //! lease, and events.
 
-use crate::net::envelope::Envelope;
+use crate::net::traffic::Traffic;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{Event, Stage};
-use doyen_gossip::wire::Message;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Times of commits that are kept until they are asked for. Of more, the oldest are kept.
 const SAMPLES_MAX: usize = 4096;
-
-/// The purpose of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Pings and pongs.
-    Pulse,
-    /// Proposals, acks, commits, pulls.
-    Table,
-    /// Chitchat.
-    Gossip,
-    /// Joins, votes, requests, reports.
-    Other,
-}
-
-impl Kind {
-    /// Every kind, with its name in metrics.
-    pub const ALL: [(Self, &'static str); 4] = [
-        (Self::Pulse, "pulse"),
-        (Self::Table, "table"),
-        (Self::Gossip, "gossip"),
-        (Self::Other, "other"),
-    ];
-
-    fn of(envelope: &Envelope) -> Self {
-        match envelope {
-            Envelope::Gossip(_) => Self::Gossip,
-            Envelope::Agreement(Message::Ping(_) | Message::Pong(_)) => Self::Pulse,
-            Envelope::Agreement(
-                Message::Propose(_)
-                | Message::Ack(_)
-                | Message::Refuse { .. }
-                | Message::Commit(_)
-                | Message::Pull { .. }
-                | Message::Committed(_),
-            ) => Self::Table,
-            Envelope::Agreement(_)
-            | Envelope::StatusRequest { .. }
-            | Envelope::StatusReply { .. }
-            | Envelope::LoadsRequest { .. }
-            | Envelope::LoadsReply { .. } => Self::Other,
-        }
-    }
-}
 
 /// What events told, in numbers.
 #[derive(Debug, Clone, Default)]
@@ -70,9 +26,8 @@ pub struct Happened {
 /// Written by the control thread, read for metrics by others.
 #[derive(Debug, Default)]
 pub struct Counted {
-    messages: [AtomicU64; 4],
-    bytes: [AtomicU64; 4],
-    dropped: AtomicU64,
+    /// What the control network carries.
+    pub traffic: Arc<Traffic>,
     lapses: AtomicU64,
     lapsed_us: AtomicU64,
     /// Seconds from proposal to commit. Two threads use the lock, and hold it only for a push or a
@@ -83,33 +38,6 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Counts a message of this many encoded bytes.
-    pub fn sent(&self, envelope: &Envelope, bytes: usize) {
-        let kind = Kind::of(envelope) as usize;
-        self.messages[kind].fetch_add(1, Ordering::Relaxed);
-        self.bytes[kind].fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    /// Messages and bytes of a kind.
-    #[must_use]
-    pub fn traffic(&self, kind: Kind) -> (u64, u64) {
-        (
-            self.messages[kind as usize].load(Ordering::Relaxed),
-            self.bytes[kind as usize].load(Ordering::Relaxed),
-        )
-    }
-
-    /// Counts a message that was dropped: there is no connection, or too much waits.
-    pub fn dropped(&self) {
-        self.dropped.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Messages dropped so far.
-    #[must_use]
-    pub fn dropped_total(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
-    }
-
     /// Notes that a lease which ended at `until` was extended at `now`.
     pub fn renewed(&self, until: Time, now: Time) {
         if until > Time::ZERO && until < now {
@@ -184,16 +112,5 @@ mod tests {
         assert_eq!(counted.lapses(), (0, Duration::ZERO));
         counted.renewed(at(600), at(650));
         assert_eq!(counted.lapses(), (1, Duration::from_millis(50)));
-    }
-
-    #[test]
-    fn messages_are_counted_by_purpose() {
-        let counted = Counted::default();
-        counted.sent(&Envelope::Gossip(vec![0; 10]), 12);
-        counted.sent(&Envelope::StatusRequest { ticket: 1 }, 2);
-        assert_eq!(
-            Kind::ALL.map(|(kind, _)| counted.traffic(kind)),
-            [(0, 0), (0, 0), (1, 12), (1, 2)]
-        );
     }
 }

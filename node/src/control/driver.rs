@@ -8,7 +8,7 @@ use super::{ClusterStatus, Command, ControlOptions, Coordinated, Errand, GoneFor
 use crate::advice;
 use crate::clock;
 use crate::control::shared::{Local, Shared};
-use crate::data::waking;
+use crate::events::{EventLog, minute_of_day};
 use crate::hooks::Hooks;
 use crate::net::endpoint::Failure;
 use crate::net::envelope::Envelope;
@@ -17,7 +17,7 @@ use crate::net::identity::Identity;
 use crate::net::notice::Notices;
 use crate::net::peers::{PeerEvent, PeerEvents, Peers};
 use crate::net::probe::{self, Probes};
-use crate::report::events::{EventLog, minute_of_day};
+use crate::waking;
 #[cfg(feature = "fault-points")]
 use doyen_engine::fault;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, Peer, Severity, Status, View};
@@ -83,7 +83,7 @@ pub(super) async fn run(
         advertised,
         identity.clone(),
         (config.id, config.level_max),
-        ends.counted.clone(),
+        ends.counted.traffic.clone(),
         hooks.clone(),
     ) {
         Ok(peers) => peers,

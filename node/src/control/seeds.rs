@@ -1,7 +1,7 @@
 //! Resolves the names of seeds, again and again: names change, and in some environments they do not
 //! resolve until their node runs.
 
-use crate::net::address::{Reach, canonical};
+use crate::address::{Reach, canonical};
 use doyen_gossip::agreement::Seeds;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};

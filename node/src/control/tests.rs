@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock;
-use crate::report::events::ClusterEvent;
+use crate::events::ClusterEvent;
 use doyen_gossip::agreement::{Event, Timing};
 use doyen_placement::level::LEVELS;
 use doyen_placement::planner::Pace;

@@ -11,8 +11,9 @@
 //! A queue has a limit. While it is full, nothing more is taken from the shard, so the primaries
 //! send nothing more, and at last the subscriber is told that changes are missing.
 
+use super::Message;
 use super::inbox::Inbox;
-use super::{Message, waking};
+use crate::waking;
 use doyen_engine::op::Failure;
 use doyen_engine::{Bookmark, Filter, Shard, SubscriptionId, Told};
 use doyen_gossip::Time;

@@ -1,7 +1,7 @@
 //! The test's end of the hooks of one node.
 
-use crate::data::waking;
-use crate::net::address::canonical;
+use crate::address::canonical;
+use crate::waking;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -3,7 +3,7 @@
 use super::State;
 use super::credentials::Holder;
 use super::failure::{Answer, Failure};
-use crate::report::events::{ClusterEvent, Events, LoggedEvent};
+use crate::events::{ClusterEvent, Events, LoggedEvent};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;

@@ -4,10 +4,10 @@
 //! failovers, moves, splits and merges. If it cannot be told all, it is told that: then it reads
 //! anew what matters to it. Changes of different keys come in no particular order.
 
+use super::key;
 use super::value::Form;
-use super::{KeyError, key};
 use crate::data::{DataHandle, Next, Stream};
-use crate::error::Error;
+use crate::error::{Error, KeyError};
 use bytes::Bytes;
 use doyen_engine::{Bookmark, Cause, Change, Filter, Former, Keys, Maps, Told, What};
 use doyen_placement::{KeyspaceId, MapEntry, MapId};

@@ -14,59 +14,10 @@
 //! A `u32` and a `u64` of one value are one key, and so are `[u8; 4]`, `&[u8]` and `Vec<u8>`. All
 //! keys that begin with some elements of a tuple begin with the bytes of these.
 
+use crate::error::KeyError;
 use serde::de::value::StrDeserializer;
 use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visitor};
 use serde::ser::{self, Serialize};
-use std::fmt;
-
-/// A key that cannot be encoded, or stored bytes that are no key of this type.
-///
-/// ```no_run
-/// # async fn example(counts: doyen::Map<std::collections::BTreeMap<String, u64>, u64>) {
-/// use doyen::Error;
-///
-/// // Its keys are maps themselves, which have no encoding.
-/// if let Err(Error::Key(why)) = counts.get(&Default::default()).await {
-///     println!("give the map another type of key: {why}");
-/// }
-/// # }
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct KeyError(String);
-
-impl ser::Error for KeyError {
-    fn custom<T: fmt::Display>(text: T) -> Self {
-        Self(text.to_string())
-    }
-}
-
-impl de::Error for KeyError {
-    fn custom<T: fmt::Display>(text: T) -> Self {
-        Self(text.to_string())
-    }
-}
-
-impl KeyError {
-    fn no_key(what: &str) -> Self {
-        Self(format!(
-            "{what} cannot be a key: use text, numbers, tuples, lists, structs and enums"
-        ))
-    }
-
-    fn other_type() -> Self {
-        Self(
-            "the stored key has other fields than this type, or the type can be read from anything: \
-             give a map to keys of one type alone, because keys of a type whose fields were renamed \
-             or reordered are other keys"
-                .to_owned(),
-        )
-    }
-
-    fn ends() -> Self {
-        Self("the key ends too early".to_owned())
-    }
-}
 
 /// The bytes of a key.
 pub(super) fn encode<K: Serialize + ?Sized>(key: &K) -> Result<Vec<u8>, KeyError> {

@@ -19,7 +19,7 @@ use super::{Map, Put, encode_key, key};
 use crate::clock;
 use crate::data::Stream;
 use crate::data::nears::Forgets;
-use crate::error::Error;
+use crate::error::{Error, within_runtime};
 use bytes::Bytes;
 use doyen_engine::op::{Action, Outcome, Step, Transaction};
 use doyen_engine::{Told, What};
@@ -412,7 +412,7 @@ impl<V: Clone + Send + Sync + 'static> Near<V> {
         max_staleness: Duration,
         capacity: u64,
     ) -> Result<(Arc<Self>, Arc<Following>), Error> {
-        crate::node::within_runtime()?;
+        within_runtime()?;
         if max_staleness < STALENESS_LEAST {
             return Err(Error::Refused(format!(
                 "a near cache of {} cannot have copies of {max_staleness:?} at most: give \

@@ -7,6 +7,7 @@
 //! Values of [`Codec::Bytes`] have no label: they are what the program gave.
 
 use super::key;
+use crate::error::ValueError;
 use bytes::Bytes;
 use doyen_engine::codec::{self, BYTES_MAX};
 use doyen_engine::{fenced, idle};
@@ -132,22 +133,6 @@ impl fmt::Display for Schema {
         }
     }
 }
-
-/// A value that cannot be stored, or that was stored by a program with another codec or schema.
-///
-/// ```no_run
-/// # async fn example(users: doyen::Map<u64, String>) -> Result<(), doyen::Error> {
-/// use doyen::Error;
-///
-/// match users.get(&7).await {
-///     Err(Error::Value(why)) => println!("another program wrote user 7: {why}"),
-///     other => println!("{:?}", other?),
-/// }
-/// # Ok(()) }
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ValueError(String);
 
 /// How a map encodes its values.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,11 +12,11 @@
 //! leaves in one packet train, together with the acks for what came in. Tasks and channels between
 //! socket and streams would cost as much as the protocol itself.
 
-use super::address::{Reach, canonical};
 use super::detour::Way;
 use super::endpoint::{Configs, Failure, Purpose, data_config, prepare, transport};
 use super::identity::{Identity, SERVER_NAME};
 use super::places::{Place, Places, Verdict};
+use crate::address::{Reach, canonical};
 use crate::hooks::Hooks;
 use bytes::{Bytes, BytesMut};
 use doyen_placement::MemberId;

@@ -1,10 +1,10 @@
 //! One QUIC socket: its configuration, dialling and accepting, and the meaning of its failures for
 //! operators.
 
-use super::address::{Reach, canonical};
 use super::identity::{Identity, SERVER_NAME, Tls};
 use super::places::{Place, Places, Verdict};
 use super::socket::ControlRuntime;
+use crate::address::{Reach, canonical};
 use crate::hooks::Hooks;
 use quinn::{
     AckFrequencyConfig, Connection, ConnectionError, EndpointConfig, Incoming, MtuDiscoveryConfig,
@@ -350,7 +350,7 @@ impl Endpoint {
 
     /// The families of addresses that its socket reaches.
     #[must_use]
-    pub const fn reach(&self) -> Reach {
+    pub(crate) const fn reach(&self) -> Reach {
         self.reach
     }
 

@@ -40,9 +40,9 @@ mod trust;
 
 pub use files::{PemFiles, ROLE_PREFIX};
 pub use process::Proof;
-pub use tls::Tls;
 #[cfg(feature = "http")]
 pub(crate) use tls::hash_of;
+pub use tls::{Tls, TlsMin};
 
 use super::endpoint::Failure;
 use super::places::Counts;
@@ -743,8 +743,8 @@ impl Identity {
                 let secrets = match (file, self.current().secrets.clone()) {
                     (None, Some(secrets)) => secrets,
                     (Some(_), Some(secrets)) if !changed => secrets,
-                    (Some(path), _) => crate::config::secrets_of(path, "--secret-file")
-                        .map_err(|e| IdentityError::Unreadable(e.0))?,
+                    (Some(path), _) => Secrets::of_file(path, "--secret-file")
+                        .map_err(IdentityError::Unreadable)?,
                     // Secrets are kept from the start on.
                     (None, None) => return Err(SecretError::Empty.into()),
                 };

@@ -12,13 +12,13 @@
 //! Nothing here waits. A message that cannot be sent now is dropped and counted, and the machines
 //! send it again.
 
-use super::address::Reach;
 use super::backoff::Backoff;
 use super::endpoint::{ADMISSION_TIMEOUT, Admission, Close, Endpoint, Failure, Purpose, UNTRUSTED};
 use super::envelope::Envelope;
 use super::hello::{self, Hello, Stay};
 use super::identity::{Evidence, Identity};
-use crate::control::counted::Counted;
+use super::traffic::Traffic;
+use crate::address::Reach;
 use crate::hooks::Hooks;
 use bytes::{Bytes, BytesMut};
 use doyen_engine::codec;
@@ -140,7 +140,7 @@ pub struct Peers {
     datagrams: mpsc::Sender<PeerEvent>,
     events: mpsc::Sender<PeerEvent>,
     budget: Arc<Semaphore>,
-    counted: Arc<Counted>,
+    traffic: Arc<Traffic>,
     tasks: RefCell<JoinSet<()>>,
 }
 
@@ -207,7 +207,7 @@ impl Peers {
         advertised: SocketAddr,
         identity: Arc<Identity>,
         (me, level_max): (MemberId, u16),
-        counted: Arc<Counted>,
+        traffic: Arc<Traffic>,
         hooks: Hooks,
     ) -> io::Result<(Rc<Self>, PeerEvents)> {
         let (datagrams, datagrams_out) = mpsc::channel(EVENTS_MAX);
@@ -227,7 +227,7 @@ impl Peers {
             datagrams,
             events,
             budget: Arc::new(Semaphore::new(RECEIVED_BYTES_MAX)),
-            counted,
+            traffic,
             tasks: RefCell::default(),
         });
         peers.spawn(peers.clone().accept());
@@ -251,7 +251,7 @@ impl Peers {
 
     /// The families of addresses that its socket serves.
     #[must_use]
-    pub fn reach(&self) -> Reach {
+    pub(crate) fn reach(&self) -> Reach {
         self.endpoint.reach()
     }
 
@@ -300,7 +300,7 @@ impl Peers {
             Ok(bytes) => Bytes::from(bytes),
             Err(e) => return tracing::error!("a message cannot be sent: {e}"),
         };
-        self.counted.sent(envelope, bytes.len());
+        self.traffic.sent(envelope, bytes.len());
         let datagram = envelope.is_datagram();
         match self.link_to(to) {
             Some(link) => self.push(
@@ -379,7 +379,7 @@ impl Peers {
     }
 
     fn count_dropped(&self) {
-        self.counted.dropped();
+        self.traffic.dropped();
     }
 
     fn dial(self: &Rc<Self>, address: SocketAddr, pending: Option<(Option<MemberId>, Bytes)>) {

@@ -9,6 +9,7 @@
 //! data thread ends. The client forwards, retries and keeps order as a member does.
 
 use super::{Driver, Inner, LOOK, Node, Parts, Threads};
+use crate::address::Reach;
 use crate::config::{ClientConfig, Options, Trust};
 use crate::control::seeds::{self, Choice, Resolved};
 use crate::control::shared::Shared;
@@ -17,7 +18,6 @@ use crate::data::door::NoDoor;
 use crate::data::{self, DataHandle, DataOptions};
 use crate::error::Error;
 use crate::hooks::Hooks;
-use crate::net::address::Reach;
 use crate::net::endpoint::Failure;
 use crate::net::identity::Identity;
 use crate::net::identity::secret::Role;

@@ -12,7 +12,7 @@
 use super::Context;
 use super::cluster::KEYSPACE;
 use super::databases;
-use crate::config::KeyEvents;
+use crate::key_events::KeyEvents;
 use crate::resp::session::Connection;
 use crate::seldom::{A_MINUTE, Losses, Seldom};
 use bytes::Bytes;

@@ -4,7 +4,7 @@ use super::acl::log::ENTRIES_MAX;
 use super::databases;
 use super::encode::Encoder;
 use super::info::Facts;
-use crate::config::KeyEvents;
+use crate::key_events::KeyEvents;
 use crate::net::keepalive::KEEPALIVE_S_MAX;
 use bytes::Bytes;
 use doyen_engine::glob;

@@ -108,7 +108,7 @@ impl Node {
             auth_timeout: None,
             idle_timeout: None,
             tcp_keepalive: Duration::from_secs(300),
-            key_events: crate::config::KeyEvents::default(),
+            key_events: crate::key_events::KeyEvents::default(),
             strict_transactions: false,
             connections_max: 100,
             memory_bytes_max: limits.memory_bytes_max,

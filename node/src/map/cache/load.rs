@@ -4,7 +4,7 @@ use super::flight::{Failed, Joined, Load};
 use super::store::Extra;
 use super::waits::{Entry, Link, Waiting};
 use super::{Cache, Held};
-use crate::error::Error;
+use crate::error::{Error, within_runtime};
 use crate::map::encode_value;
 use bytes::Bytes;
 use doyen_engine::cached::Freshness;
@@ -220,7 +220,7 @@ where
         shown: &impl Fn() -> String,
         loader: Loader,
     ) -> Result<Option<V>, Error> {
-        crate::node::within_runtime()?;
+        within_runtime()?;
         let mut loader = Some(loader);
         let until = after(self.settings.hard_timeout);
         loop {

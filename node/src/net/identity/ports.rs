@@ -12,8 +12,9 @@ use super::tls::{provider, provider_of_tls12};
 pub use trusted::Trusted;
 
 use super::certificate::end_of;
-use super::{CertificateReport, Identity, IdentityError, Stamp, Validity, stamps, unusable};
-use crate::config::TlsMin;
+use super::{
+    CertificateReport, Identity, IdentityError, Stamp, TlsMin, Validity, stamps, unusable,
+};
 use crate::seldom::{A_MINUTE, Seldom};
 use arc_swap::ArcSwap;
 use rustls::server::danger::ClientCertVerifier;

@@ -24,6 +24,7 @@
 //! makes M, so that guessing costs memory and time.
 
 use super::authority::former_token;
+use crate::files::read_bytes;
 use crate::hex::hex;
 use argon2::{Algorithm, Argon2, Params, Version};
 use base64::Engine;
@@ -34,6 +35,7 @@ use ring::hkdf::{HKDF_SHA256, Salt};
 use ring::signature::KeyPair as _;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
@@ -483,6 +485,18 @@ impl Secrets {
             lines.push(Line::parse(line, number)?);
         }
         Self::new(lines)
+    }
+
+    /// The secrets in a file, which errors call by its path and the flag that names it.
+    ///
+    /// # Errors
+    /// It cannot be read, or as for [`Secrets::parse`].
+    pub(crate) fn of_file(path: &Path, flag: &str) -> Result<Self, String> {
+        let place = path.display();
+        let bytes = read_bytes(path)
+            .map(Zeroizing::new)
+            .map_err(|why| format!("cannot read {place} ({flag}): {why}"))?;
+        Self::parse(&bytes).map_err(|e| format!("{place} ({flag}): {e}"))
     }
 
     /// What a program gives as a secret: the content of a file, or bytes that are no text.

@@ -21,7 +21,39 @@ use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use std::str::FromStr;
 use std::sync::Arc;
+
+/// The least version of TLS that clients may speak: `1.3` (the default) or `1.2`.
+///
+/// ```
+/// use doyen::config::value::TlsMin;
+///
+/// assert_eq!("1.2".parse(), Ok(TlsMin::V12));
+/// assert!("1.1".parse::<TlsMin>().is_err(), "it is broken");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TlsMin {
+    /// TLS 1.2, for clients that know no other: with forward secrecy and AEAD ciphers alone.
+    V12,
+    /// TLS 1.3.
+    #[default]
+    V13,
+}
+
+impl FromStr for TlsMin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "1.2" => Ok(Self::V12),
+            "1.3" => Ok(Self::V13),
+            _ => Err(format!(
+                "`{text}` is not a version of TLS that is spoken: give 1.2 or 1.3"
+            )),
+        }
+    }
+}
 
 /// The configuration of both ends at one time.
 pub struct Tls {

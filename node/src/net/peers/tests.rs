@@ -525,7 +525,7 @@ fn unknown_messages_of_a_newer_program_are_dropped_alone() {
             stream.write_all(body).await.unwrap();
         }
         assert_eq!(b.ticket().await, (a.id, 7));
-        assert_eq!(b.peers.counted.dropped_total(), 2);
+        assert_eq!(b.peers.traffic.dropped_total(), 2);
     });
 }
 

@@ -1,8 +1,8 @@
 //! Clients that speak TLS.
 
 use super::*;
-use crate::config::TlsMin;
 use crate::net::identity::Identity;
+use crate::net::identity::TlsMin;
 use crate::net::identity::ports::{Ports, Source, Wanted};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair,

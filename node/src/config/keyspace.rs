@@ -2,8 +2,8 @@
 //! HTTP and the type of the library. Options that are not given have the default of a cluster's
 //! first keyspace.
 
-use super::error::InvalidField;
-use crate::config::value::{EvictionPolicy, Lifetime, LossPolicy, RESET_AFTER_MS, RuleText};
+use super::ConfigError;
+use super::value::{EvictionPolicy, Lifetime, LossPolicy, RESET_AFTER_MS, RuleText};
 use doyen_gossip::agreement::AdminRequest;
 use doyen_placement::planner::{KeyspaceChange, NewKeyspace};
 use doyen_placement::table::validate::{
@@ -106,6 +106,37 @@ pub struct KeyspaceOptions {
     #[cfg_attr(feature = "flags", arg(long = "rule", value_name = "RULE"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<Vec<RuleText>>,
+}
+
+/// A field of a request has a value that no cluster would take.
+///
+/// ```
+/// let wrong = doyen::admin::balance::rate("fast").unwrap_err();
+/// println!("{}: {}", wrong.field, wrong.why);
+/// assert_eq!(wrong.field, "rate");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct InvalidField {
+    /// The field, as HTTP calls it: `min_in_sync`.
+    pub field: &'static str,
+    /// What is wrong, and what would be right.
+    pub why: String,
+}
+
+impl InvalidField {
+    pub(crate) fn new(field: &'static str, why: impl Into<String>) -> Self {
+        Self {
+            field,
+            why: why.into(),
+        }
+    }
+}
+
+impl From<InvalidField> for ConfigError {
+    fn from(invalid: InvalidField) -> Self {
+        Self(invalid.why)
+    }
 }
 
 /// How a key finds its partition. It cannot be altered.

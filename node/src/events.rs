@@ -3,7 +3,7 @@
 
 use crate::advice;
 use crate::audit::{Audit, Refusals};
-use crate::data::waking;
+use crate::waking;
 use doyen_gossip::agreement::{Event, Severity};
 use serde::Serialize;
 use std::collections::VecDeque;

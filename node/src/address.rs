@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 /// Turns an IPv4 address in IPv6 form into an IPv4 address. Other addresses stay as they are, with
 /// their scope.
 #[must_use]
-pub fn canonical(address: SocketAddr) -> SocketAddr {
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
         IpAddr::V6(_) => address,
@@ -19,7 +19,7 @@ pub fn canonical(address: SocketAddr) -> SocketAddr {
 
 /// The families of addresses that a bound socket can send to and receive from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub(crate) enum Reach {
     /// It is bound to an IPv4 address.
     V4,
     /// It is bound to one IPv6 address.
@@ -31,7 +31,7 @@ pub enum Reach {
 impl Reach {
     /// The reach of a socket that is bound to this address.
     #[must_use]
-    pub fn of(bound: SocketAddr) -> Self {
+    pub(crate) fn of(bound: SocketAddr) -> Self {
         match canonical(bound).ip() {
             IpAddr::V4(_) => Self::V4,
             IpAddr::V6(ip) if ip.is_unspecified() => Self::Both,
@@ -41,7 +41,7 @@ impl Reach {
 
     /// Whether the socket reaches this (canonical) address.
     #[must_use]
-    pub const fn takes(self, ip: IpAddr) -> bool {
+    pub(crate) const fn takes(self, ip: IpAddr) -> bool {
         matches!(
             (self, ip),
             (Self::Both, _) | (Self::V4, IpAddr::V4(_)) | (Self::V6, IpAddr::V6(_))
@@ -50,7 +50,7 @@ impl Reach {
 
     /// The form in which the socket takes a (canonical) destination.
     #[must_use]
-    pub fn wire(self, to: SocketAddr) -> SocketAddr {
+    pub(crate) fn wire(self, to: SocketAddr) -> SocketAddr {
         match (self, to.ip()) {
             (Self::Both | Self::V6, IpAddr::V4(ip)) => {
                 SocketAddr::new(ip.to_ipv6_mapped().into(), to.port())
@@ -61,7 +61,7 @@ impl Reach {
 
     /// Why a socket with this reach cannot talk to this address, and what to do.
     #[must_use]
-    pub fn refusal(self, to: SocketAddr) -> String {
+    pub(crate) fn refusal(self, to: SocketAddr) -> String {
         let (has, lacks) = if self == Self::V4 {
             ("IPv4", "IPv6")
         } else {
