@@ -1,4 +1,5 @@
 //! What the sources must look like.
 
 mod citations;
+mod node;
 mod rooms;

@@ -14,17 +14,17 @@ const SHARD: (&str, [&str; 2]) = ("shard", ["Shard", "Context"]);
 
 /// The sources of a crate: module paths, as `store/index`, and the code without comments, texts and
 /// unit tests.
-type Sources = BTreeMap<String, String>;
+pub(super) type Sources = BTreeMap<String, String>;
 
 /// An import.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Arrow {
-    from: String,
-    to: String,
-    name: String,
+pub(super) struct Arrow {
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) name: String,
 }
 
-fn read(root: &Path) -> Sources {
+pub(super) fn read(root: &Path) -> Sources {
     let mut found = Sources::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -184,7 +184,7 @@ fn unfold<'a>(code: &'a str, before: &mut Vec<String>, found: &mut Vec<Vec<Strin
     }
 }
 
-fn arrows(sources: &Sources) -> BTreeSet<Arrow> {
+pub(super) fn arrows(sources: &Sources) -> BTreeSet<Arrow> {
     let mut found = BTreeSet::new();
     for (file, code) in sources {
         for path in paths(code) {
