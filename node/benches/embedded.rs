@@ -330,7 +330,7 @@ async fn main() {
         rounds[0].push(steps(READS, |n| std::future::ready(moka.get(&n))).await);
         rounds[1].push(
             steps(READS, |n| {
-                let near = near.clone();
+                let near = &near;
                 async move { near.get(&n).await }
             })
             .await,
@@ -338,7 +338,7 @@ async fn main() {
         rounds[2].push(steps(CALLS, |n| std::future::ready(moka.get(&n))).await);
         rounds[3].push(
             steps(CALLS, |n| {
-                let map = map.clone();
+                let map = &map;
                 async move { map.get(&n).await }
             })
             .await,
@@ -352,7 +352,7 @@ async fn main() {
         );
         rounds[5].push(
             steps(CALLS, |n| {
-                let map = written.clone();
+                let map = &written;
                 async move { map.insert(&n, &n).await }
             })
             .await,

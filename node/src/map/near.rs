@@ -25,6 +25,7 @@ use doyen_engine::op::{Action, Outcome, Step, Transaction};
 use doyen_engine::{Told, What};
 use doyen_gossip::Time;
 use doyen_placement::PartitionId;
+use foldhash::quality::RandomState;
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -33,7 +34,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::{IntoFuture, poll_fn};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -160,13 +161,14 @@ pub(super) struct Near<V> {
     stream: Stream,
     /// Held while something is taken from the stream and acted on, so that this happens in order.
     turn: Mutex<()>,
-    copies: moka::sync::Cache<Bytes, Copied<V>>,
+    copies: moka::sync::Cache<Bytes, Copied<V>, RandomState>,
     max_staleness: Duration,
     /// When each partition was last confirmed. A lock that is held for moments, not for hits.
     confirmed: Mutex<HashMap<PartitionId, Arc<AtomicU64>>>,
     /// How often something was told about keys of each part. The lock is held while a copy is kept
     /// or dropped, so that no copy is kept of what was told to have changed.
     marks: Box<[Mutex<u64>]>,
+    hasher: RandomState,
     hits: AtomicU64,
     misses: AtomicU64,
     unconfirmed: AtomicU64,
@@ -426,10 +428,14 @@ impl<V: Clone + Send + Sync + 'static> Near<V> {
         let every = max_staleness / CONFIRMATIONS;
         let stream = map.data.subscribe(filter, None, Some(every)).await;
         let stream = stream.map_err(Error::of_read)?;
+        let hasher = RandomState::default();
         let near = Arc::new(Self {
             stream,
             turn: Mutex::default(),
-            copies: moka::sync::Cache::new(capacity),
+            copies: moka::sync::Cache::builder()
+                .max_capacity(capacity)
+                .build_with_hasher(hasher.clone()),
+            hasher,
             max_staleness,
             confirmed: Mutex::default(),
             marks: (0..MARKS).map(|_| Mutex::default()).collect(),
@@ -520,10 +526,8 @@ impl<V: Clone + Send + Sync + 'static> Near<V> {
 
     /// The mark of a key's part, locked.
     fn mark(&self, key: &[u8]) -> MutexGuard<'_, u64> {
-        let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
         // A part of a hash is as good as all of it.
-        let part = hasher.finish() as usize % MARKS;
+        let part = self.hasher.hash_one(key) as usize % MARKS;
         Self::locked(&self.marks[part])
     }
 
