@@ -1387,7 +1387,7 @@ fn a_learner_catches_up_under_writes_and_is_admitted_with_equal_contents() {
             .iter()
             .all(|p| p.in_sync().count() == 3)
     );
-    assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0);
+    assert_eq!(w.nodes[&1].shard.stats().copies.checksum_mismatches, 0);
     w.check_copies();
 }
 
@@ -1491,9 +1491,9 @@ fn a_copy_dropped_by_mistake_catches_up_from_the_log_without_a_snapshot() {
     let stats = w.nodes[&2].shard.stats();
     assert_eq!(
         (
-            stats.caught_up,
-            stats.snapshot_bytes,
-            stats.checksum_mismatches
+            stats.copies.caught_up,
+            stats.copies.snapshot_bytes,
+            stats.copies.checksum_mismatches
         ),
         (4, 0, 0)
     );
@@ -1520,7 +1520,7 @@ fn a_copy_that_comes_back_after_the_log_was_trimmed_gets_a_snapshot() {
     come_back(&mut w);
     let stats = w.nodes[&2].shard.stats();
     assert!(
-        stats.caught_up == 0 && stats.snapshot_bytes > 0,
+        stats.copies.caught_up == 0 && stats.copies.snapshot_bytes > 0,
         "{stats:?}"
     );
     assert_eq!(w.get(3, &key), text("another"));
@@ -1552,7 +1552,9 @@ fn a_copy_that_comes_back_with_other_contents_gets_a_snapshot() {
     come_back(&mut w);
     let stats = w.nodes[&2].shard.stats();
     assert!(
-        stats.caught_up == 3 && stats.checksum_mismatches == 1 && stats.snapshot_bytes > 0,
+        stats.copies.caught_up == 3
+            && stats.copies.checksum_mismatches == 1
+            && stats.copies.snapshot_bytes > 0,
         "{stats:?}"
     );
     w.settle(Duration::from_millis(200));
@@ -2041,7 +2043,11 @@ fn random_faults(seed: u64, steps: u64) {
     w.settle(Duration::from_millis(500));
     w.check_copies();
     for node in w.nodes.values().filter(|n| n.alive) {
-        assert_eq!(node.shard.stats().checksum_mismatches, 0, "seed {seed}");
+        assert_eq!(
+            node.shard.stats().copies.checksum_mismatches,
+            0,
+            "seed {seed}"
+        );
         let calls: Vec<_> = node
             .shard
             .slots

@@ -63,7 +63,7 @@ pub(super) fn a_snapshot_continues_after_a_broken_connection() -> Result<(), Str
     s.show_all(&first);
     fill(&mut s, 1)?;
     s.show_all(&learning);
-    s.until(1000, "chunk", |s| s.stats(1).snapshot_bytes > 0)?;
+    s.until(1000, "chunk", |s| s.stats(1).copies.snapshot_bytes > 0)?;
     s.run(1)?;
     // Some chunks have arrived. Those that are sent now do not.
     s.hold(1, 2, Lane::Bulk);
@@ -74,7 +74,7 @@ pub(super) fn a_snapshot_continues_after_a_broken_connection() -> Result<(), Str
     s.connect(1, 2);
     s.run(3000)?;
     let stats = s.stats(1);
-    match (stats.continued, stats.checksum_mismatches) {
+    match (stats.copies.continued, stats.copies.checksum_mismatches) {
         (0, _) => Err("the check did not reach its situation: no snapshot was continued".into()),
         (_, 0) if is_to_count(&s) => Ok(()),
         (_, 0) => Err("I16: a learner that goes on never catches up".into()),
@@ -97,7 +97,7 @@ pub(super) fn a_dropped_copy_is_kept_while_others_are_missing() -> Result<(), St
     s.run(KEPT + 5_000)?;
     s.show_all(&again);
     s.run(1000)?;
-    match (is_to_count(&s), s.stats(1).snapshot_bytes) {
+    match (is_to_count(&s), s.stats(1).copies.snapshot_bytes) {
         (true, 0) => Ok(()),
         (true, bytes) => Err(format!(
             "I14: n2 had deleted its copy, of which there was one other: {bytes} bytes came again"

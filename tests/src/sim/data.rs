@@ -163,8 +163,8 @@ impl World {
         self.end_subscriber((p, t));
         let id = self.processes[p].thread_id(t);
         let thread = &mut self.processes[p].threads[t];
-        self.caught_up += thread.shard.stats().caught_up;
-        self.continued += thread.shard.stats().continued;
+        self.caught_up += thread.shard.stats().copies.caught_up;
+        self.continued += thread.shard.stats().copies.continued;
         self.expired += thread.shard.stats().expired;
         self.evicted += thread.shard.stats().evicted;
         thread.shard_me = me;

@@ -431,14 +431,14 @@ impl World {
                     .processes
                     .iter()
                     .flat_map(|p| &p.threads)
-                    .map(|t| t.shard.stats().caught_up)
+                    .map(|t| t.shard.stats().copies.caught_up)
                     .sum::<u64>(),
             continued: self.continued
                 + self
                     .processes
                     .iter()
                     .flat_map(|p| &p.threads)
-                    .map(|t| t.shard.stats().continued)
+                    .map(|t| t.shard.stats().copies.continued)
                     .sum::<u64>(),
             read_at_once: self.read_at_once,
             reads_again: self.reads_again,

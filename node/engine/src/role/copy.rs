@@ -22,9 +22,9 @@ impl Host {
         let Some(peer) = self.peers.get(to) else {
             return;
         };
-        if !peer.acks.is_empty() || peer.is_told_at_once() {
+        if !peer.acks.is_empty() || peer.traffic.is_told_at_once() {
             let acks = std::mem::take(&mut peer.acks);
-            let mut frame = peer.tell(headroom, acks);
+            let mut frame = peer.traffic.tell(headroom, acks);
             self.peers.send(to, Lane::Calls, &frame);
             if let (Frame::Acks { acks, .. }, Some(peer)) = (&mut frame, self.peers.get(to)) {
                 // Its buffer serves the next batch.
@@ -53,10 +53,10 @@ impl Host {
             };
             let differs = headroom
                 .left
-                .abs_diff(peer.told.0.left)
-                .max(headroom.loose.abs_diff(peer.told.0.loose));
-            if differs > step || peer.is_told_at_look(step) {
-                let frame = peer.tell(headroom, Vec::new());
+                .abs_diff(peer.traffic.told.0.left)
+                .max(headroom.loose.abs_diff(peer.traffic.told.0.loose));
+            if differs > step || peer.traffic.is_told_at_look(step) {
+                let frame = peer.traffic.tell(headroom, Vec::new());
                 self.peers.send(id, Lane::Calls, &frame);
             }
         }

@@ -887,7 +887,7 @@ impl Leading<'_> {
         let _ = self.store.advance_sum(sum, taken);
         // The bytes are written, and read once more for the checksum.
         cx.worked += 2 * (bytes + taken * ENTRY_WORK);
-        cx.stats.snapshot_bytes += bytes as u64;
+        cx.stats.copies.snapshot_bytes += bytes as u64;
         teaching.queue(cx, self.at, id, window);
     }
 
@@ -1118,7 +1118,7 @@ impl Leading<'_> {
         link.acked = seq;
         link.next = seq + 1;
         link.stalled = None;
-        cx.stats.continued += 1;
+        cx.stats.copies.continued += 1;
         self.teach(cx, from);
         self.stream(cx, from);
     }
@@ -1169,7 +1169,7 @@ impl Leading<'_> {
         if let Some(seq) = compared.filter(|_| equal) {
             teaching.phase = Phase::Verified(seq);
             let sum = teaching.sum;
-            cx.stats.caught_up += u64::from(teaching.resumed);
+            cx.stats.copies.caught_up += u64::from(teaching.resumed);
             cx.copying.end(lacks);
             cx.timers.set(Duty::Begin, now);
             self.store.end_sum(sum);
@@ -1177,7 +1177,7 @@ impl Leading<'_> {
         } else {
             teaching.failures += 1;
             teaching.whole = true;
-            cx.stats.checksum_mismatches += 1;
+            cx.stats.copies.checksum_mismatches += 1;
             cx.outbox.push(Request::Differed(at, from.member()));
             if teaching.failures >= FAILURES_MAX {
                 teaching.phase = Phase::Queued;

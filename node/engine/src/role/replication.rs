@@ -23,7 +23,7 @@ use crate::role::split_point::Halving;
 use crate::store::Store;
 use crate::wire::api::Lane;
 use crate::wire::frame::{self, Ack, Head};
-use crate::wire::peers::Wait;
+use crate::wire::silence::Wait;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::{Epoch, Member, MemberId, MemberState, PartitionRef};
@@ -263,7 +263,7 @@ impl Held {
                 link.said_committed = committed;
             }
             sent.note(&mut link.stalled, host.now);
-            host.stats.replicated += 1;
+            host.stats.copies.replicated += 1;
         }
     }
 }
@@ -432,7 +432,7 @@ impl Leading<'_> {
             {
                 restart.push(*id);
             }
-            let patience = if cx.peers.is_silent(*id) {
+            let patience = if cx.peers.silent.has(*id) {
                 RESEND
             } else {
                 cx.limits.copy_silent_max
@@ -449,7 +449,7 @@ impl Leading<'_> {
                 asks.push((*id, change, link.asks));
             }
         }
-        silent.into_iter().for_each(|id| cx.peers.note_silent(id));
+        silent.into_iter().for_each(|id| cx.peers.silent.note(id));
         for (id, change, asked) in asks {
             let pause = cx.backoff(Duration::from_millis(200), Duration::from_secs(2), asked);
             cx.outbox.ask(self.at, self.epoch, change);
@@ -572,7 +572,7 @@ impl Leading<'_> {
             );
             link.next += count;
             link.said_committed = self.log.committed();
-            cx.stats.replicated += count;
+            cx.stats.copies.replicated += count;
         }
         if link.next > first {
             cx.peers.note_given(id, &mut link.stalled, cx.now);
@@ -619,7 +619,7 @@ impl Leading<'_> {
         if link.acked + 1 < link.next {
             cx.peers.note_given(from, &mut link.stalled, cx.now);
         }
-        cx.peers.note_heard(from);
+        cx.peers.silent.note_heard(from);
         // If calls wait for room at a learner, they and its log have it by turns (`relieve`).
         let lags =
             link.next <= self.log.last() && (link.required || cx.callers.waiting_for(from) == 0);

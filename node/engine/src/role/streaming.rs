@@ -8,7 +8,7 @@ use crate::command::operation::Work;
 use crate::store::index::{Index, WARM_GROUP};
 use crate::wire::api::{Lane, Malformed};
 use crate::wire::frame::{self, Frame};
-use crate::wire::peers;
+use crate::wire::traffic;
 use bytes::BytesMut;
 use doyen_placement::{Epoch, MapId, MemberId, PartitionRef};
 use std::collections::VecDeque;
@@ -179,8 +179,8 @@ impl Host {
                 batch.clear();
                 break;
             };
-            known.received[peers::index(lane)] += length as u64;
-            known.heard = self.now;
+            known.traffic.received[traffic::index(lane)] += length as u64;
+            known.traffic.heard = self.now;
             let bulk = matches!(
                 read,
                 Frame::Chunk { .. }

@@ -7,7 +7,7 @@
 //! a shell that is slow is told that changes are missing, and costs no memory without bound.
 
 use crate::log::changes::{Change, Filter, Gap, Keys, Maps, Missing, Position, Told};
-use crate::wire::api::Stats;
+use crate::role::stats::Stats;
 use crate::wire::frame::Frame;
 use doyen_gossip::Time;
 use doyen_placement::{Epoch, Lineage, MemberId, Partition, PartitionId, Table};

@@ -169,7 +169,8 @@ impl Shard {
             self.cx
                 .host
                 .peers
-                .retain_silent(|id| view.installed.member(id.member()).is_some());
+                .silent
+                .retain(|id| view.installed.member(id.member()).is_some());
         }
     }
 

@@ -11,6 +11,7 @@ use crate::shard::machine::Shard;
 use crate::wire::api::{Lane, Malformed};
 use crate::wire::frame::{self, Frame};
 use crate::wire::peers;
+use crate::wire::traffic;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MapId, MemberId, PartitionRef};
@@ -134,7 +135,7 @@ impl Shard {
         let result = self.receive_all(peer, lane, bytes, &mut batch);
         if let Some(p) = self.cx.host.peers.get(peer) {
             *p.batch(lane) = batch;
-            p.partial[peers::index(lane)] = bytes.len() as u64;
+            p.traffic.partial[traffic::index(lane)] = bytes.len() as u64;
             if !bytes.is_empty() {
                 // The rest is on its way. Without a timer, this thread would not know that it is
                 // late for it.

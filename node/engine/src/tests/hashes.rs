@@ -134,7 +134,7 @@ fn a_new_copy_gets_hashes_as_hashes() {
     }
     begin_copies(&mut w);
     w.settle(Duration::from_secs(2));
-    assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0);
+    assert_eq!(w.nodes[&1].shard.stats().copies.checksum_mismatches, 0);
     w.check_copies();
     w.kill(1);
     w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 2)));
@@ -329,7 +329,7 @@ fn a_new_copy_gets_large_hashes_while_they_change() {
         }
     }
     w.settle(Duration::from_secs(2));
-    assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0);
+    assert_eq!(w.nodes[&1].shard.stats().copies.checksum_mismatches, 0);
     w.settle(Duration::from_millis(50));
     w.check_copies();
     let before: Vec<_> = (0..8)
@@ -528,7 +528,7 @@ fn a_deadline_of_a_field_holds_after_a_failover_and_on_a_new_copy() {
     w.hash(1, "HPEXPIRE h 60000 FIELDS 1 a");
     begin_copies(&mut w);
     w.settle(Duration::from_secs(2));
-    assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0);
+    assert_eq!(w.nodes[&1].shard.stats().copies.checksum_mismatches, 0);
     w.kill(1);
     w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 2)));
     w.settle(Duration::from_secs(1));

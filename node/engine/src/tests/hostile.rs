@@ -395,7 +395,7 @@ fn a_learner_that_lies_about_its_checksum_is_given_up_and_delays_no_others() {
                 );
             }
         }
-        assert!(w.nodes[&1].shard.stats().checksum_mismatches > 0);
+        assert!(w.nodes[&1].shard.stats().copies.checksum_mismatches > 0);
         let table = w.tables[w.committed].clone();
         assert!(
             table.keyspaces[0]

@@ -36,7 +36,7 @@ fn until_learned(w: &mut World, keys: u64) {
 
 /// The ratio of the bytes that were sent to the bytes that exist.
 fn sent_twice(w: &World, keys: usize) -> f64 {
-    w.nodes[&1].shard.stats().snapshot_bytes as f64 / (keys * 1_000) as f64
+    w.nodes[&1].shard.stats().copies.snapshot_bytes as f64 / (keys * 1_000) as f64
 }
 
 #[test]
@@ -55,8 +55,8 @@ fn a_snapshot_goes_on_after_the_last_part_that_arrived() {
     w.settle(Duration::from_secs(2));
     let stats = w.nodes[&1].shard.stats();
     assert_eq!(w.in_sync(), usize::from(PARTITIONS));
-    assert!(stats.continued >= 3, "{}", stats.continued);
-    assert_eq!(stats.checksum_mismatches, 0);
+    assert!(stats.copies.continued >= 3, "{}", stats.copies.continued);
+    assert_eq!(stats.copies.checksum_mismatches, 0);
     assert!(
         sent_twice(&w, keys) < 1.3,
         "{} of it was sent",
@@ -81,11 +81,11 @@ fn a_snapshot_goes_on_in_another_epoch_of_its_tenure() {
     let stats = w.nodes[&1].shard.stats();
     assert_eq!(w.in_sync(), usize::from(PARTITIONS));
     assert!(
-        stats.continued >= u64::from(PARTITIONS),
+        stats.copies.continued >= u64::from(PARTITIONS),
         "{}",
-        stats.continued
+        stats.copies.continued
     );
-    assert_eq!(stats.checksum_mismatches, 0);
+    assert_eq!(stats.copies.checksum_mismatches, 0);
     assert!(
         sent_twice(&w, keys) < 1.3,
         "{} of it was sent",
@@ -112,7 +112,7 @@ fn a_learner_that_knows_nothing_of_its_session_begins_anew() {
     w.connect(1, 2);
     w.settle(Duration::from_secs(2));
     assert_eq!(
-        (w.in_sync(), w.nodes[&1].shard.stats().continued),
+        (w.in_sync(), w.nodes[&1].shard.stats().copies.continued),
         (usize::from(PARTITIONS), 0)
     );
     w.check_copies();
@@ -123,7 +123,7 @@ fn copies_keep_the_pace_that_an_operator_sets() {
     let mut w = world(74, 2_000, MoveRate::Bytes(500_000));
     let began = w.now;
     w.settle(Duration::from_secs(2));
-    let sent = w.nodes[&1].shard.stats().snapshot_bytes;
+    let sent = w.nodes[&1].shard.stats().copies.snapshot_bytes;
     let allowed = w.now.since(began).as_secs_f64() * 500_000.0;
     assert!(
         sent as f64 <= allowed * 1.1 + 200_000.0,
@@ -132,7 +132,10 @@ fn copies_keep_the_pace_that_an_operator_sets() {
     assert!(w.in_sync() < usize::from(PARTITIONS));
     w.settle(Duration::from_secs(4));
     assert_eq!(
-        (w.in_sync(), w.nodes[&1].shard.stats().checksum_mismatches),
+        (
+            w.in_sync(),
+            w.nodes[&1].shard.stats().copies.checksum_mismatches
+        ),
         (usize::from(PARTITIONS), 0)
     );
     w.check_copies();
@@ -170,7 +173,7 @@ fn a_learner_that_is_slower_than_its_sources_lets_them_go_on_one_part_at_a_time(
     // One chunk, and a first one that was counted when the copy began. A part of 8 KB is what it
     // takes in 16 ms.
     assert!(most <= 2, "{most} parts at once");
-    assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0);
+    assert_eq!(w.nodes[&1].shard.stats().copies.checksum_mismatches, 0);
     w.check_copies();
 }
 
@@ -358,7 +361,7 @@ fn copies_that_come_back_together_are_not_given_up() {
         let sent: u64 = w
             .nodes
             .values()
-            .map(|n| n.shard.stats().snapshot_bytes)
+            .map(|n| n.shard.stats().copies.snapshot_bytes)
             .sum();
         assert_eq!(sent, 0, "seed {seed}: the log is enough");
         w.settle(Duration::from_millis(300));

@@ -450,7 +450,11 @@ fn missing_copies_come_back_while_large_keys_are_written_again() {
         assert!(snapshots < stored + stored / 10 + (1 << 20), "twice: {all}");
         // The links add some steps.
         assert!(longest <= Duration::from_millis(50) + 4 * STEP, "{all}");
-        assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0, "{all}");
+        assert_eq!(
+            w.nodes[&1].shard.stats().copies.checksum_mismatches,
+            0,
+            "{all}"
+        );
         w.flow(Duration::from_secs(3), RATE, |_| {});
         w.check_copies();
     }

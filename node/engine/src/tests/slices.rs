@@ -180,13 +180,13 @@ fn a_snapshot_goes_out_in_steps() {
         w.now = w.now + Duration::from_millis(3);
         for n in [1, 2] {
             let shard = &mut w.nodes.get_mut(&n).unwrap().shard;
-            let before = shard.stats().snapshot_bytes;
+            let before = shard.stats().copies.snapshot_bytes;
             shard.tick(w.now);
-            most = most.max(shard.stats().snapshot_bytes - before);
+            most = most.max(shard.stats().copies.snapshot_bytes - before);
             w.drain(n);
         }
     }
-    let sent = w.nodes[&1].shard.stats().snapshot_bytes;
+    let sent = w.nodes[&1].shard.stats().copies.snapshot_bytes;
     assert!(sent > 4_000_000, "{sent}");
     assert!(most > 0 && most <= 1 << 20, "{most} bytes in one tick");
     assert_eq!(w.in_sync(), usize::from(PARTITIONS));
@@ -208,17 +208,17 @@ fn copying_pauses_for_clients_and_continues_at_once_without_them() {
     }
     let (now, shard) = (w.now, &mut w.nodes.get_mut(&1).unwrap().shard);
     shard.tick(now);
-    let sent = shard.stats().snapshot_bytes;
+    let sent = shard.stats().copies.snapshot_bytes;
     assert!(
         sent > 0 && shard.poll_timeout().unwrap() > now,
         "the next step is after a pause"
     );
     shard.tick(now);
-    assert_eq!(shard.stats().snapshot_bytes, sent);
+    assert_eq!(shard.stats().copies.snapshot_bytes, sent);
     shard.go_on();
     assert!(shard.poll_timeout().unwrap() <= now);
     shard.tick(now);
-    assert!(shard.stats().snapshot_bytes > sent);
+    assert!(shard.stats().copies.snapshot_bytes > sent);
 }
 
 /// Regression: so many partitions at once, each with four parts under way as large as values, were
@@ -298,7 +298,7 @@ fn a_learner_that_hears_of_a_clear_amid_its_snapshot_comes_in_sync() {
         (usize::from(PARTITIONS), 0)
     );
     assert_eq!(w.nodes[&2].shard.stats().keys, 100);
-    assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0);
+    assert_eq!(w.nodes[&1].shard.stats().copies.checksum_mismatches, 0);
     w.check_copies();
 }
 

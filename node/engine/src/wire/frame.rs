@@ -12,7 +12,7 @@ mod rare;
 mod read;
 
 use super::api::Malformed;
-use super::peers::Lanes;
+use super::traffic::Lanes;
 use crate::command::operation::{
     Action, Condition, ExpireCondition, Expiry, FindQuery, Operation, PartitionAction,
     PartitionOperation, RangeQuery, ScriptCall, Step, Transaction, Watched, Work,

@@ -6,245 +6,42 @@
 //! wait for them. A node never stops reading a peer, so two crowded nodes cannot wait for each
 //! other.
 
+use super::answers::{Answers, SMALL_ANSWER_BYTES, answer_weight};
 use super::api::Lane;
 use super::frame::{self, Ack, Frame, Head, Headroom, Mark, Out};
+use super::messages::Messages;
+use super::silence::{Given, Sent, Silent, Wait, note_given};
+use super::traffic::{BULK, CALLS, Lanes, Traffic, UNTOLD_PART, index};
 use crate::command::publication::Publication;
 use crate::log::partition_log::Logged;
 use crate::mutant::{self, broken};
 use crate::value::outcome::Outcome;
 use crate::wire::lateness::{Lateness, Reported};
-use crate::wire::pressure::Pressure;
+use crate::wire::pressure::{Pressure, Supply};
 use crate::wire::visit::Visit;
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::level::{CLOCKS, LATENESS};
 use doyen_placement::{Epoch, MemberId, PartitionRef};
 use litemap::LiteMap;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Bytes of messages that wait for one peer. Later ones are dropped.
-pub(crate) const HELD_BYTES_MAX: usize = 8 << 20;
 /// Bytes of calls for one peer in one pass. Above it, the peer is crowded until they were taken.
 pub(crate) const CROWDED_BYTES: usize = 8 << 20;
-/// A link that carries less than this, in bytes a second, is too slow for a copy: writes would wait
-/// for it until their callers give up.
-const RATE_LEAST: u64 = 512 << 10;
-/// An ack may be behind so many parts of the bytes that may be on their way to a peer, because the
-/// peer sends much, too.
-const BACK_PARTS: u64 = 4;
 /// If more bytes than this are on their way to one peer, no further parts of snapshots are sent to
 /// it. Parts are as large as values, and many partitions are copied at a time.
 pub(crate) const COPY_AHEAD_MAX: u64 = 32 << 20;
 /// Further entries are added to a frame of log entries only up to this length.
 const APPEND_BYTES_MAX: usize = 32 << 10;
-/// Answers up to this size never wait: there are at most `waiting_max` of them.
-pub(crate) const SMALL_ANSWER_BYTES: usize = 1 << 10;
 /// One client may be owed this part of what a peer may be owed in large answers. All clients
 /// together may be owed as much as one peer.
 const OWED_CLIENT_PART: usize = 4;
-
-/// What an answer to a peer weighs: 0 if it never waits.
-pub(crate) fn answer_weight(outcome: &Outcome) -> usize {
-    let bytes = outcome.bytes();
-    if bytes > SMALL_ANSWER_BYTES { bytes } else { 0 }
-}
-
-/// A peer reports arrived bytes each time that this part of the allowed bytes under way has arrived
-/// (256 KiB).
-const TOLD_PART: u64 = 32;
-/// At each check, a peer reports arrived bytes if they exceed this part (64 KiB). Less may never be
-/// reported.
-const UNTOLD_PART: u64 = 128;
 
 /// The longest datagram, which fits into any packet.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = 1_000;
 /// Clocks of one datagram: each takes 30 bytes at most.
 const CLOCKS_MAX: usize = 32;
-/// A copy that has acknowledged nothing of what has arrived there for this long is silent, however
-/// late threads are.
-const LATE_SILENCE_MAX: Duration = Duration::from_secs(10);
-
-/// Bytes of each lane.
-pub(crate) type Lanes = [u64; 2];
-
-/// What a copy has not acknowledged: since when, and since when it could have.
-///
-/// A copy is silent only if it could acknowledge and does not. Its entries may be behind megabytes
-/// that its peer was sent earlier, also for other partitions, and its ack behind megabytes that the
-/// peer sends. While bytes flow, the copy is slow and not silent. Once nothing arrives in either
-/// direction, or less than `RATE_LEAST`, it is silent.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wait {
-    /// When the wait began, or when the copy last acknowledged something.
-    since: Time,
-    /// What it was given. `None`: the missing entries are still in the log, or are about to be sent
-    /// again.
-    given: Option<Given>,
-    /// The missing entries were sent before.
-    again: bool,
-    /// When all that it had been given had first arrived.
-    arrived: Option<Time>,
-    /// How late this thread and the copy's had been when the wait began, in total. `None`: that is
-    /// taken at the first look.
-    late: Option<Duration>,
-}
-
-/// The bytes of calls that a peer had been given when the last unacknowledged entry was sent.
-#[derive(Debug, Clone, Copy)]
-struct Given {
-    bytes: u64,
-    /// How many of these were on their way then.
-    ahead: u64,
-    /// Bytes that had come from the peer by then, or by the time when all of those had arrived
-    /// there.
-    back: u64,
-    /// When all of them had arrived.
-    arrived: Option<Time>,
-    /// How late both threads had been by then, in total.
-    late: Duration,
-}
-
-impl Wait {
-    /// A wait for entries that it was not given yet.
-    pub(crate) const fn for_room(since: Time) -> Self {
-        Self {
-            since,
-            given: None,
-            again: false,
-            arrived: None,
-            late: None,
-        }
-    }
-
-    /// The missing entries are sent once more, on this connection or another one. That does not
-    /// change when the copy counts as silent.
-    pub(crate) fn again(self) -> Self {
-        let arrived = self.given.and_then(|given| given.arrived);
-        Self {
-            since: arrived.map_or(self.since, |arrived| arrived.max(self.since)),
-            given: None,
-            again: true,
-            ..self
-        }
-    }
-
-    /// For how long it could have acknowledged something. `peer` is `None` if it is not connected.
-    fn silence(&mut self, now: Time, peer: Option<&Peer>) -> Duration {
-        let Some(peer) = peer.filter(|_| !broken(&mutant::SLOW_IS_SILENT)) else {
-            return now.since(self.since);
-        };
-        let flowed = peer.progressed.max(peer.heard);
-        let Some(given) = &mut self.given else {
-            return now.since(self.since.max(flowed));
-        };
-        let most = peer.ahead_max.unwrap_or_default();
-        let came = peer.arrived()[CALLS];
-        if given.arrived.is_none()
-            && peer.said[CALLS].saturating_add(most / UNTOLD_PART) >= given.bytes
-        {
-            given.arrived = Some(now);
-            given.back = came;
-            self.arrived.get_or_insert(now);
-        }
-        let (since, ahead) = match given.arrived {
-            Some(arrived) => (arrived.max(self.since), 0),
-            None => (self.since, given.ahead),
-        };
-        let back = came
-            .saturating_sub(given.back)
-            .min(most.saturating_mul(BACK_PARTS));
-        let takes = Duration::from_millis((ahead + back).saturating_mul(1000) / RATE_LEAST);
-        now.since(since.max(flowed))
-            .max(now.since(since).saturating_sub(takes))
-    }
-
-    /// For how long everything that it was given has been there, as of the last check. A peer
-    /// reports arrived bytes in the frame of their acks. So entries that are not acknowledged then
-    /// were refused, however much other data flows.
-    pub(crate) fn arrived_for(&self, now: Time) -> Duration {
-        let arrived = self.given.and_then(|given| given.arrived);
-        arrived.map_or(Duration::ZERO, |arrived| now.since(arrived.max(self.since)))
-    }
-}
-
-/// How fast a peer takes bytes while some are always on their way.
-#[derive(Debug, Default, Clone, Copy)]
-struct Flow {
-    /// The arrived bytes and the time when the present sample began.
-    from: Option<(u64, Time)>,
-    /// Bytes a second, in the last sample.
-    rate: Option<u64>,
-}
-
-/// The shortest sample.
-const FLOW_SAMPLE: Duration = Duration::from_millis(100);
-/// Even to a slow peer, this part of the allowed bytes may be on their way (256 KiB).
-const AHEAD_PART: u64 = 32;
-/// While a missing copy is made, only this part of what may otherwise be on its way is: each of the
-/// few questions and answers between a source and its learner is behind that.
-const REPAIR_AHEAD_PART: u64 = 8;
-
-impl Flow {
-    /// So many bytes have arrived by now.
-    fn note(&mut self, arrived: u64, idle: bool, now: Time) {
-        match self.from {
-            Some((before, since)) if now.since(since) >= FLOW_SAMPLE => {
-                let micros = u64::try_from(now.since(since).as_micros())
-                    .unwrap_or(u64::MAX)
-                    .max(1);
-                self.rate = Some(arrived.saturating_sub(before).saturating_mul(1_000_000) / micros);
-                self.from = (!idle).then_some((arrived, now));
-            }
-            // The peer could have taken more.
-            _ if idle => self.from = None,
-            Some(_) => {}
-            None => self.from = Some((arrived, now)),
-        }
-    }
-
-    /// How much may be on its way, so that the last byte arrives within a second, and sooner while
-    /// a missing copy is made.
-    fn ahead(&self, most: u64, repairing: bool) -> u64 {
-        let part = if repairing { REPAIR_AHEAD_PART } else { 1 };
-        let ahead = self.rate.map_or(most, |rate| rate.min(most)) / part;
-        ahead.max(most / AHEAD_PART)
-    }
-}
-
-/// The result of sending a log entry.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sent {
-    /// Whether the head was sent with it.
-    pub(crate) head: bool,
-    given: Given,
-}
-
-impl Sent {
-    /// From now on, the ack of the copy is awaited, if it is not already.
-    pub(crate) fn note(self, wait: &mut Option<Wait>, now: Time) {
-        note_given(wait, self.given, now);
-    }
-}
-
-/// A copy was given something: its ack is awaited from now on. An earlier wait is not changed.
-fn note_given(wait: &mut Option<Wait>, given: Given, now: Time) {
-    match wait {
-        Some(Wait { given: Some(_), .. }) => {}
-        Some(wait @ Wait { again: true, .. }) => {
-            wait.given = Some(given);
-            wait.again = false;
-            wait.late.get_or_insert(given.late);
-        }
-        _ => {
-            *wait = Some(Wait {
-                given: Some(given),
-                late: Some(given.late),
-                ..Wait::for_room(now)
-            })
-        }
-    }
-}
 
 /// One peer on the data network.
 #[derive(Debug, Default)]
@@ -258,36 +55,10 @@ pub(crate) struct Peer {
     pub(crate) refused: BTreeMap<PartitionRef, u32>,
     /// Acks to send at the end of the batch.
     pub(crate) acks: Vec<Ack>,
-    /// Bytes of whole frames received since it connected, and when the last ones came.
-    pub(crate) received: Lanes,
-    /// Bytes of frames that have arrived in part.
-    pub(crate) partial: Lanes,
-    pub(crate) heard: Time,
-    /// The last report to it: this node's memory, and the received bytes.
-    pub(crate) told: (Headroom, Lanes),
-    /// Most bytes of calls on their way to it; from then on it is crowded. `None`: it does not
-    /// report what has arrived.
-    ahead_max: Option<u64>,
-    /// How fast it takes bytes.
-    flow: Flow,
-    /// Whether missing copies are made from here or here.
-    repairing: bool,
-    /// Bytes given to it since it connected.
-    sent: Lanes,
-    /// How many of those it has reported as received.
-    said: Lanes,
-    /// When it last reported more than before.
-    progressed: Time,
-    /// The last report of its memory.
-    headroom: Option<Headroom>,
-    /// Whether that report has not been checked for eviction yet.
-    says_anew: bool,
-    /// How full it is, and how much must be evicted for it.
-    pressure: Pressure,
-    /// When a part of a snapshot last arrived there.
-    copied: Time,
-    /// When it accepts copies again, if it has put them off.
-    copies_at: Time,
+    /// Bytes to it and from it.
+    pub(crate) traffic: Traffic,
+    /// Its memory, and the copies that it takes.
+    supply: Supply,
     /// Frames of each lane that were taken and not handled yet.
     batches: [VecDeque<Frame>; 2],
     out: [Out; 2],
@@ -302,19 +73,14 @@ pub(crate) struct Peer {
     held_back: bool,
     /// Whether the logs of learners had the first turn when it last had room again.
     learners_turn: bool,
-    /// Bytes of large answers to its executed operations, whether committed or not.
-    owed: usize,
-    /// Answers that may be sent once there is room.
-    answers: VecDeque<(PartitionRef, (u64, u32), Outcome)>,
+    /// Answers to its operations.
+    answers: Answers,
     /// Clocks of partitions that it is told in the next datagrams.
     clocks: Vec<(PartitionRef, Epoch, u64)>,
     /// How late its thread is, as it reports that.
     late: Reported,
-    /// It has subscribers.
-    wants: bool,
-    /// Messages of publishers that are sent once there is room, and their bytes.
-    published: VecDeque<Publication>,
-    published_bytes: usize,
+    /// Messages of publishers, if it has subscribers.
+    messages: Messages,
 }
 
 /// A frame of log entries: where it begins, and what the next entry must be to be added.
@@ -335,12 +101,12 @@ impl Peer {
 
     /// Bytes of a lane that were given to it.
     fn given(&self, lane: usize) -> u64 {
-        self.sent[lane] + self.out[lane].len() as u64
+        self.traffic.sent[lane] + self.out[lane].len() as u64
     }
 
     /// Bytes of a lane that were given to it and that it has not reported as received.
     fn ahead(&self, lane: usize) -> u64 {
-        self.given(lane).saturating_sub(self.said[lane])
+        self.given(lane).saturating_sub(self.traffic.said[lane])
     }
 
     /// The same for both lanes together.
@@ -354,50 +120,10 @@ impl Peer {
 
     /// Whether more is on its way to it than clients should wait for.
     fn is_behind(&self) -> bool {
-        self.ahead_max
-            .is_some_and(|most| self.ahead(CALLS) >= self.flow.ahead(most, self.repairing))
+        self.traffic
+            .ahead_most()
+            .is_some_and(|most| self.ahead(CALLS) >= most)
             && !broken(&mutant::SENDS_ALL_AT_ONCE)
-    }
-
-    /// Bytes of a lane that have arrived from it, in whole frames or not.
-    pub(crate) fn arrived(&self) -> Lanes {
-        [
-            self.received[CALLS] + self.partial[CALLS],
-            self.received[BULK] + self.partial[BULK],
-        ]
-    }
-
-    /// Arrived bytes that were not reported to it.
-    fn untold(&self) -> u64 {
-        let (arrived, told) = (self.arrived(), self.told.1);
-        arrived[CALLS].saturating_sub(told[CALLS]) + arrived[BULK].saturating_sub(told[BULK])
-    }
-
-    /// Whether these are so many that they are reported at once.
-    pub(crate) fn is_told_at_once(&self) -> bool {
-        self.ahead_max
-            .is_some_and(|most| self.untold() > most / TOLD_PART)
-    }
-
-    /// Whether these are so many that they are reported at a check: more than `step`, or less if
-    /// less may be on its way.
-    pub(crate) fn is_told_at_look(&self, step: u64) -> bool {
-        self.untold()
-            > self
-                .ahead_max
-                .map_or(step, |most| step.min(most / UNTOLD_PART))
-    }
-
-    /// The report to it with these acks. Frames that have arrived in part will take memory, too.
-    pub(crate) fn tell(&mut self, headroom: Headroom, acks: Vec<Ack>) -> Frame {
-        let arrived = self.arrived();
-        self.told = (headroom, arrived);
-        let left = headroom.left.saturating_sub(self.partial.iter().sum());
-        Frame::Acks {
-            headroom: Headroom { left, ..headroom },
-            arrived,
-            acks,
-        }
     }
 
     /// `own`: how late this thread has been, in total.
@@ -405,7 +131,7 @@ impl Peer {
         Given {
             bytes: self.given(CALLS),
             ahead: self.ahead(CALLS),
-            back: self.arrived()[CALLS],
+            back: self.traffic.arrived()[CALLS],
             arrived: None,
             late: own + self.late.total(),
         }
@@ -426,7 +152,7 @@ pub(crate) struct Peers {
     owed_clients: usize,
     /// Peers that did not acknowledge in time, and have acknowledged nothing since: other
     /// partitions need not wait for them as long again.
-    silent: BTreeSet<MemberId>,
+    pub(crate) silent: Silent,
     /// Peers for which data was held back, and which have taken bytes since.
     relieved: Vec<MemberId>,
     /// Peers that are told clocks.
@@ -437,17 +163,6 @@ pub(crate) struct Peers {
     late: Lateness,
     /// Whether missing copies are made from here or here.
     repairing: bool,
-}
-
-const CALLS: usize = index(Lane::Calls);
-const BULK: usize = index(Lane::Bulk);
-
-/// The place of a lane in `Lanes`.
-pub(crate) const fn index(lane: Lane) -> usize {
-    match lane {
-        Lane::Calls => 0,
-        Lane::Bulk => 1,
-    }
 }
 
 /// A frame that travels by itself.
@@ -487,9 +202,7 @@ impl Peers {
             Peer {
                 up: true,
                 version,
-                ahead_max,
-                repairing: self.repairing,
-                progressed: now,
+                traffic: Traffic::new(ahead_max, self.repairing, now),
                 late: Reported::new(now, &self.late),
                 ..Peer::default()
             },
@@ -499,7 +212,7 @@ impl Peers {
     /// A connection is gone, with everything on it.
     pub(crate) fn disconnect(&mut self, id: MemberId) {
         if let Some(gone) = self.all.remove(&id).filter(|_| id.is_client()) {
-            self.owed_clients = self.owed_clients.saturating_sub(gone.owed);
+            self.owed_clients = self.owed_clients.saturating_sub(gone.answers.owed);
         }
         self.ready.retain(|(peer, _)| *peer != id);
         self.pieces.retain(|(peer, ..)| *peer != id);
@@ -520,25 +233,8 @@ impl Peers {
         self.all
             .iter()
             .filter(|(id, peer)| peer.up && members(id.member()))
-            .map(|(_, peer)| peer.heard)
+            .map(|(_, peer)| peer.traffic.heard)
             .max()
-    }
-
-    /// A copy at this peer did not acknowledge in time.
-    pub(crate) fn note_silent(&mut self, id: MemberId) {
-        self.silent.insert(id);
-    }
-
-    /// A copy at this peer acknowledges.
-    pub(crate) fn note_heard(&mut self, id: MemberId) {
-        if !self.silent.is_empty() {
-            self.silent.remove(&id);
-        }
-    }
-
-    /// Whether a copy at this peer did not acknowledge in time, and has acknowledged nothing since.
-    pub(crate) fn is_silent(&self, id: MemberId) -> bool {
-        self.silent.contains(&id)
     }
 
     /// For how long a copy at this peer could have acknowledged something. Time in which this
@@ -546,16 +242,8 @@ impl Peers {
     /// always late, or refuses all that arrives, would hold up writes for ever.
     pub(crate) fn silence(&self, id: MemberId, wait: &mut Wait, now: Time) -> Duration {
         let peer = self.all.get(&id).filter(|p| p.up);
-        let silence = wait.silence(now, peer);
         let late = self.late.total() + peer.map_or(Duration::ZERO, |peer| peer.late.total());
-        let before = *wait.late.get_or_insert(late);
-        // What was refused is sent again and arrives again, so the first arrival counts.
-        let unacknowledged = wait.arrived.map_or(Duration::ZERO, |at| now.since(at));
-        let most = silence.max(unacknowledged);
-        if most >= LATE_SILENCE_MAX && !broken(&mutant::BELIEVES_LATE_FOR_EVER) {
-            return most;
-        }
-        silence.saturating_sub(late.saturating_sub(before))
+        wait.silence(now, peer.map(|peer| &peer.traffic), late)
     }
 
     /// Timers are looked at. `due`: when the first of them was due. If this thread was late, its
@@ -594,11 +282,6 @@ impl Peers {
         let crowded = peer.crowded();
         peer.held_back |= crowded;
         crowded
-    }
-
-    /// Forgets silent peers that are no members.
-    pub(crate) fn retain_silent(&mut self, member: impl Fn(MemberId) -> bool) {
-        self.silent.retain(|id| member(*id));
     }
 
     /// A connected peer.
@@ -737,7 +420,7 @@ impl Peers {
             || self
                 .all
                 .get(&id)
-                .is_none_or(|p| p.owed == 0 || fits(p.owed))
+                .is_none_or(|p| p.answers.owed == 0 || fits(p.answers.owed))
     }
 
     /// A peer's operation was executed. This is what it will be answered.
@@ -746,7 +429,7 @@ impl Peers {
         if weight > 0
             && let Some(peer) = self.all.get_mut(&id)
         {
-            peer.owed += weight;
+            peer.answers.owed += weight;
             self.owed_clients += if id.is_client() { weight } else { 0 };
         }
     }
@@ -761,7 +444,7 @@ impl Peers {
         let Some(peer) = self.all.get_mut(&id).filter(|_| weight > 0) else {
             return;
         };
-        peer.owed = peer.owed.saturating_sub(weight);
+        peer.answers.owed = peer.answers.owed.saturating_sub(weight);
         if id.is_client() {
             self.owed_clients = self.owed_clients.saturating_sub(weight);
         }
@@ -781,7 +464,7 @@ impl Peers {
         };
         if weight > 0 && (peer.crowded() || !peer.answers.is_empty()) {
             peer.held_back = true;
-            return peer.answers.push_back((at, to, outcome));
+            return peer.answers.keep(at, to, outcome);
         }
         self.pay(id, weight);
         if let Some(out) = self.out(id, Lane::Calls) {
@@ -802,7 +485,7 @@ impl Peers {
                 peer.held_back = true;
                 return;
             }
-            let Some((at, to, outcome)) = peer.answers.pop_front() else {
+            let Some((at, to, outcome)) = peer.answers.next() else {
                 return;
             };
             self.pay(id, answer_weight(&outcome));
@@ -815,17 +498,13 @@ impl Peers {
     /// The peer has subscribers, or has none any more.
     pub(crate) fn set_wants(&mut self, id: MemberId, wants: bool) {
         if let Some(peer) = self.all.get_mut(&id) {
-            peer.wants = wants;
-            if !wants {
-                peer.published.clear();
-                peer.published_bytes = 0;
-            }
+            peer.messages.want(wants);
         }
     }
 
     /// The peers that have subscribers.
     pub(crate) fn wanting(&self) -> impl Iterator<Item = MemberId> + '_ {
-        let wanting = self.all.iter().filter(|(_, peer)| peer.wants);
+        let wanting = self.all.iter().filter(|(_, peer)| peer.messages.wants);
         wanting.map(|(id, _)| *id)
     }
 
@@ -833,16 +512,13 @@ impl Peers {
     /// how many it goes, and how many lack it because too much waits for them.
     pub(crate) fn publish(&mut self, publication: &Publication) -> (usize, u64) {
         let (mut told, mut dropped) = (0, 0);
-        for (id, peer) in self.all.iter_mut().filter(|(_, peer)| peer.wants) {
-            let bytes = publication.bytes();
-            if !peer.published.is_empty() || peer.crowded() {
+        for (id, peer) in self.all.iter_mut().filter(|(_, peer)| peer.messages.wants) {
+            if !peer.messages.is_empty() || peer.crowded() {
                 peer.held_back = true;
-                if peer.published_bytes + bytes > HELD_BYTES_MAX && !peer.published.is_empty() {
+                if !peer.messages.keep(publication) {
                     dropped += 1;
                     continue;
                 }
-                peer.published_bytes += bytes;
-                peer.published.push_back(publication.clone());
             } else {
                 peer.last_append = None;
                 frame::publish(&mut peer.out[CALLS], publication);
@@ -857,15 +533,14 @@ impl Peers {
 
     /// Sends messages that were kept, while there is room.
     pub(crate) fn publish_more(&mut self, id: MemberId) {
-        while let Some(peer) = self.all.get_mut(&id).filter(|p| !p.published.is_empty()) {
+        while let Some(peer) = self.all.get_mut(&id).filter(|p| !p.messages.is_empty()) {
             if peer.crowded() {
                 peer.held_back = true;
                 return;
             }
-            let Some(next) = peer.published.pop_front() else {
+            let Some(next) = peer.messages.next() else {
                 return;
             };
-            peer.published_bytes -= next.bytes();
             if let Some(out) = self.out(id, Lane::Calls) {
                 frame::publish(out, &next);
             }
@@ -935,7 +610,7 @@ impl Peers {
                 if lane == Lane::Calls && std::mem::take(&mut peer.held_back) {
                     self.relieved.push(id);
                 }
-                peer.sent[index(lane)] += out.len() as u64;
+                peer.traffic.sent[index(lane)] += out.len() as u64;
                 self.pieces
                     .extend(out.take().map(|piece| (id, lane, piece)));
             }
@@ -947,7 +622,7 @@ impl Peers {
         if std::mem::replace(&mut self.repairing, repairing) != repairing {
             self.all
                 .iter_mut()
-                .for_each(|(_, peer)| peer.repairing = repairing);
+                .for_each(|(_, peer)| peer.traffic.repairing = repairing);
         }
     }
 
@@ -959,14 +634,14 @@ impl Peers {
     /// Whether so many bytes of calls have arrived at a peer, as far as it reports them.
     pub(crate) fn has_taken(&self, id: MemberId, given: u64) -> bool {
         self.all.get(&id).is_none_or(|peer| {
-            let untold = peer.ahead_max.unwrap_or(u64::MAX) / UNTOLD_PART;
-            peer.said[CALLS].saturating_add(untold) >= given
+            let untold = peer.traffic.ahead_max.unwrap_or(u64::MAX) / UNTOLD_PART;
+            peer.traffic.said[CALLS].saturating_add(untold) >= given
         })
     }
 
     /// How many bytes of calls a peer takes in this time. 0 if that is unknown.
     pub(crate) fn takes_within(&self, id: MemberId, time: Duration) -> u64 {
-        let rate = self.all.get(&id).and_then(|peer| peer.flow.rate);
+        let rate = self.all.get(&id).and_then(|peer| peer.traffic.rate());
         let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         rate.unwrap_or_default().saturating_mul(millis) / 1000
     }
@@ -982,25 +657,25 @@ impl Peers {
     /// The peer accepts no copies before this time.
     pub(crate) fn put_copies_off(&mut self, id: MemberId, until: Time) {
         if let Some(peer) = self.all.get_mut(&id) {
-            peer.copies_at = until;
+            peer.supply.copies_at = until;
         }
     }
 
     /// Whether the peer accepts copies now, as far as it said.
     pub(crate) fn takes_copies(&self, id: MemberId, now: Time) -> bool {
-        self.all.get(&id).is_none_or(|p| p.copies_at <= now)
+        self.all.get(&id).is_none_or(|p| p.supply.copies_at <= now)
     }
 
     /// A part of a snapshot has arrived at the peer.
     pub(crate) fn note_copied(&mut self, id: MemberId, now: Time) {
         if let Some(peer) = self.all.get_mut(&id) {
-            peer.copied = now;
+            peer.supply.copied = now;
         }
     }
 
     /// When a part of any snapshot last arrived at the peer.
     pub(crate) fn copied_at(&self, id: MemberId) -> Time {
-        self.all.get(&id).map_or(Time::ZERO, |p| p.copied)
+        self.all.get(&id).map_or(Time::ZERO, |p| p.supply.copied)
     }
 
     /// A peer's report of its memory and of arrived bytes. A report may be late, so one of fewer
@@ -1015,16 +690,9 @@ impl Peers {
         let Some(peer) = self.all.get_mut(&id) else {
             return;
         };
-        (peer.headroom, peer.says_anew) = (Some(headroom), true);
-        // Bytes that were not sent cannot have arrived.
-        let more = |lane: usize| arrived[lane].min(peer.sent[lane]).max(peer.said[lane]);
-        let said = [more(CALLS), more(BULK)];
-        if said[CALLS] > peer.said[CALLS] {
-            peer.progressed = now;
-        }
-        peer.said = said;
-        let idle = peer.ahead(CALLS) == 0;
-        peer.flow.note(said[CALLS], idle, now);
+        peer.supply.says(headroom);
+        let waiting = peer.out[CALLS].len() as u64;
+        peer.traffic.says(arrived, waiting, now);
         if peer.held_back && !peer.crowded() {
             peer.held_back = false;
             self.relieved.push(id);
@@ -1035,7 +703,7 @@ impl Peers {
     /// its first report.
     pub(crate) fn headroom(&self, id: MemberId) -> Option<Headroom> {
         let peer = self.all.get(&id)?;
-        let said = peer.headroom?;
+        let said = peer.supply.headroom?;
         Some(Headroom {
             left: said.left.saturating_sub(peer.under_way()),
             ..said
@@ -1047,7 +715,7 @@ impl Peers {
     pub(crate) fn said(&self, id: MemberId) -> (Headroom, u64) {
         self.all
             .get(&id)
-            .and_then(|p| Some((p.headroom?, p.under_way())))
+            .and_then(|p| Some((p.supply.headroom?, p.under_way())))
             .unwrap_or((Headroom::PLENTY, 0))
     }
 
@@ -1055,60 +723,59 @@ impl Peers {
     /// for room. So many threads share the work there.
     pub(crate) fn look_at_memory(&mut self, shares: u64, pressed: bool) {
         for (_, peer) in self.all.iter_mut() {
-            if std::mem::take(&mut peer.says_anew) || peer.pressure.is_lacking() {
-                let room = peer.headroom.unwrap_or(Headroom::PLENTY);
-                peer.pressure.look(room, shares, pressed);
-            }
+            peer.supply.look(shares, pressed);
         }
     }
 
     /// Writes wait for so many bytes at a peer.
     pub(crate) fn lack(&mut self, id: MemberId, bytes: u64) {
         if let Some(peer) = self.all.get_mut(&id) {
-            peer.pressure.lack(bytes);
+            peer.supply.pressure.lack(bytes);
         }
     }
 
     /// This node leads keys that could be evicted for a peer.
     pub(crate) fn bears(&mut self, id: MemberId) {
         if let Some(peer) = self.all.get_mut(&id) {
-            peer.pressure.bears();
+            peer.supply.pressure.bears();
         }
     }
 
     /// This node has looked at all keys that it leads.
     pub(crate) fn end_survey(&mut self, now: Time) {
         for (_, peer) in self.all.iter_mut() {
-            peer.pressure.end_survey(now);
+            peer.supply.pressure.end_survey(now);
         }
     }
 
     /// It is not known any more whether this node leads such keys.
     pub(crate) fn forget_survey(&mut self) {
         for (_, peer) in self.all.iter_mut() {
-            peer.pressure.forget_survey();
+            peer.supply.pressure.forget_survey();
         }
     }
 
     /// How full a peer was at the last check.
     pub(crate) fn pressure(&self, id: MemberId) -> Pressure {
-        self.all.get(&id).map_or(Pressure::NONE, |p| p.pressure)
+        self.all
+            .get(&id)
+            .map_or(Pressure::NONE, |p| p.supply.pressure)
     }
 
     /// Bytes that must be evicted for a peer.
     pub(crate) fn excess(&self, id: MemberId) -> u64 {
-        self.all.get(&id).map_or(0, |p| p.pressure.excess())
+        self.all.get(&id).map_or(0, |p| p.supply.pressure.excess())
     }
 
     /// Whether anything must be evicted for any peer.
     pub(crate) fn has_excess(&self) -> bool {
-        self.all.values().any(|p| p.pressure.excess() > 0)
+        self.all.values().any(|p| p.supply.pressure.excess() > 0)
     }
 
     /// So many bytes were evicted.
     pub(crate) fn relieve(&mut self, id: MemberId, bytes: usize) {
         if let Some(peer) = self.all.get_mut(&id) {
-            peer.pressure.relieve(bytes);
+            peer.supply.pressure.relieve(bytes);
         }
     }
 }

@@ -100,3 +100,33 @@ impl Pressure {
 pub(crate) fn lacking_max(room: Headroom) -> u64 {
     room.kept.saturating_mul(LACKING_KEPT_MAX)
 }
+
+/// The memory of a peer as it reports it, and the copies that it takes.
+#[derive(Debug, Default)]
+pub(super) struct Supply {
+    /// The last report of its memory.
+    pub(super) headroom: Option<Headroom>,
+    /// Whether that report has not been checked for eviction yet.
+    says_anew: bool,
+    /// How full it is, and how much must be evicted for it.
+    pub(super) pressure: Pressure,
+    /// When a part of a snapshot last arrived there.
+    pub(super) copied: Time,
+    /// When it accepts copies again, if it has put them off.
+    pub(super) copies_at: Time,
+}
+
+impl Supply {
+    /// It reports its memory.
+    pub(super) fn says(&mut self, headroom: Headroom) {
+        (self.headroom, self.says_anew) = (Some(headroom), true);
+    }
+
+    /// Checks whether it is full, by its report since the last check.
+    pub(super) fn look(&mut self, shares: u64, pressed: bool) {
+        if std::mem::take(&mut self.says_anew) || self.pressure.is_lacking() {
+            let room = self.headroom.unwrap_or(Headroom::PLENTY);
+            self.pressure.look(room, shares, pressed);
+        }
+    }
+}
