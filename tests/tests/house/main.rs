@@ -1,5 +1,7 @@
 //! What the sources must look like.
 
+mod circles;
 mod citations;
+mod classes;
 mod node;
 mod rooms;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../node/engine/src");
+pub(super) const ENGINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../node/engine/src");
 /// The rooms, the lowest first.
-const ROOMS: [&str; 7] = ["value", "store", "log", "command", "wire", "role", "shard"];
+pub(super) const ROOMS: [&str; 7] = ["value", "store", "log", "command", "wire", "role", "shard"];
 /// Files below all rooms. Other files of the crate's root lie above them.
 const GROUND: [&str; 2] = ["mutant", "fault"];
 
@@ -115,7 +115,7 @@ fn without_tests(code: &str) -> String {
 }
 
 /// Where the first bracket of this code is closed.
-fn closing(code: &str) -> usize {
+pub(super) fn closing(code: &str) -> usize {
     let mut depth = 0;
     let end = code.char_indices().find(|(_, c)| {
         depth += match c {
@@ -128,10 +128,10 @@ fn closing(code: &str) -> usize {
     end.map_or(code.len() - 1, |(at, _)| at)
 }
 
-/// The paths from the crate or from a parent: each with its segments. Trees of `use` are unfolded.
-fn paths(code: &str) -> Vec<Vec<String>> {
+/// The paths that begin with one of these words: each with its segments. Trees of `use` are unfolded.
+pub(super) fn paths(code: &str, words: &[&str]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
-    let words: Vec<(usize, &str)> = ["crate::", "super::"]
+    let words: Vec<(usize, &str)> = words
         .iter()
         .flat_map(|word| code.match_indices(word))
         .collect();
@@ -145,7 +145,11 @@ fn paths(code: &str) -> Vec<Vec<String>> {
 }
 
 /// Reads one path or tree, and returns what follows.
-fn unfold<'a>(code: &'a str, before: &mut Vec<String>, found: &mut Vec<Vec<String>>) -> &'a str {
+pub(super) fn unfold<'a>(
+    code: &'a str,
+    before: &mut Vec<String>,
+    found: &mut Vec<Vec<String>>,
+) -> &'a str {
     let mut rest = code.trim_start();
     let depth = before.len();
     loop {
@@ -184,31 +188,37 @@ fn unfold<'a>(code: &'a str, before: &mut Vec<String>, found: &mut Vec<Vec<Strin
     }
 }
 
+/// The file that a path of another file leads to, and the name there.
+pub(super) fn target(sources: &Sources, file: &str, path: &[String]) -> (String, String) {
+    let mut at: Vec<&str> = file.split('/').filter(|part| *part != "lib").collect();
+    let mut segments = path.iter().map(String::as_str).peekable();
+    if segments.next_if_eq(&"crate").is_some() {
+        at.clear();
+    }
+    while segments.next_if_eq(&"super").is_some() {
+        at.pop();
+    }
+    while let Some(next) = segments.peek() {
+        let deeper = [&at[..], &[*next]].concat().join("/");
+        if !sources.contains_key(&deeper) {
+            break;
+        }
+        at.extend(segments.next());
+    }
+    let to = if at.is_empty() {
+        "lib".into()
+    } else {
+        at.join("/")
+    };
+    let name = segments.next().unwrap_or("(the module)").to_owned();
+    (to, name)
+}
+
 pub(super) fn arrows(sources: &Sources) -> BTreeSet<Arrow> {
     let mut found = BTreeSet::new();
     for (file, code) in sources {
-        for path in paths(code) {
-            let mut at: Vec<&str> = file.split('/').collect();
-            let mut segments = path.iter().map(String::as_str).peekable();
-            if segments.next_if_eq(&"crate").is_some() {
-                at.clear();
-            }
-            while segments.next_if_eq(&"super").is_some() {
-                at.pop();
-            }
-            while let Some(next) = segments.peek() {
-                let deeper = [&at[..], &[*next]].concat().join("/");
-                if !sources.contains_key(&deeper) {
-                    break;
-                }
-                at.extend(segments.next());
-            }
-            let to = if at.is_empty() {
-                "lib".into()
-            } else {
-                at.join("/")
-            };
-            let name = segments.next().unwrap_or("(the module)").to_owned();
+        for path in paths(code, &["crate::", "super::"]) {
+            let (to, name) = target(sources, file, &path);
             // A unit's inner module names its file by `super`.
             if to != *file {
                 let from = file.clone();
@@ -235,7 +245,7 @@ fn upward(sources: &Sources) -> BTreeSet<Arrow> {
 
 #[test]
 fn imports_between_rooms_run_down() {
-    let sources = read(Path::new(SOURCES));
+    let sources = read(Path::new(ENGINE));
     for room in ROOMS {
         assert!(sources.contains_key(room), "the room {room} has no page");
     }
@@ -253,7 +263,7 @@ fn imports_between_rooms_run_down() {
 #[test]
 fn the_shard_and_its_context_are_taught_in_their_room_alone() {
     let (room, types) = SHARD;
-    for (file, code) in read(Path::new(SOURCES)) {
+    for (file, code) in read(Path::new(ENGINE)) {
         for name in types {
             let teaches = code.contains(&format!("\nimpl {name} {{"));
             let within = file.starts_with(&format!("{room}/"));

@@ -1,0 +1,284 @@
+//! How large the types of the engine are: their methods, and their fields.
+//!
+//! What acts on a type counts as a method of it: a function that takes `&mut` of it, and what a
+//! trait of the engine adds. A field counts as its fields if its type is only a bag: a struct of one
+//! owner that is declared beside it or has no methods. Types of one name count together.
+
+use super::rooms::{ENGINE, Sources, closing, read};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+const METHODS_MAX: usize = 60;
+const FIELDS_MAX: usize = 25;
+/// Types with more methods than that, and how many they have. `Store`: its checksums, what it
+/// remembers of deletions, and its maps have methods of their own to come.
+const STILL_LARGER: [(&str, usize); 1] = [("Store", 106)];
+/// The types of the shard, and the files that may teach them.
+const SHARD: [&str; 2] = ["Shard", "Context"];
+const SHARD_FILES_MAX: usize = 8;
+
+#[derive(Debug, Default)]
+struct Class {
+    /// The files that declare it.
+    files: BTreeSet<String>,
+    /// The types of its fields. Bare names only: others are empty.
+    fields: Vec<String>,
+    /// Its methods, by the files that have them.
+    methods: BTreeMap<String, usize>,
+    /// Its methods, without those of traits and functions.
+    own: usize,
+}
+
+/// The items of a file or of a block: what stands before the brackets, and what is in them.
+fn items(code: &str) -> Vec<(&str, &str)> {
+    let (mut found, mut begin, mut depth, mut at) = (Vec::new(), 0, 0_usize, 0);
+    while let Some(next) = code[at..].find(|c| "([{;)]".contains(c)) {
+        let here = at + next;
+        at = here + 1;
+        match code.as_bytes()[here] {
+            b'(' | b'[' => depth += 1,
+            b')' | b']' => depth = depth.saturating_sub(1),
+            b';' if depth == 0 => {
+                found.push((code[begin..here].trim(), ""));
+                begin = at;
+            }
+            b'{' if depth == 0 => {
+                let end = here + closing(&code[here..]);
+                found.push((code[begin..here].trim(), &code[here + 1..end]));
+                (begin, at) = (end + 1, end + 1);
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The same without attributes and visibility.
+fn bare(head: &str) -> &str {
+    let mut rest = head.trim_start();
+    loop {
+        let after = if rest.starts_with("#[") {
+            let ends = rest.char_indices().scan(0, |depth, (at, c)| {
+                *depth += i32::from(c == '[') - i32::from(c == ']');
+                Some((at, c == ']' && *depth == 0))
+            });
+            let end = ends.filter(|(_, ends)| *ends).map(|(at, _)| at).next();
+            end.map(|at| &rest[at + 1..])
+        } else if let Some(within) = rest.strip_prefix("pub(") {
+            within.split_once(')').map(|(_, after)| after)
+        } else {
+            ["pub ", "const ", "unsafe ", "async "]
+                .iter()
+                .find_map(|word| rest.strip_prefix(word))
+        };
+        match after {
+            Some(after) => rest = after.trim_start(),
+            None => return rest,
+        }
+    }
+}
+
+/// The name that a type begins with, without its path.
+fn name(of: &str) -> &str {
+    let of = of.trim_start().trim_start_matches('&');
+    let of = of.strip_prefix("dyn ").unwrap_or(of);
+    let end = of.find(|c: char| !(c.is_alphanumeric() || "_:".contains(c)));
+    let path = &of[..end.unwrap_or(of.len())];
+    path.rsplit("::").next().unwrap_or(path)
+}
+
+/// What follows generic parameters, if there are any.
+fn after_generics(head: &str) -> &str {
+    if !head.starts_with('<') {
+        return head;
+    }
+    let mut depth = 0;
+    let end = head.char_indices().find(|(at, c)| {
+        let arrow = head[..*at].ends_with('-');
+        depth += i32::from(*c == '<') - i32::from(*c == '>' && !arrow);
+        depth == 0
+    });
+    end.map_or("", |(at, _)| &head[at + 1..])
+}
+
+/// The parts between commas that are in no brackets.
+fn parts(list: &str) -> Vec<&str> {
+    let (mut depth, mut begin, mut found) = (0_i32, 0, Vec::new());
+    for (at, c) in list.char_indices() {
+        match c {
+            '(' | '[' | '{' | '<' => depth += 1,
+            '>' if list[..at].ends_with('-') => {}
+            ')' | ']' | '}' | '>' => depth -= 1,
+            ',' if depth == 0 => {
+                found.push(list[begin..at].trim());
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.push(list[begin..].trim());
+    found.retain(|part| !part.is_empty());
+    found
+}
+
+/// The types of which a function takes `&mut`.
+fn changed(head: &str) -> BTreeSet<&str> {
+    let borrowed = head.match_indices('&').filter_map(|(at, _)| {
+        let rest = &head[at + 1..];
+        let rest = match rest.strip_prefix('\'') {
+            Some(lifetime) => lifetime.split_once(' ')?.1,
+            None => rest,
+        };
+        rest.strip_prefix("mut ").map(name)
+    });
+    borrowed.collect()
+}
+
+fn classes(sources: &Sources) -> BTreeMap<String, Class> {
+    let mut all: BTreeMap<String, Class> = BTreeMap::new();
+    let traits: BTreeSet<&str> = (sources.values().flat_map(|code| items(code)))
+        .filter_map(|(head, _)| bare(head).strip_prefix("trait ").map(name))
+        .collect();
+    for (file, code) in sources {
+        for (head, body) in items(code) {
+            let head = bare(head);
+            if let Some(declared) = head.strip_prefix("struct ") {
+                let class = all.entry(name(declared).to_owned()).or_default();
+                class.files.insert(file.clone());
+                for field in parts(body) {
+                    let (_, of) = bare(field).split_once(':').unwrap_or_default();
+                    let of = of.trim();
+                    let is_bare = of.chars().all(|c| c.is_alphanumeric() || "_:".contains(c));
+                    let of = if is_bare { name(of) } else { "" };
+                    class.fields.push(of.to_owned());
+                }
+            } else if let Some(taught) = head.strip_prefix("impl") {
+                let taught = after_generics(taught);
+                let (of, own) = match taught.split_once(" for ") {
+                    Some((added, _)) if !traits.contains(name(added)) => continue,
+                    Some((_, of)) => (of, false),
+                    None => (taught, true),
+                };
+                let methods = items(body).into_iter();
+                let methods = methods.filter(|(head, _)| bare(head).starts_with("fn "));
+                let count = methods.count();
+                let class = all.entry(name(of).to_owned()).or_default();
+                *class.methods.entry(file.clone()).or_default() += count;
+                class.own += if own { count } else { 0 };
+            } else if let Some(function) = head.strip_prefix("fn ") {
+                for of in changed(function) {
+                    let class = all.entry(of.to_owned()).or_default();
+                    *class.methods.entry(file.clone()).or_default() += 1;
+                }
+            }
+        }
+    }
+    all
+}
+
+/// How many fields a type has, with those of its bags.
+fn fields(all: &BTreeMap<String, Class>, class: &Class) -> usize {
+    let owners = |of: &str| {
+        let fields = all.values().flat_map(|class| &class.fields);
+        fields.filter(|field| *field == of).count()
+    };
+    let of = class.fields.iter().map(|of| match all.get(of) {
+        Some(bag)
+            if owners(of) == 1
+                && !bag.fields.is_empty()
+                && (bag.own == 0 || bag.files == class.files) =>
+        {
+            fields(all, bag)
+        }
+        _ => 1,
+    });
+    of.sum()
+}
+
+fn too_large(sources: &Sources) -> Vec<String> {
+    let all = classes(sources);
+    let declared = all.iter().filter(|(_, class)| !class.files.is_empty());
+    let sizes = declared.map(|(name, class)| {
+        let methods: usize = class.methods.values().sum();
+        (name, methods, fields(&all, class))
+    });
+    sizes
+        .filter(|(name, methods, fields)| {
+            let larger = STILL_LARGER.iter().find(|(larger, _)| larger == name);
+            let most = larger.map_or(METHODS_MAX, |(_, most)| *most);
+            *methods > most || *fields > FIELDS_MAX
+        })
+        .map(|(name, methods, fields)| format!("{name}: {methods} methods, {fields} fields"))
+        .collect()
+}
+
+#[test]
+fn no_type_has_many_methods_or_fields() {
+    let found = too_large(&read(Path::new(ENGINE)));
+    assert!(
+        found.is_empty(),
+        "more than {METHODS_MAX} methods or {FIELDS_MAX} fields. Give what belongs together a type \
+         of its own:\n{}",
+        found.join("\n")
+    );
+}
+
+#[test]
+fn the_shard_and_its_context_are_taught_in_few_files() {
+    let all = classes(&read(Path::new(ENGINE)));
+    for name in SHARD {
+        let files: Vec<&str> = all[name].methods.keys().map(|file| &**file).collect();
+        assert!(!files.is_empty(), "{name} has no methods");
+        assert!(
+            files.len() <= SHARD_FILES_MAX,
+            "{name} is taught in {files:?}"
+        );
+    }
+}
+
+#[test]
+fn names_of_files_are_unique() {
+    let sources = read(Path::new(ENGINE));
+    let mut seen = BTreeMap::new();
+    for file in sources.keys() {
+        let name = file.rsplit('/').next().unwrap_or(file);
+        let other = seen.insert(name, file);
+        assert_eq!(other, None, "{file} has the name of another file");
+    }
+}
+
+#[test]
+fn a_type_that_is_too_large_is_found() {
+    let methods: String = (0..58)
+        .map(|n| format!("#[inline]\npub(crate) fn m{n}(&self) {{}}\n"))
+        .collect();
+    let mut sources: Sources = [
+        ("a", format!("pub(crate) struct A<'a> {{ pub(crate) b: Bag, c: Option<C>, d: fn(u8, u8) -> u8 }}\n\
+                       struct Bag {{ x: [u8; 4], y: u8 }}\nimpl<'a> A<'a> {{\n{methods}}}\n")),
+        ("b", "trait More { fn more(&mut self); }\nimpl More for a::A<'_> { fn more(&mut self) {} }\n\
+               impl Debug for A<'_> { fn fmt(&self) {} }\nstruct C(u8);\n".into()),
+        ("c", "fn act(a: &mut A, x: [u8; 2], c: &'a mut C) {}\n".into()),
+    ]
+    .map(|(file, code)| (file.to_owned(), code))
+    .into();
+    assert!(too_large(&sources).is_empty(), "60 methods");
+    let all = classes(&sources);
+    assert_eq!(all["A"].methods.values().sum::<usize>(), METHODS_MAX);
+    assert_eq!(fields(&all, &all["A"]), 4);
+    sources.insert(
+        "d".into(),
+        "const fn more(b: u8, a: &mut crate::a::A<'_>) {}".into(),
+    );
+    assert_eq!(too_large(&sources), ["A: 61 methods, 4 fields"]);
+    let many: String = (0..25)
+        .map(|n| format!("pub(crate) f{n}: BTreeMap<u8, u8>,"))
+        .collect();
+    sources.insert("d".into(), format!("struct D {{ {many} }}"));
+    assert!(too_large(&sources).is_empty(), "25 fields");
+    sources.insert(
+        "d".into(),
+        format!("struct D {{ {many} #[cfg(x)] e: e::E }}"),
+    );
+    sources.insert("e".into(), "struct E { a: u8, b: u8 }".into());
+    assert_eq!(too_large(&sources), ["D: 0 methods, 27 fields"]);
+}
