@@ -196,7 +196,7 @@ pub(crate) fn set(value: &Bytes) -> Action {
 fn limits() -> Limits {
     Limits {
         value_bytes_max: 16 << 20,
-        hash_bytes_max: 2 << 10,
+        packed_bytes_max: 2 << 10,
         page_rows: 2_000,
         key_bytes_max: 64 << 10,
         memory_bytes_max: 8 << 30,

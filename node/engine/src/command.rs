@@ -48,6 +48,7 @@ mod bitfields;
 #[doc(hidden)]
 pub mod cached;
 mod call;
+mod collections;
 mod conditional;
 mod description;
 mod error;
@@ -84,7 +85,7 @@ pub mod sync;
 mod table;
 pub(crate) mod transfer;
 
-pub use crate::value::types::hash::{Fields, Part};
+pub use crate::value::items::{Fields, Part};
 pub use access::{Access, CATEGORIES, Rights};
 pub use call::{Arguments, Call, is};
 pub use description::{
@@ -93,7 +94,7 @@ pub use description::{
 pub use error::{ErrorText, NOT_A_FLOAT, NOT_AN_INTEGER, SYNTAX, unknown_subcommand, wrong_arity};
 pub use many::{Join, Many};
 pub use registry::{COMMANDS, FAMILIES, count};
-pub use reply::{Reply, Shape};
+pub use reply::{Reply, Shape, Words};
 pub use table::{Sorting, Spec, Table, place_of};
 pub use transfer::{Read, Transfer};
 

@@ -63,6 +63,15 @@ const fn at(partition: u32) -> PartitionRef {
 
 // ---- frames
 
+/// The kinds of collections, each with a packed one.
+fn collections() -> impl Iterator<Item = (Kind, &'static [u8])> {
+    let packed: &[u8] = b"\x01f\x011";
+    let all = Kind::ALL
+        .into_iter()
+        .filter(|kind| kind.collection().is_some());
+    all.map(move |kind| (kind, packed))
+}
+
 /// A frame of each kind, as a shard of the pair below could send it.
 pub(crate) fn every() -> Vec<Frame> {
     let name = TableName {
@@ -127,39 +136,46 @@ pub(crate) fn every() -> Vec<Frame> {
         },
         Effect::Clear { map: MAP },
         many,
-        Effect::Put {
-            map: MAP,
-            entry: Entry::of_hash(b"h", b"\x01f\x011"),
-            deadline: 0,
-            before: Before::Value,
-        },
-        Effect::Field {
-            map: MAP,
-            key: Key::from(&b"h"[..]),
-            row: Entry::of_row(b"g", b"2", 0),
-        },
-        Effect::Many(
-            [
-                Effect::Put {
-                    map: MAP,
-                    entry: Entry::of_table(b"t", 7),
-                    deadline: 60,
-                    before: Before::Value,
-                },
-                Effect::Row {
-                    map: MAP,
-                    key: Key::from(&b"t"[..]),
-                    row: Entry::of_row(b"field", b"value", 0),
-                },
-            ]
-            .into(),
-        ),
-        Effect::RowDelete {
-            map: MAP,
-            key: Key::from(&b"t"[..]),
-            field: Key::from(&b"field"[..]),
-        },
     ];
+    let of_collections = collections().flat_map(|(kind, packed)| {
+        [
+            Effect::Put {
+                map: MAP,
+                entry: Entry::of_kind(kind, b"h", packed),
+                deadline: 0,
+                before: Before::Value,
+            },
+            Effect::Field {
+                map: MAP,
+                key: Key::from(&b"h"[..]),
+                kind,
+                row: Entry::of_row(b"g", b"2", 0),
+            },
+            Effect::Many(
+                [
+                    Effect::Put {
+                        map: MAP,
+                        entry: Entry::of_table(kind, b"t", 7),
+                        deadline: 60,
+                        before: Before::Value,
+                    },
+                    Effect::Row {
+                        map: MAP,
+                        key: Key::from(&b"t"[..]),
+                        kind,
+                        row: Entry::of_row(b"field", b"value", 0),
+                    },
+                ]
+                .into(),
+            ),
+            Effect::RowDelete {
+                map: MAP,
+                key: Key::from(&b"t"[..]),
+                kind,
+                field: Key::from(&b"field"[..]),
+            },
+        ]
+    });
     let outcomes = [
         Outcome::Ok,
         Outcome::Nil,
@@ -183,20 +199,21 @@ pub(crate) fn every() -> Vec<Frame> {
     };
     let entries: Vec<Logged> = effects
         .into_iter()
+        .chain(of_collections)
         .chain(made)
         .zip(outcomes.clone().into_iter().cycle())
         .map(logged)
         .collect();
-    let body = Bytes::from(laid_out(&[
-        (MAP, None, Entry::new(b"c", b"in a chunk", 4, 0)),
-        (MAP, None, Entry::of_hash(b"h", b"\x01f\x011")),
-        (MAP, None, Entry::of_table(b"t", 0)),
-        (
-            MAP,
-            Some(Key::from(&b"t"[..])),
-            Entry::of_row(b"field", b"value", 0),
-        ),
-    ]));
+    let mut pieces = vec![(MAP, None, Entry::new(b"c", b"in a chunk", 4, 0))];
+    pieces.extend(collections().flat_map(|(kind, packed)| {
+        let row = Entry::of_row(b"field", b"value", 0);
+        [
+            (MAP, None, Entry::of_kind(kind, b"h", packed)),
+            (MAP, None, Entry::of_table(kind, b"t", 0)),
+            (MAP, Some(Key::from(&b"t"[..])), row),
+        ]
+    }));
+    let body = Bytes::from(laid_out(&pieces));
     let ack = |p, seq| Ack {
         at: at(p),
         epoch: Epoch(1),
@@ -459,23 +476,27 @@ pub(crate) fn every() -> Vec<Frame> {
             }],
         }),
     );
-    let changes = [
+    let of_strings = [
         What::Put(Kind::String, None),
         What::Put(Kind::String, Some(bytes(b"x"))),
-        What::Put(Kind::Hash, None),
-        What::Field(bytes(b"f"), None),
-        What::Field(bytes(b"f"), Some(bytes(b"x"))),
-        What::FieldRemoved(bytes(b"f")),
-        What::Deadline,
-        What::Removed(Cause::Expired),
-        What::Cleared,
     ];
+    let of_collections = collections().flat_map(|(kind, _)| {
+        [
+            What::Put(kind, None),
+            What::Field(kind, bytes(b"f"), None),
+            What::Field(kind, bytes(b"f"), Some(bytes(b"x"))),
+            What::FieldRemoved(kind, bytes(b"f")),
+        ]
+    });
+    let of_keys = [What::Deadline, What::Removed(Cause::Expired), What::Cleared];
     frames.push(Frame::Changes {
         at: at(1),
         ticket: 1,
         last: 9,
-        changes: changes
+        changes: of_strings
             .into_iter()
+            .chain(of_collections)
+            .chain(of_keys)
             .map(|what| Change {
                 position: Position {
                     partition: PartitionId(1),
@@ -599,7 +620,7 @@ pub(crate) fn every() -> Vec<Frame> {
             PartitionAction::Scan {
                 cursor: 1,
                 count: 10,
-                kind: Some(Kind::Hash),
+                kind: Kind::ALL.last().copied(),
             },
             PartitionAction::Clear,
             PartitionAction::Range(range),
@@ -700,7 +721,7 @@ pub fn chunk_samples(_: u16) -> Vec<Sample> {
         None,
         Entry::new(b"a key", &[0, 255, 7], 1 << 40, 1 << 33),
     );
-    let table = (MAP, None, Entry::of_table(b"t", 3));
+    let table = (MAP, None, Entry::of_table(Kind::Hash, b"t", 3));
     let row = |key: &'static [u8]| {
         let row = Entry::of_row(b"field", b"value", 1 << 40);
         (MAP, Some(Key::from(key)), row)
@@ -861,7 +882,7 @@ fn table() -> Table {
 fn limits() -> Limits {
     Limits {
         value_bytes_max: 64 << 10,
-        hash_bytes_max: 2 << 10,
+        packed_bytes_max: 2 << 10,
         page_rows: 2_000,
         key_bytes_max: 1 << 10,
         memory_bytes_max: 8 << 20,

@@ -7,10 +7,10 @@
 
 pub(crate) mod census;
 pub(crate) mod change;
+pub(crate) mod collection;
 mod contents;
 mod effect;
 mod fields;
-pub(crate) mod hash_rows;
 pub(crate) mod index;
 pub(crate) mod inheriting;
 pub(crate) mod map;

@@ -53,7 +53,7 @@ const PARTITIONS: u16 = 4;
 fn limits() -> Limits {
     Limits {
         value_bytes_max: 1 << 20,
-        hash_bytes_max: 2 << 10,
+        packed_bytes_max: 2 << 10,
         page_rows: 2_000,
         key_bytes_max: 1 << 10,
         memory_bytes_max: 64 << 20,

@@ -8,6 +8,7 @@ pub(crate) mod deadline;
 pub(crate) mod entry;
 pub(crate) mod extended;
 pub(crate) mod integer;
+pub(crate) mod items;
 pub(crate) mod kind;
 pub(crate) mod outcome;
 pub mod tags;

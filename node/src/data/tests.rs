@@ -135,7 +135,7 @@ fn doorless(threads: u8) -> Running {
 pub(crate) fn limits() -> Limits {
     Limits {
         value_bytes_max: 4 << 20,
-        hash_bytes_max: 2 << 10,
+        packed_bytes_max: 2 << 10,
         page_rows: 2_000,
         key_bytes_max: 64 << 10,
         memory_bytes_max: 256 << 20,

@@ -311,7 +311,7 @@ where
         What::Deadline => MapChange::Deadline { key },
         What::Removed(cause) => MapChange::Removed { key, cause, old },
         What::Cleared => MapChange::Cleared,
-        What::Put(_, None) | What::Field(..) | What::FieldRemoved(_) => {
+        What::Put(_, None) | What::Field(..) | What::FieldRemoved(..) => {
             return Err(Error::WrongType);
         }
     })

@@ -905,7 +905,7 @@ fn timing(config: &Config) -> Timing {
 fn limits(config: &Config, timing: &Timing) -> Limits {
     Limits {
         value_bytes_max: config.value_bytes_max,
-        hash_bytes_max: 2 << 10,
+        packed_bytes_max: 2 << 10,
         page_rows: 2_000,
         key_bytes_max: KEY_BYTES_MAX,
         memory_bytes_max: config.memory_bytes_max,

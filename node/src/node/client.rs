@@ -201,7 +201,7 @@ fn assemble(
 fn limits() -> Limits {
     Limits {
         value_bytes_max: VALUE_BYTES_MAX,
-        hash_bytes_max: 2 << 10,
+        packed_bytes_max: 2 << 10,
         page_rows: 2_000,
         key_bytes_max: super::builder::KEY_BYTES_MAX,
         memory_bytes_max: 0,

@@ -120,7 +120,7 @@ pub struct HalfKeys {
     pub next: Option<String>,
 }
 
-/// A string, or a field of a hash. `doyen split export` writes one a line. Example: [`HalfReport`].
+/// A string, or a field of a hash or another collection. `doyen split export` writes one a line. Example: [`HalfReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HalfKey {
     /// The map. Absent: a database of Redis clients, or a map that was dropped.
@@ -131,10 +131,13 @@ pub struct HalfKey {
     pub database: Option<u32>,
     /// The key.
     pub key: AnyBytes,
-    /// The field, if the value is a hash.
+    /// What the key holds, as `TYPE` says it.
+    #[serde(default)]
+    pub kind: String,
+    /// The field, if the value consists of fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<AnyBytes>,
-    /// The value. Absent: it is larger than 32 MiB.
+    /// The value, which is empty if fields have none. Absent: it is larger than 32 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<AnyBytes>,
     /// When it expires, in milliseconds from the answer on.
@@ -206,6 +209,7 @@ impl HalfKeys {
             map: table.map(kept.map).map(|map| map.name.clone()),
             database: kept.map.database_number(),
             key: kept.key.into(),
+            kind: kept.kind.name().into(),
             field: kept.field.map(Into::into),
             value: kept.value.map(Into::into),
             ttl_ms: kept

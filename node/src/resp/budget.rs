@@ -360,7 +360,7 @@ impl Budget {
     pub(crate) fn small() -> Self {
         let limits = Limits {
             value_bytes_max: 1 << 20,
-            hash_bytes_max: 2 << 10,
+            packed_bytes_max: 2 << 10,
             page_rows: 2_000,
             key_bytes_max: 1 << 10,
             memory_bytes_max: 128 << 20,

@@ -349,8 +349,7 @@ fn unsupported(args: Args<'_>) -> Option<ErrorText> {
         .find_map(|(types, names)| Some((types, names.iter().find(asked)?.to_uppercase())))?;
     // Clients look at the beginning.
     let text = format!(
-        "ERR unknown command '{name}': there are no {types} here, only strings and hashes; \
-         COMMAND LIST names the commands"
+        "ERR unknown command '{name}': there are no {types} here; COMMAND LIST names the commands"
     );
     Some(text.into())
 }

@@ -180,11 +180,12 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// The head of a part of a hash; so many items follow.
+    /// The head of a part of a collection; so many items follow.
     pub fn fields(&mut self, items: usize, part: Part) {
         match part {
             Part::Whole => self.map(items / 2),
             Part::Fields | Part::Values => self.array(items),
+            Part::Members => self.set(items),
         }
     }
 

@@ -255,28 +255,26 @@ fn names(change: &Change) -> impl Iterator<Item = (&'static str, u8)> {
     // In Redis, a key that was renamed or copied over another one is a new key, too.
     let made = change.before == Former::Nothing || matches!(by, Some("rename" | "copy"));
     let new = (made && matches!(change.what, What::Put(..))).then_some(("new", b'n'));
-    let class = |event: &str| match event {
-        "persist" | "expire" => b'g',
-        "rename_to" | "copy_to" => b'g',
-        event if event.starts_with('h') => b'h',
-        _ => b'$',
+    let told = |event: &'static str, class: u8| match event {
+        "rename" => ("rename_to", b'g'),
+        "copy" => ("copy_to", b'g'),
+        "persist" | "expire" => (event, b'g'),
+        event => (event, class),
     };
-    let put = |otherwise: &'static str| {
-        let event = match by {
-            Some("rename") => "rename_to",
-            Some("copy") => "copy_to",
-            by => by.unwrap_or(otherwise),
-        };
-        (event, class(event))
+    let put = |kind: Kind| {
+        let events = kind.events();
+        told(by.unwrap_or(events.put), events.class)
     };
     let events = match &change.what {
-        What::Put(Kind::String, _) => {
+        What::Put(kind, _) | What::Field(kind, ..) => {
             let expires = change.by.is_some_and(By::expires);
-            [Some(put("set")), expires.then_some(("expire", b'g'))]
+            [Some(put(*kind)), expires.then_some(("expire", b'g'))]
         }
-        What::Put(Kind::Hash, _) | What::Field(..) => [Some(put("hset")), None],
-        What::FieldRemoved(_) => [Some(put("hdel")), None],
-        What::Deadline => [Some(put("expire")), None],
+        What::FieldRemoved(kind, _) => {
+            let events = kind.events();
+            [Some((by.unwrap_or(events.removed), events.class)), None]
+        }
+        What::Deadline => [Some((by.unwrap_or("expire"), b'g')), None],
         // Its last field has expired.
         What::Removed(Cause::Expired) if by == Some("hexpired") => {
             [Some(("hexpired", b'h')), Some(("del", b'g'))]
@@ -285,9 +283,12 @@ fn names(change: &Change) -> impl Iterator<Item = (&'static str, u8)> {
         What::Removed(Cause::Evicted) => [Some(("evicted", b'e')), None],
         What::Removed(Cause::Command) => match by {
             Some("rename") => [Some(("rename_from", b'g')), None],
-            // A hash without fields is gone.
-            Some(event) if event.starts_with('h') => [Some((event, b'h')), Some(("del", b'g'))],
-            _ => [Some(("del", b'g')), None],
+            _ => {
+                // A collection without fields is gone.
+                let emptied = change.by.and_then(By::emptied);
+                let first = emptied.map(|(event, kind)| (event, kind.events().class));
+                [first, Some(("del", b'g'))]
+            }
         },
         What::Cleared => [None, None],
     };

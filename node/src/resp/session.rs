@@ -301,7 +301,7 @@ enum State {
         outcome: Outcome,
     },
     Gathering(Box<Gather>),
-    /// All fields of a hash.
+    /// All fields of a collection.
     Reading(Box<Reading>),
     /// A transaction, or the keys that it is to watch.
     Running(Box<Running>),
@@ -1593,7 +1593,9 @@ impl Session {
                     return self.transfer(connection, context, (key, action, shape), transfer);
                 }
                 let footprint = action.footprint();
-                if let Shape::Fields(part) = shape {
+                if let Shape::Fields(part) = shape
+                    && action.reads_all()
+                {
                     return self.read_fields(connection, context, (key, action), part);
                 }
                 let (token, elsewhere) = operation(

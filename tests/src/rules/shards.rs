@@ -55,7 +55,7 @@ impl Node {
     fn with_memory(place: Place, now: Time, memory_bytes_max: usize) -> Self {
         let limits = Limits {
             value_bytes_max: 1 << 20,
-            hash_bytes_max: 0,
+            packed_bytes_max: 0,
             page_rows: 2_000,
             key_bytes_max: 1 << 10,
             memory_bytes_max,

@@ -72,7 +72,7 @@ pub struct Mix {
     /// Whether data threads follow changes.
     pub subscribes: bool,
     /// Small enough that hashes of a few fields become tables.
-    pub hash_bytes_max: usize,
+    pub packed_bytes_max: usize,
     /// The most chunks in flight.
     pub chunks_in_flight: usize,
     /// Largest padding of a value.
@@ -275,7 +275,7 @@ impl Mix {
             // So little is stored here that a share of it would be nothing.
             tail_bytes_least: [0, 4 << 10][rng.random_range(0..2)],
             subscribes: followers.random_bool(0.4),
-            hash_bytes_max: [0, 0, 40, 2 << 10][forms.random_range(0..4)],
+            packed_bytes_max: [0, 0, 40, 2 << 10][forms.random_range(0..4)],
             range_bytes_max: [600, 4_000, 64 << 20][last.random_range(0..3)],
             chunks_in_flight: rng.random_range(1..=8),
             padding: [8, 64, 600][rng.random_range(0..3)],

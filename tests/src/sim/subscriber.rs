@@ -186,7 +186,7 @@ impl Subscriber {
         }
         match what {
             What::Put(_, Some(value)) => _ = held.insert(place, Holds::String(value.clone())),
-            What::Put(_, None) | What::Field(..) | What::FieldRemoved(_) => {
+            What::Put(_, None) | What::Field(..) | What::FieldRemoved(..) => {
                 held.insert(place, Holds::Hash);
             }
             What::Removed(_) => _ = held.insert(place, Holds::Nothing),

@@ -532,7 +532,7 @@ impl World {
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             value_bytes_max: 1 << 20,
-            hash_bytes_max: self.mix.hash_bytes_max,
+            packed_bytes_max: self.mix.packed_bytes_max,
             // Every table is read in pages of one row.
             page_rows: 0,
             key_bytes_max: 1 << 10,

@@ -3,15 +3,13 @@
 use crate::command::operation::{Action, Condition, ExpireCondition, Expiry};
 use crate::store::Found;
 use crate::store::change::Change;
-use crate::store::hash_rows;
+use crate::store::collection;
 use crate::store::run_context::{RunContext, fresh, kept, version};
 use crate::value::deadline;
 use crate::value::entry::Entry;
 use crate::value::extended::Extended;
 use crate::value::integer::integer;
-use crate::value::kind::{Encoding, Kind};
 use crate::value::outcome::{Failure, Outcome, Value};
-use crate::value::types::hash;
 use bytes::Bytes;
 
 /// Applies `action` to what its key holds: nothing, if that is overdue.
@@ -89,7 +87,9 @@ pub(crate) fn apply<'a>(
         },
         Action::Touch => (Outcome::Int(i64::from(entry.is_some())), Change::None),
         Action::Encoding => (
-            entry.map_or(Outcome::Nil, |e| Outcome::Int(encoding(e, found).number())),
+            entry.map_or(Outcome::Nil, |e| {
+                Outcome::Int(collection::encoding(e, found).number)
+            }),
             Change::None,
         ),
         Action::Footprint => (
@@ -101,25 +101,6 @@ pub(crate) fn apply<'a>(
             version(entry, cx).map_or(Outcome::Nil, Outcome::Int),
             Change::None,
         ),
-    }
-}
-
-/// Longest value that Redis stores beside the object's head.
-const EMBEDDED_BYTES_MAX: usize = 44;
-
-/// How Redis would store this value if it had just been written whole.
-fn encoding(entry: &Entry, found: Found<'_>) -> Encoding {
-    let value = entry.value();
-    if let Some(table) = found.table {
-        hash_rows::encoding_of_rows(table)
-    } else if entry.kind() == Kind::Hash {
-        hash::encoding(value)
-    } else if value.len() > EMBEDDED_BYTES_MAX {
-        Encoding::Raw
-    } else if integer(value).is_some() {
-        Encoding::Int
-    } else {
-        Encoding::Embedded
     }
 }
 
@@ -331,7 +312,8 @@ mod tests {
         unix_ms: 50_000,
         default_ttl_ms: None,
         value_bytes_max: 64,
-        hash_bytes_max: 64,
+        packed_bytes_max: 64,
+        level: u16::MAX,
         versions_from: 1 << 44,
         next_write: 1 << 44,
     };
@@ -558,8 +540,7 @@ mod tests {
 
     #[test]
     fn encodings_are_those_of_redis() {
-        let of =
-            |value: &str| Encoding::name(encoding(&entry(value, 0), Found::default()).number());
+        let of = |value: &str| collection::encoding(&entry(value, 0), Found::default()).name;
         for number in ["0", "-1", "9223372036854775807", "-9223372036854775808"] {
             assert_eq!(of(number), "int");
         }

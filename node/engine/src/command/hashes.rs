@@ -1,28 +1,28 @@
 //! Commands on hashes.
 
 use super::call::Unit;
+use super::collections::{
+    ITEM_OVERHEAD, TOO_LARGE, VALUES, drawing, failed, has, length, random, rest, scan, scanning,
+    wanted, writes,
+};
+use super::reply::{NOT_FINITE, Words};
 use super::{
     Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, Part, SYNTAX, Shape, is,
     wrong_arity,
 };
 use crate::command::action::field_deadline;
-use crate::command::glob;
-use crate::command::operation::{Action, Expiry, Footprint, Given};
-use crate::command::procedure::{ALL_NUMBER, Inputs, Procedure, READS, Run, WRITES, count};
-use crate::store::Table;
-use crate::store::hash_rows;
-use crate::store::hash_rows::{Edit, Timing, View};
+use crate::command::operation::{Action, Expiry, Footprint};
+use crate::command::procedure::{Inputs, Procedure, READS, Run, WRITES, count};
+use crate::store::collection::{self, Edit, Timing, View};
 use crate::store::run_context::RunContext;
 use crate::value::deadline;
-use crate::value::entry::Entry;
 use crate::value::extended::Extended;
 use crate::value::integer::integer;
+use crate::value::items::{Items, Pairs};
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome, Value};
-use crate::value::types::hash::{self, Hash, Items};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, RandomState};
 
 pub(super) const ROWS: &[Description<Parse>] = &[
     Description {
@@ -146,7 +146,7 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         parse: |c| {
             let by = c.number(3)?;
             let action = Action::call(&ADD, &[by], vec![c.args.bytes(2)]);
-            c.shaped(action, Shape::Hash)
+            c.shaped(action, WORDED)
         },
     },
     Description {
@@ -207,7 +207,7 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         group: "hash",
         categories: &["hash"],
         summary: "Set multiple hash fields to multiple values",
-        parse: |c| c.shaped(set(c, false)?, Shape::Done),
+        parse: |c| c.shaped(set(c, false)?, Shape::Done(&WORDS)),
     },
     Description {
         name: "hpersist",
@@ -285,7 +285,7 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         group: "hash",
         categories: &["hash"],
         summary: "Get one or multiple random fields from a hash",
-        parse: random,
+        parse: draw,
     },
     Description {
         name: "hscan",
@@ -297,7 +297,7 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         group: "hash",
         categories: &["hash"],
         summary: "Incrementally iterate hash fields and associated values",
-        parse: scan,
+        parse: |c| scanning(c, &SCAN, Some("NOVALUES")),
     },
     Description {
         name: "hset",
@@ -309,7 +309,7 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         group: "hash",
         categories: &["hash"],
         summary: "Set the string value of a hash field",
-        parse: |c| c.shaped(set(c, false)?, Shape::Hash),
+        parse: |c| c.shaped(set(c, false)?, WORDED),
     },
     Description {
         name: "hsetex",
@@ -333,7 +333,7 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         group: "hash",
         categories: &["hash"],
         summary: "Set the value of a hash field, only if the field does not exist",
-        parse: |c| c.shaped(set(c, true)?, Shape::Hash),
+        parse: |c| c.shaped(set(c, true)?, WORDED),
     },
     Description {
         name: "hstrlen",
@@ -394,6 +394,21 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[
     &SET_AND_DATE,
 ];
 
+/// Redis's texts if a command on fields fails.
+static WORDS: Words = Words {
+    not_an_integer: "ERR hash value is not an integer",
+    not_a_float: "ERR hash value is not a float",
+    too_large: "ERR the fields and values are too large for one command (--value-max): nothing \
+                was changed; set them with several commands",
+    ..Words::PLAIN
+};
+const WORDED: Shape = Shape::Worded(&WORDS);
+/// The same for a number that may be infinite.
+const WORDED_FLOAT: Shape = Shape::Worded(&Words {
+    overflow: NOT_FINITE,
+    ..WORDS
+});
+
 /// The value of a field. → `Bulk` or `Nil`
 static GET: Procedure = Procedure {
     number: 7,
@@ -402,7 +417,7 @@ static GET: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: |_| VALUES,
-    run: Run::Hash(|inputs, hash, _| (Some(value(hash.get(&inputs.bytes[0]))), Edit::None)),
+    run: Run::Fields(|inputs, hash, _| (Some(value(hash.get(&inputs.bytes[0]))), Edit::None)),
 };
 
 /// The values of several fields. → `Many`
@@ -413,7 +428,7 @@ static GET_SOME: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: |_| VALUES,
-    run: Run::Hash(
+    run: Run::Fields(
         |inputs, hash, cx| match values_of(hash, &inputs.bytes[0], cx) {
             Some(values) => (Some(Outcome::Many(values)), Edit::None),
             None => TOO_LARGE,
@@ -424,16 +439,13 @@ static GET_SOME: Procedure = Procedure {
 /// All fields and values. → `Bulk`, as a small hash is stored, or `Nil`; the first page of a large
 /// one if the caller reads it in pages
 pub(crate) static ALL: Procedure = Procedure {
-    number: ALL_NUMBER,
+    number: 9,
     name: "hash all",
     event: None,
     kind: Kind::Hash,
     takes: (1, 0),
     footprint: |_| VALUES,
-    run: Run::Hash(|_, hash, cx| match hash.all(hash_rows::answer_max(cx)) {
-        Ok(all) => (Some(all.map_or(Outcome::Nil, Outcome::Bulk)), Edit::None),
-        Err(failure) => (Some(Outcome::Failed(failure)), Edit::None),
-    }),
+    run: Run::All,
 };
 
 /// How many fields there are. → `Int`
@@ -444,7 +456,7 @@ static LENGTH: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (0, 0),
     footprint: |_| READS,
-    run: Run::Hash(|_, hash, _| (Some(count(hash.len())), Edit::None)),
+    run: Run::Fields(length),
 };
 
 /// How long the value of a field is. → `Int`
@@ -455,7 +467,7 @@ static VALUE_LENGTH: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: |_| READS,
-    run: Run::Hash(|inputs, hash, _| {
+    run: Run::Fields(|inputs, hash, _| {
         let found = hash.get(&inputs.bytes[0]);
         (Some(count(found.map_or(0, <[u8]>::len))), Edit::None)
     }),
@@ -469,10 +481,7 @@ static HAS: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: |_| READS,
-    run: Run::Hash(|inputs, hash, _| {
-        let found = hash.get(&inputs.bytes[0]);
-        (Some(Outcome::Int(i64::from(found.is_some()))), Edit::None)
-    }),
+    run: Run::Fields(has),
 };
 
 /// Sets fields; or (1) only if the first of them is absent. → `Int`, how many are new
@@ -483,8 +492,8 @@ static SET: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (1, 1),
     footprint: writes,
-    run: Run::Hash(|inputs, hash, _| {
-        let given = Hash::in_bytes(&inputs.bytes[0]);
+    run: Run::Fields(|inputs, hash, _| {
+        let given = pairs(inputs);
         let Some((first, _)) = { given }.next() else {
             return (None, Edit::None);
         };
@@ -503,7 +512,7 @@ static DELETE: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: writes,
-    run: Run::Hash(|inputs, _, _| (None, Edit::Delete(Items(&inputs.bytes[0]).collect()))),
+    run: Run::Fields(|inputs, _, _| (None, Edit::Delete(Items(&inputs.bytes[0]).collect()))),
 };
 
 /// Adds to the integer of a field. → `Int`
@@ -514,7 +523,7 @@ static ADD: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (1, 1),
     footprint: writes,
-    run: Run::Hash(|inputs, hash, _| {
+    run: Run::Fields(|inputs, hash, _| {
         let field = &inputs.bytes[0];
         let Some(old) = hash.get(field).map_or(Some(0), integer) else {
             return failed(Failure::NotAnInteger);
@@ -535,7 +544,7 @@ static ADD_FLOAT: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (0, 2),
     footprint: writes,
-    run: Run::Hash(|inputs, hash, _| {
+    run: Run::Fields(|inputs, hash, _| {
         let field = &inputs.bytes[0];
         let old = hash
             .get(field)
@@ -563,64 +572,7 @@ static RANDOM: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (3, 0),
     footprint: |_| VALUES,
-    run: Run::Hash(|inputs, hash, cx| {
-        let [wanted, with_values, seed] = inputs.numbers[..] else {
-            return failed(Failure::NotAnInteger);
-        };
-        let length = hash.len();
-        if length == 0 {
-            return (Some(Outcome::Nil), Edit::None);
-        }
-        let mut drawn = Vec::new();
-        let (mut bytes, mut random) = (0, Random(seed.cast_unsigned()));
-        let mut take = |(field, value): (&[u8], &[u8])| {
-            bytes += field.len() + value.len() + ITEM_OVERHEAD;
-            drawn.push(Outcome::Bulk(Value::from(field)));
-            if with_values == 1 {
-                drawn.push(Outcome::Bulk(Value::from(value)));
-            }
-            bytes <= hash_rows::answer_max(cx)
-        };
-        let times = usize::try_from(wanted.unsigned_abs()).unwrap_or(usize::MAX);
-        let few = times.saturating_mul(DRAWN_PART) < length;
-        let fits = match hash {
-            // Others would have to be looked at for each that is drawn.
-            View::Table(table, clock) if wanted < 0 || few => {
-                let mut seen = BTreeSet::new();
-                let mut left = times;
-                let mut fits = true;
-                while left > 0 && fits {
-                    let Some(row) = random.row(table, clock) else {
-                        break;
-                    };
-                    if wanted < 0 || seen.insert(row.key()) {
-                        fits = take((row.key(), row.value()));
-                        left -= 1;
-                    }
-                }
-                fits
-            }
-            View::Packed(_) | View::Table(..) if times >= length && wanted >= 0 => {
-                hash.pairs().all(take)
-            }
-            View::Packed(_) | View::Table(..) => {
-                let mut all: Vec<(&[u8], &[u8])> = hash.pairs().collect();
-                (0..times).all(|_| {
-                    let at = random.below(all.len());
-                    take(if wanted < 0 {
-                        all[at]
-                    } else {
-                        all.swap_remove(at)
-                    })
-                })
-            }
-        };
-        if fits {
-            (Some(Outcome::Many(drawn)), Edit::None)
-        } else {
-            TOO_LARGE
-        }
-    }),
+    run: Run::Fields(random),
 };
 
 /// Fields with (1) or without their values from a place on, about so many, which match a pattern. →
@@ -632,36 +584,7 @@ static SCAN: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (3, 1),
     footprint: |_| VALUES,
-    run: Run::Hash(|inputs, hash, _| {
-        let [cursor, wanted, with_values] = inputs.numbers[..] else {
-            return failed(Failure::NotAnInteger);
-        };
-        let pattern = &inputs.bytes[0];
-        let mut work = MATCHING_WORK;
-        let mut page = Page::new(cursor, wanted);
-        let mut keys = Vec::new();
-        for (field, value) in hash.pairs_from(page.from()) {
-            if let View::Table(table, _) = hash
-                && !page.takes(table.order_of(field))
-            {
-                let next = page.next;
-                return (Some(Outcome::Keys { next, keys }), Edit::None);
-            }
-            match glob::Matching::default().run(pattern, field, &mut work) {
-                Some(true) => {
-                    page.bytes += field.len() + ITEM_OVERHEAD;
-                    keys.push(Bytes::copy_from_slice(field));
-                    if with_values == 1 {
-                        page.bytes += value.len();
-                        keys.push(Bytes::copy_from_slice(value));
-                    }
-                }
-                Some(false) => {}
-                None => return failed(Failure::Overloaded),
-            }
-        }
-        (Some(Outcome::Keys { next: 0, keys }), Edit::None)
-    }),
+    run: Run::Fields(scan),
 };
 
 /// The values of several fields, which are deleted. → `Many`
@@ -676,7 +599,7 @@ static GET_AND_DELETE: Procedure = Procedure {
         looks_up: true,
         ..writes(inputs)
     },
-    run: Run::Hash(|inputs, hash, cx| {
+    run: Run::Fields(|inputs, hash, cx| {
         let Some(mut values) = values_of(hash, &inputs.bytes[0], cx) else {
             return TOO_LARGE;
         };
@@ -701,7 +624,7 @@ static EXPIRE: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (3, 1),
     footprint: dates,
-    run: Run::Hash(|inputs, hash, cx| {
+    run: Run::Fields(|inputs, hash, cx| {
         let deadline = field_deadline(expiry_of(inputs), cx);
         let condition = inputs.numbers[2];
         let (mut outcomes, mut met) = (Vec::new(), BTreeMap::new());
@@ -735,7 +658,7 @@ static TIME: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (2, 1),
     footprint: |_| READS,
-    run: Run::Hash(|inputs, hash, cx| {
+    run: Run::Fields(|inputs, hash, cx| {
         let (wall, unit) = (inputs.numbers[0] == 1, inputs.numbers[1].max(1));
         let time = |field| match hash.dated(field) {
             None => -2,
@@ -763,7 +686,7 @@ static PERSIST: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (0, 1),
     footprint: dates,
-    run: Run::Hash(|inputs, hash, _| {
+    run: Run::Fields(|inputs, hash, _| {
         let (mut outcomes, mut fields) = (Vec::new(), BTreeSet::new());
         for field in Items(&inputs.bytes[0]) {
             outcomes.push(Outcome::Int(match hash.dated(field) {
@@ -790,7 +713,7 @@ static GET_AND_DATE: Procedure = Procedure {
         looks_up: true,
         ..dates(inputs)
     },
-    run: Run::Hash(|inputs, hash, cx| {
+    run: Run::Fields(|inputs, hash, cx| {
         let Some(values) = values_of(hash, &inputs.bytes[0], cx) else {
             return TOO_LARGE;
         };
@@ -814,8 +737,8 @@ static SET_AND_DATE: Procedure = Procedure {
     kind: Kind::Hash,
     takes: (3, 1),
     footprint: writes,
-    run: Run::Hash(|inputs, hash, cx| {
-        let given = Hash::in_bytes(&inputs.bytes[0]);
+    run: Run::Fields(|inputs, hash, cx| {
+        let given = pairs(inputs);
         let met = { given }.all(|(field, _)| match inputs.numbers[2] {
             1 => hash.get(field).is_none(),
             2 => hash.get(field).is_some(),
@@ -867,44 +790,6 @@ fn dates(inputs: &Inputs) -> Footprint {
     }
 }
 
-/// What an item of an answer takes besides its bytes.
-const ITEM_OVERHEAD: usize = 32;
-
-/// What comparisons with a pattern may do in one operation: some milliseconds.
-const MATCHING_WORK: usize = 8 << 20;
-
-/// If no more than this part of a table is drawn, fields are drawn one by one.
-const DRAWN_PART: usize = 4;
-
-/// A random field is one of so many behind a random place: gaps between places are uneven.
-const NEIGHBOURS: usize = 16;
-
-/// Rows that are looked at for one that is not overdue.
-const ROWS_LOOKED: usize = 4_000;
-
-/// The same if it answers with values.
-const VALUES: Footprint = Footprint {
-    answers_value: true,
-    ..READS
-};
-
-const TOO_LARGE: (Option<Outcome>, Edit<'static>) =
-    (Some(Outcome::Failed(Failure::TooLarge)), Edit::None);
-
-const fn failed(failure: Failure) -> (Option<Outcome>, Edit<'static>) {
-    (Some(Outcome::Failed(failure)), Edit::None)
-}
-
-/// What a procedure does that changes fields.
-fn writes(inputs: &Inputs) -> Footprint {
-    let given = inputs.bytes.first().map_or(&[][..], |bytes| &bytes[..]);
-    Footprint {
-        given: Given::one(given),
-        stores: given.len(),
-        ..WRITES
-    }
-}
-
 fn value(found: Option<&[u8]>) -> Outcome {
     found.map_or(Outcome::Nil, |found| Outcome::Bulk(Value::from(found)))
 }
@@ -912,7 +797,7 @@ fn value(found: Option<&[u8]>) -> Outcome {
 /// The values of these fields. `None`: together they are too large.
 fn values_of(hash: View<'_>, fields: &[u8], cx: &RunContext) -> Option<Vec<Outcome>> {
     let mut bytes = 0;
-    let most = hash_rows::answer_max(cx);
+    let most = collection::answer_max(cx);
     Items(fields)
         .map(|field| {
             let found = hash.get(field);
@@ -922,80 +807,13 @@ fn values_of(hash: View<'_>, fields: &[u8], cx: &RunContext) -> Option<Vec<Outco
         .collect()
 }
 
-/// A page of a scan of a table. Its cursor is the first 32 bits of an order, as that of SCAN.
-struct Page {
-    cursor: u64,
-    wanted: usize,
-    looked: usize,
-    bytes: usize,
-    /// Where to continue.
-    next: u64,
-}
-
-impl Page {
-    const SHIFT: u32 = 32;
-    const FIELDS_MAX: i64 = 10_000;
-    const BYTES_MAX: usize = 512 << 10;
-
-    fn new(cursor: i64, wanted: i64) -> Self {
-        Self {
-            cursor: cursor.cast_unsigned(),
-            wanted: wanted.clamp(1, Self::FIELDS_MAX) as usize,
-            looked: 0,
-            bytes: 0,
-            next: 0,
-        }
-    }
-
-    /// The order from which it reads.
-    const fn from(&self) -> u64 {
-        self.cursor << Self::SHIFT
-    }
-
-    /// Whether a field of this order belongs to it. Fields that share a cursor are in one page.
-    const fn takes(&mut self, order: u64) -> bool {
-        let place = order >> Self::SHIFT;
-        if place >= self.next && (self.looked >= self.wanted || self.bytes >= Self::BYTES_MAX) {
-            return false;
-        }
-        self.looked += 1;
-        self.next = place + 1;
-        true
-    }
-}
-
-/// Random numbers from a seed (splitmix64).
-struct Random(u64);
-
-impl Random {
-    const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        ((u128::from(self.next()) * end as u128) >> 64) as usize
-    }
-
-    /// A random row. `None`: none was found that is not overdue.
-    fn row<'a>(&mut self, table: &'a Table, clock: u64) -> Option<&'a Entry> {
-        let skipped = self.below(NEIGHBOURS.min(table.len()));
-        let behind = table.rows_from(self.next());
-        let around = behind.chain(table.rows_from(0)).take(ROWS_LOOKED);
-        around.filter(|row| !row.overdue(clock)).nth(skipped)
-    }
-}
-
 fn all() -> Action {
     Action::call(&ALL, &[0], Vec::new())
 }
 
-/// The arguments from this place on, in one run of bytes.
-fn rest(c: Call<'_>, from: usize) -> Bytes {
-    hash::packed(c.args_from(from))
+/// The fields that a procedure is given, with their values.
+fn pairs(inputs: &Inputs) -> Pairs<'_> {
+    Pairs::of(&inputs.bytes[0], true)
 }
 
 fn set(c: Call<'_>, only_absent: bool) -> Result<Action, ErrorText> {
@@ -1013,65 +831,24 @@ fn add_float(c: Call<'_>) -> Parsed {
         return Err("ERR value is NaN or Infinity".into());
     }
     let inputs = vec![c.args.bytes(2), c.args.bytes(3)];
-    c.shaped(Action::call(&ADD_FLOAT, &[], inputs), Shape::HashFloat)
+    c.shaped(Action::call(&ADD_FLOAT, &[], inputs), WORDED_FLOAT)
 }
 
-fn random(c: Call<'_>) -> Parsed {
-    let seed = RandomState::new().hash_one(0).cast_signed();
-    let draw = |wanted, values: bool| {
-        Action::call(&RANDOM, &[wanted, i64::from(values), seed], Vec::new())
-    };
+fn draw(c: Call<'_>) -> Parsed {
     if c.args.len() == 2 {
-        return c.shaped(draw(1, false), Shape::First);
+        return c.shaped(drawing(&RANDOM, 1, false), Shape::First);
     }
-    let wanted = c.number(2)?;
+    let wanted = wanted(c)?;
     let values = match c.args.len() {
         3 => false,
         4 if is(c.args.get(3), "WITHVALUES") => true,
         _ => return Err(SYNTAX.into()),
     };
-    if wanted == i64::MIN {
-        return Err(
-            "ERR value is out of range, value must between -9223372036854775807 and \
-             9223372036854775807"
-                .into(),
-        );
-    }
     if values && wanted.abs() > i64::MAX / 2 {
         return Err("ERR value is out of range".into());
     }
     let shape = if values { Shape::Pairs } else { Shape::List };
-    c.shaped(draw(wanted, values), shape)
-}
-
-fn scan(c: Call<'_>) -> Parsed {
-    let cursor = c.cursor(2)?;
-    let (mut wanted, mut pattern, mut values) = (10, Bytes::from_static(b"*"), true);
-    let mut at = 3;
-    while at < c.args.len() {
-        let option = c.args.get(at);
-        if is(option, "NOVALUES") {
-            values = false;
-            at += 1;
-            continue;
-        }
-        if at + 1 >= c.args.len() {
-            return Err(SYNTAX.into());
-        }
-        if is(option, "COUNT") {
-            wanted = c.number(at + 1)?;
-            if wanted < 1 {
-                return Err(SYNTAX.into());
-            }
-        } else if is(option, "MATCH") {
-            pattern = c.args.bytes(at + 1);
-        } else {
-            return Err(SYNTAX.into());
-        }
-        at += 2;
-    }
-    let inputs = [cursor.cast_signed(), wanted, i64::from(values)];
-    c.shaped(Action::call(&SCAN, &inputs, vec![pattern]), Shape::Page)
+    c.shaped(drawing(&RANDOM, wanted, values), shape)
 }
 
 fn get_and_delete(c: Call<'_>) -> Parsed {

@@ -197,7 +197,8 @@ mod tests {
                 unix_ms: 1_700_000_000_000 + self.clock,
                 default_ttl_ms: None,
                 value_bytes_max: 1 << 20,
-                hash_bytes_max: 2 << 10,
+                packed_bytes_max: 2 << 10,
+                level: u16::MAX,
                 versions_from: 0,
                 next_write: 0,
             };

@@ -4,8 +4,10 @@
 use super::procedure::{Called, ProcedureCall};
 use crate::value::cause::By;
 use crate::value::extended::Extended;
-pub use crate::value::kind::{Encoding, Kind};
+pub use crate::value::kind::Kind;
 pub use crate::value::outcome::{Failure, Outcome, Value};
+#[doc(hidden)]
+pub use crate::value::types::Events;
 use bytes::Bytes;
 use doyen_placement::{KeyspaceId, MapId, PartitionId};
 
@@ -430,7 +432,7 @@ impl Action {
             }
             | Self::Persist => By::PERSIST,
             Self::GetEx { .. } | Self::Expire { .. } => By::EXPIRE,
-            Self::Call(call) => By::procedure(call.called.number()),
+            Self::Call(call) => call.by(),
             Self::GetDel | Self::Delete => By::UNKNOWN,
             Self::Get
             | Self::Strlen
@@ -498,8 +500,8 @@ impl Action {
         }
     }
 
-    /// The same for a caller that reads a large hash in pages. → `Keys`, if it is one: a run of
-    /// bytes as small hashes are stored, and in `next` a number if more pages follow. They are
+    /// The same for a caller that reads a large collection in pages. → `Keys`, if it is one: a run
+    /// of bytes as a small one is answered, and in `next` a number if more pages follow. They are
     /// about the moment of the first one.
     #[must_use]
     pub fn in_pages(mut self) -> Self {
@@ -509,7 +511,13 @@ impl Action {
         self
     }
 
-    /// Whether its caller reads a large hash in pages.
+    /// Whether it reads all of a collection, which may be answered in pages.
+    #[must_use]
+    pub fn reads_all(&self) -> bool {
+        matches!(self, Self::Call(call) if call.reads_all())
+    }
+
+    /// Whether its caller reads a large collection in pages.
     #[inline]
     pub(crate) fn may_answer_in_pages(&self) -> bool {
         matches!(self, Self::Call(call) if call.may_answer_in_pages())
@@ -541,6 +549,15 @@ impl Action {
     #[inline]
     pub fn is_write(&self) -> bool {
         self.footprint().writes
+    }
+
+    /// From this level of the table on, it may be asked for.
+    #[inline]
+    pub(crate) const fn level(&self) -> u16 {
+        match self {
+            Self::Call(call) => call.level(),
+            _ => 0,
+        }
     }
 
     /// What its key must hold, if it exists. `None`: anything.
@@ -814,7 +831,7 @@ pub enum PartitionAction {
     /// The keys with strings from a cursor on that match a query. → `Keys`. If values are wanted,
     /// each key is followed by its value.
     Find(FindQuery),
-    /// The next page of a hash that is read in pages. → `Keys`, as the first one, which
+    /// The next page of a collection that is read in pages. → `Keys`, as the first one, which
     /// [`Action::in_pages`] reads. `Nil`: that is not possible any more; begin again.
     Fields {
         /// The number that the page before had in `next`.

@@ -13,8 +13,9 @@ use super::rows::Rows;
 use crate::command::operation::{Footprint, Given};
 use crate::store::Found;
 use crate::store::change::Change;
-use crate::store::hash_rows::{Edit, View};
+use crate::store::collection::{self, Edit, Unpacked, View};
 use crate::store::run_context::RunContext;
+use crate::value::cause::By;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome};
@@ -46,28 +47,48 @@ pub(crate) struct Procedure {
 pub(crate) enum Run {
     /// To an entry (`None`: absent or overdue).
     Entry(fn(&Inputs, Option<&Entry>, &RunContext) -> (Outcome, Change)),
-    /// To a hash; an absent one is empty. Without an outcome it answers how many fields came or
-    /// went.
-    Hash(for<'a> fn(&'a Inputs, View<'a>, &RunContext) -> (Option<Outcome>, Edit<'a>)),
+    /// To a collection; an absent one is empty. Without an outcome it answers how many fields came
+    /// or went.
+    Fields(OnFields),
+    /// All fields of a collection, with their values if they have any. → `Bulk`, all in one run of
+    /// bytes, or `Nil`; the first page of a large one if the caller reads it in pages. It takes one
+    /// number, which says that ([`IN_PAGES`]).
+    All,
 }
+
+/// What a procedure does to the fields of a collection.
+pub(crate) type OnFields =
+    for<'a> fn(&'a Inputs, View<'a>, &RunContext) -> (Option<Outcome>, Edit<'a>);
 
 impl Run {
     /// Runs it on what a key holds.
-    fn of(self, inputs: &Inputs, found: Found<'_>, cx: &RunContext) -> (Outcome, Change) {
-        match self {
-            Self::Entry(run) => run(inputs, found.entry, cx),
-            Self::Hash(run) => {
-                let hash = View::of(found, cx);
-                let (outcome, edit) = run(inputs, hash, cx);
-                if matches!(outcome, Some(Outcome::Failed(_))) {
-                    return (outcome.unwrap_or(Outcome::Nil), Change::None);
-                }
-                let (changed, change) = hash.edited(edit, cx);
-                match change {
-                    Ok(change) => (outcome.unwrap_or_else(|| count(changed)), change),
-                    Err(failure) => failed(failure),
-                }
-            }
+    fn of(
+        self,
+        inputs: &Inputs,
+        (kind, found): (Kind, Found<'_>),
+        cx: &RunContext,
+    ) -> (Outcome, Change) {
+        let run: OnFields = match self {
+            Self::Entry(run) => return run(inputs, found.entry, cx),
+            Self::Fields(run) => run,
+            Self::All => |_, view, cx| {
+                let all = view.all(collection::answer_max(cx));
+                let all = all.map(|all| all.map_or(Outcome::Nil, Outcome::Bulk));
+                (Some(all.unwrap_or_else(Outcome::Failed)), Edit::None)
+            },
+        };
+        let unpacked = Unpacked::new();
+        let Some(view) = View::of(kind, found, &unpacked, cx) else {
+            return failed(Failure::WrongType);
+        };
+        let (outcome, edit) = run(inputs, view, cx);
+        if let Some(Outcome::Failed(failure)) = outcome {
+            return failed(failure);
+        }
+        let (changed, change) = view.edited(edit, cx);
+        match change {
+            Ok(change) => (outcome.unwrap_or_else(|| count(changed)), change),
+            Err(failure) => failed(failure),
         }
     }
 }
@@ -80,6 +101,12 @@ pub(crate) struct Joint {
     pub(crate) name: &'static str,
     /// The name of the event that subscribers of Redis are told of its writes.
     pub(crate) event: &'static str,
+    /// The same for writes of further keys, if that is another one.
+    pub(crate) event_of_others: Option<&'static str>,
+    /// The collection that its keys hold, if they must.
+    pub(crate) kind: Option<Kind>,
+    /// From this level of the table on, it may be asked for.
+    pub(crate) level: u16,
     /// How many numbers it takes.
     pub(crate) numbers: usize,
     /// Which of so many runs of bytes are its further keys: each so many places after the one
@@ -93,10 +120,8 @@ pub(crate) struct Joint {
     pub(crate) run: fn(&Inputs, (MapId, &[u8]), &mut Rows<'_>) -> Outcome,
 }
 
-/// The number of the procedure that reads a hash whole, and may answer in pages.
-pub(crate) const ALL_NUMBER: u16 = 9;
-/// The number that a caller gives that reads a large hash in pages.
-pub(crate) const IN_PAGES: i64 = 1;
+/// The number that a caller gives that reads a large collection in pages.
+const IN_PAGES: i64 = 1;
 
 /// What is called: an operation on one key, or on several.
 #[derive(Debug, Clone, Copy)]
@@ -219,6 +244,26 @@ impl ProcedureCall {
         }
     }
 
+    /// What made a change, if it was this.
+    pub(crate) const fn by(&self) -> By {
+        let by = By::procedure(self.called.number());
+        match self.called {
+            Called::Several(Joint {
+                event_of_others: Some(_),
+                ..
+            }) => by.naming_two(),
+            _ => by,
+        }
+    }
+
+    /// From this level of the table on, it may be asked for.
+    pub(crate) const fn level(&self) -> u16 {
+        match self.called {
+            Called::One(procedure) => procedure.kind.level(),
+            Called::Several(joint) => joint.level,
+        }
+    }
+
     /// Whether it is about several keys.
     pub(crate) const fn is_joint(&self) -> bool {
         matches!(self.called, Called::Several(_))
@@ -237,19 +282,21 @@ impl ProcedureCall {
         keys.iter().step_by(step.max(1)).map(move |key| (map, key))
     }
 
-    /// Its caller reads a large hash in pages, if it is such a read.
+    /// Whether it reads all of a collection.
+    pub(crate) const fn reads_all(&self) -> bool {
+        matches!(self.called, Called::One(Procedure { run: Run::All, .. }))
+    }
+
+    /// Its caller reads a large collection in pages, if it is such a read.
     pub(crate) fn answer_in_pages(&mut self) {
-        if let (Called::One(procedure), [pages]) = (self.called, &mut self.inputs.numbers[..])
-            && procedure.number == ALL_NUMBER
-        {
-            *pages = IN_PAGES;
+        if self.reads_all() {
+            self.inputs.numbers = vec![IN_PAGES];
         }
     }
 
-    /// Whether its caller reads a large hash in pages.
+    /// Whether its caller reads a large collection in pages.
     pub(crate) fn may_answer_in_pages(&self) -> bool {
-        matches!(self.called, Called::One(procedure) if procedure.number == ALL_NUMBER)
-            && self.inputs.numbers == [IN_PAGES]
+        self.reads_all() && self.inputs.numbers == [IN_PAGES]
     }
 
     /// What it may do and cost.
@@ -263,7 +310,10 @@ impl ProcedureCall {
     /// Runs it on what the key holds.
     pub(crate) fn run(&self, found: Found<'_>, cx: &RunContext) -> (Outcome, Change) {
         match self.called {
-            Called::One(procedure) => procedure.run.of(&self.inputs, found, cx),
+            Called::One(Procedure { kind, .. }) if kind.level() > cx.level => {
+                failed(Failure::OldMembers)
+            }
+            Called::One(procedure) => procedure.run.of(&self.inputs, (procedure.kind, found), cx),
             // One entry is not all that it needs.
             Called::Several(_) => failed(Failure::CrossPartition),
         }
@@ -273,6 +323,9 @@ impl ProcedureCall {
     pub(crate) fn run_joint(&self, key: (MapId, &[u8]), rows: &mut Rows<'_>) -> Option<Outcome> {
         match self.called {
             Called::One(_) => None,
+            Called::Several(joint) if joint.level > rows.cx().level => {
+                Some(Outcome::Failed(Failure::OldMembers))
+            }
             Called::Several(joint) => Some((joint.run)(&self.inputs, key, rows)),
         }
     }

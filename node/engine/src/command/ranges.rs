@@ -420,7 +420,8 @@ pub(super) mod tests {
         unix_ms: 50_000,
         default_ttl_ms: None,
         value_bytes_max: 64,
-        hash_bytes_max: 64,
+        packed_bytes_max: 64,
+        level: u16::MAX,
         versions_from: 1 << 44,
         next_write: 1 << 44,
     };

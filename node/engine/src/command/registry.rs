@@ -8,6 +8,7 @@ use super::{
     transfer,
 };
 use crate::value::cause::By;
+use crate::value::kind::Kind;
 
 /// The commands on data, a slice for each family. Tables that have more commands begin with them.
 pub const FAMILIES: &[&[Description<Parse>]] = &[
@@ -96,8 +97,33 @@ impl By {
             Self::INCREASE_FLOAT => Some("incrbyfloat"),
             Self::PERSIST => Some("persist"),
             Self::EXPIRE => Some("expire"),
-            by => Called::of_number(by.procedure_number()?).and_then(Called::event),
+            by => match by.called()? {
+                Called::Several(joint) if by.is_of_other_key() => {
+                    Some(joint.event_of_others.unwrap_or(joint.event))
+                }
+                called => called.event(),
+            },
         }
+    }
+
+    /// The name of the event that Redis tells of it before `del`, if it has taken the last field of
+    /// a collection, and its kind.
+    #[must_use]
+    pub fn emptied(self) -> Option<(&'static str, Kind)> {
+        let (event, kind) = match self.called()? {
+            Called::One(procedure) => (procedure.event, procedure.kind),
+            Called::Several(joint) => {
+                // One that stores a result tells only that its former value is gone.
+                joint.event_of_others?;
+                (Some(joint.event), joint.kind?)
+            }
+        };
+        kind.collection()?;
+        Some((event.unwrap_or(kind.events().removed), kind))
+    }
+
+    fn called(self) -> Option<Called> {
+        Called::of_number(self.procedure_number()?)
     }
 }
 

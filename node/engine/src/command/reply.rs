@@ -2,7 +2,7 @@
 
 use super::error::{ErrorText, NOT_A_FLOAT, NOT_AN_INTEGER};
 use super::{Fields, Part};
-use crate::value::kind::Encoding;
+use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome, Value};
 
 /// A reply, for RESP's encoder and for scripts.
@@ -22,7 +22,8 @@ pub enum Reply {
     Array(Vec<Self>),
     /// The same, two and two: each pair is an array in RESP3, and in RESP2 all stand in one.
     Pairs(Vec<Self>),
-    /// What a hash has: a map in RESP3 if fields and values are answered.
+    /// What a collection has: in RESP3 a map if fields and values are answered, and a set if they
+    /// have no values.
     Fields(Fields),
     /// A reply that is in RESP already.
     Encoded(Value),
@@ -56,13 +57,11 @@ pub enum Shape {
     Type,
     /// A number that may be infinite (INCRBYFLOAT): another text on overflow.
     Float,
-    /// As it is, with the texts of hashes if it failed.
-    Hash,
-    /// The same for a number that may be infinite (HINCRBYFLOAT).
-    HashFloat,
-    /// `OK`, whatever number it is (HMSET).
-    Done,
-    /// A part of a hash.
+    /// As it is, with these texts if it failed.
+    Worded(&'static Words),
+    /// The same, and `OK`, whatever number it is (HMSET).
+    Done(&'static Words),
+    /// A part of a collection.
     Fields(Part),
     /// The first of several (HRANDFIELD).
     First,
@@ -85,6 +84,27 @@ pub enum Shape {
     /// The value is a reply in RESP (EVAL).
     Encoded,
 }
+
+/// Texts of failures that say more if they are about the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Words {
+    pub(super) not_an_integer: &'static str,
+    pub(super) not_a_float: &'static str,
+    pub(super) overflow: &'static str,
+    pub(super) too_large: &'static str,
+}
+
+impl Words {
+    pub(super) const PLAIN: Self = Self {
+        not_an_integer: NOT_AN_INTEGER,
+        not_a_float: NOT_A_FLOAT,
+        overflow: "ERR increment or decrement would overflow",
+        too_large: "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
+    };
+}
+
+/// Redis's text if a sum of decimal numbers is none.
+pub(super) const NOT_FINITE: &str = "ERR increment would produce NaN or Infinity";
 
 /// Redis's text if a key is to be copied to itself.
 pub(super) const SAME_OBJECT: &str = "ERR source and destination objects are the same";
@@ -111,8 +131,11 @@ impl Shape {
             (Outcome::Nil, Self::Renamed) => Reply::error("ERR no such key"),
             (Outcome::Nil, Self::Copied) => Reply::error(SAME_OBJECT),
             (Outcome::Nil, Self::Type) => Reply::Status("none"),
-            (Outcome::Int(number), Self::Type) => Reply::Status(Encoding::kind(number).name()),
-            (Outcome::Int(_), Self::Done) => Reply::OK,
+            (Outcome::Int(number), Self::Type) => {
+                let kind = Kind::of_encoding(number).map_or(Kind::String, |(kind, _)| kind);
+                Reply::Status(kind.name())
+            }
+            (Outcome::Int(_), Self::Done(_)) => Reply::OK,
             (Outcome::Nil, Self::Fields(part)) => Reply::Fields(Fields::new(None, part)),
             (Outcome::Bulk(value), Self::Fields(part)) => {
                 Reply::Fields(Fields::new(Some(value), part))
@@ -129,7 +152,8 @@ impl Shape {
                 Reply::Array(vec![bulk(next.to_string().as_bytes()), Reply::Array(items)])
             }
             (Outcome::Int(number), Self::Encoding) => {
-                Reply::Bulk(Encoding::name(number).as_bytes().into())
+                let name = Kind::of_encoding(number).map_or("raw", |(_, encoding)| encoding.name);
+                Reply::Bulk(name.as_bytes().into())
             }
             // A missing key has neither references nor times.
             (Outcome::Int(0), Self::References | Self::Frequency | Self::IdleTime) => Reply::Nil,
@@ -146,9 +170,32 @@ impl Shape {
         }
     }
 
-    /// Whether failures are worded for fields of a hash.
-    const fn is_of_hash(self) -> bool {
-        matches!(self, Self::Hash | Self::HashFloat | Self::Done)
+    /// How failures of the command are worded.
+    const fn words(self) -> Words {
+        let plain = Words::PLAIN;
+        match self {
+            Self::Worded(words) | Self::Done(words) => *words,
+            Self::Float => Words {
+                overflow: NOT_FINITE,
+                ..plain
+            },
+            Self::Fields(_) | Self::Pairs | Self::List => Words {
+                too_large: "ERR the value is too large for one answer (--value-max): read it in \
+                            parts, with the SCAN command of its type",
+                ..plain
+            },
+            Self::Together => Words {
+                too_large: "ERR the keys and values are larger together than one value may be \
+                            (--value-max): nothing was written; write them with several commands",
+                ..plain
+            },
+            Self::Renamed | Self::Copied => Words {
+                too_large: "ERR the value is too large to be renamed or copied inside of MULTI or \
+                            a script (--value-max): nothing happened; send the command by itself",
+                ..plain
+            },
+            _ => plain,
+        }
     }
 
     /// The text of a failure. `TRYAGAIN` and `CLUSTERDOWN` say that the operation did not happen.
@@ -156,33 +203,13 @@ impl Shape {
     #[must_use]
     pub const fn failure(self, why: Failure) -> &'static str {
         match why {
-            Failure::NotAnInteger if self.is_of_hash() => "ERR hash value is not an integer",
-            Failure::NotAFloat if self.is_of_hash() => "ERR hash value is not a float",
-            Failure::TooLarge if self.is_of_hash() => {
-                "ERR the fields and values are too large for one command (--value-max): nothing \
-                 was changed; set them with several commands"
-            }
-            Failure::TooLarge if matches!(self, Self::Fields(_) | Self::Pairs | Self::List) => {
-                "ERR the hash is too large for one answer (--value-max): read it in parts with HSCAN"
-            }
-            Failure::TooLarge if matches!(self, Self::Together) => {
-                "ERR the keys and values are larger together than one value may be \
-                 (--value-max): nothing was written; write them with several commands"
-            }
-            Failure::TooLarge if matches!(self, Self::Renamed | Self::Copied) => {
-                "ERR the value is too large to be renamed or copied inside of MULTI or a script \
-                 (--value-max): nothing happened; send the command by itself"
-            }
             Failure::WrongType => {
                 "WRONGTYPE Operation against a key holding the wrong kind of value"
             }
-            Failure::NotAnInteger => NOT_AN_INTEGER,
-            Failure::NotAFloat => NOT_A_FLOAT,
-            Failure::Overflow if matches!(self, Self::Float | Self::HashFloat) => {
-                "ERR increment would produce NaN or Infinity"
-            }
-            Failure::Overflow => "ERR increment or decrement would overflow",
-            Failure::TooLarge => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
+            Failure::NotAnInteger => self.words().not_an_integer,
+            Failure::NotAFloat => self.words().not_a_float,
+            Failure::Overflow => self.words().overflow,
+            Failure::TooLarge => self.words().too_large,
             Failure::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
             // Redis clients reach no map with limits.
             Failure::MapFull => "ERR the map holds as much as it may: nothing was written",

@@ -285,19 +285,13 @@ impl<'a> Rows<'a> {
                 return Err(Failure::TooLarge);
             }
             Some(table) => Change::Table {
+                kind: entry.kind(),
                 rows: table.rows_from(0).map(Entry::copy).collect(),
                 deadline,
             },
             None => {
                 let value = Bytes::copy_from_slice(entry.value());
-                match entry.kind() {
-                    Kind::String => Change::Put { value, deadline },
-                    Kind::Hash => Change::Hash {
-                        packed: value,
-                        deadline,
-                        fields: Vec::new(),
-                    },
-                }
+                Change::of_value(entry.kind(), value, deadline)
             }
         };
         self.replace(to, change);
@@ -315,27 +309,28 @@ impl<'a> Rows<'a> {
     pub(crate) fn begin_table(
         &mut self,
         (map, key): (MapId, &[u8]),
-        deadline: u64,
+        (kind, deadline): (Kind, u64),
         rows: impl Iterator<Item = Entry>,
     ) -> u64 {
         self.change((map, key), None, Change::Delete);
         let born = self.log.last() + 1;
-        self.add_to_table((map, key), (born, false, deadline), rows);
+        self.add_to_table((map, key), (kind, born), (false, deadline), rows);
         born
     }
 
-    /// Adds rows to the table of this birth, and says whether it is finished then.
+    /// Adds rows to the table of this kind and birth, and says whether it is finished then.
     pub(crate) fn add_to_table(
         &mut self,
         (map, key): (MapId, &[u8]),
-        (born, ends, deadline): (u64, bool, u64),
+        (kind, born): (Kind, u64),
+        (ends, deadline): (bool, u64),
         rows: impl Iterator<Item = Entry>,
     ) {
         let (seq, key) = (self.log.last() + 1, Key::from(key));
         let table = if ends {
-            Entry::of_table(&key, born)
+            Entry::of_table(kind, &key, born)
         } else {
-            Entry::of_unfinished(&key, born)
+            Entry::of_unfinished(kind, &key, born)
         };
         // First: subscribers are told of a table before its rows.
         let table = Effect::Put {
@@ -347,7 +342,13 @@ impl<'a> Rows<'a> {
         self.apply(seq, table);
         for row in rows {
             let key = key.clone();
-            self.apply(seq, Effect::Row { map, key, row });
+            let row = Effect::Row {
+                map,
+                key,
+                kind,
+                row,
+            };
+            self.apply(seq, row);
         }
     }
 
@@ -396,7 +397,7 @@ impl<'a> Rows<'a> {
     /// Changes a key, which has this entry.
     fn change(&mut self, (map, key): (MapId, &[u8]), found: Option<&Entry>, mut change: Change) {
         let seq = self.log.last() + 1;
-        if let Change::Hash { fields, .. } = &mut change {
+        if let Change::Packed { fields, .. } = &mut change {
             // A later change of the operation may replace this one, and then needs all of it.
             fields.clear();
         }

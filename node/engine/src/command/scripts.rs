@@ -608,15 +608,14 @@ mod running {
             Answer::Array(answers) | Answer::Pairs(answers) => Reply::Array(all(answers)),
             Answer::Fields(fields) => {
                 let items: Vec<Reply> = fields.iter().map(Reply::bulk).collect();
-                if fields.part() == Part::Whole && protocol == Protocol::Resp3 {
-                    let pairs = items.chunks_exact(2);
-                    Reply::Map(
-                        pairs
-                            .map(|pair| (pair[0].clone(), pair[1].clone()))
-                            .collect(),
-                    )
-                } else {
-                    Reply::Array(items)
+                match (fields.part(), protocol) {
+                    (Part::Whole, Protocol::Resp3) => {
+                        let pairs = items.chunks_exact(2);
+                        let pairs = pairs.map(|pair| (pair[0].clone(), pair[1].clone()));
+                        Reply::Map(pairs.collect())
+                    }
+                    (Part::Members, Protocol::Resp3) => Reply::Set(items),
+                    _ => Reply::Array(items),
                 }
             }
         }

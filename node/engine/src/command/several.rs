@@ -4,7 +4,8 @@ use super::call::Unit;
 use super::reply::SAME_OBJECT;
 use super::transfer::Transfer;
 use super::{
-    Access, Call, Description, Keys, Parse, Parsed, Rights, SYNTAX, Shape, counted_keys, is,
+    Access, Call, Description, ErrorText, Keys, Parse, Parsed, Rights, SYNTAX, Shape, counted_keys,
+    is,
 };
 use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
 use crate::command::procedure::{Inputs, Joint, ProcedureCall, WRITES};
@@ -87,6 +88,9 @@ static RENAME: Joint = Joint {
     number: 40,
     name: "rename",
     event: "rename",
+    event_of_others: None,
+    kind: None,
+    level: 0,
     numbers: 1,
     others: one_other,
     map: |_, map| map,
@@ -120,6 +124,9 @@ static COPY: Joint = Joint {
     number: 41,
     name: "copy",
     event: "copy",
+    event_of_others: None,
+    kind: None,
+    level: 0,
     numbers: 2,
     others: one_other,
     map: |inputs, map| u32::try_from(inputs.numbers[0]).map_or(map, MapId),
@@ -149,6 +156,9 @@ static SET_ALL: Joint = Joint {
     number: 42,
     name: "set all",
     event: "set",
+    event_of_others: None,
+    kind: None,
+    level: 0,
     numbers: 3,
     others: |runs| (runs % 2 == 1).then_some((1..runs, 2)),
     map: |_, map| map,
@@ -300,11 +310,20 @@ fn set_all_with(c: Call<'_>) -> Parsed {
 /// Most keys of one command, as of one transaction.
 const KEYS_MAX: usize = crate::command::operation::TRANSACTION_STEPS_MAX;
 
-/// Sets so many keys. The argument at this place is the first.
-fn set_all(c: Call<'_>, first: usize, count: usize, how: (i64, Expiry)) -> Parsed {
+/// Whether one command may name so many keys.
+///
+/// # Errors
+/// They are too many.
+pub(super) fn check_count(count: usize) -> Result<(), ErrorText> {
     if count > KEYS_MAX {
         return Err(format!("ERR too many keys in one command: at most {KEYS_MAX}").into());
     }
+    Ok(())
+}
+
+/// Sets so many keys. The argument at this place is the first.
+fn set_all(c: Call<'_>, first: usize, count: usize, how: (i64, Expiry)) -> Parsed {
+    check_count(count)?;
     let (condition, expiry) = how;
     let [unit, ms] = expiry.numbers();
     let runs = (first + 1..first + 2 * count).map(|at| c.args.bytes(at));

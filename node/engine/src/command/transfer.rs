@@ -19,11 +19,12 @@ use crate::store::change::Change;
 use crate::store::run_context::{self, RunContext};
 use crate::value::deadline;
 use crate::value::entry::Entry;
+use crate::value::items::{Items, put};
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome, Value};
-use crate::value::types::hash::{self, Items};
 use bytes::Bytes;
 use doyen_placement::MapId;
+use doyen_placement::level::TRANSFERS;
 
 /// The first of these numbers. Members of the level before do not know them.
 const NUMBER: u16 = 50;
@@ -43,6 +44,9 @@ static READ: Joint = Joint {
     number: NUMBER,
     name: "read whole",
     event: "",
+    event_of_others: None,
+    kind: None,
+    level: TRANSFERS,
     numbers: 2,
     others: |runs| (runs == 1).then_some((0..0, 1)),
     map: |_, map| map,
@@ -61,7 +65,7 @@ static READ: Joint = Joint {
         let most = rows.value_bytes_max();
         let cx = *rows.cx();
         let found = rows.held(map, key);
-        let (form, more, content) = match found.table {
+        let (table, more, content) = match found.table {
             Some(table) => {
                 let whole = after.is_none() && fits(found, longest, most);
                 let most = if whole {
@@ -79,23 +83,26 @@ static READ: Joint = Joint {
                         break;
                     }
                     taken += row.len() + longest + ROW_OVERHEAD;
-                    hash::put(&mut content, row.key());
-                    hash::put(&mut content, row.value());
+                    put(&mut content, row.key());
+                    put(&mut content, row.value());
                     let [left, wall] = dated(row, &cx).map(i64::to_le_bytes);
-                    hash::put(&mut content, if row.deadline() == 0 { &[] } else { &left });
-                    hash::put(&mut content, if row.deadline() == 0 { &[] } else { &wall });
+                    put(&mut content, if row.deadline() == 0 { &[] } else { &left });
+                    put(&mut content, if row.deadline() == 0 { &[] } else { &wall });
                 }
-                (Form::Table, more, Value::from(&content[..]))
+                (true, more, Value::from(&content[..]))
             }
-            None if entry.kind() == Kind::Hash => (Form::Packed, false, Value::of(&entry)),
-            None => (Form::String, false, Value::of(&entry)),
+            None => (false, false, Value::of(&entry)),
+        };
+        let form = Form {
+            kind: entry.kind(),
+            table,
         };
         let version = run_context::version(found.entry, &cx).unwrap_or(0);
         let [left, wall] = dated(&entry, &cx);
         Outcome::Many(vec![
             Outcome::Int(version),
             Outcome::Int(i64::from(more)),
-            Outcome::Int(form as i64),
+            Outcome::Int(form.number()),
             Outcome::Int(left),
             Outcome::Int(wall),
             Outcome::Bulk(content),
@@ -125,6 +132,9 @@ const STORE: Joint = Joint {
     number: 0,
     name: "",
     event: "",
+    event_of_others: None,
+    kind: None,
+    level: TRANSFERS,
     numbers: 6,
     others: |runs| (runs == 1).then_some((0..0, 1)),
     map: |_, map| map,
@@ -141,6 +151,9 @@ static REMOVE: Joint = Joint {
     number: NUMBER + 3,
     name: "remove renamed",
     event: "rename",
+    event_of_others: None,
+    kind: None,
+    level: TRANSFERS,
     numbers: 1,
     others: |runs| (runs == 0).then_some((0..0, 1)),
     map: |_, map| map,
@@ -159,23 +172,23 @@ static REMOVE: Joint = Joint {
 
 /// How a value lies in its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    /// As it is.
-    String,
-    /// As a small hash.
-    Packed,
-    /// Rows: field, value, and two numbers for its deadline, or empty ones.
-    Table,
+struct Form {
+    kind: Kind,
+    /// As rows: field, value, and two numbers for its deadline, or empty ones. If not, as it is.
+    table: bool,
 }
 
 impl Form {
-    const fn of_number(number: i64) -> Option<Self> {
-        Some(match number {
-            0 => Self::String,
-            1 => Self::Packed,
-            2 => Self::Table,
-            _ => return None,
-        })
+    /// Its number in a step.
+    fn number(self) -> i64 {
+        2 * i64::from(self.kind.number()) + i64::from(self.table)
+    }
+
+    fn of_number(number: i64) -> Option<Self> {
+        let kind = Kind::of_number(u8::try_from(number / 2).ok()?)?;
+        let table = number % 2 == 1;
+        let known = kind.collection().is_some() || !table;
+        known.then_some(Self { kind, table })
     }
 }
 
@@ -248,9 +261,11 @@ fn store(inputs: &Inputs, (map, key): (MapId, &[u8]), rows: &mut Rows<'_>) -> Ou
     };
     let cx = *rows.cx();
     let content = &inputs.bytes[0];
-    let parts = match form {
-        Form::Table => Items(content).count() / PARTS,
-        Form::String | Form::Packed => 1,
+    let kind = form.kind;
+    let parts = if form.table {
+        Items(content).count() / PARTS
+    } else {
+        1
     };
     if content.len() + parts * (key.len() + ROW_OVERHEAD) > 2 * rows.value_bytes_max() {
         return Outcome::Failed(Failure::TooLarge);
@@ -258,35 +273,31 @@ fn store(inputs: &Inputs, (map, key): (MapId, &[u8]), rows: &mut Rows<'_>) -> Ou
     let found = rows.find(map, key);
     let found = found.and_then(|_| run_context::version(rows.held(map, key).entry, &cx));
     let deadline = dated_at([left, wall], &cx);
-    match (stage, form) {
+    match (stage, form.table) {
         (Stage::Whole | Stage::Begin, _) if !must.is_met(found, own) => return Outcome::Nil,
-        (Stage::Whole, Form::String) => {
-            rows.replace((map, key), Change::put(content.clone(), deadline));
-        }
-        (Stage::Whole, Form::Packed) => {
-            let change = Change::Hash {
-                packed: content.clone(),
-                deadline,
-                fields: Vec::new(),
-            };
+        (Stage::Whole, false) => {
+            let change = Change::of_value(kind, content.clone(), deadline);
             rows.replace((map, key), change);
         }
-        (Stage::Whole, Form::Table) => {
+        (Stage::Whole, true) => {
             let rows_of = rows_in(content, &cx).collect();
             let change = Change::Table {
+                kind,
                 rows: rows_of,
                 deadline,
             };
             rows.replace((map, key), change);
         }
-        (_, Form::String | Form::Packed) => return Outcome::Nil,
-        (Stage::Begin, Form::Table) => {
-            let born = rows.begin_table((map, key), cx.after(UNFINISHED_MS), rows_in(content, &cx));
+        (_, false) => return Outcome::Nil,
+        (Stage::Begin, true) => {
+            let until = cx.after(UNFINISHED_MS);
+            let born = rows.begin_table((map, key), (kind, until), rows_in(content, &cx));
             return Outcome::Int(born.cast_signed());
         }
-        (Stage::Add | Stage::End, Form::Table) => {
+        (Stage::Add | Stage::End, true) => {
             let begun = |entry: &&Entry| {
                 entry.is_unfinished()
+                    && entry.kind() == kind
                     && entry.born() == own.cast_unsigned()
                     && !entry.overdue(cx.clock)
             };
@@ -300,7 +311,8 @@ fn store(inputs: &Inputs, (map, key): (MapId, &[u8]), rows: &mut Rows<'_>) -> Ou
                 cx.after(UNFINISHED_MS)
             };
             let more = rows_in(content, &cx);
-            rows.add_to_table((map, key), (own.cast_unsigned(), ends, deadline), more);
+            let table = (kind, own.cast_unsigned());
+            rows.add_to_table((map, key), table, (ends, deadline), more);
             if !ends {
                 return Outcome::Int(own);
             }
@@ -442,12 +454,5 @@ impl Transfer {
     #[must_use]
     pub fn remove(version: i64) -> Action {
         Action::call(&REMOVE, &[version], Vec::new())
-    }
-}
-
-impl Action {
-    /// Whether it is a step of giving a key's value to another key.
-    pub(crate) fn is_of_transfer(&self) -> bool {
-        matches!(self, Self::Call(call) if (NUMBER..NUMBER + 4).contains(&call.called.number()))
     }
 }

@@ -56,7 +56,7 @@ pub struct Filter {
     pub keys: Keys,
     /// Whether the new values are told, too.
     pub values: bool,
-    /// Whether each field of a hash is told. If not, a log entry is told once for each key.
+    /// Whether each field of a collection is told. If not, a log entry is told once for each key.
     pub fields: bool,
     /// Whether the strings that were replaced or removed are told.
     pub old: bool,
@@ -200,10 +200,10 @@ pub enum Former {
 pub enum What {
     /// It holds a value of this kind. That of a string is told if values are asked for.
     Put(Kind, Option<Bytes>),
-    /// A field of its hash has a value.
-    Field(Bytes, Option<Bytes>),
-    /// A field of its hash is gone.
-    FieldRemoved(Bytes),
+    /// A field of its collection of this kind has a value.
+    Field(Kind, Bytes, Option<Bytes>),
+    /// A field of its collection of this kind is gone.
+    FieldRemoved(Kind, Bytes),
     /// It expires at another time, or does not expire any more.
     Deadline,
     /// It is gone.
@@ -218,8 +218,8 @@ impl Change {
     pub fn bytes(&self) -> usize {
         let what = match &self.what {
             What::Put(_, value) => value.as_ref().map_or(0, Bytes::len),
-            What::Field(field, value) => field.len() + value.as_ref().map_or(0, Bytes::len),
-            What::FieldRemoved(field) => field.len(),
+            What::Field(_, field, value) => field.len() + value.as_ref().map_or(0, Bytes::len),
+            What::FieldRemoved(_, field) => field.len(),
             What::Deadline | What::Removed(_) | What::Cleared => 0,
         };
         let before = match &self.before {
@@ -361,7 +361,7 @@ pub(crate) fn changes(
             Undo::Many(undos) => undos.get(n).unwrap_or(&Undo::Nothing),
             one => one,
         };
-        let of_field = matches!(what, What::Field(..) | What::FieldRemoved(_));
+        let of_field = matches!(what, What::Field(..) | What::FieldRemoved(..));
         let again = of_field
             && found[first..]
                 .last()
@@ -369,6 +369,10 @@ pub(crate) fn changes(
         if again && !filter.fields {
             continue;
         }
+        let by = match effect.parts().first().and_then(Effect::place) {
+            Some((of, first)) if (of, first) != (map, &key) => by.map(By::of_other_key),
+            _ => by,
+        };
         let told = |what, before| Change {
             position,
             map,
@@ -417,12 +421,12 @@ fn change(effect: &Effect, filter: &Filter) -> Option<(MapId, Bytes, What)> {
     let what = match effect {
         Effect::Put { entry, .. } => match entry.kind() {
             Kind::String => What::Put(Kind::String, value(entry)),
-            Kind::Hash => What::Put(Kind::Hash, None),
+            kind => What::Put(kind, None),
         },
-        Effect::Row { row, .. } | Effect::Field { row, .. } => {
-            What::Field(copy(row.key()), value(row))
+        Effect::Row { kind, row, .. } | Effect::Field { kind, row, .. } => {
+            What::Field(*kind, copy(row.key()), value(row))
         }
-        Effect::RowDelete { field, .. } => What::FieldRemoved(copy(field)),
+        Effect::RowDelete { kind, field, .. } => What::FieldRemoved(*kind, copy(field)),
         Effect::Deadline { .. } => What::Deadline,
         Effect::Delete { cause, .. } => What::Removed(*cause),
         Effect::Clear { .. } | Effect::Many(_) => return None,

@@ -304,7 +304,16 @@ impl Following<'_> {
                     key,
                     cause: Cause::Expired,
                 },
-                Some(field) => Effect::RowDelete { map, key, field },
+                Some(field) => {
+                    let order = self.store.order(&key);
+                    let kind = self.store.found(map, order, &key).kind();
+                    Effect::RowDelete {
+                        map,
+                        key,
+                        kind,
+                        field,
+                    }
+                }
             };
             self.store.apply(seq, &effect);
         }

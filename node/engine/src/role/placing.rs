@@ -2,13 +2,14 @@
 
 use super::tables::Tables;
 use crate::command::operation::{
-    Operation, PartitionAction, PartitionOperation, ScriptCall, Transaction, Work,
+    Operation, PartitionAction, PartitionOperation, ScriptCall, Step, Transaction, Work,
 };
+use crate::value::kind::Kind;
 use crate::value::outcome::Failure;
 use crate::value::tags::TAG_BYTES_MAX;
 use crate::wire::api::Limits;
 use bytes::Bytes;
-use doyen_placement::level::{MAP_SIZES, TRANSFERS};
+use doyen_placement::level::MAP_SIZES;
 use doyen_placement::{MapId, PartitionRef};
 
 impl Tables {
@@ -46,12 +47,12 @@ impl Tables {
     /// Whether an operation of a local caller may be executed.
     ///
     /// # Errors
-    /// Its key is too long.
+    /// Its key is too long, or not every member knows it.
     fn may_submit(&self, limits: &Limits, operation: &Operation) -> Result<(), Failure> {
         if operation.key.len() > limits.key_bytes_max {
             Err(Failure::TooLarge)
         } else {
-            Ok(())
+            self.need_level(operation.action.level())
         }
     }
 
@@ -67,7 +68,7 @@ impl Tables {
             return Err(Failure::TooLarge);
         }
         match work {
-            Work::Key(operation) if operation.action.is_of_transfer() => self.need_level(TRANSFERS),
+            Work::Key(operation) => self.need_level(operation.action.level()),
             _ => Ok(()),
         }
     }
@@ -86,8 +87,8 @@ impl Tables {
                 }
                 Ok(())
             }
-            PartitionAction::Scan { .. }
-            | PartitionAction::Count
+            PartitionAction::Scan { kind, .. } => self.need_level(kind.map_or(0, Kind::level)),
+            PartitionAction::Count
             | PartitionAction::Clear
             | PartitionAction::Range(_)
             | PartitionAction::Fields { .. } => Ok(()),
@@ -113,7 +114,7 @@ impl Tables {
     /// The same for a transaction.
     ///
     /// # Errors
-    /// It is too large.
+    /// It is too large, or not every member knows a step of it.
     fn may_transact(&self, limits: &Limits, transaction: &Transaction) -> Result<(), Failure> {
         let Limits {
             key_bytes_max,
@@ -127,6 +128,11 @@ impl Tables {
         {
             return Err(Failure::TooLarge);
         }
-        Ok(())
+        let levels = transaction.steps.iter().map(|step| match step {
+            Step::Key { action, .. } => action.level(),
+            // The primary looks at what a script calls.
+            Step::Script(_) => 0,
+        });
+        self.need_level(levels.max().unwrap_or(0))
     }
 }

@@ -15,7 +15,6 @@ use crate::role::slots::Slots;
 use crate::store::Piece;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
-use crate::value::types::hash::Items;
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
@@ -125,9 +124,11 @@ pub struct KeptKey {
     pub map: MapId,
     /// Its key.
     pub key: Bytes,
+    /// What the key holds.
+    pub kind: Kind,
     /// The field, if it is one.
     pub field: Option<Bytes>,
-    /// The value. `None`: it is too large for a page.
+    /// The value, which is empty if fields have none. `None`: it is too large for a page.
     pub value: Option<Bytes>,
     /// When it expires.
     pub expires_in: Option<Duration>,
@@ -218,7 +219,14 @@ impl Slots {
             let counts = since.is_none_or(|since| entry.version() > since.seq);
             if counts && !entry.overdue(clock) && !entry.is_table() {
                 let before = keys.len();
-                take(&mut keys, (map, &key, field.as_ref()), entry, clock);
+                let kind = match of {
+                    Some(key) => {
+                        let order = held.store.order(key);
+                        held.store.found(map, order, key).kind()
+                    }
+                    None => entry.kind(),
+                };
+                take(&mut keys, (map, kind, &key, field.as_ref()), entry, clock);
                 let taken = keys[before..].iter().filter_map(|k| k.value.as_ref());
                 bytes += key.len() + taken.map(Bytes::len).sum::<usize>();
             }
@@ -234,10 +242,10 @@ fn recoveries(view: &View) -> u32 {
     u32::try_from(view.installed.annex.branches.len()).unwrap_or(u32::MAX)
 }
 
-/// Adds a string or a field, or all fields of a small hash: they share one version.
+/// Adds a string or a field, or all fields of a small collection: they share one version.
 fn take(
     keys: &mut Vec<KeptKey>,
-    (map, key, field): (MapId, &Bytes, Option<&Bytes>),
+    (map, kind, key, field): (MapId, Kind, &Bytes, Option<&Bytes>),
     entry: &Entry,
     clock: u64,
 ) {
@@ -248,16 +256,19 @@ fn take(
         keys.push(KeptKey {
             map,
             key: key.clone(),
+            kind,
             field,
             value,
             expires_in: (deadline != 0).then(|| Duration::from_millis(left)),
         });
     };
-    if field.is_some() || entry.kind() == Kind::String {
-        return add(field.cloned(), idle::content(entry.value()));
-    }
-    let mut items = Items(entry.value());
-    while let (Some(field), Some(value)) = (items.next(), items.next()) {
-        add(Some(Bytes::copy_from_slice(field)), value);
+    match kind.collection() {
+        Some(collection) if field.is_none() => {
+            let items = collection.packing.items(entry.value());
+            for (field, value) in kind.pairs(&items) {
+                add(Some(Bytes::copy_from_slice(field)), value);
+            }
+        }
+        _ => add(field.cloned(), idle::content(entry.value())),
     }
 }

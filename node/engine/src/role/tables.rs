@@ -88,11 +88,17 @@ impl Tables {
     ///
     /// # Errors
     /// Some do not yet.
+    #[inline]
     pub(crate) fn need_level(&self, level: u16) -> Result<(), Failure> {
         match self.installed() {
             Some(table) if table.level < level => Err(Failure::OldMembers),
             _ => Ok(()),
         }
+    }
+
+    /// The level of the installed table.
+    pub(crate) fn level(&self) -> u16 {
+        self.installed().map_or(0, |table| table.level)
     }
 
     /// Why there is no such partition.

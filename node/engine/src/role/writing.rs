@@ -19,6 +19,28 @@ impl Held {
         host.stats.expired += 1;
     }
 
+    /// Deletes what is overdue of a key: all of it, or fields (see `Store::purged`).
+    pub(crate) fn purge(
+        &mut self,
+        host: &mut Host,
+        (map, order, key): (MapId, u64, &[u8]),
+        clock: u64,
+    ) {
+        let found = self.store.found(map, order, key);
+        if found.entry.is_some_and(|entry| entry.overdue(clock)) {
+            return self.expire(host, map, key.into());
+        }
+        let Some((change, count)) = self.store.purged(found, clock) else {
+            return;
+        };
+        let at = self.log.last() + 1;
+        if let Some(effect) = change.into_effect(map, key, (None, None, at, false)) {
+            let op_by = (None, By::FIELD_EXPIRED);
+            self.log(host, order, effect, op_by, Outcome::Ok);
+            host.stats.expired += count;
+        }
+    }
+
     /// Deletes an overdue field, and with the last one its key.
     pub(crate) fn expire_field(&mut self, host: &mut Host, map: MapId, key: Key, field: Key) {
         let order = self.store.order(&key);
@@ -27,7 +49,13 @@ impl Held {
             let cause = Cause::Expired;
             Effect::Delete { map, key, cause }
         } else {
-            Effect::RowDelete { map, key, field }
+            let kind = found.kind();
+            Effect::RowDelete {
+                map,
+                key,
+                kind,
+                field,
+            }
         };
         let op_by = (None, By::FIELD_EXPIRED);
         self.log(host, order, effect, op_by, Outcome::Ok);

@@ -304,36 +304,14 @@ impl Context {
                 let order = held.store.order(&op.key);
                 held.draw(&mut self.host, op.map, order, &op.key);
                 let mut found = held.store.shown(op.map, order, &op.key);
-                if let Some(entry) = found.entry
-                    && entry.overdue(clock)
-                {
-                    // The next primary's clock may be a little behind: a key that was seen to be
-                    // expired must be deleted in the log. And a partition that is about to be split
-                    // or merged must not change.
+                if found.is_overdue(clock) {
+                    // The next primary's clock may be a little behind: what was seen to be expired
+                    // must be deleted in the log. And a partition that is about to be split or
+                    // merged must not change.
                     if !open || (still && !broken(&mutant::WRITES_WHILE_RESHAPED)) {
                         return Step::Park;
                     }
-                    let key = entry.key().into();
-                    held.expire(&mut self.host, op.map, key);
-                    found = held.store.shown(op.map, order, &op.key);
-                }
-                if let Some((change, count)) = held.store.purged(found, clock) {
-                    if !open || (still && !broken(&mutant::WRITES_WHILE_RESHAPED)) {
-                        return Step::Park;
-                    }
-                    let at = held.log.last() + 1;
-                    if let Some(effect) =
-                        change.into_effect(op.map, &op.key, (None, None, at, false))
-                    {
-                        held.log(
-                            &mut self.host,
-                            order,
-                            effect,
-                            (None, By::FIELD_EXPIRED),
-                            Outcome::Ok,
-                        );
-                        self.host.stats.expired += count;
-                    }
+                    held.purge(&mut self.host, (op.map, order, &op.key), clock);
                     found = held.store.shown(op.map, order, &op.key);
                 }
                 let footprint = op.action.footprint();
@@ -372,7 +350,8 @@ impl Context {
                     unix_ms: self.host.unix_ms(),
                     default_ttl_ms,
                     value_bytes_max: self.host.limits.value_bytes_max,
-                    hash_bytes_max: self.host.limits.hash_bytes_max,
+                    packed_bytes_max: self.host.limits.packed_bytes_max,
+                    level: self.host.tables.level(),
                     versions_from: held.versions_from,
                     next_write: held.next_write(),
                 };
@@ -552,7 +531,8 @@ impl Context {
             unix_ms: self.host.unix_ms(),
             default_ttl_ms,
             value_bytes_max: self.host.limits.value_bytes_max,
-            hash_bytes_max: self.host.limits.hash_bytes_max,
+            packed_bytes_max: self.host.limits.packed_bytes_max,
+            level: self.host.tables.level(),
             versions_from: held.versions_from,
             next_write: held.next_write(),
         };

@@ -184,10 +184,10 @@ impl Hash for Digested<'_> {
                 ..
             } => (entry.kind(), entry.value(), deadline, before).hash(digest),
             Effect::Deadline { deadline, .. } => deadline.hash(digest),
-            Effect::Row { row, .. } | Effect::Field { row, .. } => {
-                (row.key(), row.value(), row.deadline()).hash(digest);
+            Effect::Row { kind, row, .. } | Effect::Field { kind, row, .. } => {
+                (kind, row.key(), row.value(), row.deadline()).hash(digest);
             }
-            Effect::RowDelete { field, .. } => field.hash(digest),
+            Effect::RowDelete { kind, field, .. } => (kind, field).hash(digest),
             Effect::Delete { cause, .. } => cause.hash(digest),
             Effect::Clear { map } => map.hash(digest),
             Effect::Many(parts) => parts.iter().for_each(|part| Digested(part).hash(digest)),

@@ -1,4 +1,4 @@
-//! Reads of large hashes in pages, at their primary (`store/table_pages.rs` has the walks themselves).
+//! Reads of large collections in pages, at their primary (`store/table_pages.rs` has the walks).
 //!
 //! A walk that nothing goes on with for some seconds ends.
 
@@ -35,7 +35,7 @@ pub(crate) struct Walking {
 }
 
 impl Context {
-    /// Reads the first page of a hash whose fields are rows. `None`: too much is read in pages
+    /// Reads the first page of a collection whose fields are rows. `None`: too much is read in pages
     /// already.
     pub(crate) fn begin_walk(
         &mut self,

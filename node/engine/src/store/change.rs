@@ -3,6 +3,7 @@
 use super::effect::{Before, Effect, Key};
 use crate::value::cause::Cause;
 use crate::value::entry::Entry;
+use crate::value::kind::Kind;
 use bytes::Bytes;
 use doyen_placement::MapId;
 
@@ -13,17 +14,22 @@ pub(crate) enum Change {
     None,
     /// The key has this string and deadline.
     Put { value: Bytes, deadline: u64 },
-    /// The key has this small hash and deadline. If it had one before, with the same deadline, these
-    /// few fields may be all that has changed.
-    Hash {
+    /// The key has this small collection and deadline. If it had one before, with the same deadline,
+    /// these few fields may be all that has changed.
+    Packed {
+        kind: Kind,
         packed: Bytes,
         deadline: u64,
         fields: Vec<Entry>,
     },
     /// The key has a table of these rows, and this deadline.
-    Table { rows: Vec<Entry>, deadline: u64 },
+    Table {
+        kind: Kind,
+        rows: Vec<Entry>,
+        deadline: u64,
+    },
     /// These rows of the key's table come or go.
-    Rows(Vec<RowChange>),
+    Rows { kind: Kind, rows: Vec<RowChange> },
     /// The key is deleted.
     Delete,
     /// The key has this deadline.
@@ -40,6 +46,19 @@ pub(crate) enum RowChange {
 }
 
 impl Change {
+    /// The key has this string, or this small collection, and this deadline.
+    pub(crate) fn of_value(kind: Kind, value: Bytes, deadline: u64) -> Self {
+        match kind.collection() {
+            None => Self::Put { value, deadline },
+            Some(_) => Self::Packed {
+                kind,
+                packed: value,
+                deadline,
+                fields: Vec::new(),
+            },
+        }
+    }
+
     /// The key has this string and deadline.
     pub(crate) const fn put(value: Bytes, deadline: u64) -> Self {
         Self::Put { value, deadline }
@@ -50,9 +69,9 @@ impl Change {
     pub(crate) fn written(&self) -> Option<(usize, usize)> {
         match self {
             Self::None | Self::Delete | Self::Deadline(_) => None,
-            Self::Put { value, .. } | Self::Hash { packed: value, .. } => Some((value.len(), 1)),
+            Self::Put { value, .. } | Self::Packed { packed: value, .. } => Some((value.len(), 1)),
             Self::Table { rows, .. } => Some((rows.iter().map(Entry::len).sum(), 1 + rows.len())),
-            Self::Rows(rows) => {
+            Self::Rows { rows, .. } => {
                 let put = rows.iter().filter_map(|row| match row {
                     RowChange::Put(row) => Some(row.len()),
                     RowChange::Delete(_) => None,
@@ -65,16 +84,17 @@ impl Change {
         }
     }
 
-    /// The effect that puts the whole hash, if only fields of it are logged.
+    /// The effect that puts the whole collection, if only fields of it are logged.
     pub(crate) fn whole_of_fields(&self, map: MapId, key: &[u8], teaches: bool) -> Option<Effect> {
         match self {
-            Self::Hash {
+            Self::Packed {
+                kind,
                 packed,
                 deadline,
                 fields,
             } if !fields.is_empty() && !teaches => Some(Effect::Put {
                 map,
-                entry: Entry::of_hash(key, packed),
+                entry: Entry::of_kind(*kind, key, packed),
                 deadline: *deadline,
                 before: Before::Value,
             }),
@@ -98,19 +118,21 @@ impl Change {
             deadline,
             before: Before::Value,
         };
-        let put_row = |key: &Key, row| Effect::Row {
+        let put_row = |kind, key: &Key, row| Effect::Row {
             map,
             key: key.clone(),
+            kind,
             row,
         };
         Some(match self {
             Self::None => return None,
             Self::Put { value, deadline } => put(Entry::new(key, &value, 0, 0), deadline),
-            Self::Hash { fields, .. } if !fields.is_empty() && !teaches => {
+            Self::Packed { kind, fields, .. } if !fields.is_empty() && !teaches => {
                 let key = own();
                 let fields = fields.into_iter().map(|row| Effect::Field {
                     map,
                     key: key.clone(),
+                    kind,
                     row,
                 });
                 let mut effects: Vec<Effect> = fields.collect();
@@ -119,22 +141,30 @@ impl Change {
                     _ => Effect::Many(effects.into()),
                 }
             }
-            Self::Hash {
-                packed, deadline, ..
-            } => put(Entry::of_hash(key, &packed), deadline),
-            Self::Table { rows, deadline } => {
+            Self::Packed {
+                kind,
+                packed,
+                deadline,
+                ..
+            } => put(Entry::of_kind(kind, key, &packed), deadline),
+            Self::Table {
+                kind,
+                rows,
+                deadline,
+            } => {
                 let key = own();
-                let table = put(Entry::of_table(&key, seq), deadline);
-                let rows = rows.into_iter().map(|row| put_row(&key, row));
+                let table = put(Entry::of_table(kind, &key, seq), deadline);
+                let rows = rows.into_iter().map(|row| put_row(kind, &key, row));
                 Effect::Many(std::iter::once(table).chain(rows).collect())
             }
-            Self::Rows(rows) => {
+            Self::Rows { kind, rows } => {
                 let key = own();
                 let effect = |change: RowChange| match change {
-                    RowChange::Put(row) => put_row(&key, row),
+                    RowChange::Put(row) => put_row(kind, &key, row),
                     RowChange::Delete(field) => Effect::RowDelete {
                         map,
                         key: key.clone(),
+                        kind,
                         field: Key::from(&*field),
                     },
                 };

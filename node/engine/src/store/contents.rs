@@ -279,11 +279,16 @@ impl Store {
                 let replaced = self.remove(*map, order, key);
                 self.undo_of(*map, replaced, Undo::Nothing)
             }
-            Effect::Row { map, key, row } => self.put_row(seq, (*map, order, key), row),
-            Effect::Field { map, key, row } => self.put_field(seq, (*map, order, key), row),
-            Effect::RowDelete { map, key, field } => {
-                self.delete_row(seq, (*map, order, key), field)
-            }
+            Effect::Row { map, key, row, .. } => self.put_row(seq, (*map, order, key), row),
+            Effect::Field {
+                map,
+                key,
+                kind,
+                row,
+            } => self.put_field(seq, (*map, order, key), (*kind, row)),
+            Effect::RowDelete {
+                map, key, field, ..
+            } => self.delete_row(seq, (*map, order, key), field),
             Effect::Deadline { map, key, deadline } => self
                 .date(*map, order, key, *deadline, seq)
                 .map_or(Undo::Nothing, |(deadline, version)| {
@@ -385,16 +390,31 @@ impl Store {
                     t.keys.insert((*map, key.clone()), seq);
                 }
             }
-            Effect::Row { map, key, row } => self.put_row_fuzzy(seq, (*map, order, key), row),
+            Effect::Row {
+                map,
+                key,
+                kind,
+                row,
+            } => self.put_row_fuzzy(seq, (*map, order, key), (*kind, row)),
             // While a snapshot is under way, its primary logs whole values.
-            Effect::Field { map, key, row } => {
+            Effect::Field {
+                map,
+                key,
+                kind,
+                row,
+            } => {
                 let old = self.entry(*map, order, key);
                 if old.is_some_and(|old| old.version() < seq) {
-                    self.put_field(seq, (*map, order, key), row);
+                    self.put_field(seq, (*map, order, key), (*kind, row));
                 }
             }
-            Effect::RowDelete { map, key, field } => {
-                self.delete_row_fuzzy(seq, (*map, order, key), field);
+            Effect::RowDelete {
+                map,
+                key,
+                kind,
+                field,
+            } => {
+                self.delete_row_fuzzy(seq, (*map, order, key), (*kind, field));
             }
             // While a snapshot is under way, its primary logs changes of deadlines as puts, because
             // the entry may still be on its way here.

@@ -27,12 +27,27 @@ pub(crate) enum Effect {
     /// The key has this deadline.
     Deadline { map: MapId, key: Key, deadline: u64 },
     /// A field of a table has the value and the deadline of this row.
-    Row { map: MapId, key: Key, row: Entry },
-    /// A field of a hash that is one value has the value of this row. It is logged only if every copy
-    /// has the value that the hash had before.
-    Field { map: MapId, key: Key, row: Entry },
+    Row {
+        map: MapId,
+        key: Key,
+        kind: Kind,
+        row: Entry,
+    },
+    /// A field of a collection that is one value has the value of this row. It is logged only if
+    /// every copy has the value that the collection had before.
+    Field {
+        map: MapId,
+        key: Key,
+        kind: Kind,
+        row: Entry,
+    },
     /// A field of a table is deleted.
-    RowDelete { map: MapId, key: Key, field: Key },
+    RowDelete {
+        map: MapId,
+        key: Key,
+        kind: Kind,
+        field: Key,
+    },
     /// The map is empty.
     Clear { map: MapId },
     /// All of these, in order. None of them is such a list or a `Clear`.

@@ -1,4 +1,5 @@
-//! Hashes whose fields are rows of their own, so that a change of one field costs its own bytes.
+//! Collections whose fields are rows of their own, so that a change of one field costs its own
+//! bytes.
 //!
 //! ```text
 //!   index ─> entry of the key: a table, born at a sequence; version of its latest change
@@ -24,7 +25,6 @@ use crate::mutant::{self, broken};
 use crate::value::deadline;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
-use crate::value::types::hash::Hash;
 use bytes::Bytes;
 use doyen_placement::MapId;
 
@@ -36,7 +36,7 @@ const PURGED_MAX: usize = 2_000;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Found<'a> {
     pub(crate) entry: Option<&'a Entry>,
-    /// The fields, if it is a hash whose fields are rows.
+    /// The fields, if it is a collection whose fields are rows.
     pub(crate) table: Option<&'a Map>,
     /// Its key, if that is known apart from the entry.
     pub(crate) key: Option<&'a Key>,
@@ -52,9 +52,21 @@ impl<'a> From<Option<&'a Entry>> for Found<'a> {
 }
 
 impl Found<'_> {
+    /// Of which kind it is.
+    pub(crate) fn kind(&self) -> Kind {
+        self.entry.map_or(Kind::String, Entry::kind)
+    }
+
     /// Bytes of the value, and of the fields.
     pub(crate) fn bytes(&self) -> usize {
         self.entry.map_or(0, |entry| entry.value().len()) + self.table.map_or(0, Map::bytes)
+    }
+
+    /// Whether the key or a field of it is overdue.
+    #[inline]
+    pub(crate) fn is_overdue(&self, clock: u64) -> bool {
+        let due = |table: &Map| table.overdue_rows(clock).next().is_some();
+        self.entry.is_some_and(|entry| entry.overdue(clock)) || self.table.is_some_and(due)
     }
 
     /// Its cost in bytes, without the order of keys.
@@ -297,7 +309,10 @@ impl Store {
         match rows.len() {
             0 => None,
             all if all == table.len() => Some((Change::Delete, count)),
-            _ => Some((Change::Rows(rows), count)),
+            _ => {
+                let kind = found.entry?.kind();
+                Some((Change::Rows { kind, rows }, count))
+            }
         }
     }
 
@@ -387,16 +402,23 @@ impl Store {
         }
     }
 
-    /// A field of a hash that is one value gets the value of this row. It changes nothing if the key
-    /// holds none.
-    pub(super) fn put_field(&mut self, seq: u64, place: Place<'_>, row: &Entry) -> Undo {
+    /// A field of a collection that is one value gets the value of this row. It changes nothing if
+    /// the key holds none of this kind.
+    pub(super) fn put_field(
+        &mut self,
+        seq: u64,
+        place: Place<'_>,
+        (kind, row): (Kind, &Entry),
+    ) -> Undo {
         let (map, order, key) = place;
-        let is_value = |entry: &&Entry| entry.kind() == Kind::Hash && !entry.is_table();
-        let Some(old) = self.entry(map, order, key).filter(is_value) else {
+        let is_value = |entry: &&Entry| entry.kind() == kind && !entry.is_table();
+        let old = self.entry(map, order, key).filter(is_value);
+        let Some((old, collection)) = old.zip(kind.collection()) else {
             return Undo::Nothing;
         };
-        let (packed, _) = Hash::of(Some(old)).with_one(row.key(), row.value());
-        let entry = Entry::of_hash(key, &packed);
+        let packing = collection.packing;
+        let (packed, _) = packing.with_one(old.value(), row.key(), row.value());
+        let entry = Entry::of_kind(kind, key, &packed);
         entry.date(old.deadline(), seq);
         let replaced = self.insert(map, order, entry);
         self.undo_of(map, replaced, Undo::Absent)
@@ -437,9 +459,14 @@ impl Store {
     }
 
     /// A field gets this row at a learner.
-    pub(super) fn put_row_fuzzy(&mut self, seq: u64, place: Place<'_>, row: &Entry) {
+    pub(super) fn put_row_fuzzy(
+        &mut self,
+        seq: u64,
+        place: Place<'_>,
+        (kind, row): (Kind, &Entry),
+    ) {
         let (map, _, key) = place;
-        if !self.stamp_table_fuzzy(seq, place) {
+        if !self.stamp_table_fuzzy(seq, place, kind) {
             return;
         }
         let found = self.row(map, place.1, key, row.key());
@@ -450,7 +477,12 @@ impl Store {
     }
 
     /// A field loses its row at a learner.
-    pub(super) fn delete_row_fuzzy(&mut self, seq: u64, place: Place<'_>, field: &[u8]) {
+    pub(super) fn delete_row_fuzzy(
+        &mut self,
+        seq: u64,
+        place: Place<'_>,
+        (kind, field): (Kind, &[u8]),
+    ) {
         let (map, order, key) = place;
         if let Some(t) = &mut self.tombstones
             && !broken(&mutant::RAISES_FIELDS)
@@ -458,7 +490,7 @@ impl Store {
             let rows = t.rows.entry((map, key.into())).or_default();
             rows.insert(field.into(), seq);
         }
-        if self.stamp_table_fuzzy(seq, place)
+        if self.stamp_table_fuzzy(seq, place, kind)
             && self
                 .row(map, order, key, field)
                 .is_some_and(|old| old.version() <= seq)
@@ -566,13 +598,13 @@ impl Store {
     }
 
     /// The same at a learner. False: what the key has is newer.
-    fn stamp_table_fuzzy(&mut self, seq: u64, place: Place<'_>) -> bool {
+    fn stamp_table_fuzzy(&mut self, seq: u64, place: Place<'_>, kind: Kind) -> bool {
         let (map, order, key) = place;
         match self.entry(map, order, key) {
             Some(entry) if entry.version() > seq => false,
             Some(_) => self.stamp_table(place, seq).is_some(),
             None => {
-                let entry = Entry::of_table(key, 0);
+                let entry = Entry::of_table(kind, key, 0);
                 entry.date(0, seq);
                 self.insert(map, order, entry);
                 true

@@ -29,7 +29,7 @@ pub(crate) struct Map {
     /// The same entries in the order of their keys, if the keyspace keeps it.
     pub(super) sorted: Option<BTreeSet<ByKey>>,
     pub(super) expiring: BTreeSet<(u64, ByKey)>,
-    /// The rows of each hash that is a table.
+    /// The rows of each collection that is a table.
     pub(super) tables: BTreeMap<Key, Self>,
     /// The tables with rows that expire, by the deadline of the first.
     pub(super) due: BTreeSet<(u64, Key)>,

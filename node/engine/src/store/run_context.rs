@@ -14,8 +14,10 @@ pub(crate) struct RunContext {
     pub(crate) default_ttl_ms: Option<u64>,
     /// Largest value.
     pub(crate) value_bytes_max: usize,
-    /// Largest hash that is one value.
-    pub(crate) hash_bytes_max: usize,
+    /// Largest collection that is one value.
+    pub(crate) packed_bytes_max: usize,
+    /// The level of the table: what every member knows.
+    pub(crate) level: u16,
     /// What the numbers of the partition's versions count from.
     pub(crate) versions_from: u64,
     /// The number of the write that this action may make. It is above those of all earlier writes

@@ -17,7 +17,7 @@ use super::effect::Key;
 use super::index::Index;
 use super::map::{ENTRY_OVERHEAD, Map};
 use crate::value::entry::Entry;
-use crate::value::types::hash;
+use crate::value::kind::Kind;
 use bytes::Bytes;
 use doyen_placement::MapId;
 use std::collections::BTreeMap;
@@ -64,7 +64,8 @@ struct Walk {
     pages: u32,
     /// When it began: rows that were overdue then do not count.
     clock: u64,
-    /// The version of the table when it began.
+    /// The kind of the table, and its version when it began.
+    kind: Kind,
     version: u64,
     /// Which one of the table's walks it is.
     n: u64,
@@ -201,7 +202,7 @@ impl Map {
         }
     }
 
-    fn begin_walk(&mut self, number: u64, clock: u64, version: u64) -> bool {
+    fn begin_walk(&mut self, number: u64, clock: u64, (kind, version): (Kind, u64)) -> bool {
         let walks = self.walks.get_or_insert_default();
         if walks.all.len() >= WALKS_MAX {
             return false;
@@ -211,6 +212,7 @@ impl Map {
             number,
             pages: 0,
             clock,
+            kind,
             version,
             n: walks.begun,
             after: None,
@@ -234,6 +236,7 @@ impl Map {
 impl Walk {
     fn next_page(&mut self, index: &Index, former: &Former, rows: usize) -> Page {
         self.pages += 1;
+        let form = self.kind.pairs(&[]);
         let after = self.after.take();
         let now = index.iter_after(after.as_ref().map(|(_, field)| &**field));
         let mut now = now
@@ -261,8 +264,7 @@ impl Walk {
             let kept = kept.and_then(|(_, kept)| at_begin(kept, self.n));
             let row = kept.unwrap_or(current);
             if let Some(row) = row.filter(|row| !row.overdue(self.clock)) {
-                hash::put(&mut fields, row.key());
-                hash::put(&mut fields, row.value());
+                form.put(&mut fields, row.key(), row.value());
             }
             last = Some(at);
         };
@@ -284,10 +286,11 @@ impl Store {
         clock: u64,
     ) -> bool {
         let order = self.order(key);
-        let Some(version) = self.entry(map, order, key).map(Entry::version) else {
+        let table = self.entry(map, order, key);
+        let Some(of) = table.map(|entry| (entry.kind(), entry.version())) else {
             return false;
         };
-        let begin = |table: &mut Map| table.begin_walk(number, clock, version);
+        let begin = |table: &mut Map| table.begin_walk(number, clock, of);
         self.in_table(map, key, begin).unwrap_or(false)
     }
 

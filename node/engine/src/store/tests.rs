@@ -6,7 +6,6 @@ use crate::value::cause::Cause;
 use crate::value::deadline;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
-use crate::value::types::hash::Hash;
 use bytes::Bytes;
 use doyen_placement::{MapId, OrderKey};
 use proptest::prelude::*;
@@ -65,7 +64,7 @@ fn on_one_key() -> impl Strategy<Value = Effect> {
         // Few keys, so that tables get rows. See `made_real`.
         3 => (map.clone(), 0u8..3, deadlines()).prop_map(|(map, k, deadline)| Effect::Put {
             map,
-            entry: Entry::of_table(&key(k), 0),
+            entry: Entry::of_table(Kind::Hash, &key(k), 0),
             deadline,
             before: Before::Value,
         }),
@@ -73,15 +72,16 @@ fn on_one_key() -> impl Strategy<Value = Effect> {
             |(map, k, f, v, deadline)| Effect::Row {
                 map,
                 key: key(k),
+                kind: Kind::Hash,
                 row: Entry::of_row(&[f], &[v], deadline),
             },
         ),
         3 => (map.clone(), 0u8..3, 0u8..6, any::<u8>(), deadlines()).prop_map(
             |(map, k, f, v, deadline)| {
-                let (packed, _) = Hash::of(None).with_one(&[f], &[v]);
+                let (packed, _) = Kind::Hash.pairs(&[]).with_one(&[f], &[v]);
                 Effect::Put {
                     map,
-                    entry: Entry::of_hash(&key(k), &packed),
+                    entry: Entry::of_kind(Kind::Hash, &key(k), &packed),
                     deadline,
                     before: Before::Value,
                 }
@@ -91,12 +91,14 @@ fn on_one_key() -> impl Strategy<Value = Effect> {
             Effect::Field {
                 map,
                 key: key(k),
+                kind: Kind::Hash,
                 row: Entry::of_row(&[f], &[v], 0),
             }
         }),
         3 => (map, 0u8..3, 0u8..6).prop_map(|(map, k, f)| Effect::RowDelete {
             map,
             key: key(k),
+            kind: Kind::Hash,
             field: Key::from([f].as_slice()),
         }),
     ]
@@ -127,7 +129,7 @@ fn made_real(model: &Model, seq: u64, effect: &Effect, whole: bool) -> Effect {
             ) => Effect::Put {
                 map,
                 entry: if entry.is_table() {
-                    Entry::of_table(entry.key(), born.unwrap_or(seq))
+                    Entry::of_table(entry.kind(), entry.key(), born.unwrap_or(seq))
                 } else {
                     entry.copy()
                 },
@@ -141,13 +143,30 @@ fn made_real(model: &Model, seq: u64, effect: &Effect, whole: bool) -> Effect {
                     cause: Cause::Command,
                 }
             }
-            (Effect::Row { map, key, row }, _) => Effect::Row {
+            (
+                Effect::Row {
+                    map,
+                    key,
+                    kind,
+                    row,
+                },
+                _,
+            ) => Effect::Row {
                 map,
                 key,
+                kind,
                 row: row.copy(),
             },
             // To a copy that may lack the hash, its whole value is sent.
-            (Effect::Field { map, key, row }, _) => {
+            (
+                Effect::Field {
+                    map,
+                    key,
+                    kind,
+                    row,
+                },
+                _,
+            ) => {
                 let held = model.get(&(map, key.clone(), None));
                 match held.filter(|held| held.hash && !held.table) {
                     None => Effect::Delete {
@@ -156,16 +175,21 @@ fn made_real(model: &Model, seq: u64, effect: &Effect, whole: bool) -> Effect {
                         cause: Cause::Command,
                     },
                     Some(held) if whole => {
-                        let hash = Hash::in_bytes(&held.value);
+                        let hash = kind.pairs(&held.value);
                         let (packed, _) = hash.with_one(row.key(), row.value());
                         Effect::Put {
                             map,
-                            entry: Entry::of_hash(&key, &packed),
+                            entry: Entry::of_kind(kind, &key, &packed),
                             deadline: held.deadline,
                             before: Before::Value,
                         }
                     }
-                    Some(_) => Effect::Field { map, key, row },
+                    Some(_) => Effect::Field {
+                        map,
+                        key,
+                        kind,
+                        row,
+                    },
                 }
             }
             (effect, _) => effect,
@@ -235,7 +259,7 @@ fn model_apply(model: &mut Model, seq: u64, effect: &Effect) {
                 (held.deadline, held.version) = (deadline, seq);
             }
         }
-        Effect::Row { map, key, row } => {
+        Effect::Row { map, key, row, .. } => {
             if let Some(held) = model.get_mut(&(map, key.clone(), None)).filter(|h| h.table) {
                 held.version = seq;
                 let held = Held {
@@ -245,15 +269,22 @@ fn model_apply(model: &mut Model, seq: u64, effect: &Effect) {
                 model.insert((map, key, Some(row.key().into())), held);
             }
         }
-        Effect::Field { map, key, row } => {
+        Effect::Field {
+            map,
+            key,
+            kind,
+            row,
+        } => {
             let held = model.get_mut(&(map, key, None));
             if let Some(held) = held.filter(|held| held.hash && !held.table) {
-                let hash = Hash::in_bytes(&held.value);
+                let hash = kind.pairs(&held.value);
                 held.value = hash.with_one(row.key(), row.value()).0;
                 held.version = seq;
             }
         }
-        Effect::RowDelete { map, key, field } => {
+        Effect::RowDelete {
+            map, key, field, ..
+        } => {
             if let Some(held) = model.get_mut(&(map, key.clone(), None)).filter(|h| h.table) {
                 held.version = seq;
                 model.remove(&(map, key, Some(field)));

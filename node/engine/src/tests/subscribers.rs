@@ -791,7 +791,10 @@ fn a_hash_tells_its_fields_one_by_one_or_once_for_each_command() {
     assert_eq!(changes.len(), 3);
     for (change, (field, value)) in changes.iter().zip(&fields) {
         let (field, value) = (Bytes::from(field.clone()), Bytes::from(value.clone()));
-        assert_eq!(change.what, What::Field(field, Some(value)));
+        assert_eq!(
+            change.what,
+            What::Field(crate::value::kind::Kind::Hash, field, Some(value))
+        );
         assert_eq!(change.by.and_then(crate::By::event), Some("hset"));
     }
     assert_eq!(w.changes(2, once).len(), 1);

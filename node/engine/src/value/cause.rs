@@ -22,6 +22,10 @@ pub struct By(pub(crate) u16);
 
 /// From this number on, it is the number of a procedure.
 const PROCEDURES_FROM: u16 = 256;
+/// It is about several keys, and what it does to the first of them has another name.
+const NAMES_TWO: u16 = 1 << 14;
+/// The same, and the key is not the first of them.
+const OF_OTHER_KEY: u16 = 1 << 15;
 
 impl By {
     /// Nothing is known of it.
@@ -43,7 +47,22 @@ impl By {
 
     /// The number of the procedure, if it was one.
     pub(crate) const fn procedure_number(self) -> Option<u16> {
-        self.0.checked_sub(PROCEDURES_FROM)
+        (self.0 & !(NAMES_TWO | OF_OTHER_KEY)).checked_sub(PROCEDURES_FROM)
+    }
+
+    /// The same if what it does to the first of its keys has another name.
+    pub(crate) const fn naming_two(self) -> Self {
+        Self(self.0 | NAMES_TWO)
+    }
+
+    /// The same for a key that is not the first.
+    pub(crate) const fn of_other_key(self) -> Self {
+        Self(self.0 | (self.0 & NAMES_TWO) << 1)
+    }
+
+    /// Whether the key is not the first, and that has another name.
+    pub(crate) const fn is_of_other_key(self) -> bool {
+        self.0 & OF_OTHER_KEY != 0
     }
 
     /// Whether it gives its key a deadline besides.

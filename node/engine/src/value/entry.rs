@@ -28,12 +28,34 @@ const LONG_KEY: u8 = u8::MAX;
 /// Whether the key was used since eviction last looked: a bit of the version, which is a count and
 /// never so high.
 const MARK: u64 = 1 << 63;
-/// Whether the value is a hash: another such bit. So a string takes nothing for its kind.
-const HASH: u64 = 1 << 62;
-/// Whether that hash is a table: its fields are rows of their own (see `store/rows.rs`).
+/// Whether the value is a collection: another such bit. So a string takes nothing for its kind.
+const COLLECTION: u64 = 1 << 62;
+/// Whether that collection is a table: its fields are rows of their own (see `store/fields.rs`).
 const TABLE: u64 = 1 << 61;
+/// Which collection it is, in three more bits: the number of its kind, from 1 on. (The two bits
+/// between are those of rows in chunks, see `wire/frame.rs`.)
+const KIND_SHIFT: u32 = 56;
+const KIND: u64 = 0b111 << KIND_SHIFT;
 /// All that a version says of a value's kind.
-const KINDS: u64 = HASH | TABLE;
+const KINDS: u64 = COLLECTION | TABLE | KIND;
+
+/// What a version says of a value of this kind.
+fn bits_of(kind: Kind) -> u64 {
+    match u64::from(kind.number()).checked_sub(1) {
+        None => 0,
+        Some(number) => COLLECTION | (number << KIND_SHIFT),
+    }
+}
+
+/// The kind that a version says. `None`: this program does not know it.
+pub(crate) fn kind_of_stamp(stamp: u64) -> Option<Kind> {
+    let number = ((stamp & KIND) >> KIND_SHIFT) as u8;
+    match stamp & COLLECTION {
+        0 if number == 0 => Some(Kind::String),
+        0 => None,
+        _ => Kind::of_number(number + 1),
+    }
+}
 
 /// Whether a table is unfinished: a bit of its birth, which is a sequence and never so high.
 const UNFINISHED: u64 = 1 << 63;
@@ -72,20 +94,21 @@ impl Entry {
         Self::of_stamp(key, value, deadline, version)
     }
 
-    /// An entry of a small hash. Its deadline and version are set when it is applied.
-    pub(crate) fn of_hash(key: &[u8], packed: &[u8]) -> Self {
-        Self::of_stamp(key, packed, 0, HASH)
+    /// An entry of a string or a small collection. Its deadline and version are set when it is
+    /// applied.
+    pub(crate) fn of_kind(kind: Kind, key: &[u8], value: &[u8]) -> Self {
+        Self::of_stamp(key, value, 0, bits_of(kind))
     }
 
-    /// The entry of a hash that is a table. `born` is the sequence that made it one.
-    pub(crate) fn of_table(key: &[u8], born: u64) -> Self {
-        Self::of_stamp(key, &born.to_le_bytes(), 0, KINDS)
+    /// The entry of a collection that is a table. `born` is the sequence that made it one.
+    pub(crate) fn of_table(kind: Kind, key: &[u8], born: u64) -> Self {
+        Self::of_stamp(key, &born.to_le_bytes(), 0, bits_of(kind) | TABLE)
     }
 
     /// The same of a table that another key's value is being given to, part by part. Until it is
     /// finished, commands do not see it.
-    pub(crate) fn of_unfinished(key: &[u8], born: u64) -> Self {
-        Self::of_table(key, born | UNFINISHED)
+    pub(crate) fn of_unfinished(kind: Kind, key: &[u8], born: u64) -> Self {
+        Self::of_table(kind, key, born | UNFINISHED)
     }
 
     /// The row of a field. Its version is set when it is applied.
@@ -312,17 +335,14 @@ impl Entry {
     /// What its value is.
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
-        if self.stamp() & HASH == 0 {
-            Kind::String
-        } else {
-            Kind::Hash
-        }
+        // A kind that this program does not know is refused when it arrives.
+        kind_of_stamp(self.stamp()).unwrap_or(Kind::String)
     }
 
-    /// Whether it is a hash whose fields are rows of their own.
+    /// Whether it is a collection whose fields are rows of their own.
     #[inline]
     pub(crate) fn is_table(&self) -> bool {
-        self.stamp() & KINDS == KINDS
+        self.stamp() & (COLLECTION | TABLE) == COLLECTION | TABLE
     }
 
     /// The sequence that made it a table. 0: a learner knows some of its rows, but not the table

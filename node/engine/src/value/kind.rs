@@ -1,4 +1,4 @@
-//! What a key may hold, and how Redis would call it.
+//! What a key may hold, and how Redis would store it. `types` has the rest of each type.
 
 /// What a key holds.
 ///
@@ -7,6 +7,7 @@
 /// assert_eq!(doyen::Kind::Hash.name(), "hash");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum Kind {
     /// A run of bytes.
     String,
@@ -15,62 +16,32 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Redis's name for it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::String => "string",
-            Self::Hash => "hash",
-        }
+    /// All of them, each at its number.
+    pub const ALL: [Self; 2] = [Self::String, Self::Hash];
+
+    /// Its number in frames and in entries.
+    pub(crate) const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The kind with this number.
+    #[inline]
+    pub(crate) fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
     }
 }
 
-/// How Redis would store a value, for `OBJECT ENCODING`.
+/// How Redis would store a value, for `OBJECT ENCODING`. Each type has its own, and says their
+/// numbers, which outcomes carry: `TYPE` is answered by them, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Encoding {
-    /// A 64-bit integer.
-    Int,
-    /// Up to 44 bytes, next to the object's head.
-    Embedded,
-    /// More than 44 bytes.
-    Raw,
-    /// A small collection.
-    Packed,
-    /// A large hash.
-    Table,
+pub(crate) struct Encoding {
+    pub(crate) number: i64,
+    /// Redis's name for it.
+    pub(crate) name: &'static str,
 }
 
 impl Encoding {
-    /// The number that an outcome carries.
-    #[must_use]
-    pub const fn number(self) -> i64 {
-        match self {
-            Self::Int => 0,
-            Self::Embedded => 1,
-            Self::Raw => 2,
-            Self::Packed => 3,
-            Self::Table => 4,
-        }
-    }
-
-    /// What a key holds whose encoding has this number.
-    #[must_use]
-    pub const fn kind(number: i64) -> Kind {
-        match number {
-            3 | 4 => Kind::Hash,
-            _ => Kind::String,
-        }
-    }
-
-    /// Redis's name for the encoding with this number.
-    #[must_use]
-    pub const fn name(number: i64) -> &'static str {
-        match number {
-            0 => "int",
-            1 => "embstr",
-            3 => "listpack",
-            4 => "hashtable",
-            _ => "raw",
-        }
+    pub(crate) const fn new(number: i64, name: &'static str) -> Self {
+        Self { number, name }
     }
 }

@@ -1,3 +1,157 @@
-//! The types that a key may have, beside strings.
+//! The types of values. Each has a descriptor in a file of its own: how it lies while it is small
+//! and when it is large, what an edit does to it, and what Redis calls it and its events.
+//!
+//! Everything that stores, logs, copies, moves or tells of values works on what a descriptor says:
+//! on one value, or on rows. So a new type is a file here, one with its commands, and their
+//! registrations ([`TYPES`], [`Kind`], `command/registry.rs`).
 
 pub(crate) mod hash;
+mod string;
+
+use crate::value::items::Pairs;
+use crate::value::kind::{Encoding, Kind};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+/// All types, each at the number of its kind.
+static TYPES: [&Type; Kind::ALL.len()] = [&string::STRING, &hash::HASH];
+
+/// A type of values.
+pub(crate) struct Type {
+    /// Redis's name for it.
+    pub(crate) name: &'static str,
+    /// From this level of the table on, there may be such values.
+    pub(crate) level: u16,
+    /// How Redis may store it.
+    pub(crate) encodings: &'static [Encoding],
+    /// How its changes are told to subscribers of Redis.
+    pub(crate) events: Events,
+    /// How it lies in a store.
+    pub(crate) layout: Layout,
+}
+
+/// How changes of a value are told to subscribers of Redis.
+#[derive(Debug, Clone, Copy)]
+pub struct Events {
+    /// The letter of its class in `notify-keyspace-events`.
+    pub class: u8,
+    /// What is told if something was written, and no more is known of that.
+    pub put: &'static str,
+    /// The same if a field was removed.
+    pub removed: &'static str,
+}
+
+/// How a value lies in a store. Rows that are ordered by their bytes come with the first type that
+/// needs them.
+pub(crate) enum Layout {
+    /// As one value. The function says how Redis would store it.
+    Value(fn(&[u8]) -> Encoding),
+    /// As fields, which are packed into one value while they are small together, and rows by the
+    /// hashes of the fields when they are not.
+    Hashed(&'static Collection),
+}
+
+/// What is peculiar to a type that consists of fields.
+pub(crate) struct Collection {
+    /// How it is packed.
+    pub(crate) packing: &'static dyn Packing,
+    /// How Redis would store so many fields with these values.
+    pub(crate) encoding: fn(usize, &mut EachField<'_>) -> Encoding,
+}
+
+/// Fields with their values.
+pub(crate) type EachField<'a> = dyn Iterator<Item = (&'a [u8], &'a [u8])> + 'a;
+
+/// How fields are packed into one value. No bytes are an empty collection. A copy may be told of
+/// some fields alone, so what it makes of them one by one must be what `with` makes of all.
+pub(crate) trait Packing: Sync {
+    /// Whether a field has a value.
+    fn is_valued(&self) -> bool;
+
+    /// The fields, with their values if they have any, in order.
+    fn items<'a>(&self, packed: &'a [u8]) -> Cow<'a, [u8]>;
+
+    /// How many fields there are.
+    fn len(&self, packed: &[u8]) -> usize;
+
+    /// The value of a field.
+    fn get<'a>(&self, packed: &'a [u8], field: &[u8]) -> Option<&'a [u8]>;
+
+    /// The same with these fields, and how many of them are new. If a field is given twice, the
+    /// later value counts.
+    fn with(&self, packed: &[u8], given: Pairs<'_>) -> (Vec<u8>, usize);
+
+    /// The same with one field.
+    fn with_one(&self, packed: &[u8], field: &[u8], value: &[u8]) -> (Vec<u8>, usize);
+
+    /// The same without these fields, and how many there were. Nothing, if none is left.
+    fn without(&self, packed: &[u8], fields: &BTreeSet<&[u8]>) -> (Vec<u8>, usize);
+}
+
+impl Kind {
+    const fn of_type(self) -> &'static Type {
+        TYPES[self as usize]
+    }
+
+    /// Redis's name for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.of_type().name
+    }
+
+    /// How its changes are told to subscribers of Redis.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn events(self) -> Events {
+        self.of_type().events
+    }
+
+    /// From this level of the table on, there may be such values.
+    pub(crate) const fn level(self) -> u16 {
+        self.of_type().level
+    }
+
+    /// How it lies in a store.
+    pub(crate) const fn layout(self) -> &'static Layout {
+        &self.of_type().layout
+    }
+
+    /// What is peculiar to it, if it consists of fields.
+    pub(crate) const fn collection(self) -> Option<&'static Collection> {
+        match self.layout() {
+            Layout::Value(_) => None,
+            Layout::Hashed(collection) => Some(collection),
+        }
+    }
+
+    /// The fields of such a value, with their values if they have any.
+    pub(crate) fn pairs(self, items: &[u8]) -> Pairs<'_> {
+        let valued = self.collection().is_none_or(|it| it.packing.is_valued());
+        Pairs::of(items, valued)
+    }
+
+    /// The encoding with this number, and the kind that it is one of.
+    pub(crate) fn of_encoding(number: i64) -> Option<(Self, Encoding)> {
+        Self::ALL.into_iter().find_map(|kind| {
+            let mut all = kind.of_type().encodings.iter();
+            let encoding = all.find(|encoding| encoding.number == number)?;
+            Some((kind, *encoding))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_encoding_has_a_number_of_its_own() {
+        for kind in Kind::ALL {
+            assert_eq!(Kind::of_number(kind.number()), Some(kind));
+            for encoding in kind.of_type().encodings {
+                let found = Kind::of_encoding(encoding.number);
+                assert_eq!(found, Some((kind, *encoding)));
+            }
+        }
+    }
+}

@@ -88,7 +88,7 @@ pub struct Limits {
     /// The largest value: 16 MiB.
     pub value_bytes_max: usize,
     /// The largest hash that is one value: 2 KiB. A larger one has a row for each field.
-    pub hash_bytes_max: usize,
+    pub packed_bytes_max: usize,
     /// The most rows of a hash in one page of a read: 2,000. A hash of more than four pages is read
     /// in pages.
     pub page_rows: usize,

@@ -24,7 +24,7 @@ use crate::log::dedup::{OpId, Remembered};
 use crate::log::partition_log::Logged;
 use crate::store::{Before, Effect, Key, Piece, digest_bytes};
 use crate::value::cause::{By, Cause};
-use crate::value::entry::Entry;
+use crate::value::entry::{Entry, kind_of_stamp};
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome, Value};
 use crate::wire::questions::AskedSubscribers;
@@ -628,6 +628,9 @@ pub(crate) fn entries(body: Bytes) -> Result<Vec<(MapId, Option<Key>, Entry)>, M
         if stamp & ROWS_OF != 0 {
             of = Some(Key::from(&*key));
             continue;
+        }
+        if kind_of_stamp(stamp & !A_ROW).is_none() {
+            return Err(Malformed("unknown kind of value"));
         }
         let entry = Entry::of_stamp(&key, &value, deadline, stamp & !A_ROW);
         if stamp & A_ROW == 0 {

@@ -105,7 +105,7 @@ fn scan(c: Call<'_>) -> Parsed {
             pattern = Some(pattern_at(args, i + 1)?);
         } else if is(option, "TYPE") {
             let named = |kind: &Kind| is(args.get(i + 1), kind.name());
-            kind = Some([Kind::String, Kind::Hash].into_iter().find(named));
+            kind = Some(Kind::ALL.into_iter().find(named));
         } else {
             return Err(SYNTAX.into());
         }

@@ -34,16 +34,18 @@ fn happens() -> impl Strategy<Value = Happens> {
     let row = on_rows.prop_map(|(k, f, v, deadline)| Effect::Row {
         map: MAP,
         key: key(k),
+        kind: Kind::Hash,
         row: Entry::of_row(&[f], &[v], deadline),
     });
     let deleted = (0u8..2, 0u8..24).prop_map(|(k, f)| Effect::RowDelete {
         map: MAP,
         key: key(k),
+        kind: Kind::Hash,
         field: Key::from([f].as_slice()),
     });
     let made = (0u8..2).prop_map(|k| Effect::Put {
         map: MAP,
-        entry: Entry::of_table(&key(k), 0),
+        entry: Entry::of_table(Kind::Hash, &key(k), 0),
         deadline: 0,
         before: Before::Value,
     });
@@ -80,7 +82,7 @@ proptest! {
     ) {
         let (mut store, mut model) = (Store::new(OrderKey(3)), Model::new());
         for k in 0..2 {
-            let entry = Entry::of_table(&key(k), u64::from(k) + 1);
+            let entry = Entry::of_table(Kind::Hash, &key(k), u64::from(k) + 1);
             let made = Effect::Put { map: MAP, entry, deadline: 0, before: Before::Value };
             store.apply(u64::from(k) + 1, &made);
             model_apply(&mut model, u64::from(k) + 1, &made);
@@ -126,7 +128,7 @@ proptest! {
                         continue;
                     };
                     walk.pages += 1;
-                    for (field, value) in Hash::in_bytes(&page.fields) {
+                    for (field, value) in Kind::Hash.pairs(&page.fields) {
                         let twice = walk.found.insert(field.to_vec(), value.to_vec());
                         prop_assert_eq!(twice, None);
                     }
@@ -151,6 +153,7 @@ fn put(field: u32, value: &[u8]) -> Effect {
     Effect::Row {
         map: MAP,
         key: key(0),
+        kind: Kind::Hash,
         row: Entry::of_row(&field.to_be_bytes(), value, 0),
     }
 }
@@ -159,7 +162,7 @@ fn table_of(rows: u32, value: &[u8]) -> Store {
     let mut store = Store::new(OrderKey(3));
     let made = Effect::Put {
         map: MAP,
-        entry: Entry::of_table(&key(0), 1),
+        entry: Entry::of_table(Kind::Hash, &key(0), 1),
         deadline: 0,
         before: Before::Value,
     };
@@ -180,7 +183,7 @@ fn the_oldest_walk_is_lost_if_too_much_is_kept() {
     let mut found = 0;
     for page in 0.. {
         let read = store.read_page((MAP, &key(0)), (8, page), 100).unwrap();
-        found += Hash::in_bytes(&read.fields).len();
+        found += Kind::Hash.pairs(&read.fields).count();
         if read.is_last {
             break;
         }
@@ -203,7 +206,8 @@ fn many_walks_keep_a_former_row_once() {
     store.apply(4, &put(0, b"z"));
     for (walk, value) in [(3, b'x'), (1_000, b'y')] {
         let page = store.read_page((MAP, &key(0)), (walk, 0), 200).unwrap();
-        let first = Hash::in_bytes(&page.fields)
+        let first = Kind::Hash
+            .pairs(&page.fields)
             .get(&0u32.to_be_bytes())
             .map(<[u8]>::to_vec);
         assert_eq!(first, Some(vec![value; 1_000]));

@@ -4,15 +4,15 @@ use super::*;
 
 /// The tag of a scan of keys that hold one kind of value.
 pub(super) const SCAN_OF_KIND: u8 = 4;
-/// The tag of a page of a large hash.
+/// The tag of a page of a large collection.
 pub(super) const FIELDS: u8 = 5;
 /// The tag of a query for strings.
 pub(super) const FIND: u8 = 6;
 /// The tag of a question for the sizes of maps.
 pub(super) const SIZES: u8 = 7;
 
-/// The tag of an effect that puts a hash.
-pub(super) const HASH: u8 = 5;
+/// The tag of an effect that puts a small collection.
+pub(super) const PACKED: u8 = 5;
 /// The tags of effects on tables.
 pub(super) const TABLE_MADE: u8 = 6;
 pub(super) const ROW: u8 = 7;
@@ -20,23 +20,30 @@ pub(super) const ROW_DELETE: u8 = 8;
 /// The tags of deletions that no command caused.
 pub(super) const EXPIRED: u8 = 9;
 pub(super) const EVICTED: u8 = 10;
-/// The tag of an effect on a field of a hash that is one value.
+/// The tag of an effect on a field of a collection that is one value.
 pub(super) const FIELD_PUT: u8 = 11;
 /// Before the tag of an effect that puts a value: what the key had before, if that was no value.
 pub(super) const BEFORE: u8 = 12;
 pub(super) const NOTHING: u8 = 0;
 pub(super) const OVERDUE: u8 = 1;
 
+/// Before the tag of an effect on a collection: the number of its kind, if it is not [`UNSAID`].
+/// Only since version 16 are there others.
+pub(super) const OF_KIND: u8 = 13;
+pub(super) const UNSAID: Kind = Kind::ALL[1];
+
 // The tags of changes that subscribers are told of.
 pub(super) const STRING: u8 = 0;
 pub(super) const STRING_VALUE: u8 = 1;
-pub(super) const HASH_PUT: u8 = 2;
+pub(super) const COLLECTION: u8 = 2;
 pub(super) const FIELD: u8 = 3;
 pub(super) const FIELD_VALUE: u8 = 4;
 pub(super) const FIELD_GONE: u8 = 5;
 pub(super) const DATED: u8 = 6;
 pub(super) const REMOVED: u8 = 7;
 pub(super) const CLEARED: u8 = 8;
+/// Before the tag of a change of a collection: the number of its kind, if it is not [`UNSAID`].
+pub(super) const CHANGE_OF_KIND: u8 = 9;
 
 /// A call has so many runs of bytes or more: their number follows.
 pub(super) const MANY_RUNS: u8 = u8::MAX;
@@ -127,11 +134,14 @@ fn put_effect(out: &mut Out, effect: &Effect) {
                 Before::Nothing => out.bytes.put_slice(&[BEFORE, NOTHING]),
                 Before::Overdue => out.bytes.put_slice(&[BEFORE, OVERDUE]),
             }
-            out.bytes.put_u8(match entry.kind() {
-                Kind::String => 0,
-                Kind::Hash if entry.is_table() => TABLE_MADE,
-                Kind::Hash => HASH,
-            });
+            match entry.kind() {
+                Kind::String => out.bytes.put_u8(0),
+                kind => {
+                    let table = entry.is_table();
+                    put_kind(out, OF_KIND, kind);
+                    out.bytes.put_u8(if table { TABLE_MADE } else { PACKED });
+                }
+            }
             out.bytes.put_u32_le(map.0);
             put_bytes(out, entry.key());
             put_stored(out, entry);
@@ -152,7 +162,13 @@ fn put_effect(out: &mut Out, effect: &Effect) {
             put_bytes(out, key);
             out.bytes.put_u64_le(*deadline);
         }
-        Effect::Row { map, key, row } => {
+        Effect::Row {
+            map,
+            key,
+            kind,
+            row,
+        } => {
+            put_kind(out, OF_KIND, *kind);
             out.bytes.put_u8(ROW);
             out.bytes.put_u32_le(map.0);
             put_bytes(out, key);
@@ -160,14 +176,26 @@ fn put_effect(out: &mut Out, effect: &Effect) {
             put_stored(out, row);
             out.bytes.put_u64_le(row.deadline());
         }
-        Effect::Field { map, key, row } => {
+        Effect::Field {
+            map,
+            key,
+            kind,
+            row,
+        } => {
+            put_kind(out, OF_KIND, *kind);
             out.bytes.put_u8(FIELD_PUT);
             out.bytes.put_u32_le(map.0);
             put_bytes(out, key);
             put_bytes(out, row.key());
             put_stored(out, row);
         }
-        Effect::RowDelete { map, key, field } => {
+        Effect::RowDelete {
+            map,
+            key,
+            kind,
+            field,
+        } => {
+            put_kind(out, OF_KIND, *kind);
             out.bytes.put_u8(ROW_DELETE);
             out.bytes.put_u32_le(map.0);
             put_bytes(out, key);
@@ -185,19 +213,33 @@ fn put_effect(out: &mut Out, effect: &Effect) {
     }
 }
 
+/// The kind of a collection, if it must be said.
+fn put_kind(out: &mut Out, tag: u8, kind: Kind) {
+    if kind != UNSAID {
+        out.bytes.put_slice(&[tag, kind.number()]);
+    }
+}
+
 pub(super) fn put_change(out: &mut Out, change: &Change) {
-    let kind = match &change.what {
+    match &change.what {
+        What::Put(Kind::String, _) => {}
+        What::Put(kind, _) | What::Field(kind, ..) | What::FieldRemoved(kind, _) => {
+            put_kind(out, CHANGE_OF_KIND, *kind);
+        }
+        What::Deadline | What::Removed(_) | What::Cleared => {}
+    }
+    let tag = match &change.what {
         What::Put(Kind::String, None) => STRING,
         What::Put(Kind::String, Some(_)) => STRING_VALUE,
-        What::Put(Kind::Hash, _) => HASH_PUT,
-        What::Field(_, None) => FIELD,
-        What::Field(_, Some(_)) => FIELD_VALUE,
-        What::FieldRemoved(_) => FIELD_GONE,
+        What::Put(..) => COLLECTION,
+        What::Field(_, _, None) => FIELD,
+        What::Field(_, _, Some(_)) => FIELD_VALUE,
+        What::FieldRemoved(..) => FIELD_GONE,
         What::Deadline => DATED,
         What::Removed(_) => REMOVED,
         What::Cleared => CLEARED,
     };
-    out.bytes.put_u8(kind);
+    out.bytes.put_u8(tag);
     out.bytes.put_u64_le(change.position.seq);
     out.bytes.put_u16_le(change.by.unwrap_or(By::UNKNOWN).0);
     out.bytes.put_u32_le(change.map.0);
@@ -212,13 +254,13 @@ pub(super) fn put_change(out: &mut Out, change: &Change) {
     }
     match &change.what {
         What::Put(Kind::String, Some(value)) => put_large(out, value),
-        What::Field(field, value) => {
+        What::Field(_, field, value) => {
             put_bytes(out, field);
             if let Some(value) = value {
                 put_large(out, value);
             }
         }
-        What::FieldRemoved(field) => put_bytes(out, field),
+        What::FieldRemoved(_, field) => put_bytes(out, field),
         What::Removed(cause) => out.bytes.put_u8(match cause {
             Cause::Command => 0,
             Cause::Expired => 1,
@@ -316,10 +358,8 @@ pub(super) fn put_work(out: &mut Out, work: &Work) {
                         .put_u8(if kind.is_none() { 1 } else { SCAN_OF_KIND });
                     out.bytes.put_u64_le(*cursor);
                     out.bytes.put_u32_le(*count);
-                    match kind {
-                        None => {}
-                        Some(Kind::String) => out.bytes.put_u8(0),
-                        Some(Kind::Hash) => out.bytes.put_u8(1),
+                    if let Some(kind) = kind {
+                        out.bytes.put_u8(kind.number());
                     }
                 }
                 PartitionAction::Clear => out.bytes.put_u8(2),

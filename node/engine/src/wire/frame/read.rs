@@ -212,31 +212,41 @@ impl<B: Buf> Reader<B> {
     }
 
     /// An effect that is no list.
-    fn effect_of(&mut self, kind: u8) -> Read<Effect> {
-        if kind == BEFORE {
+    fn effect_of(&mut self, tag: u8) -> Read<Effect> {
+        if tag == BEFORE {
             let what = match self.u8()? {
                 NOTHING => Before::Nothing,
                 OVERDUE => Before::Overdue,
                 _ => return Err(Malformed("an unknown state of a key")),
             };
-            let kind = self.u8()?;
-            if !matches!(kind, 0 | HASH | TABLE_MADE) {
+            let tag = self.u8()?;
+            if !matches!(tag, 0 | PACKED | TABLE_MADE | OF_KIND) {
                 return Err(Malformed("the former state of what is not put"));
             }
-            let mut effect = self.effect_of(kind)?;
-            if let Effect::Put { before, .. } = &mut effect {
-                *before = what;
-            }
+            let mut effect = self.effect_of(tag)?;
+            let Effect::Put { before, .. } = &mut effect else {
+                return Err(Malformed("the former state of what is not put"));
+            };
+            *before = what;
             return Ok(effect);
         }
+        let (tag, kind) = match tag {
+            OF_KIND => {
+                let kind = self.kind()?;
+                let tag = self.u8()?;
+                if !matches!(tag, PACKED | TABLE_MADE | ROW | FIELD_PUT | ROW_DELETE) {
+                    return Err(Malformed("the kind of what is no collection"));
+                }
+                (tag, kind)
+            }
+            0 => (tag, Kind::String),
+            tag => (tag, UNSAID),
+        };
         let map = MapId(self.u32()?);
-        Ok(match kind {
-            0 | HASH => {
+        Ok(match tag {
+            0 | PACKED => {
                 // The deadline is set when it is applied.
-                let entry = self.pair(|key, value| match kind {
-                    HASH => Entry::of_hash(key, value),
-                    _ => Entry::new(key, value, 0, 0),
-                })?;
+                let entry = self.pair(|key, value| Entry::of_kind(kind, key, value))?;
                 Effect::Put {
                     map,
                     entry,
@@ -251,7 +261,7 @@ impl<B: Buf> Reader<B> {
                 let born = born.ok_or(Malformed("a table without a birth"))?;
                 Effect::Put {
                     map,
-                    entry: Entry::of_table(&key, born),
+                    entry: Entry::of_table(kind, &key, born),
                     deadline: self.u64()?,
                     before: Before::Value,
                 }
@@ -260,23 +270,34 @@ impl<B: Buf> Reader<B> {
                 let key = self.key()?;
                 let (field, value) = (self.bytes()?, self.bytes()?);
                 let row = Entry::of_row(&field, &value, self.u64()?);
-                Effect::Row { map, key, row }
+                Effect::Row {
+                    map,
+                    key,
+                    kind,
+                    row,
+                }
             }
             FIELD_PUT => {
                 let key = self.key()?;
                 let (field, value) = (self.bytes()?, self.bytes()?);
                 let row = Entry::of_row(&field, &value, 0);
-                Effect::Field { map, key, row }
+                Effect::Field {
+                    map,
+                    key,
+                    kind,
+                    row,
+                }
             }
             ROW_DELETE => Effect::RowDelete {
                 map,
                 key: self.key()?,
+                kind,
                 field: self.key()?,
             },
             1 | EXPIRED | EVICTED => Effect::Delete {
                 map,
                 key: self.key()?,
-                cause: match kind {
+                cause: match tag {
                     EXPIRED => Cause::Expired,
                     EVICTED => Cause::Evicted,
                     _ => Cause::Command,
@@ -294,7 +315,18 @@ impl<B: Buf> Reader<B> {
 
     /// A change of a partition that a subscriber is told of. The subscriber knows the lineage.
     pub(super) fn change(&mut self, partition: PartitionId) -> Read<Change> {
-        let (kind, seq, by) = (self.u8()?, self.u64()?, By(self.u16()?));
+        let (tag, kind) = match self.u8()? {
+            CHANGE_OF_KIND => {
+                let kind = self.kind()?;
+                let tag = self.u8()?;
+                if !matches!(tag, COLLECTION | FIELD | FIELD_VALUE | FIELD_GONE) {
+                    return Err(Malformed("the kind of what is no collection"));
+                }
+                (tag, kind)
+            }
+            tag => (tag, UNSAID),
+        };
+        let (seq, by) = (self.u64()?, By(self.u16()?));
         let (map, key) = (MapId(self.u32()?), self.bytes()?);
         let before = match self.u8()? {
             0 => Former::Nothing,
@@ -302,13 +334,13 @@ impl<B: Buf> Reader<B> {
             2 => Former::Value(Some(self.bytes()?)),
             _ => return Err(Malformed("an unknown former state of a key")),
         };
-        let what = match kind {
+        let what = match tag {
             STRING => What::Put(Kind::String, None),
             STRING_VALUE => What::Put(Kind::String, Some(self.bytes()?)),
-            HASH_PUT => What::Put(Kind::Hash, None),
-            FIELD => What::Field(self.bytes()?, None),
-            FIELD_VALUE => What::Field(self.bytes()?, Some(self.bytes()?)),
-            FIELD_GONE => What::FieldRemoved(self.bytes()?),
+            COLLECTION => What::Put(kind, None),
+            FIELD => What::Field(kind, self.bytes()?, None),
+            FIELD_VALUE => What::Field(kind, self.bytes()?, Some(self.bytes()?)),
+            FIELD_GONE => What::FieldRemoved(kind, self.bytes()?),
             DATED => What::Deadline,
             REMOVED => What::Removed(match self.u8()? {
                 0 => Cause::Command,
@@ -333,6 +365,11 @@ impl<B: Buf> Reader<B> {
             before,
             by,
         })
+    }
+
+    /// The number of a kind of values.
+    fn kind(&mut self) -> Read<Kind> {
+        Kind::of_number(self.u8()?).ok_or(Malformed("unknown kind of value"))
     }
 
     pub(super) fn key(&mut self) -> Read<Key> {
@@ -498,15 +535,7 @@ impl<B: Buf> Reader<B> {
             tag @ (1 | SCAN_OF_KIND) => PartitionAction::Scan {
                 cursor: self.u64()?,
                 count: self.u32()?,
-                kind: if tag == 1 {
-                    None
-                } else {
-                    Some(match self.u8()? {
-                        0 => Kind::String,
-                        1 => Kind::Hash,
-                        _ => return Err(Malformed("unknown kind of value")),
-                    })
-                },
+                kind: if tag == 1 { None } else { Some(self.kind()?) },
             },
             2 => PartitionAction::Clear,
             SIZES => PartitionAction::Sizes,

@@ -139,7 +139,7 @@ fn work() -> impl Strategy<Value = Work> {
         (
             any::<u64>(),
             any::<u32>(),
-            prop::option::of(prop_oneof![Just(Kind::String), Just(Kind::Hash)])
+            prop::option::of(prop::sample::select(Kind::ALL.to_vec()))
         )
             .prop_map(|(cursor, count, kind)| {
                 PartitionAction::Scan {
@@ -212,6 +212,15 @@ fn work() -> impl Strategy<Value = Work> {
     ]
 }
 
+/// One of the kinds of collections.
+fn collection(n: usize) -> Kind {
+    let mut all = Kind::ALL
+        .into_iter()
+        .filter(|kind| kind.collection().is_some())
+        .cycle();
+    all.nth(n % Kind::ALL.len()).expect("there are some")
+}
+
 fn logged() -> impl Strategy<Value = Logged> {
     let key = || bytes().prop_map(|b| Key::from(&*b));
     let one = prop_oneof![
@@ -221,8 +230,8 @@ fn logged() -> impl Strategy<Value = Logged> {
                     map: MapId(m),
                     entry: match kind % 3 {
                         0 => Entry::new(&key, &v, 0, 0),
-                        1 => Entry::of_hash(&key, &v),
-                        _ => Entry::of_table(&key, deadline ^ 7),
+                        1 => Entry::of_kind(collection(v.len()), &key, &v),
+                        _ => Entry::of_table(collection(v.len()), &key, deadline ^ 7),
                     },
                     deadline,
                     before: match kind / 3 {
@@ -238,6 +247,7 @@ fn logged() -> impl Strategy<Value = Logged> {
                 Effect::Row {
                     map: MapId(m),
                     key,
+                    kind: collection(v.len()),
                     row: Entry::of_row(&field, &v, deadline),
                 }
             }
@@ -245,11 +255,13 @@ fn logged() -> impl Strategy<Value = Logged> {
         (any::<u32>(), key(), key(), bytes()).prop_map(|(m, key, field, value)| Effect::Field {
             map: MapId(m),
             key,
+            kind: collection(value.len()),
             row: Entry::of_row(&field, &value, 0),
         }),
         (any::<u32>(), key(), key()).prop_map(|(m, key, field)| Effect::RowDelete {
             map: MapId(m),
             key,
+            kind: collection(field.len()),
             field
         }),
         (any::<u32>(), key()).prop_map(|(m, key)| Effect::Delete {
@@ -548,15 +560,17 @@ fn asked() -> impl Strategy<Value = AskedSubscribers> {
 
 fn change() -> impl Strategy<Value = Change> {
     let cause = prop::sample::select(vec![Cause::Command, Cause::Expired, Cause::Evicted]);
-    let what = prop_oneof![
-        prop::option::of(bytes()).prop_map(|value| What::Put(Kind::String, value)),
-        Just(What::Put(Kind::Hash, None)),
-        (bytes(), prop::option::of(bytes())).prop_map(|(field, value)| What::Field(field, value)),
-        bytes().prop_map(What::FieldRemoved),
-        Just(What::Deadline),
-        cause.prop_map(What::Removed),
-        Just(What::Cleared),
-    ];
+    let what =
+        prop_oneof![
+            prop::option::of(bytes()).prop_map(|value| What::Put(Kind::String, value)),
+            (0usize..9).prop_map(|n| What::Put(collection(n), None)),
+            (0usize..9, bytes(), prop::option::of(bytes()))
+                .prop_map(|(n, field, value)| What::Field(collection(n), field, value)),
+            (0usize..9, bytes()).prop_map(|(n, field)| What::FieldRemoved(collection(n), field)),
+            Just(What::Deadline),
+            cause.prop_map(What::Removed),
+            Just(What::Cleared),
+        ];
     let by = prop::option::of(1..u16::MAX);
     let before = prop_oneof![
         Just(Former::Nothing),

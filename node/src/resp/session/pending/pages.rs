@@ -1,8 +1,8 @@
-//! All fields of a hash (HGETALL, HKEYS, HVALS). A large one comes in pages, which are about one
-//! moment, and its reply leaves in parts.
+//! All fields of a collection (HGETALL, HKEYS, HVALS). A large one comes in pages, which are about
+//! one moment, and its reply leaves in parts.
 //!
 //! ```text
-//!   the command ─> the hash, if it is small ──────────────────────> Done
+//!   the command ─> all of it, if it is small ─────────────────────> Done
 //!         ▲    └─> the first page ─> the next one ─> .. ─> the last ─> encoded in parts
 //!         └── the pages are lost, and no later command was taken
 //! ```
@@ -11,10 +11,10 @@ use super::*;
 use doyen_engine::command::Part;
 use doyen_engine::op::{PartitionAction, Work};
 
-/// How often it begins again because the hash was deleted, or another member leads it.
+/// How often it begins again because the key was deleted, or another member leads it.
 const LOST_MAX: u32 = 16;
 
-/// All fields of a hash, as they come.
+/// All fields of a collection, as they come.
 #[derive(Debug)]
 pub(in crate::resp::session) struct Reading {
     keyspace: KeyspaceId,
@@ -37,7 +37,7 @@ pub(in crate::resp::session) struct Reading {
 }
 
 impl Session {
-    /// Reads all fields of a hash.
+    /// Reads all fields of a collection.
     pub(in crate::resp::session) fn read_fields(
         &mut self,
         connection: &Rc<Connection>,
@@ -52,7 +52,7 @@ impl Session {
         self.expect(State::Reading(reading), 0, expected);
     }
 
-    /// Whether all fields of a hash are being read.
+    /// Whether all fields of a collection are being read.
     pub(in crate::resp::session) fn is_reading(&self) -> bool {
         let reads = |slot: &Slot| matches!(slot.state, State::Reading(_));
         self.slots.iter().any(reads)
@@ -67,7 +67,7 @@ enum Why {
     Lost,
 }
 
-const LOST: &str = "TRYAGAIN the hash was cleared, moved or changed very much while it was read: \
+const LOST: &str = "TRYAGAIN the value was cleared, moved or changed very much while it was read: \
     nothing was answered; try again";
 
 /// What came of an outcome.
@@ -186,7 +186,7 @@ impl Reading {
         (self.items, self.held) = (0, 0);
     }
 
-    /// How a hash that came at once is answered.
+    /// How what came at once is answered.
     pub(in crate::resp::session) const fn shape(&self) -> Shape {
         Shape::Fields(self.part)
     }

@@ -1,0 +1,453 @@
+//! A collection as procedures read and edit it: one value while it is small, and rows of a table
+//! when it is large. What is peculiar to its type is in its descriptor (`value/types.rs`).
+
+use super::change::{Change, RowChange};
+use super::run_context::{RunContext, kept};
+use super::{Found, Table};
+use crate::value::entry::Entry;
+use crate::value::items::Pairs;
+use crate::value::kind::{Encoding, Kind};
+use crate::value::outcome::{Failure, Value};
+use crate::value::types::{Collection, Layout, Packing};
+use bytes::Bytes;
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An answer of so many bytes is allowed even if no value may be so large.
+const ANSWER_LEAST: usize = 1 << 20;
+
+/// The most bytes of an answer.
+pub(crate) fn answer_max(cx: &RunContext) -> usize {
+    cx.value_bytes_max.max(ANSWER_LEAST)
+}
+
+/// How Redis would store what a key with this entry holds.
+pub(crate) fn encoding(entry: &Entry, found: Found<'_>) -> Encoding {
+    match (entry.kind().layout(), found.table) {
+        (Layout::Value(encoding), _) => encoding(entry.value()),
+        (Layout::Hashed(Collection { encoding, .. }), Some(table)) => {
+            let mut rows = table.rows_from(0).map(|row| (row.key(), row.value()));
+            encoding(table.len(), &mut rows)
+        }
+        (Layout::Hashed(Collection { encoding, packing }), None) => {
+            let items = packing.items(entry.value());
+            let count = packing.len(entry.value());
+            encoding(count, &mut entry.kind().pairs(&items))
+        }
+    }
+}
+
+/// The fields of a small collection, if they lie otherwise than procedures read them.
+pub(crate) type Unpacked = OnceCell<Vec<u8>>;
+
+/// A collection as a procedure reads it.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    kind: Kind,
+    packing: &'static dyn Packing,
+    holds: Holds<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Holds<'a> {
+    /// One value, if there is any.
+    Packed(Option<&'a Entry>, &'a Unpacked),
+    /// Rows, at a moment of the partition's clock. Overdue rows do not count.
+    Table(&'a Table, u64),
+}
+
+impl<'a> View<'a> {
+    /// What a key of this kind holds. An absent collection is empty. `None`: the kind is none of
+    /// collections.
+    pub(crate) fn of(
+        kind: Kind,
+        found: Found<'a>,
+        unpacked: &'a Unpacked,
+        cx: &RunContext,
+    ) -> Option<Self> {
+        let holds = match found.table {
+            Some(table) => Holds::Table(table, cx.clock),
+            None => Holds::Packed(found.entry, unpacked),
+        };
+        Some(Self {
+            kind,
+            packing: kind.collection()?.packing,
+            holds,
+        })
+    }
+
+    /// Its rows, if it has rows, and the moment that says which are overdue.
+    pub(crate) const fn table(self) -> Option<(&'a Table, u64)> {
+        match self.holds {
+            Holds::Packed(..) => None,
+            Holds::Table(table, clock) => Some((table, clock)),
+        }
+    }
+
+    /// How many fields it has. Some may be overdue.
+    pub(crate) fn len(self) -> usize {
+        match self.holds {
+            Holds::Packed(entry, _) => self.packing.len(bytes_of(entry)),
+            Holds::Table(table, _) => table.len(),
+        }
+    }
+
+    /// The value of a field.
+    pub(crate) fn get(self, field: &[u8]) -> Option<&'a [u8]> {
+        self.dated(field).map(|(value, _)| value)
+    }
+
+    /// The value of a field, and when it expires; 0: never.
+    pub(crate) fn dated(self, field: &[u8]) -> Option<(&'a [u8], u64)> {
+        match self.holds {
+            Holds::Packed(entry, _) => Some((self.packing.get(bytes_of(entry), field)?, 0)),
+            Holds::Table(table, clock) => {
+                let row = table.row(field).filter(|row| !row.overdue(clock))?;
+                Some((row.value(), row.deadline()))
+            }
+        }
+    }
+
+    /// All fields with their values.
+    pub(crate) fn pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        self.pairs_from(0)
+    }
+
+    /// The same, in a table those from an order on.
+    pub(crate) fn pairs_from(self, order: u64) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let (packed, table) = match self.holds {
+            Holds::Packed(entry, unpacked) => {
+                (Some(self.kind.pairs(self.items(entry, unpacked))), None)
+            }
+            Holds::Table(table, clock) => {
+                let rows = table.rows_from(order);
+                (None, Some(rows.filter(move |row| !row.overdue(clock))))
+            }
+        };
+        let rows = table.into_iter().flatten();
+        let rows = rows.map(|row| (row.key(), row.value()));
+        packed.into_iter().flatten().chain(rows)
+    }
+
+    /// The fields of a small one.
+    fn items(self, entry: Option<&'a Entry>, unpacked: &'a Unpacked) -> &'a [u8] {
+        if let Some(items) = unpacked.get() {
+            return items;
+        }
+        match self.packing.items(bytes_of(entry)) {
+            Cow::Borrowed(items) => items,
+            Cow::Owned(items) => unpacked.get_or_init(|| items),
+        }
+    }
+
+    /// All fields with their values in one run of bytes. `None`: it is absent.
+    ///
+    /// # Errors
+    /// They are too large for an answer.
+    pub(crate) fn all(self, most: usize) -> Result<Option<Value>, Failure> {
+        match self.holds {
+            Holds::Packed(None, _) => Ok(None),
+            Holds::Packed(Some(entry), unpacked) => {
+                let items = self.items(Some(entry), unpacked);
+                // Shared with the store, if it lies there as it is answered.
+                let whole = std::ptr::eq(items, entry.value());
+                Ok(Some(if whole {
+                    Value::of(entry)
+                } else {
+                    Value::from(items)
+                }))
+            }
+            Holds::Table(table, _) if table.content_bytes() > most => Err(Failure::TooLarge),
+            Holds::Table(table, _) => {
+                let mut out = Vec::with_capacity(table.content_bytes());
+                let form = self.kind.pairs(&[]);
+                self.pairs()
+                    .for_each(|(field, value)| form.put(&mut out, field, value));
+                Ok(Some(Value::from(&out[..])))
+            }
+        }
+    }
+
+    /// How a change of fields changes the key, and how many fields come or go.
+    pub(crate) fn edited(
+        self,
+        edit: Edit<'_>,
+        cx: &RunContext,
+    ) -> (usize, Result<Change, Failure>) {
+        if edit.bytes() > cx.value_bytes_max {
+            return (0, Err(Failure::TooLarge));
+        }
+        let (changed, change) = match self.holds {
+            Holds::Packed(entry, _) => self.edited_value(entry, edit, cx),
+            Holds::Table(table, clock) => self.edited_table(table, clock, edit),
+        };
+        (changed, Ok(change))
+    }
+
+    /// Changes one that is one value, or absent.
+    fn edited_value(
+        self,
+        entry: Option<&Entry>,
+        edit: Edit<'_>,
+        cx: &RunContext,
+    ) -> (usize, Change) {
+        let (kind, packing, packed) = (self.kind, self.packing, bytes_of(entry));
+        let fields = changed_fields(entry, &edit);
+        // Fields that expire are rows.
+        let mut dates = BTreeMap::new();
+        let (after, changed) = match edit {
+            Edit::None => return (0, Change::None),
+            Edit::Set(given, timing) => {
+                if let Timing::At(deadline) = timing {
+                    dates.extend({ given }.map(|(field, _)| (field, deadline)));
+                }
+                packing.with(packed, given)
+            }
+            Edit::SetOne(field, value) => packing.with_one(packed, field, &value),
+            Edit::Date(fields) => {
+                dates.extend(fields.into_iter().filter(|(_, deadline)| *deadline != 0));
+                if dates.is_empty() {
+                    return (0, Change::None);
+                }
+                (packed.to_vec(), 0)
+            }
+            Edit::Delete(fields) => match packing.without(packed, &fields.into_iter().collect()) {
+                (_, 0) => return (0, Change::None),
+                (after, removed) => (after, removed),
+            },
+        };
+        let deadline = kept(entry, cx);
+        let change = if after.is_empty() {
+            Change::Delete
+        } else if after.len() <= cx.packed_bytes_max && dates.is_empty() {
+            Change::Packed {
+                kind,
+                fields: fields.unwrap_or_default(),
+                packed: after.into(),
+                deadline,
+            }
+        } else {
+            let row = |(field, value): (&[u8], &[u8])| {
+                let deadline = dates.get(field).copied().unwrap_or_default();
+                Entry::of_row(field, value, deadline)
+            };
+            Change::Table {
+                kind,
+                rows: kind.pairs(&packing.items(&after)).map(row).collect(),
+                deadline,
+            }
+        };
+        (changed, change)
+    }
+
+    /// Changes one that is a table.
+    fn edited_table(self, table: &Table, clock: u64, edit: Edit<'_>) -> (usize, Change) {
+        let held = |field: &[u8]| table.row(field).filter(|row| !row.overdue(clock));
+        let (mut changed, mut rows) = (0, Vec::new());
+        match edit {
+            Edit::None => {}
+            Edit::Set(given, timing) => {
+                let mut set = |(field, value): (&[u8], &[u8])| {
+                    let old = held(field);
+                    changed += usize::from(old.is_none());
+                    let deadline = match timing {
+                        Timing::Never => 0,
+                        Timing::Keep => old.map_or(0, Entry::deadline),
+                        Timing::At(deadline) => deadline,
+                    };
+                    rows.push(RowChange::Put(Entry::of_row(field, value, deadline)));
+                };
+                if given.has_at_most(1) {
+                    given.for_each(set);
+                } else {
+                    let values: BTreeMap<&[u8], &[u8]> = given.collect();
+                    values.into_iter().for_each(&mut set);
+                }
+            }
+            Edit::SetOne(field, value) => {
+                let old = held(field);
+                changed = usize::from(old.is_none());
+                let deadline = old.map_or(0, Entry::deadline);
+                rows.push(RowChange::Put(Entry::of_row(field, &value, deadline)));
+            }
+            Edit::Date(fields) => {
+                for (field, deadline) in fields {
+                    if let Some(old) = held(field).filter(|old| old.deadline() != deadline) {
+                        let row = Entry::of_row(field, old.value(), deadline);
+                        rows.push(RowChange::Put(row));
+                    }
+                }
+            }
+            Edit::Delete(fields) => {
+                let fields: BTreeSet<&[u8]> = fields.into_iter().collect();
+                let found = fields.into_iter().filter(|field| held(field).is_some());
+                rows.extend(found.map(|field| RowChange::Delete(Bytes::copy_from_slice(field))));
+                changed = rows.len();
+                if changed == table.len() {
+                    return (changed, Change::Delete);
+                }
+            }
+        }
+        let change = if rows.is_empty() {
+            Change::None
+        } else {
+            Change::Rows {
+                kind: self.kind,
+                rows,
+            }
+        };
+        (changed, change)
+    }
+}
+
+/// The bytes of a small collection.
+fn bytes_of(entry: Option<&Entry>) -> &[u8] {
+    entry.map_or(&[], Entry::value)
+}
+
+/// A collection is logged whole if more than this part of it changes, or more than so many fields.
+const PART_OF_WHOLE: usize = 2;
+const FIELDS_MAX: usize = 4;
+
+/// The fields that a change gives values to, if they are few and small beside the hash.
+fn changed_fields(entry: Option<&Entry>, edit: &Edit<'_>) -> Option<Vec<Entry>> {
+    let whole = entry?.value().len();
+    let fits = edit.bytes() <= whole / PART_OF_WHOLE;
+    let row = |(field, value): (&[u8], &[u8])| Entry::of_row(field, value, 0);
+    match edit {
+        _ if !fits => None,
+        Edit::Set(given, Timing::Never | Timing::Keep) if given.has_at_most(FIELDS_MAX) => {
+            Some({ *given }.map(row).collect())
+        }
+        Edit::SetOne(field, value) => Some(vec![row((field, value))]),
+        Edit::None | Edit::Set(..) | Edit::Date(_) | Edit::Delete(_) => None,
+    }
+}
+
+/// How a procedure changes a collection.
+pub(crate) enum Edit<'a> {
+    /// Not at all.
+    None,
+    /// These fields get these values. If one is given twice, the later value counts.
+    Set(Pairs<'a>, Timing),
+    /// This field gets this value, and keeps its deadline.
+    SetOne(&'a [u8], Vec<u8>),
+    /// These fields get these deadlines, if they exist; 0: never.
+    Date(Vec<(&'a [u8], u64)>),
+    /// These fields are deleted.
+    Delete(Vec<&'a [u8]>),
+}
+
+/// When fields that are set expire.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timing {
+    Never,
+    /// As before.
+    Keep,
+    At(u64),
+}
+
+impl Edit<'_> {
+    /// Bytes that it writes.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::None | Self::Delete(_) | Self::Date(_) => 0,
+            Self::Set(given, _) => given.bytes(),
+            Self::SetOne(field, value) => field.len() + value.len(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::items::{Items, packed};
+    use proptest::prelude::*;
+
+    type Given = Vec<(Vec<u8>, Vec<u8>)>;
+
+    fn pairs(most: usize) -> impl Strategy<Value = Given> {
+        let field = prop::collection::vec(0_u8..4, 0..3);
+        let value = prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..4),
+            prop::collection::vec(any::<u8>(), 126..130),
+        ];
+        // A single field is set in another way than several.
+        prop_oneof![
+            prop::collection::vec((field.clone(), value.clone()), 1),
+            prop::collection::vec((field, value), 0..most),
+        ]
+    }
+
+    fn bytes_of(pairs: &Given) -> Bytes {
+        packed(pairs.iter().flat_map(|(f, v)| [&f[..], &v[..]]))
+    }
+
+    fn of_hash(bytes: &[u8]) -> Pairs<'_> {
+        Kind::Hash.pairs(bytes)
+    }
+
+    fn map_of(bytes: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let pairs: Vec<_> = of_hash(bytes)
+            .map(|(f, v)| (f.to_vec(), v.to_vec()))
+            .collect();
+        let map: BTreeMap<_, _> = pairs.iter().cloned().collect();
+        assert_eq!(map.len(), pairs.len(), "no field stands twice");
+        map
+    }
+
+    proptest! {
+        #[test]
+        fn a_hash_is_changed_as_a_map_is(
+            changes in prop::collection::vec((pairs(20), any::<bool>()), 0..8)
+        ) {
+            let (mut hash, mut map) = (Vec::new(), BTreeMap::new());
+            for (pairs, deletes) in changes {
+                let before = map.len();
+                let given = bytes_of(&pairs);
+                let view = of_hash(&hash);
+                if deletes {
+                    let fields = packed(pairs.iter().map(|(f, _)| &f[..]));
+                    let (after, removed) = view.without(&Items(&fields).collect());
+                    pairs.iter().for_each(|(f, _)| _ = map.remove(f));
+                    prop_assert_eq!(removed, before - map.len());
+                    hash = after;
+                } else {
+                    let (after, added) = view.with(of_hash(&given));
+                    map.extend(pairs);
+                    prop_assert_eq!(added, map.len() - before);
+                    hash = after;
+                }
+                prop_assert_eq!(map_of(&hash), map.clone());
+                let hash = of_hash(&hash);
+                prop_assert_eq!(hash.count(), map.len());
+                for (field, value) in &map {
+                    prop_assert_eq!(hash.get(field), Some(&value[..]));
+                }
+                prop_assert_eq!(hash.get(b"never"), None);
+            }
+        }
+
+        #[test]
+        fn any_bytes_come_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(Items(&bytes).count() <= bytes.len());
+            let (after, _) = of_hash(&bytes).with(of_hash(&bytes));
+            prop_assert!(Items(&after).count() <= 2 * bytes.len());
+        }
+    }
+
+    #[test]
+    fn a_large_hash_is_a_table_as_in_redis() {
+        let of = |count: usize, bytes: usize| {
+            let value = vec![b'x'; bytes];
+            let names: Vec<String> = (0..count).map(|n| n.to_string()).collect();
+            let all = packed(names.iter().flat_map(|name| [name.as_bytes(), &value]));
+            let entry = Entry::of_kind(Kind::Hash, b"key", &all);
+            encoding(&entry, Found::default()).name
+        };
+        assert_eq!(of(512, 64), "listpack");
+        assert_eq!(of(513, 64), "hashtable");
+        assert_eq!(of(1, 65), "hashtable");
+    }
+}
