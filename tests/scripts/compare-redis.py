@@ -93,7 +93,9 @@ def commands():
         FLUSHDB CLUSTER READONLY READWRITE ASKING WAIT CONFIG NOSUCH UNWATCH TIME ROLE LASTSAVE
         MODULE SLOWLOG LATENCY ACL PUBSUB SCRIPT FUNCTION MEMORY OBJECT TOUCH LOLWUT DEBUG MULTI
         EXEC DISCARD WATCH HSET HSETNX HMSET HGET HMGET HGETALL HKEYS HVALS HLEN HSTRLEN HEXISTS
-        HDEL HINCRBY HINCRBYFLOAT HRANDFIELD HSCAN EVAL EVALSHA EVAL_RO EVALSHA_RO
+        HDEL HINCRBY HINCRBYFLOAT HRANDFIELD HSCAN
+        SADD SREM SISMEMBER SMISMEMBER SMEMBERS SCARD SPOP SRANDMEMBER SMOVE SSCAN SINTER SINTERCARD
+        SUNION SDIFF SINTERSTORE SUNIONSTORE SDIFFSTORE EVAL EVALSHA EVAL_RO EVALSHA_RO
         BITFIELD BITFIELD_RO
     """.split()
     for name in names:
@@ -241,6 +243,46 @@ def commands():
     add("FLUSHALL", "HSET h a 1", "SCAN 0 TYPE hash COUNT 1000", "SCAN 0 TYPE string COUNT 1000",
         "SCAN 0 TYPE HASH COUNT 1000", "DBSIZE", "KEYS *", "EXPIREAT h 1", "DBSIZE", "HGET h a",
         "HSET h a 1")
+    # Sets: of integers, small ones, and large ones, which have a row for each member here.
+    long = "x" * 700
+    fresh = ["DEL {t}m {t}o {t}l {t}h {t}to", "SADD {t}m 3 1 2 70000", "SADD {t}o 2 3 a ''",
+        f"SADD {{t}}l 1 a {long}1 {long}2 {long}3", "HSET {t}h a 1"]
+    for line in [
+        "SADD {t}m 1", "SADD {t}m 4 4 a", "SADD {t}m 9223372036854775807", "SADD {t}l b", "SADD {t}m",
+        "SADD {t}m 007 +1 -0 ''", "SREM {t}m 1 x 1", "SREM {t}m 1 2 3 70000", "SREM {t}o a ''",
+        "SREM {t}l a", "SREM none a", "SISMEMBER {t}m 3", "SISMEMBER {t}m 03", "SISMEMBER {t}o ''",
+        "SISMEMBER {t}l a", "SISMEMBER none a", "SMISMEMBER {t}m 1 x 3", "SMISMEMBER none 1 2",
+        "SMEMBERS {t}m", "SMEMBERS {t}o", "SMEMBERS {t}l", "SMEMBERS none", "SCARD {t}m",
+        "SCARD {t}l", "SCARD none", "SPOP {t}m 100", "SPOP {t}l 100", "SPOP {t}m 0", "SPOP none",
+        "SPOP none 5", "SPOP none 0", "SPOP {t}m -1", "SPOP {t}m x", "SPOP {t}m 1 2",
+        "SRANDMEMBER {t}m 0", "SRANDMEMBER {t}m 100", "SRANDMEMBER {t}l 100", "SRANDMEMBER none",
+        "SRANDMEMBER none 5", "SRANDMEMBER none -5", "SRANDMEMBER {t}m x", "SRANDMEMBER {t}m 1 2",
+        "SRANDMEMBER {t}m -9223372036854775808", "SSCAN {t}m 0", "SSCAN {t}l 0 COUNT 100",
+        "SSCAN {t}m 0 MATCH [12]*", "SSCAN {t}m x", "SSCAN {t}m 0 COUNT 0", "SSCAN {t}m 0 FOO 1",
+        "SSCAN {t}m 0 NOVALUES", "SSCAN none 0", "SMOVE {t}m {t}o 1", "SMOVE {t}m {t}o 3",
+        "SMOVE {t}m {t}o none", "SMOVE {t}m {t}m 1", "SMOVE {t}m {t}to 1", "SMOVE none {t}m 1",
+        "SMOVE {t}m {t}h 1", "SMOVE {t}h {t}m 1", "SMOVE {t}l {t}m a",
+        *[f"{name} {{t}}{keys}" for name in ["SINTER", "SUNION", "SDIFF", "SINTERSTORE {t}to",
+            "SUNIONSTORE {t}to", "SDIFFSTORE {t}to", "SINTERSTORE {t}m", "SUNIONSTORE {t}h",
+            "SDIFFSTORE {t}l"]
+            for keys in ["m", "m {t}o", "m {t}o {t}l", "l {t}o {t}none", "none", "none {t}h",
+                "m {t}h", "m {t}m"]],
+        "SINTERCARD 2 {t}m {t}o", "SINTERCARD 2 {t}m {t}o LIMIT 1", "SINTERCARD 1 {t}l LIMIT 0",
+        "SINTERCARD 2 {t}m {t}none", "SINTERCARD 0 {t}m", "SINTERCARD -1 {t}m", "SINTERCARD x {t}m",
+        "SINTERCARD 2 {t}m", "SINTERCARD 1 {t}m LIMIT -1", "SINTERCARD 1 {t}m LIMIT x",
+        "SINTERCARD 1 {t}m LIMIT", "SINTERCARD 1 {t}m FOO 1", "SINTERCARD 2 {t}m {t}h",
+        "TYPE {t}m", "OBJECT ENCODING {t}m", "OBJECT ENCODING {t}l", "EXPIREAT {t}m 33000000000",
+        "COPY {t}m {t}to", "COPY {t}l {t}to", "RENAME {t}l {t}m", "RENAME {t}m {t}h", "GET {t}m",
+        "SET {t}m v", "SET {t}m v GET", "INCR {t}m", "HGET {t}m a", "HSET {t}m a 1", "SADD {t}h a",
+        "SCARD {t}h", "SMEMBERS {t}h", "SPOP {t}h", "SRANDMEMBER {t}h", "SSCAN {t}h 0", "SREM {t}h a",
+        "SISMEMBER {t}h a", "SMISMEMBER {t}h a", "DEL {t}m",
+    ]:
+        add(*fresh, line, "EXPIRETIME {t}m", *[f"TYPE {{t}}{key}" for key in ["m", "o", "to"]],
+            *[f"SMEMBERS {{t}}{key}" for key in ["m", "o", "l", "h", "to"]])
+    many = " ".join(str(n) for n in range(512))
+    add("DEL {t}m", f"SADD {{t}}m {many}", "OBJECT ENCODING {t}m", "SADD {t}m 512",
+        "OBJECT ENCODING {t}m", "SREM {t}m 7 8 9", "SCARD {t}m", "SINTER {t}m {t}m",
+        "SCAN 0 TYPE set COUNT 1000", "DEL {t}m {t}o {t}l {t}h {t}to")
     # Several keys.
     add("SETUP", "MGET s nosuch n s", "MSET a 1 b 2 a 3", "MGET a b", "MSET a 1 b",
         "DEL a a b nosuch", "UNLINK s s", "EXISTS n n nosuch")
@@ -444,6 +486,7 @@ def random_command(rng):
         f"COPY {key} {other} REPLACE", f"MSETNX {key} {value} {other} 2",
         f"BITFIELD {key} INCRBY u8 #1 200 OVERFLOW SAT SET i5 3 -100 GET u16 0",
         *random_hash_commands(rng, key, value),
+        *random_set_commands(rng, key, other),
     ])
 
 
@@ -462,6 +505,21 @@ def random_hash_commands(rng, key, value):
         f"HINCRBY {key} {field} 3", f"HINCRBY {key} {field} {value}",
         f"HINCRBYFLOAT {key} {field} 0.5", f"HRANDFIELD {key} 10 WITHVALUES", f"HSCAN {key} 0",
         f"HSCAN {key} 0 MATCH [ab]", f"DEL {key}", f"TYPE {key}",
+    ]
+
+
+def random_set_commands(rng, key, other):
+    """Commands on sets, which find other values, too."""
+    members = ["1", "-7", "300", "70000", "a", "b", "long" * 200]
+    member, another = rng.choice(members), rng.choice(members)
+    return [
+        f"SADD {key} {member}", f"SADD {key} {member} {another} 5", f"SADD {other} {another}",
+        f"SREM {key} {member}", f"SREM {key} {member} {another} 5", f"SISMEMBER {key} {member}",
+        f"SMISMEMBER {key} {member} {another}", f"SMEMBERS {key}", f"SCARD {key}",
+        f"SPOP {key} 100", f"SRANDMEMBER {key} 100", f"SSCAN {key} 0", f"SMOVE {key} {other} {member}",
+        f"SINTER {key} {other}", f"SUNION {key} {other}", f"SDIFF {key} {other}",
+        f"SINTERCARD 2 {key} {other}", f"SINTERSTORE {{t}}d {key} {other}",
+        f"SUNIONSTORE {{t}}d {key} {other}", f"SDIFFSTORE {{t}}d {key} {other}",
     ]
 
 
@@ -592,8 +650,9 @@ def compare(redis, doyen, protocol, known_here, verbose, seed):
         # A second may end between the two replies.
         if args[0] == "TTL" and abs(int(ra[1:]) - int(rb[1:])) <= 1:
             continue
-        # The order of keys differs, and that of the fields of a large hash.
-        unordered = "KEYS HGETALL HKEYS HVALS HSCAN HRANDFIELD EXEC".split()
+        # The order of keys differs, and that of members and of the fields of a large hash.
+        unordered = """KEYS HGETALL HKEYS HVALS HSCAN HRANDFIELD EXEC SMEMBERS SPOP SRANDMEMBER SSCAN
+            SINTER SUNION SDIFF""".split()
         if args[0].upper() in unordered and sorted(ra.split(b"\r\n")) == sorted(rb.split(b"\r\n")):
             continue
         why = next((why for pattern, why in KNOWN + known_here if re.search(pattern, line)), None)

@@ -76,6 +76,7 @@ mod reply;
 pub(crate) mod rows;
 pub(crate) mod scan;
 pub(crate) mod scripts;
+mod sets;
 mod several;
 #[doc(hidden)]
 pub mod sizes;

@@ -18,6 +18,7 @@ mod recoveries;
 mod reshaping;
 #[cfg(feature = "scripts")]
 mod scripts;
+mod sets;
 mod slices;
 mod subscribers;
 mod sync;

@@ -29,6 +29,7 @@ mod looks;
 mod notices;
 mod pubsub;
 mod scripts;
+mod sets;
 mod several;
 mod strangers;
 mod sweeps;

@@ -4,8 +4,8 @@ use super::description::{Description, Parse};
 use super::procedure::{Called, Joint, Procedure};
 use super::table::{Sorting, Spec, Table};
 use super::{
-    bitfields, cached, conditional, fenced, hashes, increase, keys, ranges, several, strings, sync,
-    transfer,
+    bitfields, cached, conditional, fenced, hashes, increase, keys, ranges, sets, several, strings,
+    sync, transfer,
 };
 use crate::value::cause::By;
 use crate::value::kind::Kind;
@@ -18,6 +18,7 @@ pub const FAMILIES: &[&[Description<Parse>]] = &[
     hashes::ROWS,
     keys::ROWS,
     ranges::ROWS,
+    sets::ROWS,
     several::ROWS,
     strings::ROWS,
 ];
@@ -26,6 +27,7 @@ pub const FAMILIES: &[&[Description<Parse>]] = &[
 static PROCEDURES: &[&[&Procedure]] = &[
     ranges::PROCEDURES,
     hashes::PROCEDURES,
+    sets::PROCEDURES,
     bitfields::PROCEDURES,
     conditional::PROCEDURES,
     increase::PROCEDURES,
@@ -35,7 +37,7 @@ static PROCEDURES: &[&[&Procedure]] = &[
 ];
 
 /// The operations on several keys that commands call.
-static JOINTS: &[&[&Joint]] = &[several::JOINTS, transfer::JOINTS];
+static JOINTS: &[&[&Joint]] = &[several::JOINTS, transfer::JOINTS, sets::JOINTS];
 
 /// The commands on data.
 pub static COMMANDS: Table<Parse> = Table::of(&SORTED);

@@ -158,7 +158,7 @@ fn a_hash_that_would_be_too_large_stays_as_it_was() {
 }
 
 /// Node 2 begins to copy all partitions.
-fn begin_copies(w: &mut World) {
+pub(super) fn begin_copies(w: &mut World) {
     w.propose(|t| {
         for p in 0..4 {
             partition_mut(t, PartitionId(p)).replicas.push(Replica {
@@ -170,7 +170,7 @@ fn begin_copies(w: &mut World) {
 }
 
 /// The entry of a key at a member, and how many rows its table has.
-fn form(w: &World, n: u64, key: &str) -> Option<(bool, usize)> {
+pub(super) fn form(w: &World, n: u64, key: &str) -> Option<(bool, usize)> {
     let held = w.nodes[&n].shard.slots.iter();
     let mut held = held.filter_map(|slot| slot.held.as_deref());
     held.find_map(|held| {

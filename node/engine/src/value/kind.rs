@@ -13,11 +13,13 @@ pub enum Kind {
     String,
     /// Fields, each with a value.
     Hash,
+    /// Members, each of them once.
+    Set,
 }
 
 impl Kind {
     /// All of them, each at its number.
-    pub const ALL: [Self; 2] = [Self::String, Self::Hash];
+    pub const ALL: [Self; 3] = [Self::String, Self::Hash, Self::Set];
 
     /// Its number in frames and in entries.
     pub(crate) const fn number(self) -> u8 {

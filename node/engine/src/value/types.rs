@@ -6,6 +6,7 @@
 //! registrations ([`TYPES`], [`Kind`], `command/registry.rs`).
 
 pub(crate) mod hash;
+mod set;
 mod string;
 
 use crate::value::items::Pairs;
@@ -14,7 +15,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// All types, each at the number of its kind.
-static TYPES: [&Type; Kind::ALL.len()] = [&string::STRING, &hash::HASH];
+static TYPES: [&Type; Kind::ALL.len()] = [&string::STRING, &hash::HASH, &set::SET];
 
 /// A type of values.
 pub(crate) struct Type {

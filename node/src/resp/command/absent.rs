@@ -9,11 +9,6 @@ pub(super) const TYPES: &[(&str, &[&str])] = &[
         "lmpop", "lpop", "lpos", "lpush", "lpushx", "lrange", "lrem", "lset", "ltrim", "rpop",
         "rpoplpush", "rpush", "rpushx",
     ]),
-    ("sets", &[
-        "sadd", "scard", "sdiff", "sdiffstore", "sinter", "sintercard", "sinterstore", "sismember",
-        "smembers", "smismember", "smove", "spop", "srandmember", "srem", "sscan", "sunion",
-        "sunionstore",
-    ]),
     ("sorted sets", &[
         "bzmpop", "bzpopmax", "bzpopmin", "geoadd", "geodist", "geohash", "geopos", "georadius",
         "georadius_ro", "georadiusbymember", "georadiusbymember_ro", "geosearch", "geosearchstore",

@@ -1,0 +1,740 @@
+//! Commands on sets.
+
+use super::collections::{
+    ITEM_OVERHEAD, TOO_LARGE, VALUES, draw, drawing, failed, has, length, random, rest, scan,
+    scanning, seed, wanted, writes,
+};
+use super::several::check_count;
+use super::{
+    ALL_KEYS, Access, Call, Description, Keys, ONE_KEY, Parse, Parsed, Part, Rights, SYNTAX, Shape,
+    counted_keys, is,
+};
+use crate::command::operation::{Action, Footprint, Given};
+use crate::command::procedure::{Inputs, Joint, Procedure, READS, Run, WRITES, count};
+use crate::command::rows::Rows;
+use crate::store::Found;
+use crate::store::collection::{self, Edit, Timing, Unpacked, View};
+use crate::value::integer::integer;
+use crate::value::items::{Items, Pairs, packed, put};
+use crate::value::kind::Kind;
+use crate::value::outcome::{Failure, Outcome, Value};
+use bytes::Bytes;
+use doyen_placement::MapId;
+use doyen_placement::level::KINDS;
+use std::collections::BTreeSet;
+
+/// The first two arguments are keys.
+const TWO_KEYS: Keys = (1, 2, 1);
+
+/// A member, and several as a set.
+const MEMBERS: Shape = Shape::Fields(Part::Members);
+
+pub(super) const ROWS: &[Description<Parse>] = &[
+    Description {
+        name: "sadd",
+        since: "1.0.0",
+        arity: -3,
+        flags: &["write", "denyoom", "fast"],
+        keys: ONE_KEY,
+        access: Access::WRITE,
+        group: "set",
+        categories: &["set"],
+        summary: "Add one or more members to a set",
+        parse: |c| c.one(Action::call(&ADD, &[], vec![rest(c, 2)])),
+    },
+    Description {
+        name: "scard",
+        since: "1.0.0",
+        arity: 2,
+        flags: &["readonly", "fast"],
+        keys: ONE_KEY,
+        access: Access::TOUCH,
+        group: "set",
+        categories: &["set"],
+        summary: "Get the number of members in a set",
+        parse: |c| c.one(Action::call(&LENGTH, &[], Vec::new())),
+    },
+    Description {
+        name: "sdiff",
+        since: "1.0.0",
+        arity: -2,
+        flags: &["readonly"],
+        keys: ALL_KEYS,
+        access: Access::READ,
+        group: "set",
+        categories: &["set"],
+        summary: "Subtract multiple sets",
+        parse: |c| combine(c, Combination::Difference),
+    },
+    Description {
+        name: "sdiffstore",
+        since: "1.0.0",
+        arity: -3,
+        flags: &["write", "denyoom"],
+        keys: ALL_KEYS,
+        access: Access::Pair(Rights::WRITE, Rights::READ),
+        group: "set",
+        categories: &["set"],
+        summary: "Subtract multiple sets and store the resulting set in a key",
+        parse: |c| store(c, &STORE_DIFFERENCE),
+    },
+    Description {
+        name: "sinter",
+        since: "1.0.0",
+        arity: -2,
+        flags: &["readonly"],
+        keys: ALL_KEYS,
+        access: Access::READ,
+        group: "set",
+        categories: &["set"],
+        summary: "Intersect multiple sets",
+        parse: |c| combine(c, Combination::Intersection),
+    },
+    Description {
+        name: "sintercard",
+        since: "7.0.0",
+        arity: -3,
+        flags: &["readonly", "movablekeys"],
+        keys: counted_keys(1, 1),
+        access: Access::READ,
+        group: "set",
+        categories: &["set"],
+        summary: "Intersect multiple sets and return the cardinality of the result",
+        parse: count_common,
+    },
+    Description {
+        name: "sinterstore",
+        since: "1.0.0",
+        arity: -3,
+        flags: &["write", "denyoom"],
+        keys: ALL_KEYS,
+        access: Access::Pair(Rights::WRITE, Rights::READ),
+        group: "set",
+        categories: &["set"],
+        summary: "Intersect multiple sets and store the resulting set in a key",
+        parse: |c| store(c, &STORE_INTERSECTION),
+    },
+    Description {
+        name: "sismember",
+        since: "1.0.0",
+        arity: 3,
+        flags: &["readonly", "fast"],
+        keys: ONE_KEY,
+        access: Access::TOUCH,
+        group: "set",
+        categories: &["set"],
+        summary: "Determine if a given value is a member of a set",
+        parse: |c| c.one(Action::call(&HAS, &[], vec![c.args.bytes(2)])),
+    },
+    Description {
+        name: "smembers",
+        since: "1.0.0",
+        arity: 2,
+        flags: &["readonly"],
+        keys: ONE_KEY,
+        access: Access::READ,
+        group: "set",
+        categories: &["set"],
+        summary: "Get all the members in a set",
+        parse: |c| c.shaped(Action::call(&ALL, &[0], Vec::new()), MEMBERS),
+    },
+    Description {
+        name: "smismember",
+        since: "6.2.0",
+        arity: -3,
+        flags: &["readonly", "fast"],
+        keys: ONE_KEY,
+        access: Access::READ,
+        group: "set",
+        categories: &["set"],
+        summary: "Returns the membership associated with the given elements for a set",
+        parse: |c| c.one(Action::call(&HAS_SOME, &[], vec![rest(c, 2)])),
+    },
+    Description {
+        name: "smove",
+        since: "1.0.0",
+        arity: 4,
+        flags: &["write", "fast"],
+        keys: TWO_KEYS,
+        access: Access::Pair(Rights::BOTH, Rights::WRITE),
+        group: "set",
+        categories: &["set"],
+        summary: "Move a member from one set to another",
+        parse: |c| {
+            let inputs = vec![c.args.bytes(2), c.args.bytes(3)];
+            c.one(Action::call(&MOVE, &[], inputs))
+        },
+    },
+    Description {
+        name: "spop",
+        since: "1.0.0",
+        arity: -2,
+        flags: &["write", "fast"],
+        keys: ONE_KEY,
+        access: Access::BOTH,
+        group: "set",
+        categories: &["set"],
+        summary: "Remove and return one or multiple random members from a set",
+        parse: pop,
+    },
+    Description {
+        name: "srandmember",
+        since: "1.0.0",
+        arity: -2,
+        flags: &["readonly"],
+        keys: ONE_KEY,
+        access: Access::READ,
+        group: "set",
+        categories: &["set"],
+        summary: "Get one or multiple random members from a set",
+        parse: |c| match c.args.len() {
+            2 => c.shaped(drawing(&RANDOM, 1, false), Shape::First),
+            3 => c.shaped(drawing(&RANDOM, wanted(c)?, false), Shape::List),
+            _ => Err(SYNTAX.into()),
+        },
+    },
+    Description {
+        name: "srem",
+        since: "1.0.0",
+        arity: -3,
+        flags: &["write", "fast"],
+        keys: ONE_KEY,
+        access: Access::WRITE,
+        group: "set",
+        categories: &["set"],
+        summary: "Remove one or more members from a set",
+        parse: |c| c.one(Action::call(&REMOVE, &[], vec![rest(c, 2)])),
+    },
+    Description {
+        name: "sscan",
+        since: "2.8.0",
+        arity: -3,
+        flags: &["readonly"],
+        keys: ONE_KEY,
+        access: Access::READ,
+        group: "set",
+        categories: &["set"],
+        summary: "Incrementally iterate set elements",
+        parse: |c| scanning(c, &SCAN, None),
+    },
+    Description {
+        name: "sunion",
+        since: "1.0.0",
+        arity: -2,
+        flags: &["readonly"],
+        keys: ALL_KEYS,
+        access: Access::READ,
+        group: "set",
+        categories: &["set"],
+        summary: "Add multiple sets",
+        parse: |c| combine(c, Combination::Union),
+    },
+    Description {
+        name: "sunionstore",
+        since: "1.0.0",
+        arity: -3,
+        flags: &["write", "denyoom"],
+        keys: ALL_KEYS,
+        access: Access::Pair(Rights::WRITE, Rights::READ),
+        group: "set",
+        categories: &["set"],
+        summary: "Add multiple sets and store the resulting set in a key",
+        parse: |c| store(c, &STORE_UNION),
+    },
+];
+
+pub(crate) static PROCEDURES: &[&Procedure] = &[
+    &ADD, &REMOVE, &HAS, &HAS_SOME, &ALL, &LENGTH, &POP, &RANDOM, &SCAN,
+];
+
+pub(crate) static JOINTS: &[&Joint] = &[
+    &MOVE,
+    &COMBINE,
+    &COUNT_COMMON,
+    &STORE_UNION,
+    &STORE_INTERSECTION,
+    &STORE_DIFFERENCE,
+];
+
+/// The first of these numbers.
+const NUMBER: u16 = 120;
+
+/// Adds members. → `Int`, how many are new
+static ADD: Procedure = Procedure {
+    number: NUMBER,
+    name: "set add",
+    event: Some("sadd"),
+    kind: Kind::Set,
+    takes: (0, 1),
+    footprint: writes,
+    run: Run::Fields(|inputs, set, _| {
+        let given = Pairs::of(&inputs.bytes[0], false);
+        let is_new = |(member, _): (&[u8], &[u8])| set.get(member).is_none();
+        if { given }.any(is_new) {
+            (None, Edit::Set(given, Timing::Never))
+        } else {
+            (Some(Outcome::Int(0)), Edit::None)
+        }
+    }),
+};
+
+/// Removes members. → `Int`, how many there were
+static REMOVE: Procedure = Procedure {
+    number: NUMBER + 1,
+    name: "set remove",
+    event: Some("srem"),
+    kind: Kind::Set,
+    takes: (0, 1),
+    footprint: writes,
+    run: Run::Fields(|inputs, _, _| (None, Edit::Delete(Items(&inputs.bytes[0]).collect()))),
+};
+
+/// Whether there is a member. → `Int`
+static HAS: Procedure = Procedure {
+    number: NUMBER + 2,
+    name: "set has",
+    event: None,
+    kind: Kind::Set,
+    takes: (0, 1),
+    footprint: |_| READS,
+    run: Run::Fields(has),
+};
+
+/// Which of several members there are. → `Many` of `Int`
+static HAS_SOME: Procedure = Procedure {
+    number: NUMBER + 3,
+    name: "set has some",
+    event: None,
+    kind: Kind::Set,
+    takes: (0, 1),
+    footprint: |_| READS,
+    run: Run::Fields(|inputs, set, _| {
+        let is_there = |member| Outcome::Int(i64::from(set.get(member).is_some()));
+        let all = Items(&inputs.bytes[0]).map(is_there).collect();
+        (Some(Outcome::Many(all)), Edit::None)
+    }),
+};
+
+/// All members.
+static ALL: Procedure = Procedure {
+    number: NUMBER + 4,
+    name: "set all",
+    event: None,
+    kind: Kind::Set,
+    takes: (1, 0),
+    footprint: |_| VALUES,
+    run: Run::All,
+};
+
+/// Combination many members there are. → `Int`
+static LENGTH: Procedure = Procedure {
+    number: NUMBER + 5,
+    name: "set length",
+    event: None,
+    kind: Kind::Set,
+    takes: (0, 0),
+    footprint: |_| READS,
+    run: Run::Fields(length),
+};
+
+/// Takes random members out, drawn from a seed: one (-1) → `Bulk` or `Nil`; or so many → `Bulk`, all
+/// in one run of bytes
+static POP: Procedure = Procedure {
+    number: NUMBER + 6,
+    name: "set pop",
+    event: Some("spop"),
+    kind: Kind::Set,
+    takes: (2, 0),
+    footprint: |_| Footprint {
+        answers_value: true,
+        looks_up: true,
+        ..WRITES
+    },
+    run: Run::Fields(|inputs, set, cx| {
+        let [wanted, seed] = inputs.numbers[..] else {
+            return failed(Failure::NotAnInteger);
+        };
+        let (one, mut taken, mut bytes) = (wanted < 0, Vec::new(), 0);
+        let fits = draw(set, if one { 1 } else { wanted }, seed, |(member, _)| {
+            bytes += member.len() + ITEM_OVERHEAD;
+            taken.push(member);
+            bytes <= collection::answer_max(cx)
+        });
+        if !fits {
+            return TOO_LARGE;
+        }
+        let outcome = match taken.first() {
+            None if one => Outcome::Nil,
+            Some(member) if one => Outcome::Bulk(Value::from(*member)),
+            _ => Outcome::Bulk(Value::from(&*packed(taken.iter().copied()))),
+        };
+        (Some(outcome), Edit::Delete(taken))
+    }),
+};
+
+/// Random members: see [`random`].
+static RANDOM: Procedure = Procedure {
+    number: NUMBER + 7,
+    name: "set random",
+    event: None,
+    kind: Kind::Set,
+    takes: (3, 0),
+    footprint: |_| VALUES,
+    run: Run::Fields(random),
+};
+
+/// Members from a place on: see [`scan`].
+static SCAN: Procedure = Procedure {
+    number: NUMBER + 8,
+    name: "set scan",
+    event: None,
+    kind: Kind::Set,
+    takes: (3, 1),
+    footprint: |_| VALUES,
+    run: Run::Fields(scan),
+};
+
+/// Moves a member to another set. The runs are its key, and the member. → `Int` 1 or 0
+static MOVE: Joint = Joint {
+    number: NUMBER + 9,
+    name: "set move",
+    event: "srem",
+    event_of_others: Some("sadd"),
+    kind: Some(Kind::Set),
+    level: KINDS,
+    numbers: 0,
+    others: |runs| (runs == 2).then_some((0..1, 1)),
+    map: |_, map| map,
+    footprint: |inputs| Footprint {
+        given: given(inputs),
+        stores: inputs.bytes[1].len(),
+        ..WRITES
+    },
+    run: |inputs, (map, key), rows| {
+        let to = &inputs.bytes[0];
+        let members = packed(std::iter::once(&*inputs.bytes[1]));
+        let is_other = |kind: Kind| kind != Kind::Set;
+        let Some(from) = rows.find(map, key).map(|entry| entry.kind()) else {
+            return Outcome::Int(0);
+        };
+        let target = rows.find(map, to).map(|entry| entry.kind());
+        if is_other(from) || target.is_some_and(is_other) {
+            return Outcome::Failed(Failure::WrongType);
+        }
+        if key == to {
+            return rows.step(
+                map,
+                key,
+                &Action::call(&HAS, &[], vec![inputs.bytes[1].clone()]),
+            );
+        }
+        let removed = rows.step(map, key, &Action::call(&REMOVE, &[], vec![members.clone()]));
+        if removed == Outcome::Int(1) {
+            rows.step(map, to, &Action::call(&ADD, &[], vec![members]));
+        }
+        removed
+    },
+};
+
+/// The members of sets together, as the number says ([`Combination`]). The runs are the further keys. →
+/// `Bulk`, all in one run of bytes
+static COMBINE: Joint = Joint {
+    number: NUMBER + 10,
+    name: "set combine",
+    event: "",
+    event_of_others: None,
+    kind: Some(Kind::Set),
+    level: KINDS,
+    numbers: 1,
+    others: |runs| Some((0..runs, 1)),
+    map: |_, map| map,
+    footprint: |inputs| Footprint {
+        given: given(inputs),
+        ..VALUES
+    },
+    run: |inputs, (map, key), rows| {
+        let how = Combination::of_number(inputs.numbers[0]);
+        let most = collection::answer_max(rows.cx());
+        let keys = std::iter::once(key).chain(inputs.bytes.iter().map(|key| &**key));
+        match combined(rows, map, keys, how, most) {
+            Ok(members) => Outcome::Bulk(Value::from(&members[..])),
+            Err(failure) => Outcome::Failed(failure),
+        }
+    },
+};
+
+/// Combination many members several sets have in common; at most so many, if the number is not 0. → `Int`
+static COUNT_COMMON: Joint = Joint {
+    number: NUMBER + 11,
+    name: "set count common",
+    footprint: |inputs| Footprint {
+        given: given(inputs),
+        ..READS
+    },
+    run: |inputs, (map, key), rows| {
+        let most = usize::try_from(inputs.numbers[0]).unwrap_or(0);
+        let keys = std::iter::once(key).chain(inputs.bytes.iter().map(|key| &**key));
+        let mut found = 0;
+        let counted = with_sets(rows, map, keys, |sets| {
+            take(Combination::Intersection, sets, |_| {
+                found += 1;
+                found != most
+            })
+        });
+        match counted {
+            Ok(_) => count(found),
+            Err(failure) => Outcome::Failed(failure),
+        }
+    },
+    ..COMBINE
+};
+
+/// Gives the key the members of the other sets together; deletes it if there are none. The runs are
+/// the keys of those. → `Int`, how many members
+static STORE_UNION: Joint = Joint {
+    number: NUMBER + 12,
+    name: "set store union",
+    event: "sunionstore",
+    run: |inputs, key, rows| store_combined(inputs, key, rows, Combination::Union),
+    ..STORE
+};
+
+/// The same of those that they have in common.
+static STORE_INTERSECTION: Joint = Joint {
+    number: NUMBER + 13,
+    name: "set store intersection",
+    event: "sinterstore",
+    run: |inputs, key, rows| store_combined(inputs, key, rows, Combination::Intersection),
+    ..STORE
+};
+
+/// The same of those of the first that the others do not have.
+static STORE_DIFFERENCE: Joint = Joint {
+    number: NUMBER + 14,
+    name: "set store difference",
+    event: "sdiffstore",
+    run: |inputs, key, rows| store_combined(inputs, key, rows, Combination::Difference),
+    ..STORE
+};
+
+const STORE: Joint = Joint {
+    number: 0,
+    name: "",
+    event: "",
+    event_of_others: None,
+    kind: Some(Kind::Set),
+    level: KINDS,
+    numbers: 0,
+    others: |runs| (runs > 0).then_some((0..runs, 1)),
+    map: |_, map| map,
+    footprint: |inputs| Footprint {
+        given: given(inputs),
+        stores: given(inputs).bytes,
+        ..WRITES
+    },
+    run: |_, _, _| Outcome::Nil,
+};
+
+/// Which members several sets have together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Combination {
+    /// Those that any of them has.
+    Union,
+    /// Those that each of them has.
+    Intersection,
+    /// Those of the first that no other one has.
+    Difference,
+}
+
+impl Combination {
+    const fn of_number(number: i64) -> Self {
+        match number {
+            0 => Self::Union,
+            1 => Self::Intersection,
+            _ => Self::Difference,
+        }
+    }
+}
+
+/// What a call on several keys was given. It is not empty, so what it stores is not too large for a
+/// record.
+fn given(inputs: &Inputs) -> Given {
+    let sizes = inputs.bytes.iter().map(|run| run.len());
+    Given {
+        bytes: sizes.clone().sum::<usize>().max(1),
+        largest: sizes.max().unwrap_or(0),
+    }
+}
+
+fn store_combined(
+    inputs: &Inputs,
+    (map, key): (MapId, &[u8]),
+    rows: &mut Rows<'_>,
+    how: Combination,
+) -> Outcome {
+    let cx = *rows.cx();
+    let keys = inputs.bytes.iter().map(|key| &**key);
+    let members = match combined(rows, map, keys, how, cx.value_bytes_max) {
+        Ok(members) => members,
+        Err(failure) => return Outcome::Failed(failure),
+    };
+    let exists = rows.find(map, key).is_some();
+    if members.is_empty() {
+        if exists {
+            rows.step(map, key, &Action::Delete);
+        }
+        return Outcome::Int(0);
+    }
+    let unpacked = Unpacked::new();
+    let Some(empty) = View::of(Kind::Set, Found::default(), &unpacked, &cx) else {
+        return Outcome::Failed(Failure::WrongType);
+    };
+    let edit = Edit::Set(Pairs::of(&members, false), Timing::Never);
+    match empty.edited(edit, &cx) {
+        (stored, Ok(change)) => {
+            rows.replace((map, key), change);
+            count(stored)
+        }
+        (_, Err(failure)) => Outcome::Failed(failure),
+    }
+}
+
+/// The members of the sets of these keys together, in one run of bytes.
+///
+/// # Errors
+/// A key holds no set, or the members are too large together.
+fn combined<'k>(
+    rows: &mut Rows<'_>,
+    map: MapId,
+    keys: impl Iterator<Item = &'k [u8]> + Clone,
+    how: Combination,
+    most: usize,
+) -> Result<Vec<u8>, Failure> {
+    let mut members = Vec::new();
+    let fits = with_sets(rows, map, keys, |sets| {
+        take(how, sets, |member| {
+            put(&mut members, member);
+            members.len() <= most
+        })
+    })?;
+    if fits {
+        Ok(members)
+    } else {
+        Err(Failure::TooLarge)
+    }
+}
+
+/// Does this with the sets of these keys. An absent one is empty.
+///
+/// # Errors
+/// A key holds no set.
+fn with_sets<'k, R>(
+    rows: &mut Rows<'_>,
+    map: MapId,
+    keys: impl Iterator<Item = &'k [u8]> + Clone,
+    with: impl FnOnce(&[View<'_>]) -> R,
+) -> Result<R, Failure> {
+    let mut there = Vec::new();
+    for key in keys.clone() {
+        let found = rows.find(map, key);
+        if found
+            .as_ref()
+            .is_some_and(|entry| entry.kind() != Kind::Set)
+        {
+            return Err(Failure::WrongType);
+        }
+        there.push((found.is_some(), Unpacked::new()));
+    }
+    let cx = *rows.cx();
+    let sets = keys.zip(&there).map(|(key, (exists, unpacked))| {
+        let found = if *exists {
+            rows.held(map, key)
+        } else {
+            Found::default()
+        };
+        View::of(Kind::Set, found, unpacked, &cx)
+    });
+    let sets: Option<Vec<View<'_>>> = sets.collect();
+    Ok(with(&sets.ok_or(Failure::WrongType)?))
+}
+
+/// Takes the members that sets have together, until one is not taken. False: one was not.
+fn take<'a>(how: Combination, sets: &[View<'a>], mut take: impl FnMut(&'a [u8]) -> bool) -> bool {
+    let Some((first, others)) = sets.split_first() else {
+        return true;
+    };
+    let members = |set: View<'a>| set.pairs().map(|(member, _)| member);
+    match how {
+        Combination::Union => {
+            let mut seen = BTreeSet::new();
+            let mut all = sets.iter().flat_map(|set| members(*set));
+            all.all(|member| !seen.insert(member) || take(member))
+        }
+        Combination::Intersection => {
+            // The smallest has the fewest to look for.
+            let Some(least) = sets.iter().min_by_key(|set| set.len()) else {
+                return true;
+            };
+            let mut all = members(*least);
+            all.all(|member| sets.iter().any(|set| set.get(member).is_none()) || take(member))
+        }
+        Combination::Difference => {
+            let mut all = members(*first);
+            all.all(|member| others.iter().any(|set| set.get(member).is_some()) || take(member))
+        }
+    }
+}
+
+fn pop(c: Call<'_>) -> Parsed {
+    let (wanted, shape) = match c.args.len() {
+        2 => (-1, Shape::Plain),
+        3 => {
+            let wanted = integer(c.args.get(2)).filter(|wanted| *wanted >= 0);
+            let wanted = wanted.ok_or("ERR value is out of range, must be positive")?;
+            (wanted, MEMBERS)
+        }
+        _ => return Err(SYNTAX.into()),
+    };
+    c.shaped(Action::call(&POP, &[wanted, seed()], Vec::new()), shape)
+}
+
+/// The arguments from this place on, which are keys.
+fn keys(c: Call<'_>, from: usize) -> Vec<Bytes> {
+    (from..c.args.len()).map(|at| c.args.bytes(at)).collect()
+}
+
+fn combine(c: Call<'_>, how: Combination) -> Parsed {
+    check_count(c.args.len() - 1)?;
+    c.shaped(Action::call(&COMBINE, &[how as i64], keys(c, 2)), MEMBERS)
+}
+
+fn store(c: Call<'_>, joint: &'static Joint) -> Parsed {
+    check_count(c.args.len() - 1)?;
+    c.shaped(Action::call(joint, &[], keys(c, 2)), Shape::Together)
+}
+
+fn count_common(c: Call<'_>) -> Parsed {
+    let count = integer(c.args.get(1)).filter(|count| *count > 0);
+    let count = count.ok_or("ERR numkeys should be greater than 0")?;
+    let options = usize::try_from(count).map_or(usize::MAX, |count| count.saturating_add(2));
+    if options > c.args.len() {
+        return Err("ERR Number of keys can't be greater than number of args".into());
+    }
+    let mut most = 0;
+    let mut at = options;
+    while at < c.args.len() {
+        if !is(c.args.get(at), "LIMIT") || at + 1 == c.args.len() {
+            return Err(SYNTAX.into());
+        }
+        let given = integer(c.args.get(at + 1)).filter(|most| *most >= 0);
+        most = given.ok_or("ERR LIMIT can't be negative")?;
+        at += 2;
+    }
+    check_count(options - 2)?;
+    let others = (3..options).map(|at| c.args.bytes(at)).collect();
+    c.of_key(
+        2,
+        Action::call(&COUNT_COMMON, &[most], others),
+        Shape::Plain,
+    )
+}
