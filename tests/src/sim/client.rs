@@ -207,16 +207,46 @@ const PAIR: &str = "{pair";
 /// has a history of its own.
 const HASH: &str = "hash";
 
-/// Whether what has this name is a field.
+/// The prefix of members of sets. Each has a history of its own: that of a key which holds
+/// [`THERE`], or nothing.
+const SET: &str = "set";
+const THERE: &[u8] = b"there";
+
+/// Whether what has this name is a field of a hash, or a member of a set.
 pub(crate) fn is_field(name: &str) -> bool {
-    name.starts_with(HASH)
+    name.starts_with(HASH) || name.starts_with(SET)
 }
 
-/// The key that holds what has this name: that of the hash, if it is a field.
+/// The key that holds what has this name: that of the collection, if it is a field.
 pub(crate) fn key_of(name: &str) -> &str {
     match name.split_once('.') {
-        Some((key, _)) if name.starts_with(HASH) => key,
+        Some((key, _)) if is_field(name) => key,
         _ => name,
+    }
+}
+
+/// The member that has this name: a word or an integer, which are packed in different ways.
+fn member_of(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(_, member)| member)
+}
+
+/// What is asked of a member, as a Redis client asks it.
+fn member_action(name: &str, call: &Call) -> Action {
+    let command = match call {
+        Call::Set(_) => "SADD",
+        Call::Delete => "SREM",
+        _ => "SISMEMBER",
+    };
+    action_of(&[command, key_of(name), member_of(name)])
+}
+
+/// The answer to a call on a member as to the same call on a key.
+fn of_member(call: Option<&Call>, outcome: &Outcome) -> Outcome {
+    match (call, outcome) {
+        (Some(Call::Set(_)), Outcome::Int(_)) => Outcome::Ok,
+        (Some(Call::Get), Outcome::Int(1)) => Outcome::Bulk(THERE.into()),
+        (Some(Call::Get), Outcome::Int(_)) => Outcome::Nil,
+        _ => outcome.clone(),
     }
 }
 
@@ -243,16 +273,31 @@ fn field_action(name: &str, call: &Call) -> Action {
     }
 }
 
-/// Whether a field is read with all others of its hash, which come in pages.
+/// Whether a field is read with all others of its collection, which come in pages.
 fn reads_all(name: &str, call: Option<&Call>, serial: u64) -> bool {
-    name.starts_with(HASH) && call == Some(&Call::Get) && serial.is_multiple_of(2)
+    is_field(name) && call == Some(&Call::Get) && serial.is_multiple_of(2)
 }
 
-/// What all fields of a hash say of one.
+/// The command that reads all fields of the collection of one.
+fn all_of(name: &str) -> &'static str {
+    if name.starts_with(SET) {
+        "SMEMBERS"
+    } else {
+        "HGETALL"
+    }
+}
+
+/// What all fields of a collection say of one.
 fn in_all(name: &str, outcome: &Outcome) -> Outcome {
     let Outcome::Bulk(all) = outcome else {
         return outcome.clone();
     };
+    if name.starts_with(SET) {
+        let found = Part::Members
+            .items(all)
+            .any(|member| member == member_of(name).as_bytes());
+        return of_member(Some(&Call::Get), &Outcome::Int(i64::from(found)));
+    }
     let items: Vec<&[u8]> = Part::Whole.items(all).collect();
     let found = items.chunks(2).find(|pair| pair[0] == name.as_bytes());
     found.map_or(Outcome::Nil, |pair| Outcome::Bulk(pair[1].into()))
@@ -378,6 +423,8 @@ fn work(map: MapId, key: &str, call: &Call, version: Option<i64>) -> Work {
             key: bytes(key_of(key)),
             action: if key.starts_with(HASH) {
                 field_action(key, call)
+            } else if key.starts_with(SET) {
+                member_action(key, call)
             } else {
                 action(key, call)
             },
@@ -492,6 +539,9 @@ pub(crate) fn keys(mix: &Mix) -> Vec<String> {
         (0..mix.hashes)
             .flat_map(|i| [".a", ".b", FLEETING].map(|field| format!("{HASH}-{i}{field}"))),
     );
+    keys.extend(
+        (0..mix.sets).flat_map(|i| [".a", ".7"].map(|member| format!("{SET}-{i}{member}"))),
+    );
     keys.extend((0..mix.bulk).map(|i| format!("{BULK}-{i}")));
     keys.extend(mix.stranger.then(|| STRANGER.to_owned()));
     keys
@@ -524,7 +574,7 @@ impl World {
                 Last::Read => Call::Get,
                 Last::Write if key.starts_with(BULK) => Call::Delete,
                 Last::Write if counts(&key) => Call::Incr(1),
-                Last::Write if fleets(&key) => Call::Delete,
+                Last::Write if fleets(&key) || key.starts_with(SET) => Call::Delete,
                 Last::Write => Call::Append(b"!".to_vec()),
             };
             return self.call(id, key, call);
@@ -599,6 +649,13 @@ impl World {
                 30..80 if !self.calm => Call::Set(format!("{serial}:").into_bytes()),
                 30..90 => Call::Delete,
                 _ => Call::GetDel,
+            };
+        }
+        if key.starts_with(SET) {
+            return match draw {
+                0..35 => Call::Get,
+                35..75 => Call::Set(THERE.to_vec()),
+                _ => Call::Delete,
             };
         }
         if fleets(key) {
@@ -700,7 +757,7 @@ impl World {
                 keyspace: KeyspaceId(0),
                 map,
                 key: Bytes::copy_from_slice(key_of(&key).as_bytes()),
-                action: action_of(&["HGETALL", key_of(&key)]).in_pages(),
+                action: action_of(&[all_of(&key), key_of(&key)]).in_pages(),
             })
         } else {
             work(map, &key, &call, version)
@@ -819,6 +876,9 @@ impl World {
             }
             outcome if reads_all(&key, self.histories.called(&key, index), serial) => {
                 &in_all(&key, outcome)
+            }
+            outcome if key.starts_with(SET) => {
+                &of_member(self.histories.called(&key, index), outcome)
             }
             outcome if key.starts_with(HASH) => {
                 &of_field(self.histories.called(&key, index), outcome)

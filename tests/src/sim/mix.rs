@@ -71,7 +71,7 @@ pub struct Mix {
     pub tail_bytes_least: usize,
     /// Whether data threads follow changes.
     pub subscribes: bool,
-    /// Small enough that hashes of a few fields become tables.
+    /// Small enough that collections of a few fields become tables.
     pub packed_bytes_max: usize,
     /// The most chunks in flight.
     pub chunks_in_flight: usize,
@@ -89,6 +89,8 @@ pub struct Mix {
     pub pairs: usize,
     /// Hashes, each with two fields that clients use.
     pub hashes: usize,
+    /// Sets, each with two members that clients add and remove.
+    pub sets: usize,
     /// Locks and semaphores.
     pub locks: usize,
     /// Clients that take them.
@@ -292,6 +294,7 @@ impl Mix {
             ][last.random_range(0..5)],
             pairs: Self::pairs(seed, eviction),
             hashes: Self::hashes(seed),
+            sets: Self::sets(seed),
             locks: Self::locks(seed, eviction, stranger).0,
             lockers: Self::locks(seed, eviction, stranger).1,
             bulk: if small { 6 } else { 0 },
@@ -361,6 +364,12 @@ impl Mix {
             ][numbers.random_range(0..6)],
             ..MapLimits::NONE
         }
+    }
+
+    fn sets(seed: u64) -> usize {
+        let mut numbers = ChaCha8Rng::seed_from_u64(seed);
+        numbers.set_stream(26);
+        numbers.random_range(0..=2)
     }
 
     fn hashes(seed: u64) -> usize {
@@ -438,6 +447,7 @@ impl Mix {
             &mut self.named,
             &mut self.pairs,
             &mut self.hashes,
+            &mut self.sets,
             &mut self.locks,
             &mut self.bulk,
         ];
