@@ -65,6 +65,9 @@ pub const CACHE_SCHEMAS: u16 = 16;
 /// From this level on, primaries say how much of each map a partition holds.
 pub const MAP_SIZES: u16 = 16;
 
+/// From this level on, callers wait at the primary of a key until it changes.
+pub const WAITING: u16 = 16;
+
 /// Connections of this version carry how late the thread of the sender is.
 pub const LATENESS: u16 = 16;
 

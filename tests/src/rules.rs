@@ -13,6 +13,7 @@ mod orders;
 mod shards;
 mod splits;
 mod tenures;
+mod waiting;
 
 use crate::mutants;
 use doyen_engine::mutant as shard;
@@ -356,6 +357,18 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
     (
         &gossip::OUTRANKS_THE_ELECTED,
         splits::a_half_that_was_kept_gives_way_to_members_that_went_on,
+    ),
+    (
+        &shard::SLEEPS_THROUGH_CHANGES,
+        waiting::a_change_wakes_the_first_that_waits,
+    ),
+    (
+        &shard::LOSES_TICKETS,
+        waiting::those_that_wait_ask_the_next_primary,
+    ),
+    (
+        &shard::SERVES_THE_GONE,
+        waiting::those_that_leave_get_nothing,
     ),
     (&shard::SLOW_IS_SILENT, data::a_slow_link_costs_no_copy),
     (

@@ -45,6 +45,7 @@
 mod access;
 pub(crate) mod action;
 mod bitfields;
+mod blocking;
 #[doc(hidden)]
 pub mod cached;
 mod call;

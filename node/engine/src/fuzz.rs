@@ -437,6 +437,14 @@ pub(crate) fn every() -> Vec<Frame> {
             clocks: vec![(at(1), Epoch(3), 1_000), (at(2), Epoch(4), u64::MAX >> 8)],
         },
         Frame::Late { ms: 700 },
+        Frame::Unwait { at: at(1), n: 5 },
+        Frame::Stamp { stamp: 70 },
+        Frame::Waited {
+            at: at(1),
+            n: 5,
+            stamp: 70,
+            outcome: Outcome::Int(1),
+        },
         Frame::Traced {
             at: at(1),
             n: 5,
@@ -644,6 +652,23 @@ pub(crate) fn every() -> Vec<Frame> {
         before: (n % 2 == 0).then_some(n + 1),
         work,
     }));
+    frames.push(Frame::Wait {
+        at: at(1),
+        n: 5,
+        age_ms: 40,
+        stamp: 60,
+        work: Work::Key(Operation {
+            keyspace: KeyspaceId(0),
+            map: MAP,
+            key: "k".into(),
+            action: crate::sync::acquire(
+                crate::sync::Owner([7; 16]),
+                crate::sync::Permits::ONE,
+                1_000,
+                0,
+            ),
+        }),
+    });
     frames
 }
 

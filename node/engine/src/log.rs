@@ -5,3 +5,4 @@ pub(crate) mod bookmark;
 pub(crate) mod changes;
 pub(crate) mod dedup;
 pub(crate) mod partition_log;
+pub(crate) mod waiting;

@@ -59,6 +59,12 @@ doyen_placement::mutants! {
     FORGETS_TOKENS = ("forgets-tokens", "locks"),
     /// Locks end before their time.
     ENDS_LOCKS_EARLY = ("ends-locks-early", "locks"),
+    /// A caller that waits does not ask again, at the next primary or after a lost connection.
+    LOSES_TICKETS = ("loses-tickets", "waiting"),
+    /// What a caller waited for that has left is executed.
+    SERVES_THE_GONE = ("serves-the-gone", "waiting"),
+    /// A primary does not look at those that wait when their key changes.
+    SLEEPS_THROUGH_CHANGES = ("sleeps-through-changes", "waiting"),
     /// A primary does not tell all changes that were committed together.
     SKIPS_CHANGES = ("skips-changes", "subscribers"),
     /// A primary logs a changed value as that of a new key.

@@ -39,5 +39,6 @@ pub(crate) mod subscriptions;
 pub(crate) mod tables;
 pub(crate) mod tenure;
 pub(crate) mod threads;
+pub(crate) mod tickets;
 pub(crate) mod timers;
 pub(crate) mod writing;

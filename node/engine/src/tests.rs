@@ -25,6 +25,7 @@ mod sync;
 mod threads;
 mod traces;
 mod transactions;
+mod waiting;
 
 use super::store::Key;
 use super::*;

@@ -457,6 +457,40 @@ impl Shards {
         token
     }
 
+    /// A caller waits until an operation is not blocked.
+    pub(super) fn waits(
+        &mut self,
+        place: Place,
+        key: &str,
+        action: Action,
+        limit: Duration,
+    ) -> Token {
+        let (token, now) = (self.next_token, self.now);
+        self.next_token += 1;
+        if let Some(node) = self.nodes.get_mut(&place) {
+            let operation = Operation {
+                keyspace: AT.keyspace,
+                map: MapId(0),
+                key: Bytes::copy_from_slice(key.as_bytes()),
+                action,
+            };
+            let (age, until) = (Duration::ZERO, Some(now + limit));
+            let patience = Patience::InLine { age, until };
+            node.shard
+                .submit(now, 1_700_000_000_000, token, operation, patience);
+        }
+        self.pass(place);
+        token
+    }
+
+    /// The caller does not wait any more.
+    pub(super) fn leaves(&mut self, place: Place, token: Token) {
+        if let Some(node) = self.nodes.get_mut(&place) {
+            node.shard.forget(token);
+        }
+        self.pass(place);
+    }
+
     pub(super) fn get(&mut self, place: Place, key: &str) -> Token {
         self.submit(place, key, Action::Get)
     }

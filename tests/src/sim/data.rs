@@ -287,6 +287,18 @@ impl World {
                 };
                 process.shard.submit(now, unix_ms, token, work, patience);
             }
+            DataInput::Wait(client, serial, operation, limit) => {
+                let token = process.next_token;
+                process.next_token += 1;
+                process.tokens.insert(token, (client, serial));
+                let patience = Patience::InLine {
+                    age: Duration::ZERO,
+                    until: Some(now + Duration::from_millis(limit)),
+                };
+                process
+                    .shard
+                    .submit(now, unix_ms, token, operation, patience);
+            }
             DataInput::Forget(client, serial) => {
                 let token = process
                     .tokens

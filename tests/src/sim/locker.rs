@@ -24,6 +24,7 @@ use doyen_engine::sync::{
     Acquired, Owner, Permits, acquire, acquire_same, cancel, read_acquired, read_done,
     read_renewed, release, renew,
 };
+use doyen_gossip::Time;
 use doyen_placement::{Keyspace, KeyspaceId, MapId, PartitionId};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -47,7 +48,7 @@ pub(crate) struct Lockers {
     serial: u64,
     /// How often all that was granted was lost or forgotten.
     era: u64,
-    /// Grants, those of owners that had waited in line, and permits that were lost.
+    /// Grants, those of owners that had waited, and permits that were lost.
     pub(crate) counts: [u64; 3],
 }
 
@@ -104,6 +105,8 @@ struct Call {
     asks: Asks,
     sent: Nanos,
     era: u64,
+    /// It waits at the primary until it is granted.
+    waits: bool,
     /// A token that a grant must exceed, unless its owner is known to have it.
     floor: u64,
 }
@@ -298,6 +301,9 @@ impl World {
         let held = attempt.held.map(|at| &mut key.grants[at]);
         let draw = rng.random_range(0..100);
         let (owner, ttl, wait) = (attempt.owner, attempt.ttl_ms, attempt.wait_ms);
+        // A program of this level waits at the primary, and one of the level before in the entry.
+        let waits = held.is_none() && wait > 0 && draw < 60;
+        let kept = if waits { 0 } else { wait };
         let (asks, action) = match held {
             // It forgets what it has.
             Some(_) if draw < 15 => {
@@ -312,10 +318,11 @@ impl World {
             None if attempt.asked >= ASKS_MAX => (Asks::Cancel, cancel(owner)),
             // Callers of a semaphore have to give the same number, and do.
             _ if permits != Permits::ONE => {
-                (Asks::Acquire, acquire_same(owner, permits, ttl, wait))
+                (Asks::Acquire, acquire_same(owner, permits, ttl, kept))
             }
-            _ => (Asks::Acquire, acquire(owner, permits, ttl, wait)),
+            _ => (Asks::Acquire, acquire(owner, permits, ttl, kept)),
         };
+        let waits = waits && asks == Asks::Acquire;
         attempt.asked += 1;
         locker.attempt = Some(attempt);
         locker.at = Some((p, t));
@@ -324,29 +331,35 @@ impl World {
             asks,
             sent: now,
             era,
+            waits,
             floor,
         });
         self.trace.line(now, || {
             let of = permits.count();
             format!("locker {id} -> p{p} #{serial} {asks:?} {name} ({of}) for {owner:?}, {ttl} ms")
         });
-        self.submit_lock((id, serial), (p, t), &name, action);
+        let limit = waits.then_some(wait);
+        self.submit_lock((id, serial), (p, t), (&name, action), limit);
     }
 
     fn submit_lock(
         &mut self,
         (id, serial): (usize, u64),
         at: (ProcessId, usize),
-        name: &str,
-        action: Action,
+        (name, action): (&str, Action),
+        limit: Option<u64>,
     ) {
-        let work = Work::Key(Operation {
+        let operation = Operation {
             keyspace: KeyspaceId(0),
             map: MapId(0),
             key: name.as_bytes().to_vec().into(),
             action,
-        });
-        self.data(at, DataInput::Submit(FIRST + id, serial, work));
+        };
+        let input = match limit {
+            Some(limit) => DataInput::Wait(FIRST + id, serial, operation, limit),
+            None => DataInput::Submit(FIRST + id, serial, Work::Key(operation)),
+        };
+        self.data(at, input);
         let patience = [SECOND, 4 * SECOND][self.lockers.rng.random_range(0..2)];
         self.schedule
             .after(patience, Event::ClientTimeout(FIRST + id, serial));
@@ -377,12 +390,24 @@ impl World {
     pub(crate) fn locker_answer(&mut self, id: ClientId, serial: u64, outcome: &Outcome) {
         let (id, now) = (id - FIRST, self.schedule.now());
         let locker = &mut self.lockers.all[id];
-        let Some(call) = locker.call.filter(|call| call.serial == serial) else {
+        let Some(mut call) = locker.call.filter(|call| call.serial == serial) else {
             return;
         };
         locker.call = None;
-        let Some(attempt) = locker.attempt.take() else {
+        let Some(mut attempt) = locker.attempt.take() else {
             return;
+        };
+        let outcome = match outcome {
+            Outcome::Many(parts) if call.waits => {
+                // It was executed after this moment of its process.
+                if let (Outcome::Int(stamp), Some((p, _))) = (&parts[0], locker.at) {
+                    let stamp = self.processes[p].when(Time(stamp.cast_unsigned()));
+                    call.sent = call.sent.max(stamp.saturating_sub(1)).min(now);
+                }
+                attempt.queued = true;
+                &parts[1]
+            }
+            outcome => outcome,
         };
         self.trace
             .line(now, || format!("locker {id} <- #{serial} {outcome:?}"));
@@ -401,6 +426,11 @@ impl World {
                 Ok(((!over).then_some(attempt), 200 * MS))
             }
             Outcome::Failed(failure) => Err(format!("a lock failed strangely: {failure:?}")),
+            // It may have been granted when it left, so it says that it does not want that.
+            Outcome::Nil if call.waits => {
+                attempt.asked = ASKS_MAX;
+                Ok((Some(attempt), 20 * MS))
+            }
             // What it was about was lost meanwhile.
             _ if call.era != self.lockers.era => Ok((None, self.mix.think)),
             outcome => self.judge_lock(attempt, &call, outcome),
@@ -507,6 +537,7 @@ mod tests {
             asks: Asks::Acquire,
             sent: now,
             era: 0,
+            waits: false,
             floor: key.floor(0),
         };
         let owner = Owner([owner; 16]);

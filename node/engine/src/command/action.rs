@@ -316,6 +316,7 @@ mod tests {
         level: u16::MAX,
         versions_from: 1 << 44,
         next_write: 1 << 44,
+        waiting: 0,
     };
 
     /// The deadline at this moment of the partition's clock; 0: never.

@@ -39,6 +39,17 @@ const CLAIM_BYTES: usize = 1 + 8 + 16;
 const TIMES_BYTES: usize = 8 + 8 + 1;
 pub(crate) static PROCEDURES: &[&Procedure] = &[&READ, &CLAIM, &STORE, &RELEASE];
 
+/// Whether an entry is claimed by another caller, and for how many milliseconds at most.
+pub(crate) fn blocked(outcome: &Outcome) -> Option<u64> {
+    match outcome {
+        Outcome::Many(parts) => match parts[..] {
+            [Outcome::Int(2), Outcome::Int(left), ..] => u64::try_from(left).ok(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// The id of a claim, which its caller draws.
 pub type ClaimId = [u8; 16];
 
@@ -225,7 +236,7 @@ static READ: Procedure = Procedure {
 /// fresh for more than so many milliseconds. With a third number other than 0, it only renews. →
 /// `Many` of the verdict (two `Int`s), of the freshness (two `Int`s) and of the value, if there is
 /// one
-static CLAIM: Procedure = Procedure {
+pub(crate) static CLAIM: Procedure = Procedure {
     number: 97,
     name: "cache-claim",
     event: None,
@@ -566,6 +577,7 @@ mod tests {
                 level: u16::MAX,
                 versions_from: 0,
                 next_write: 0,
+                waiting: 0,
             };
             let found = store::Found {
                 entry: self.entry.as_ref(),

@@ -103,6 +103,7 @@ mod tests {
             level: u16::MAX,
             versions_from: 0,
             next_write: 0,
+            waiting: 0,
         };
         let mut held: Option<Entry> = None;
         let mut write = |token, value: &'static str| {

@@ -201,6 +201,7 @@ mod tests {
                 level: u16::MAX,
                 versions_from: 0,
                 next_write: 0,
+                waiting: 0,
             };
             let found = Found::from(self.held.as_ref());
             let (outcome, change) = apply(action, found, &cx, (IDLE_MS, true));

@@ -264,6 +264,7 @@ mod tests {
         level: u16::MAX,
         versions_from: 0,
         next_write: 0,
+        waiting: 0,
     };
 
     /// The reply, and the value and the deadline that are written, by the partition's clock.

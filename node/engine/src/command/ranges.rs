@@ -424,6 +424,7 @@ pub(super) mod tests {
         level: u16::MAX,
         versions_from: 1 << 44,
         next_write: 1 << 44,
+        waiting: 0,
     };
 
     fn ask(words: &[&str], value: Option<&[u8]>) -> Result<(Outcome, Change), ErrorText> {

@@ -11,12 +11,15 @@
 //!
 //! # Locks and semaphores
 //! A lock is a semaphore with one permit. An *owner* is drawn at random for each attempt to
-//! acquire; it has one permit at most. Owners that find no permit wait in line, first come first
-//! served. A waiter asks again to learn whether it is its turn, and so keeps its place: when the
-//! key changes (it may subscribe to that), and before `ask_within_ms` are over
-//! ([`Acquired::Queued`]). A waiter that has not asked for its `wait_ms` loses its place. An owner
-//! with `n` live waiters before it gets a permit only if more than `n` are free, so a free permit
-//! waits for the first live waiter.
+//! acquire; it has one permit at most. Owners that find no permit wait in line at the primary, first
+//! come first served (`Patience::InLine`): an attempt with a wait of 0 that answers [`Acquired::Busy`] is
+//! blocked, and is executed again when it is its turn.
+//!
+//! Members of level 15 know no such line, so their owners wait in the entry, before the others. Such
+//! a waiter asks again to learn whether it is its turn, and so keeps its place: when the key changes
+//! (it may subscribe to that), and before `ask_within_ms` are over ([`Acquired::Queued`]). A waiter
+//! that has not asked for its `wait_ms` loses its place. An owner with `n` live waiters before it
+//! gets a permit only if more than `n` are free, so a free permit waits for the first live waiter.
 //!
 //! The number of permits comes with each call, and each call is judged by its own number. If calls
 //! disagree, nothing is taken away: a call with a smaller number waits until there are fewer
@@ -83,6 +86,7 @@ use crate::command::operation::{Action, Footprint};
 use crate::command::procedure::{Procedure, READS, Run, WRITES};
 use crate::value::outcome::{Failure, Outcome};
 pub use bucket::TokenBucket;
+pub(crate) use permits::ACQUIRE;
 pub use permits::{PERMITS_MAX, WAITERS_MAX};
 use std::fmt;
 pub use window::SlidingWindow;
@@ -105,6 +109,17 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[
     &bucket::TAKE,
     &window::COUNT,
 ];
+
+/// Whether an attempt to acquire a permit is blocked, and for how long if the others do nothing
+/// more.
+pub(crate) fn blocked(outcome: &Outcome) -> Option<u64> {
+    match read_acquired(outcome) {
+        Ok(Acquired::Queued { ask_within_ms, .. } | Acquired::Busy { ask_within_ms, .. }) => {
+            Some(ask_within_ms)
+        }
+        _ => None,
+    }
+}
 
 /// An attempt to acquire a permit: a number that no other attempt has, drawn at random.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

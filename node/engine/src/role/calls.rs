@@ -37,6 +37,9 @@ pub(crate) enum Source {
         attempt: u32,
         finished: u64,
     },
+    /// A caller of this thread or of another one that waits here. Its operation was executed after
+    /// its thread had this stamp.
+    Waiter { member: MemberId, stamp: u64 },
 }
 
 impl Source {
@@ -60,7 +63,7 @@ impl Source {
     pub(crate) const fn token(&self) -> Option<Token> {
         match self {
             Self::Local(token) => Some(*token),
-            Self::Peer { .. } => None,
+            Self::Peer { .. } | Self::Waiter { .. } => None,
         }
     }
 
@@ -68,7 +71,7 @@ impl Source {
     pub(crate) const fn peer(&self) -> Option<MemberId> {
         match self {
             Self::Local(_) => None,
-            Self::Peer { member, .. } => Some(*member),
+            Self::Peer { member, .. } | Self::Waiter { member, .. } => Some(*member),
         }
     }
 }
@@ -199,7 +202,12 @@ impl Executed {
         }
     }
 
-    /// The original call. `None` for a peer's call.
+    /// Whether its caller waited at this node.
+    pub(crate) const fn is_of_ticket(&self) -> bool {
+        matches!(self.asker.source, Source::Waiter { .. })
+    }
+
+    /// The original call. `None` for a peer's call, and for one that waited.
     pub(crate) fn into_call(self, keyspace: KeyspaceId) -> Option<Call> {
         let mut before = None;
         let work = match self.again {

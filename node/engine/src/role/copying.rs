@@ -951,7 +951,7 @@ impl Leading<'_> {
         });
         let (waits, most) = match executed.asker.source {
             _ if !large => (lags && brake.small, SMALL_WAIT),
-            Source::Local(_) => (
+            Source::Local(_) | Source::Waiter { .. } => (
                 lags || brake.to_the_end,
                 cx.limits.park / LARGE_WAIT_PARTS * LARGE_WAIT,
             ),

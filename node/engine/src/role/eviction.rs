@@ -233,7 +233,7 @@ impl Host {
     /// its caller hears the reason.
     pub(crate) fn is_late(&mut self, call: &Call) -> bool {
         let before = match call.source {
-            Source::Local(_) => REFUSE_BEFORE,
+            Source::Local(_) | Source::Waiter { .. } => REFUSE_BEFORE,
             Source::Peer { .. } => self.limits.park / REFUSE_PEERS_PART,
         };
         let late = !call.maybe && call.until <= self.now + before;

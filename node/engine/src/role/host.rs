@@ -1,6 +1,8 @@
 //! What roles act on besides their partition: the clock, the tables, the peers, and what the shard
 //! keeps for all partitions together.
 
+use crate::command::operation::Operation;
+use crate::log::waiting::WaitingRoom;
 use crate::role::callers::Callers;
 use crate::role::copying::Copying;
 use crate::role::memory::Memory;
@@ -12,6 +14,7 @@ use crate::role::spans::Traces;
 use crate::role::stats::Stats;
 use crate::role::subscriptions::Subscriptions;
 use crate::role::tables::Tables;
+use crate::role::tickets::Tickets;
 use crate::role::timers::Timers;
 use crate::store::map_limits::Bounds;
 use crate::wire::api::Lane;
@@ -51,6 +54,10 @@ pub(crate) struct Host {
     /// Confirmations that wait for a look at the lease.
     pub(crate) confirming: Confirming,
     pub(crate) callers: Callers,
+    /// Callers of any node that wait for keys which this thread leads.
+    pub(crate) waiting: WaitingRoom<Operation>,
+    /// What callers of this thread wait for, wherever that is.
+    pub(crate) tickets: Tickets,
     pub(crate) copying: Copying,
     pub(crate) memory: Memory,
     pub(crate) rounds: Rounds,
@@ -78,6 +85,8 @@ impl Host {
             read: ReadLogs::default(),
             confirming: Confirming::default(),
             callers: Callers::default(),
+            waiting: WaitingRoom::default(),
+            tickets: Tickets::default(),
             copying: Copying::new(now),
             memory: Memory::new(now),
             rounds: Rounds::new(now),

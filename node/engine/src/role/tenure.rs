@@ -166,11 +166,18 @@ impl Slot {
         if let Some(held) = &mut self.held {
             held.store.end_sums();
         }
+        for name in host.waiting.end(at) {
+            host.turn_away(at, name);
+        }
         let mut calls: Vec<Call> = Vec::new();
         let mut applied: BTreeMap<MemberId, (u64, u32)> = BTreeMap::new();
         let mut refused = Vec::new();
         for executed in std::mem::take(&mut self.calls.waiting) {
             let Asker { source, n, .. } = executed.asker;
+            if executed.is_of_ticket() {
+                host.void_executed(at, &executed);
+                continue;
+            }
             if let Source::Peer {
                 member, attempt, ..
             } = source
@@ -196,7 +203,7 @@ impl Slot {
                 Source::Peer {
                     member, attempt, ..
                 } => refused.push((member, call.n, attempt)),
-                Source::Local(_) => calls.push(call),
+                Source::Local(_) | Source::Waiter { .. } => calls.push(call),
             }
         }
         for (member, n, attempt) in refused {

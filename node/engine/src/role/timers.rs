@@ -47,6 +47,8 @@ pub(crate) enum Duty {
     Count,
     /// Subscriptions ask primaries that did not answer.
     Subscribe,
+    /// Callers that wait have waited for long enough, or may go on, or ask again.
+    Wait,
     /// Reads in pages that nothing goes on with end.
     Walk,
     /// Dropped contents are freed.
@@ -175,6 +177,7 @@ mod tests {
         Duty::Draw,
         Duty::Count,
         Duty::Subscribe,
+        Duty::Wait,
         Duty::Walk,
         Duty::Free,
     ];

@@ -2,6 +2,7 @@
 
 use crate::log::dedup::OpId;
 use crate::log::partition_log::Logged;
+use crate::mutant::{self, broken};
 use crate::role::host::Host;
 use crate::role::partition::{Held, Slot};
 use crate::store::{Effect, Key, Undo};
@@ -125,6 +126,9 @@ impl Held {
         let seq = self.log.last() + 1;
         effect.note_before(&undo, &|| self.clock.advance(host.data_now()));
         let keeps = host.read.keeps_replaced(host.now, self.at.keyspace);
+        if !broken(&mutant::SLEEPS_THROUGH_CHANGES) {
+            host.waiting.changed(self.at, &effect);
+        }
         if let Some(id) = op {
             self.dedup.remember(id, seq, outcome.clone());
         }

@@ -99,13 +99,18 @@ pub(crate) fn fits(me: MemberId, from: MemberId, frame: &Frame) -> bool {
         | Frame::Pull { .. }
         | Frame::MakeMap { .. }
         | Frame::WantMap { .. } => of_client && !to_client,
-        Frame::Subscribe { .. }
+        Frame::Wait { .. }
+        | Frame::Unwait { .. }
+        | Frame::Stamp { .. }
+        | Frame::Subscribe { .. }
         | Frame::Unsubscribe { .. }
         | Frame::Taken { .. }
         | Frame::Confirm { .. }
         | Frame::Reads { .. } => !to_client,
         Frame::Subscribed { .. } | Frame::Changes { .. } | Frame::Confirmed { .. } => !of_client,
-        Frame::View(_) | Frame::Reply { .. } | Frame::NotServing { .. } => !of_client,
+        Frame::View(_) | Frame::Reply { .. } | Frame::Waited { .. } | Frame::NotServing { .. } => {
+            !of_client
+        }
         Frame::Tick { .. } | Frame::Table { .. } | Frame::MapMade { .. } => to_client && !of_client,
         _ => !to_client && !of_client,
     }
@@ -560,10 +565,13 @@ mod tests {
             "MakeMap",
             "Pull",
             "Reads",
+            "Stamp",
             "Subscribe",
             "Taken",
             "Traced",
             "Unsubscribe",
+            "Unwait",
+            "Wait",
             "WantMap",
         ];
         assert_eq!(names(client), wanted.map(str::to_owned).into());

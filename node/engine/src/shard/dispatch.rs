@@ -4,6 +4,7 @@ use super::clients::Sending;
 use super::context::Context;
 use crate::command::operation::{Action, Operation, Work};
 use crate::log::dedup::OpId;
+use crate::log::waiting::TicketName;
 use crate::mutant::{self, broken};
 use crate::role::calls::{Asker, Call, Executed, Source, Tried};
 use crate::role::partition::Slot;
@@ -11,7 +12,7 @@ use crate::role::spans;
 use crate::value::entry::Entry;
 use crate::value::outcome::{Failure, Outcome};
 use crate::wire::api::{Lane, Malformed};
-use crate::wire::frame::{self, Forwarded, Frame};
+use crate::wire::frame::{self, Forwarded, Frame, ReplyTo};
 use bytes::Bytes;
 use doyen_placement::{MapId, MemberId, PartitionRef};
 use std::collections::{BTreeSet, VecDeque};
@@ -289,6 +290,35 @@ impl Context {
         }
     }
 
+    /// A caller of another node waits until an operation is not blocked.
+    pub(crate) fn take_ticket(
+        &mut self,
+        slot: &Slot,
+        name: TicketName,
+        (age_ms, stamp): (u64, u64),
+        work: Work,
+    ) -> Result<(), Malformed> {
+        let at = slot.at;
+        let Work::Key(operation) = work else {
+            return Err(Malformed("a wait for more than one key"));
+        };
+        let belongs = self.belongs(at, operation.map, &operation.key);
+        if operation.keyspace != at.keyspace
+            || belongs == Some(false)
+            || !operation.action.may_wait()
+        {
+            return Err(Malformed("a wait for what is never blocked here"));
+        }
+        if belongs.is_none() || !self.may_ask(name.0) || !slot.takes_tickets(self.host.me) {
+            self.host.turn_away(at, name);
+        } else {
+            let age = Duration::from_millis(age_ms);
+            self.host.peers.stamp(name.0, stamp);
+            self.host.enter(at, name, age, operation);
+        }
+        Ok(())
+    }
+
     /// Whether a key belongs to this partition. `None` if no table names the partition.
     fn belongs(&self, at: PartitionRef, map: MapId, key: &[u8]) -> Option<bool> {
         let belongs = self.host.tables.belongs(at, map, key)?;
@@ -388,7 +418,11 @@ impl Context {
                 self.host.traces.served(member, at, asker.n);
                 self.host
                     .peers
-                    .answer(member, at, (asker.n, attempt), outcome);
+                    .answer(member, at, ReplyTo::Call(asker.n, attempt), outcome);
+            }
+            Source::Waiter { member, stamp } => {
+                self.host
+                    .answer_waiter(at, (member, asker.n), stamp, outcome);
             }
         }
         if self.host.callers.is_idle() {
@@ -474,6 +508,9 @@ impl Context {
     }
 
     pub(crate) fn fail_executed(&mut self, slot: &mut Slot, executed: Executed) {
+        if executed.is_of_ticket() {
+            return self.host.void_executed(slot.at, &executed);
+        }
         if let Source::Peer { member, .. } = executed.asker.source {
             self.host.peers.disown(member, &executed.outcome);
         }
@@ -482,7 +519,7 @@ impl Context {
 
     /// Gives up a call that may or may not be applied.
     pub(crate) fn fail(&mut self, slot: &mut Slot, asker: Asker, maybe: bool) {
-        if let Source::Peer { .. } = asker.source {
+        if asker.source.peer().is_some() {
             // Its origin gives up by itself, at about the same time.
             self.host.callers.outstanding -= 1;
             return;
@@ -506,6 +543,11 @@ impl Context {
                 origin: self.host.me,
                 n: call.n,
                 finished: slot.calls.finished(call.n),
+            },
+            Source::Waiter { member, .. } => OpId {
+                origin: member,
+                n: call.n,
+                finished: 0,
             },
             Source::Peer {
                 member, finished, ..

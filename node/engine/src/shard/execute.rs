@@ -10,11 +10,13 @@ use crate::command::scan;
 use crate::command::scripts::Spent;
 use crate::command::sizes;
 use crate::log::dedup::{Known, OpId};
+use crate::log::waiting::WaitedKey;
 use crate::mutant::{self, broken};
 use crate::role::calls::{Again, Asker, Call, Executed, Source};
 use crate::role::eviction::Made;
 use crate::role::partition::{Held, Slot};
 use crate::role::room::Room;
+use crate::role::slots::Slots;
 use crate::store::change::Change;
 use crate::store::run_context::{self, RunContext};
 use crate::store::{Before, ENTRY_OVERHEAD, Effect};
@@ -24,6 +26,7 @@ use crate::value::outcome::{Failure, Outcome};
 use crate::wire::api::{Request, Token};
 use crate::wire::frame::Forwarded;
 use doyen_placement::{Eviction, MapId, MemberId};
+use std::time::Duration;
 
 /// The result of executing a call.
 enum Step {
@@ -41,13 +44,20 @@ enum Step {
     Drop,
 }
 
+/// How many tickets are executed before others have their turn.
+const WOKEN_SLICE: usize = 64;
+/// If a partition cannot execute what callers wait for, they are looked at again after this time, or
+/// when it can.
+const STALLED: Duration = Duration::from_millis(50);
+
 /// How often an operation on several keys is run at most before it waits for room.
 const ROOM_ATTEMPTS: usize = 3;
 
 impl Context {
     /// Executes a call at its serving primary, or gives it back to be parked.
     pub(crate) fn execute(&mut self, slot: &mut Slot, mut call: Call) -> Option<Call> {
-        let step = self.step(slot, &call);
+        let id = self.op_id(slot, &call);
+        let step = self.step(slot, &call, Some(id));
         match step {
             Step::Park => return Some(call),
             Step::Later => slot.calls.later.push_back(call),
@@ -71,6 +81,78 @@ impl Context {
         None
     }
 
+    /// Executes what callers wait for whose keys have changed, as far as it is not blocked.
+    pub(crate) fn try_woken(&mut self, slots: &mut Slots) {
+        for _ in 0..WOKEN_SLICE {
+            let Some(key) = self.host.waiting.next_woken() else {
+                break;
+            };
+            if let Some(slot) = slots.get_mut(key.0) {
+                self.try_first(slot, &key);
+                self.host.notice(slot);
+            }
+        }
+        self.host.set_wait_timer();
+    }
+
+    /// Executes the first ticket of a line. If it is still blocked, it stays where it is.
+    fn try_first(&mut self, slot: &mut Slot, key: &WaitedKey) {
+        let Some(ticket) = self.host.waiting.first(key) else {
+            return;
+        };
+        let (name, operation) = (ticket.name, ticket.work.clone());
+        let (member, n) = name;
+        // What is executed now is executed after this.
+        let stamp = match self.host.peers.get(member) {
+            _ if member == self.host.me => self.host.now.0,
+            peer => peer.map_or(0, |peer| peer.stamp),
+        };
+        let source = Source::Waiter { member, stamp };
+        let until = self.host.now + self.host.limits.park;
+        let work = Work::Key(operation);
+        let call = Call {
+            source,
+            n,
+            work,
+            until,
+            hurried: true,
+            maybe: false,
+            tried: None,
+        };
+        let takes = slot.serving()
+            && slot.is_open()
+            && !(slot.still && !broken(&mutant::WRITES_WHILE_RESHAPED));
+        let step = if takes {
+            self.step(slot, &call, None)
+        } else {
+            Step::Park
+        };
+        let now = self.host.now;
+        let (outcome, seq, logged) = match step {
+            Step::Done(outcome, seq, logged) => (outcome, seq, logged),
+            Step::Refused(failure) => (Outcome::Failed(failure), 0, false),
+            Step::Park | Step::Later | Step::Overtaken(_) | Step::Drop => {
+                return self.host.waiting.rest(key, now + STALLED);
+            }
+        };
+        let blocked = match &call.work {
+            Work::Key(op) => op.action.blocked(&outcome),
+            Work::Partition(_) | Work::Transaction(_) | Work::Script(_) => None,
+        };
+        if let Some(within) = blocked {
+            return self.host.waiting.rest(key, now + within);
+        }
+        self.host.waiting.leave(name);
+        self.host.callers.outstanding += 1;
+        self.host.stats.executed += 1;
+        self.host.worked += outcome.bytes();
+        if let Some(held) = slot.held.as_deref_mut() {
+            held.count(&call.work, &outcome);
+        }
+        self.host.peers.owe(member, &outcome);
+        self.wait(slot, Executed::of(call, seq, outcome, logged));
+    }
+
     /// A call that was sent again is overtaken: only its first outcome may hold. It holds once the
     /// later write is committed. Only the member that executed it, and no later primary, knows that
     /// outcome.
@@ -80,7 +162,7 @@ impl Context {
                 Some(outcome) => outcome,
                 None => return self.leave_to_caller(slot, call),
             },
-            Source::Peer { .. } => Outcome::Failed(Failure::Overtaken),
+            Source::Peer { .. } | Source::Waiter { .. } => Outcome::Failed(Failure::Overtaken),
         };
         self.wait(slot, Executed::of(call, seq, outcome, false));
     }
@@ -248,8 +330,8 @@ impl Context {
         );
     }
 
-    fn step(&mut self, slot: &mut Slot, call: &Call) -> Step {
-        let id = self.op_id(slot, call);
+    /// Executes a call under this name. `None`: its caller waits at this node, and it is its turn.
+    fn step(&mut self, slot: &mut Slot, call: &Call, id: Option<OpId>) -> Step {
         let few = slot.has_too_few_copies();
         let (default_ttl_ms, eviction, still) = (slot.default_ttl_ms, slot.evicts_by(), slot.still);
         let Some(held) = slot.held.as_mut() else {
@@ -265,7 +347,7 @@ impl Context {
         if !open && (call.work.is_write() || held.log.last() == 0) {
             return Step::Park;
         }
-        if call.work.is_write() {
+        if let Some(id) = id.filter(|_| call.work.is_write()) {
             match held.dedup.known(id) {
                 _ if broken(&mutant::APPLIES_TWICE) => {}
                 Known::New => {}
@@ -273,7 +355,8 @@ impl Context {
                 Known::Finished => return Step::Drop,
             }
         }
-        if let Some(seq) = call.before().and_then(|n| held.dedup.reached(id.origin, n))
+        let reached = |n| held.dedup.reached(id?.origin, n);
+        if let Some(seq) = call.before().and_then(reached)
             && !broken(&mutant::EXECUTES_OVERTAKEN)
         {
             return Step::Overtaken(seq);
@@ -318,7 +401,7 @@ impl Context {
                 let rows = self.host.limits.page_rows;
                 let in_pages = op.action.may_answer_in_pages()
                     && found.table.is_some_and(|table| table.is_paged(rows));
-                if let (Source::Peer { member, .. }, Some(_)) = (call.source, found.entry)
+                if let (Some(member), Some(_)) = (call.source.peer(), found.entry)
                     && footprint.answers_value
                     && !in_pages
                     && !self.host.peers.may_owe(member, found.bytes())
@@ -354,6 +437,10 @@ impl Context {
                     level: self.host.tables.level(),
                     versions_from: held.versions_from,
                     next_write: held.next_write(),
+                    waiting: match id {
+                        Some(_) => self.host.waiting.waiting(held.at, op.map, &op.key),
+                        None => 0,
+                    },
                 };
                 let (outcome, change) = match self.host.bounds.idle_ms(op.map) {
                     None => action::apply(&op.action, found, &cx),
@@ -423,7 +510,7 @@ impl Context {
                     );
                     return Step::Done(outcome, read_at, false);
                 }
-                let op_by = (Some(id), op.action.by());
+                let op_by = (id, op.action.by());
                 let seq = match whole {
                     Some(whole) => held.log_fields(
                         &mut self.host,
@@ -495,7 +582,7 @@ impl Context {
                         &mut self.host,
                         0,
                         Effect::Clear { map: op.map },
-                        (Some(id), By::UNKNOWN),
+                        (id, By::UNKNOWN),
                         Outcome::Ok,
                     );
                     Step::Done(Outcome::Ok, seq, true)
@@ -516,7 +603,7 @@ impl Context {
     }
 
     /// Runs an operation on several keys, or says why it is not executed.
-    fn run_together(&mut self, slot: &mut Slot, call: &Call, id: OpId) -> Step {
+    fn run_together(&mut self, slot: &mut Slot, call: &Call, id: Option<OpId>) -> Step {
         let at = slot.at;
         let (default_ttl_ms, policy, still) = (slot.default_ttl_ms, slot.evicts_by(), slot.still);
         let Some(held) = slot.held.as_deref_mut() else {
@@ -535,6 +622,7 @@ impl Context {
             level: self.host.tables.level(),
             versions_from: held.versions_from,
             next_write: held.next_write(),
+            waiting: 0,
         };
         let hearers = match &call.work {
             Work::Transaction(_) | Work::Script(_) => self.publishing.hearers(&self.host.peers),
@@ -615,7 +703,7 @@ impl Context {
                 // An operation that only reads has no number that a retry is known by.
                 let write = call.work.is_write();
                 let (op, outcome) = if write {
-                    (Some(id), ran.outcome.clone())
+                    (id, ran.outcome.clone())
                 } else {
                     (None, Outcome::Ok)
                 };

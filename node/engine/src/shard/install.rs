@@ -163,6 +163,7 @@ impl Shard {
             }
         }
         self.subscriber().follow_tables();
+        self.slots.ask_where_it_is(&mut self.cx.host);
         self.subscriber().follow_up();
         self.cx.host.memory.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
         if let Some(view) = &self.cx.host.tables.view {
@@ -287,6 +288,7 @@ impl Context {
         }
         self.reroute(slot);
         slot.advance(&mut self.host);
+        self.host.waiting.wake_all(slot.at);
         self.pump(slot);
     }
 
@@ -345,7 +347,7 @@ impl Context {
                         self.host.callers.outstanding -= 1;
                         self.host.refuse(at, member, call.n, attempt);
                     }
-                    Source::Local(_) => slot.calls.parked.push_back(call),
+                    Source::Local(_) | Source::Waiter { .. } => slot.calls.parked.push_back(call),
                 }
             }
         }

@@ -112,9 +112,19 @@ impl Shard {
         work: impl Into<Work>,
         patience: Patience,
     ) -> bool {
-        let work = work.into();
         self.cx.host.now = now;
         self.cx.host.wall = (unix_ms, now);
+        let work = match (work.into(), patience) {
+            (Work::Key(operation), Patience::InLine { age, until })
+                if operation.action.may_wait() =>
+            {
+                let times = (age, until);
+                self.slots
+                    .wait_for(&mut self.cx.host, token, operation, times);
+                return true;
+            }
+            (work, _) => work,
+        };
         match self.cx.host.tables.place_work(&self.cx.host.limits, &work) {
             Ok(at) => self.submit_at(at, token, work, patience),
             Err(failure) => {
@@ -179,7 +189,9 @@ impl Shard {
         }
         let n = self.cx.host.callers.number();
         let (until, hurried) = match patience {
-            Patience::Whole => (self.cx.host.now + self.cx.host.limits.park, false),
+            Patience::Whole | Patience::InLine { .. } => {
+                (self.cx.host.now + self.cx.host.limits.park, false)
+            }
             Patience::Until(until) => (until, true),
         };
         let call = Call {
@@ -315,7 +327,7 @@ impl Shard {
     /// The caller is gone, and its outcome is not wanted any more. (What was sent may still
     /// happen.)
     pub fn forget(&mut self, token: Token) {
-        if self.cx.host.callers.is_idle() {
+        if self.cx.host.end_waiting(token) || self.cx.host.callers.is_idle() {
             return;
         }
         if self.cx.host.callers.forget(token) {
@@ -334,6 +346,9 @@ impl Shard {
     pub fn release(&mut self, now: Time, lease: Time, current: bool) {
         let passed = now.since(self.cx.host.now);
         self.cx.host.now = self.cx.host.now.max(now);
+        if self.cx.host.waiting.has_woken() {
+            self.cx.try_woken(&mut self.slots);
+        }
         if !Self::may_answer(now, lease, current) {
             if broken(&mutant::CONFIRMS_WITHOUT_LEASE) {
                 self.slots.release_confirmed(&mut self.cx.host);

@@ -49,6 +49,7 @@ impl Shard {
         self.cx.host.tell_headroom();
         self.cx.channels().tell_interest(peer);
         self.subscriber().ask_anew(peer);
+        self.slots.ask_unasked(&mut self.cx.host);
         for slot in self.slots.iter_mut() {
             if let Some(mut leading) = slot.leading()
                 && leading.lead.links.contains_key(&peer)
@@ -82,6 +83,8 @@ impl Shard {
             .early
             .retain(|_, (from, _)| *from != peer);
         self.cx.pull_again(peer);
+        self.cx.host.waiting.leave_all_of(peer);
+        self.cx.host.tickets.gone(peer);
         let mut dropped = self
             .cx
             .host
@@ -230,6 +233,7 @@ impl Shard {
             Frame::View(_) | Frame::Tick { .. } | Frame::Table { .. } | Frame::MapMade { .. } => {
                 if self.cx.told_by_member(peer, read)? {
                     self.slots.pump_calls_of(&mut self.cx.host, peer);
+                    self.slots.ask_unasked(&mut self.cx.host);
                 }
                 return Ok(());
             }
@@ -239,6 +243,16 @@ impl Shard {
             }
             Frame::Clocks { clocks } => {
                 self.slots.hear_clocks(&self.cx.host, peer, clocks);
+                return Ok(());
+            }
+            Frame::Waited {
+                n, stamp, outcome, ..
+            } => {
+                self.cx.host.waited(peer, *n, *stamp, outcome);
+                return Ok(());
+            }
+            Frame::Stamp { stamp } => {
+                self.cx.host.peers.stamp(peer, *stamp);
                 return Ok(());
             }
             Frame::Late { ms } => {
@@ -298,7 +312,9 @@ impl Shard {
             }
             Frame::Align { head, .. } | Frame::Append { head, .. } => head.at,
             Frame::Forward { forwarded, .. } | Frame::ForwardSet { forwarded, .. } => forwarded.at,
-            Frame::Reply { at, .. }
+            Frame::Wait { at, .. }
+            | Frame::Unwait { at, .. }
+            | Frame::Reply { at, .. }
             | Frame::NotServing { at, .. }
             | Frame::Want { at, .. }
             | Frame::Begin { at, .. }
@@ -317,7 +333,11 @@ impl Shard {
         };
         let cx = &mut self.cx;
         let Some(slot) = self.slots.get_mut(at) else {
-            if let Frame::Forward { forwarded, .. } | Frame::ForwardSet { forwarded, .. } = read {
+            if let Frame::Wait { n, .. } = read {
+                cx.host.turn_away(at, (peer, n));
+            } else if let Frame::Forward { forwarded, .. } | Frame::ForwardSet { forwarded, .. } =
+                read
+            {
                 // It is not noted: a client could name partitions without end.
                 cx.host.peers.send(
                     peer,
@@ -352,6 +372,14 @@ impl Shard {
                 outcome,
                 ..
             } => cx.replied(slot, (n, attempt), outcome),
+            Frame::Wait {
+                n,
+                age_ms,
+                stamp,
+                work,
+                ..
+            } => cx.take_ticket(slot, (peer, n), (age_ms, stamp), work)?,
+            Frame::Unwait { n, .. } => cx.host.unwait((peer, n)),
             Frame::NotServing { n, attempt, .. } => {
                 if slot.calls.refused(n, attempt) {
                     let pause = cx.host.backoff(RETRY.0, RETRY.1, slot.calls.refusals);
@@ -445,6 +473,8 @@ impl Shard {
             | Frame::Traced { .. }
             | Frame::Clocks { .. }
             | Frame::Late { .. }
+            | Frame::Waited { .. }
+            | Frame::Stamp { .. }
             | Frame::Reads { .. } => {}
         }
         Ok(())
@@ -477,6 +507,7 @@ impl Shard {
                 .stream_to_learners(&mut self.cx.host, &learners, peer);
         }
         self.cx.host.peers.answer_more(peer, 1);
+        self.slots.ask_unasked(&mut self.cx.host);
         self.admit(peer);
         for slot in self.slots.iter_mut() {
             if !slot.calls.parked.is_empty() && slot.primary() == Some(peer) {

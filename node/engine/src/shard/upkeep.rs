@@ -54,6 +54,7 @@ impl Shard {
         }
         self.subscriber().follow_up_due(now);
         self.cx.channels().count_due(now);
+        self.slots.wait_due(&mut self.cx.host, now);
         self.end_walks(now);
         self.slots.expire_due(&mut self.cx.host, now);
         self.slots.evict_due(&mut self.cx.host, now);
@@ -64,6 +65,7 @@ impl Shard {
         // The pace may have risen since the next ack got its time.
         self.cx.host.ack_chunks(now);
         self.cx.host.free(now);
+        self.cx.try_woken(&mut self.slots);
     }
 
     /// When `tick` is due.
@@ -163,6 +165,7 @@ impl Shard {
             self.slots.look_for_remains(&mut self.cx.host);
             noticed = self.slots.iter().map(|slot| slot.at).collect();
             self.cx.host.greet_clients();
+            self.cx.host.stamp_rooms();
             self.cx.host.traces.sweep(now);
             self.slots.measure(&mut self.cx.host, now);
         } else {
@@ -214,6 +217,7 @@ impl Context {
     /// A timer of the partition is due.
     pub(crate) fn wake(&mut self, slot: &mut Slot) {
         slot.advance(&mut self.host);
+        self.host.waiting.wake_all(slot.at);
         self.pump(slot);
         slot.sift(&mut self.host);
         if let Some(mut following) = slot.following() {

@@ -23,6 +23,8 @@ pub(crate) struct RunContext {
     /// The number of the write that this action may make. It is above those of all earlier writes
     /// of the same cluster to its key.
     pub(crate) next_write: u64,
+    /// How many callers wait for a change of the key, and were there before this one.
+    pub(crate) waiting: usize,
 }
 
 impl RunContext {

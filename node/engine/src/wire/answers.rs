@@ -1,5 +1,6 @@
 //! Answers to the operations of a peer: what it is owed, and what waits for room.
 
+use super::frame::ReplyTo;
 use crate::value::outcome::Outcome;
 use doyen_placement::PartitionRef;
 use std::collections::VecDeque;
@@ -19,7 +20,7 @@ pub(super) struct Answers {
     /// Bytes of large answers to its executed operations, whether committed or not.
     pub(super) owed: usize,
     /// Answers that may be sent once there is room.
-    held: VecDeque<(PartitionRef, (u64, u32), Outcome)>,
+    held: VecDeque<(PartitionRef, ReplyTo, Outcome)>,
 }
 
 impl Answers {
@@ -29,12 +30,12 @@ impl Answers {
     }
 
     /// Keeps an answer until there is room.
-    pub(super) fn keep(&mut self, at: PartitionRef, to: (u64, u32), outcome: Outcome) {
+    pub(super) fn keep(&mut self, at: PartitionRef, to: ReplyTo, outcome: Outcome) {
         self.held.push_back((at, to, outcome));
     }
 
     /// The next answer that waits for room.
-    pub(super) fn next(&mut self) -> Option<(PartitionRef, (u64, u32), Outcome)> {
+    pub(super) fn next(&mut self) -> Option<(PartitionRef, ReplyTo, Outcome)> {
         self.held.pop_front()
     }
 }

@@ -28,6 +28,18 @@ pub enum Patience {
     Whole,
     /// Until this time, because the caller has waited for its earlier operations already.
     Until(Time),
+    /// An operation that may be blocked waits at its primary until it is not, in the order in which
+    /// callers asked. Any other has the whole patience.
+    ///
+    /// The outcome is `Many`: a time of this shard after which the operation was executed (`Int`,
+    /// nanoseconds), and its outcome. It is `Nil` if `until` came before. A caller that does not
+    /// want to wait any more leaves the line with `Shard::forget`.
+    InLine {
+        /// For how long the caller has waited, if it asks again.
+        age: Duration,
+        /// When it does not wait any more.
+        until: Option<Time>,
+    },
 }
 
 /// What the machine asks of the control thread.

@@ -291,6 +291,27 @@ pub(crate) enum Frame {
     },
     /// For how many milliseconds the sender's thread was late since they connected, in total.
     Late { ms: u32 },
+    /// Execute this once it is not blocked, and reply. Its caller has waited for so many
+    /// milliseconds already.
+    Wait {
+        at: PartitionRef,
+        n: u64,
+        age_ms: u64,
+        stamp: u64,
+        work: Work,
+    },
+    /// The outcome of what a caller waited with: it was executed after the sender had this stamp.
+    /// `Unavailable`: it cannot wait here any more, so ask again.
+    Waited {
+        at: PartitionRef,
+        n: u64,
+        stamp: u64,
+        outcome: Outcome,
+    },
+    /// The caller does not wait any more.
+    Unwait { at: PartitionRef, n: u64 },
+    /// The time of the sender, whose callers wait at the receiver.
+    Stamp { stamp: u64 },
     /// The next call, which has this number, belongs to this span of its caller.
     Traced {
         at: PartitionRef,
@@ -437,6 +458,10 @@ const CLOCKS: u8 = 45;
 const ASK: u8 = 47;
 const NAMED: u8 = 48;
 const LATE: u8 = 49;
+const WAIT: u8 = 50;
+const WAITED: u8 = 51;
+const UNWAIT: u8 = 52;
+const STAMP: u8 = 53;
 
 /// Takes one frame off the front if all of it is there, and returns how many bytes it had.
 pub(crate) fn take(
@@ -550,13 +575,33 @@ fn forward_set(
 }
 
 /// Appends a reply.
-pub(crate) fn reply(out: &mut Out, at: PartitionRef, (n, attempt): (u64, u32), outcome: &Outcome) {
-    framed(out, REPLY, |out| {
+pub(crate) fn reply(out: &mut Out, at: PartitionRef, to: ReplyTo, outcome: &Outcome) {
+    let kind = match to {
+        ReplyTo::Call(..) => REPLY,
+        ReplyTo::Ticket(..) => WAITED,
+    };
+    framed(out, kind, |out| {
         put_at(out, at);
-        out.bytes.put_u64_le(n);
-        out.bytes.put_u32_le(attempt);
+        match to {
+            ReplyTo::Call(n, attempt) => {
+                out.bytes.put_u64_le(n);
+                out.bytes.put_u32_le(attempt);
+            }
+            ReplyTo::Ticket(n, stamp) => {
+                out.bytes.put_u64_le(n);
+                out.bytes.put_u64_le(stamp);
+            }
+        }
         put_outcome(out, outcome);
     });
+}
+
+/// What a reply is to: the call of a number, in an attempt; or the ticket of a number, whose
+/// operation was executed after a stamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReplyTo {
+    Call(u64, u32),
+    Ticket(u64, u64),
 }
 
 /// Appends a message of a publisher. A large one is shared with all other frames of it.
@@ -674,7 +719,13 @@ impl Frame {
                 n,
                 attempt,
                 outcome,
-            } => reply(out, *at, (*n, *attempt), outcome),
+            } => reply(out, *at, ReplyTo::Call(*n, *attempt), outcome),
+            Self::Waited {
+                at,
+                n,
+                stamp,
+                outcome,
+            } => reply(out, *at, ReplyTo::Ticket(*n, *stamp), outcome),
             Self::Align {
                 head,
                 base,
@@ -735,6 +786,19 @@ impl Frame {
                 out.bytes.put_u32_le(*part);
                 out.bytes.put_u32_le(*parts);
                 out.put_shared(body, || body.clone());
+            }),
+            Self::Wait {
+                at,
+                n,
+                age_ms,
+                stamp,
+                work,
+            } => framed(out, WAIT, |out| {
+                put_at(out, *at);
+                out.bytes.put_u64_le(*n);
+                out.bytes.put_u64_le(*age_ms);
+                out.bytes.put_u64_le(*stamp);
+                put_work(out, work);
             }),
             Self::Publish(publication) => publish(out, publication),
             Self::Changes {
@@ -853,6 +917,19 @@ impl Frame {
                     changes,
                 }
             }
+            WAIT => Self::Wait {
+                at: r.at()?,
+                n: r.u64()?,
+                age_ms: r.u64()?,
+                stamp: r.u64()?,
+                work: r.work()?,
+            },
+            WAITED => Self::Waited {
+                at: r.at()?,
+                n: r.u64()?,
+                stamp: r.u64()?,
+                outcome: r.outcome()?,
+            },
             PUBLISH => Self::Publish(Publication {
                 sharded: r.flag()?,
                 channel: r.bytes()?,

@@ -8,7 +8,7 @@
 
 use super::answers::{Answers, SMALL_ANSWER_BYTES, answer_weight};
 use super::api::Lane;
-use super::frame::{self, Ack, Frame, Head, Headroom, Mark, Out};
+use super::frame::{self, Ack, Frame, Head, Headroom, Mark, Out, ReplyTo};
 use super::messages::Messages;
 use super::silence::{Given, Sent, Silent, Wait, note_given};
 use super::traffic::{BULK, CALLS, Lanes, Traffic, UNTOLD_PART, index};
@@ -77,6 +77,8 @@ pub(crate) struct Peer {
     answers: Answers,
     /// Clocks of partitions that it is told in the next datagrams.
     clocks: Vec<(PartitionRef, Epoch, u64)>,
+    /// The last stamp of its callers that wait here.
+    pub(crate) stamp: u64,
     /// How late its thread is, as it reports that.
     late: Reported,
     /// Messages of publishers, if it has subscribers.
@@ -406,6 +408,14 @@ impl Peers {
         })
     }
 
+    /// A peer whose callers wait here sends a stamp. Answers to operations that are executed from
+    /// now on name it, so the peer knows that they were not executed before it sent that.
+    pub(crate) fn stamp(&mut self, id: MemberId, stamp: u64) {
+        if let Some(peer) = self.all.get_mut(&id) {
+            peer.stamp = peer.stamp.max(stamp);
+        }
+    }
+
     /// Whether a peer may ask for an answer of this size now.
     pub(crate) fn may_owe(&self, id: MemberId, bytes: usize) -> bool {
         let fits = |owed: usize| {
@@ -451,13 +461,7 @@ impl Peers {
     }
 
     /// Answers a peer's operation for which it is owed this: now, or once it has room.
-    pub(crate) fn answer(
-        &mut self,
-        id: MemberId,
-        at: PartitionRef,
-        to: (u64, u32),
-        outcome: Outcome,
-    ) {
+    pub(crate) fn answer(&mut self, id: MemberId, at: PartitionRef, to: ReplyTo, outcome: Outcome) {
         let weight = answer_weight(&outcome);
         let Some(peer) = self.all.get_mut(&id) else {
             return;

@@ -26,7 +26,7 @@ const HOLDER_BYTES: usize = 28;
 const WAITER_BYTES: usize = 20;
 
 /// Asks for a permit. → `Many` of `Int`s, as `Acquired` says
-pub(super) static ACQUIRE: Procedure = Procedure {
+pub(crate) static ACQUIRE: Procedure = Procedure {
     number: 60,
     name: "acquire",
     event: None,
@@ -135,7 +135,8 @@ pub(super) static LOOK: Procedure = Procedure {
     run: Run::Entry(|_, entry, cx| match State::of(entry) {
         Ok(mut state) => {
             state.purge(cx.clock);
-            let (holders, waiters) = (state.holders.len() as u64, state.waiters.len() as u64);
+            let waiters = state.waiters.len() + cx.waiting;
+            let (holders, waiters) = (state.holders.len() as u64, waiters as u64);
             let all = [holders, waiters, state.token].map(number);
             (many(&all), Change::None)
         }
@@ -389,7 +390,8 @@ impl State {
             };
         }
         let place = self.place(owner);
-        let ahead = place.unwrap_or(self.waiters.len());
+        // Callers that wait at the primary have their turn after those in the entry.
+        let ahead = place.unwrap_or(self.waiters.len() + cx.waiting);
         if ask.same {
             match self.permits {
                 Some(permits) if permits != ask.permits && self.latest().is_some() => {
@@ -462,7 +464,7 @@ impl State {
     /// more: when so many holders and earlier waiters are over that a permit is free for it.
     fn turn(&self, ahead: usize, permits: usize) -> u64 {
         let holders = self.holders.iter().map(|holder| holder.until);
-        let waiters = self.waiters[..ahead].iter().map(|waiter| waiter.until);
+        let waiters = self.waiters.iter().take(ahead).map(|waiter| waiter.until);
         let mut ends: Vec<u64> = holders.chain(waiters).collect();
         // There are more of them than permits below, so that there is one at this place.
         let place = ends.len().saturating_sub(permits);

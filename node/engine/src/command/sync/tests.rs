@@ -42,6 +42,7 @@ impl Key {
             level: u16::MAX,
             versions_from: 0,
             next_write: (1 << 44) + self.writes + 1,
+            waiting: 0,
         }
     }
 

@@ -73,6 +73,8 @@ rare! {
     TRACED => Traced { at, n, context },
     CLOCKS => Clocks { clocks },
     LATE => Late { ms },
+    UNWAIT => Unwait { at, n },
+    STAMP => Stamp { stamp },
 }
 
 fn lay_out<T: serde::Serialize>(out: &mut Out, kind: u8, fields: &T) {

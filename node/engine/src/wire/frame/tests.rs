@@ -649,6 +649,21 @@ fn of_subscribers() -> impl Strategy<Value = Frame> {
         ),
         (at(), n(), n()).prop_map(|(at, ticket, bytes)| Frame::Taken { at, ticket, bytes }),
         (at(), n()).prop_map(|(at, ticket)| Frame::Unsubscribe { at, ticket }),
+        (at(), n(), n(), n(), work()).prop_map(|(at, n, age_ms, stamp, work)| Frame::Wait {
+            at,
+            n,
+            age_ms,
+            stamp,
+            work
+        }),
+        (at(), n(), n(), outcome()).prop_map(|(at, n, stamp, outcome)| Frame::Waited {
+            at,
+            n,
+            stamp,
+            outcome
+        }),
+        n().prop_map(|stamp| Frame::Stamp { stamp }),
+        (at(), n()).prop_map(|(at, n)| Frame::Unwait { at, n }),
         prop::collection::vec((any::<u16>().prop_map(KeyspaceId), any::<bool>()), 0..3)
             .prop_map(|keyspaces| Frame::Reads { keyspaces }),
         (at(), n(), any::<([u8; 16], [u8; 8], u8)>()).prop_map(|(at, n, (trace, span, flags))| {

@@ -1,0 +1,86 @@
+//! Checks of callers that wait at a primary for a key to change.
+
+use super::shards::{Shards, next, table};
+use doyen_engine::op::Outcome;
+use doyen_engine::sync::{self, Acquired, Owner, Permits};
+use std::time::Duration;
+
+const KEY: &str = "lock";
+
+/// Three nodes, of which the first leads. The owner 1 has the lock, through the third.
+fn held() -> Result<(Shards, u64), String> {
+    let mut s = Shards::new(3);
+    s.show_all(&table(3, &[1, 2]));
+    let asked = s.submit(3, KEY, acquire(1));
+    let outcome = s.done(asked, 500, "a lock that is free")?;
+    Ok((s, token(&outcome)?))
+}
+
+fn acquire(owner: u8) -> doyen_engine::op::Action {
+    sync::try_acquire(Owner([owner; 16]), Permits::ONE, 60_000)
+}
+
+/// The token of a grant.
+fn token(outcome: &Outcome) -> Result<u64, String> {
+    match sync::read_acquired(outcome) {
+        Ok(Acquired::Granted { token, .. }) => Ok(token),
+        other => Err(format!("it is not granted: {other:?}")),
+    }
+}
+
+/// The owner 1 gives the lock back.
+fn release(s: &mut Shards, token: u64) -> Result<(), String> {
+    let released = s.submit(3, KEY, sync::release(Owner([1; 16]), token));
+    s.done(released, 500, "a lock is given back").map(drop)
+}
+
+/// The outcome of an owner that waited.
+fn goes_on(s: &mut Shards, waiting: u64, why: &str) -> Result<(), String> {
+    match s.done(waiting, 500, why)? {
+        Outcome::Many(parts) => token(&parts[1]).map(drop),
+        other => Err(format!("{why}: {other:?}")),
+    }
+}
+
+/// A lock is given back: the owner that waits has it at once.
+pub(super) fn a_change_wakes_the_first_that_waits() -> Result<(), String> {
+    let (mut s, token) = held()?;
+    let waiting = s.waits(2, KEY, acquire(2), Duration::from_secs(600));
+    s.run(20)?;
+    release(&mut s, token)?;
+    goes_on(&mut s, waiting, "the lock was given back")
+}
+
+/// The tenure ends while an owner waits, and the next one begins: the owner still waits there.
+pub(super) fn those_that_wait_ask_the_next_primary() -> Result<(), String> {
+    for in_sync in [[2, 1], [1, 2]] {
+        let (mut s, token) = held()?;
+        let waiting = s.waits(3, KEY, acquire(2), Duration::from_secs(600));
+        let here = s.waits(1, KEY, acquire(2), Duration::from_secs(600));
+        s.run(20)?;
+        s.show_all(&next(&table(3, &[1, 2]), &in_sync, &[]));
+        s.run(700)?;
+        release(&mut s, token)?;
+        goes_on(
+            &mut s,
+            waiting,
+            "the lock was given back at the next primary",
+        )?;
+        goes_on(&mut s, here, "its owner has the lock already")?;
+    }
+    Ok(())
+}
+
+/// An owner that does not wait any more gets nothing: the lock is free.
+pub(super) fn those_that_leave_get_nothing() -> Result<(), String> {
+    let (mut s, token) = held()?;
+    let waiting = s.waits(2, KEY, acquire(2), Duration::from_secs(600));
+    s.run(20)?;
+    s.leaves(2, waiting);
+    s.run(20)?;
+    release(&mut s, token)?;
+    s.run(20)?;
+    let asked = s.submit(3, KEY, acquire(3));
+    let outcome = s.done(asked, 500, "the next owner")?;
+    self::token(&outcome).map(drop)
+}
