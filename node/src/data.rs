@@ -27,12 +27,13 @@ mod watching;
 
 use self::door::Opener;
 use self::group::ThreadGroup;
-use self::inbox::{Asked, Attended, Inbox};
+use self::inbox::{Ask, Asked, Attended, Inbox};
 use self::keeper::Keeper;
 use self::queues::Queues;
 use self::reactor::Reactor;
 use self::siblings::Siblings;
 use self::thread_waker::ThreadWaker;
+use crate::clock;
 use crate::control::Upcall;
 use crate::control::shared::Shared;
 use crate::hooks::Hooks;
@@ -42,6 +43,8 @@ use doyen_engine::op::{Failure, Operation, Outcome, PartitionOperation, Transact
 use doyen_engine::{Bookmark, Filter, Keys, Limits, Maps};
 #[cfg(feature = "http")]
 use doyen_engine::{KeysPage, KeysWanted, SinceRecovery};
+use doyen_gossip::Time;
+use doyen_placement::level::WAITING;
 use doyen_placement::{MapEntry, MemberId, PartitionId, THREADS_MAX, Table, WantedMap};
 pub use passes::Longest;
 pub(crate) use process::ITSELF_BYTES;
@@ -52,6 +55,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 pub(crate) use streams::{Next, Stream};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 /// The stack of a data thread. The deepest calls of a script take up to 2 MB. Memory that is never
 /// reached costs nothing.
@@ -295,12 +299,52 @@ impl DataHandle {
         self.asked(inbox, Work::Transaction(transaction))
     }
 
+    /// Whether callers may wait at the primaries of keys: all members know how.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.table().is_some_and(|table| table.level >= WAITING)
+    }
+
+    /// Runs an operation once it is not blocked, and returns its outcome with a time after which it
+    /// was executed. `Err(Nil)`: the time was over before. Callers of a key come in the order in
+    /// which they asked; this one has waited since then. Dropping the future leaves the line.
+    pub(crate) fn wait(
+        &self,
+        operation: Operation,
+        since: Instant,
+        until: Option<Instant>,
+    ) -> impl Future<Output = Result<(Instant, Outcome), Outcome>> + Send + use<> {
+        let (keyspace, map) = (operation.keyspace, operation.map);
+        let inbox = self.inbox_of(|| self.0.shared.partition_of(keyspace, map, &operation.key));
+        let (instant, now) = (Instant::now(), clock::now());
+        let waited = u64::try_from(instant.saturating_duration_since(since).as_nanos());
+        let wait = inbox::Wait {
+            operation,
+            since: Time(now.0.saturating_sub(waited.unwrap_or(u64::MAX))),
+            until: until.map(|until| now + until.saturating_duration_since(instant)),
+        };
+        let asked = self.asked(inbox, Ask::Wait(Box::new(wait)));
+        async move {
+            match asked.await {
+                Outcome::Many(parts) => match <[Outcome; 2]>::try_from(parts) {
+                    Ok([Outcome::Int(stamp), outcome]) => {
+                        let ago = clock::now().since(Time(stamp.max(0).cast_unsigned()));
+                        let now = Instant::now();
+                        Ok((now.checked_sub(ago).unwrap_or(instant), outcome))
+                    }
+                    Ok(other) => Err(Outcome::Many(other.into())),
+                    Err(other) => Err(Outcome::Many(other)),
+                },
+                other => Err(other),
+            }
+        }
+    }
+
     #[cfg_attr(
         not(feature = "near"),
         expect(clippy::unused_self, reason = "without near caches")
     )]
-    fn asked(&self, inbox: Arc<Inbox>, work: Work) -> Asked {
-        let asked = Asked::new(inbox, work);
+    fn asked(&self, inbox: Arc<Inbox>, ask: impl Into<Ask>) -> Asked {
+        let asked = Asked::new(inbox, ask);
         #[cfg(feature = "near")]
         let asked = asked.forgotten_by(&self.0.nears);
         asked

@@ -3,7 +3,7 @@
 //! ```text
 //!   node.lock("x") ── acquire ──> Grant (`permit`) ── token, lost, release
 //!                       │            └─ renews itself while it is held
-//!                       └─ no permit: wait in line, woken by changes of the key (`line`)
+//!                       └─ no permit: wait in line at the primary (`line`)
 //! ```
 //! The engine decides (`doyen_engine::sync`), by the clock of the partition that has the key. A
 //! grant gives itself up before its lease can be over there, by the clock of this process.
@@ -28,6 +28,7 @@ use bytes::Bytes;
 use doyen_engine::op::{Action, Operation, Outcome};
 use doyen_engine::sync::Unanswered;
 use doyen_placement::{KeyspaceId, MapId};
+use tokio::time::Instant;
 
 impl Node {
     /// The lock of this name, which one caller in the cluster holds at a time. Nothing happens yet.
@@ -79,6 +80,22 @@ impl Place {
             key: self.key.clone(),
             action,
         })
+    }
+
+    /// Executes once it is not blocked ([`DataHandle::wait`]).
+    fn wait(
+        &self,
+        action: Action,
+        since: Instant,
+        until: Option<Instant>,
+    ) -> impl Future<Output = Result<(Instant, Outcome), Outcome>> + Send + use<> {
+        let operation = Operation {
+            keyspace: self.keyspace,
+            map: self.map,
+            key: self.key.clone(),
+            action,
+        };
+        self.data.wait(operation, since, until)
     }
 
     /// Executes without waiting for the outcome.

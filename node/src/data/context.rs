@@ -6,7 +6,7 @@
 
 use super::door::{Door, Message, Waiter};
 use super::group::ThreadGroup;
-use super::inbox::{Left, Slot};
+use super::inbox::{Ask, Left, Slot};
 use super::waiters::{Recipient, Waiters};
 use crate::audit::Audit;
 use crate::clock;
@@ -22,7 +22,7 @@ use doyen_engine::{
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{KeyspaceId, MapId, MemberId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ pub(crate) struct Context<D: Door> {
     pub(super) waiters: Waiters<D::Waiter>,
     /// Outcomes for callers on other threads, delivered at the end of the pass.
     pub(super) answers: Vec<(Slot, Outcome)>,
+    /// The tokens of callers on other threads that wait until an operation is not blocked.
+    waits: BTreeMap<Slot, u64>,
     /// Clients that asked for the newest table, by numbers of the front door.
     pub(super) looking: Vec<u64>,
     /// Errands of clients, by such numbers.
@@ -340,6 +342,7 @@ impl<D: Door> Context<D> {
             judged: None,
             waiters: Waiters::new(),
             answers: Vec::new(),
+            waits: BTreeMap::new(),
             looking: Vec::new(),
             errands: Vec::new(),
             audits: Vec::new(),
@@ -368,21 +371,42 @@ impl<D: Door> Context<D> {
         }
     }
 
-    /// Submits an operation of a caller in another thread.
+    /// Submits what a caller in another thread has left.
     pub(super) fn submit_left(&mut self, left: Left) {
-        let Left { work, slot, trace } = left;
+        let Left { ask, slot, trace } = left;
+        if let Ask::Leave = ask {
+            if let Some(token) = self.waits.get(&slot).copied() {
+                self.shard.forget(token);
+                self.deliver(token, Outcome::Nil);
+            }
+            return;
+        }
         let token = self.waiters.insert(Recipient::Call(slot));
         if let Some(context) = trace {
             self.shard.trace(token, *context);
         }
+        let (work, patience) = match ask {
+            Ask::Execute(work) => (work, Patience::Whole),
+            Ask::Wait(wait) => {
+                self.waits.insert(slot, token);
+                let (age, until) = (self.now.since(wait.since), wait.until);
+                (Work::Key(wait.operation), Patience::InLine { age, until })
+            }
+            Ask::Leave => return,
+        };
         self.shard
-            .submit(self.now, self.unix_ms, token, work, Patience::Whole);
+            .submit(self.now, self.unix_ms, token, work, patience);
     }
 
     pub(super) fn deliver(&mut self, token: u64, outcome: Outcome) {
         match self.waiters.remove(token) {
             Some(Recipient::Client(waiter)) => D::deliver(self, token, waiter, outcome),
-            Some(Recipient::Call(slot)) => self.answers.push((slot, outcome)),
+            Some(Recipient::Call(slot)) => {
+                if !self.waits.is_empty() {
+                    self.waits.remove(&slot);
+                }
+                self.answers.push((slot, outcome));
+            }
             None => {}
         }
     }

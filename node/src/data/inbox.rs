@@ -16,7 +16,8 @@ use crate::control::Upcall;
 use crate::traces;
 use crate::waking;
 use doyen_engine::TraceContext;
-use doyen_engine::op::{Failure, Outcome, Work};
+use doyen_engine::op::{Failure, Operation, Outcome, Work};
+use doyen_gossip::Time;
 use slab::Slab;
 use std::collections::VecDeque;
 use std::future::Future;
@@ -50,10 +51,37 @@ struct State {
     ended: bool,
 }
 
-/// An operation that a caller has left.
+/// What a caller asks of the data thread.
+#[derive(Debug)]
+pub(super) enum Ask {
+    /// To execute this.
+    Execute(Work),
+    /// To execute this once it is not blocked.
+    Wait(Box<Wait>),
+    /// The caller does not wait any more.
+    Leave,
+}
+
+/// What a caller waits with.
+#[derive(Debug)]
+pub(super) struct Wait {
+    pub(super) operation: Operation,
+    /// Since when it has waited.
+    pub(super) since: Time,
+    /// Until when it waits at most.
+    pub(super) until: Option<Time>,
+}
+
+impl From<Work> for Ask {
+    fn from(work: Work) -> Self {
+        Self::Execute(work)
+    }
+}
+
+/// What a caller has left.
 #[derive(Debug)]
 pub(super) struct Left {
-    pub(super) work: Work,
+    pub(super) ask: Ask,
     pub(super) slot: Slot,
     /// The context of the caller's span, if its trace is sampled.
     pub(super) trace: Option<Box<TraceContext>>,
@@ -100,7 +128,7 @@ impl Inbox {
     ///
     /// # Errors
     /// The outcome, if it is known at once: too many operations wait, or the thread has ended.
-    fn leave(&self, work: Work, waker: &Waker) -> Result<(Slot, Option<u32>), Failure> {
+    fn leave(&self, ask: Ask, waker: &Waker) -> Result<(Slot, Option<u32>), Failure> {
         // Before the lock: this may ask the program's own subscriber.
         let trace = traces::current();
         let mut state = self.state();
@@ -110,13 +138,17 @@ impl Inbox {
         if state.slots.len() >= self.waiting_max {
             return Err(Failure::Overloaded);
         }
-        let alone = state.slots.is_empty();
+        let work = match &ask {
+            Ask::Execute(work) => Some(work),
+            Ask::Wait(_) | Ask::Leave => None,
+        };
+        let alone = work.is_some() && state.slots.is_empty();
         let watches = alone.then(|| self.signals.caller_watches()).flatten();
         let slot = state.slots.insert(Waiting::Open {
             waker: watches.is_none().then(|| waker.clone()),
-            read: !work.is_write(),
+            read: work.is_some_and(|work| !work.is_write()),
         });
-        state.calls.push_back(Left { work, slot, trace });
+        state.calls.push_back(Left { ask, slot, trace });
         drop(state);
         self.signals.leave();
         self.thread_waker.wake();
@@ -280,6 +312,8 @@ impl Drop for Attended {
 pub(super) struct Asked {
     inbox: Arc<Inbox>,
     step: Step,
+    /// Whether it waits until it is not blocked, so that the data thread hears when it is dropped.
+    waits: bool,
     /// What near caches of this process forget before the caller is answered.
     #[cfg(feature = "near")]
     written: Option<super::nears::Written>,
@@ -287,16 +321,18 @@ pub(super) struct Asked {
 
 #[derive(Debug)]
 enum Step {
-    New(Work),
+    New(Ask),
     Left(Slot),
     Over,
 }
 
 impl Asked {
-    pub(super) fn new(inbox: Arc<Inbox>, work: Work) -> Self {
+    pub(super) fn new(inbox: Arc<Inbox>, ask: impl Into<Ask>) -> Self {
+        let ask = ask.into();
         Self {
             inbox,
-            step: Step::New(work),
+            waits: matches!(ask, Ask::Wait(_)),
+            step: Step::New(ask),
             #[cfg(feature = "near")]
             written: None,
         }
@@ -305,9 +341,11 @@ impl Asked {
     /// The same of an operation on keys that near caches have copies of.
     #[cfg(feature = "near")]
     pub(super) fn forgotten_by(mut self, nears: &super::nears::Nears) -> Self {
-        if let Step::New(work) = &self.step {
-            self.written = nears.written(work);
-        }
+        self.written = match &self.step {
+            Step::New(Ask::Execute(work)) => nears.written(work),
+            Step::New(Ask::Wait(wait)) => nears.written(&Work::Key(wait.operation.clone())),
+            _ => None,
+        };
         self
     }
 }
@@ -317,7 +355,7 @@ impl Future for Asked {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
         let slot = match std::mem::replace(&mut self.step, Step::Over) {
-            Step::New(work) => match self.inbox.leave(work, cx.waker()) {
+            Step::New(ask) => match self.inbox.leave(ask, cx.waker()) {
                 Ok((slot, None)) => {
                     self.step = Step::Left(slot);
                     return Poll::Pending;
@@ -368,8 +406,19 @@ impl Drop for Asked {
         let mut state = self.inbox.state();
         match state.slots.get_mut(slot) {
             Some(waiting @ Waiting::Open { .. }) => *waiting = Waiting::Abandoned,
-            Some(Waiting::Done(_)) => drop(state.slots.remove(slot)),
-            Some(Waiting::Abandoned) | None => {}
+            Some(Waiting::Done(_)) => return drop(state.slots.remove(slot)),
+            Some(Waiting::Abandoned) | None => return,
+        }
+        if self.waits && !state.ended {
+            // In order with what the caller leaves after this.
+            state.calls.push_back(Left {
+                ask: Ask::Leave,
+                slot,
+                trace: None,
+            });
+            drop(state);
+            self.inbox.signals.leave();
+            self.inbox.thread_waker.wake();
         }
     }
 }
@@ -377,7 +426,7 @@ impl Drop for Asked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use doyen_engine::op::{Action, Operation};
+    use doyen_engine::op::Action;
     use doyen_placement::{KeyspaceId, MapId};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
@@ -462,6 +511,36 @@ mod tests {
             inbox.answer(&mut answers, &mut Vec::new());
             assert!(inbox.state().slots.is_empty());
         }
+    }
+
+    #[test]
+    fn a_caller_that_waits_leaves_word_when_it_goes_and_before_what_it_asks_next() {
+        let inbox = inbox(10);
+        let mut cx = Context::from_waker(Waker::noop());
+        let Work::Key(operation) = work(Action::Get) else {
+            panic!("it is about a key");
+        };
+        let wait = Wait {
+            operation,
+            since: Time(1),
+            until: None,
+        };
+        let mut waits = Box::pin(Asked::new(inbox.clone(), Ask::Wait(Box::new(wait))));
+        assert!(waits.as_mut().poll(&mut cx).is_pending());
+        drop(waits);
+        let mut next = Box::pin(Asked::new(inbox.clone(), work(Action::Delete)));
+        assert!(next.as_mut().poll(&mut cx).is_pending());
+        let mut calls = VecDeque::new();
+        inbox.take(&mut calls);
+        let asks: Vec<(&str, Slot)> = calls
+            .iter()
+            .map(|left| match left.ask {
+                Ask::Execute(_) => ("execute", left.slot),
+                Ask::Wait(_) => ("wait", left.slot),
+                Ask::Leave => ("leave", left.slot),
+            })
+            .collect();
+        assert_eq!(asks, [("wait", 0), ("leave", 0), ("execute", 1)]);
     }
 
     #[test]

@@ -1,21 +1,19 @@
-//! Asks for a permit, and waits in line for it.
+//! Asks for a permit, and waits in line for it at the primary of its key.
 
 use super::permit::{Grant, Lasts};
 use super::{Place, refused};
-use crate::data::{Next, Stream};
 use crate::error::Error;
-use doyen_engine::op::Action;
+use doyen_engine::op::{Action, Outcome};
 use doyen_engine::sync::{self, Acquired, Owner, Permits};
-use doyen_engine::{Filter, Keys, Maps};
 use std::time::Duration;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
-/// For so long a waiter keeps its place after it has asked.
+/// While there is a member that cannot let callers wait, a waiter keeps its place for so long after
+/// it has asked, and asks again at least this often.
 const PLACE_KEPT: Duration = Duration::from_secs(10);
-/// The pause after an error that may pass.
-const AGAIN: Duration = Duration::from_millis(50);
-/// How often a waiter looks if it is not told of changes.
-const LOOK: Duration = Duration::from_millis(50);
+const ASKS_AGAIN: Duration = Duration::from_millis(500);
+/// The first and the longest pause after an error that may pass.
+const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(sync::MS_MAX)
@@ -52,7 +50,7 @@ impl Line {
         }
     }
 
-    /// Asks for a permit, and for a place in line for so long.
+    /// Asks for a permit, and for a place in the entry for so long.
     fn ask(&self, ttl: Duration, wait: Duration) -> Action {
         let ask = if self.same {
             sync::acquire_same
@@ -97,26 +95,45 @@ impl Line {
         until: Option<Instant>,
     ) -> Result<Grant, Error> {
         let is_over = || until.is_some_and(|until| Instant::now() >= until);
-        let mut changes = None;
+        let since = Instant::now();
+        let mut pause = RETRY.0;
+        // The first try is an operation like any other: mostly there is a permit.
+        let mut in_line = false;
         loop {
-            let ask = self.ask(lasts.ttl, PLACE_KEPT);
-            let asked = Instant::now();
+            let waits = self.place.data.may_wait();
             self.has_asked = true;
-            let answer = sync::read_acquired(&self.place.execute(ask).await).map_err(refused);
-            let within = match answer {
+            let (asked, answer) = if waits && in_line {
+                let ask = self.ask(lasts.ttl, Duration::ZERO);
+                match self.place.wait(ask, since, until).await {
+                    Ok(answer) => answer,
+                    Err(Outcome::Nil) => return Err(Error::Busy),
+                    Err(failed) => (Instant::now(), failed),
+                }
+            } else {
+                let kept = if waits { Duration::ZERO } else { PLACE_KEPT };
+                let (asked, ask) = (Instant::now(), self.ask(lasts.ttl, kept));
+                (asked, self.place.execute(ask).await)
+            };
+            let again = match sync::read_acquired(&answer).map_err(refused) {
                 Ok(Acquired::Granted { token, .. }) => {
                     self.has_asked = false;
                     let place = self.place.clone();
                     return Ok(Grant::new(place, self.owner, token, asked, lasts));
                 }
                 Ok(Acquired::QueueFull { .. }) => return Err(Error::Overloaded),
+                // The room of the primary is full.
+                Err(Error::Overloaded) if in_line => return Err(Error::Overloaded),
                 Ok(Acquired::Otherwise { permits }) => return Err(self.otherwise(permits)),
                 Ok(
                     Acquired::Queued { ask_within_ms, .. } | Acquired::Busy { ask_within_ms, .. },
-                ) => Duration::from_millis(ask_within_ms),
+                ) => {
+                    in_line = true;
+                    asked + Duration::from_millis(ask_within_ms).min(ASKS_AGAIN)
+                }
                 // To ask again is harmless: an owner has one permit at most.
                 Err(why) if (why.retryable() || why == Error::Unknown) && !is_over() => {
-                    tokio::time::sleep(AGAIN).await;
+                    sleep_until(Instant::now() + pause).await;
+                    pause = (pause * 2).min(RETRY.1);
                     continue;
                 }
                 Err(why) => return Err(why),
@@ -124,65 +141,9 @@ impl Line {
             if is_over() {
                 return Err(Error::Busy);
             }
-            let mut again = asked + within;
-            if let Some(until) = until {
-                again = again.min(until);
+            if !waits {
+                sleep_until(until.map_or(again, |until| again.min(until))).await;
             }
-            self.sleep(&mut changes, again).await;
-        }
-    }
-
-    /// Sleeps until it is this owner's turn, but no longer than until then.
-    async fn sleep(&self, changes: &mut Option<Stream>, until: Instant) {
-        loop {
-            if Instant::now() >= until {
-                return;
-            }
-            if changes.is_none() {
-                let following = self.place.data.subscribe(self.filter(), None, None);
-                if let Ok(Ok(stream)) = timeout_at(until, following).await {
-                    *changes = Some(stream);
-                    // Whatever happened before that was not told.
-                    if self.is_turn().await {
-                        return;
-                    }
-                }
-            }
-            match changes {
-                Some(stream) => {
-                    let Ok(told) = timeout_at(until, Next(stream)).await else {
-                        return;
-                    };
-                    if told.is_none() {
-                        *changes = None;
-                    }
-                }
-                None => sleep_until(until.min(Instant::now() + LOOK)).await,
-            }
-            if self.is_turn().await {
-                return;
-            }
-        }
-    }
-
-    async fn is_turn(&self) -> bool {
-        let outcome = self
-            .place
-            .execute(sync::is_turn(self.owner, self.permits))
-            .await;
-        // If it cannot be known, the owner asks.
-        sync::read_done(&outcome).unwrap_or(true)
-    }
-
-    /// Changes of the key.
-    fn filter(&self) -> Filter {
-        Filter {
-            keyspace: self.place.keyspace,
-            maps: Maps::One(self.place.map),
-            keys: Keys::One(self.place.key.clone()),
-            values: false,
-            fields: false,
-            old: false,
         }
     }
 }

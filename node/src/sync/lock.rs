@@ -182,13 +182,13 @@ impl Lock {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Busy`]: it is not this caller's turn in time. [`Error::Overloaded`]: 1,024 callers
-    /// wait already. Otherwise as for [`Lock::try_acquire`].
+    /// [`Error::Busy`]: it is not this caller's turn in time. [`Error::Overloaded`]: too many callers
+    /// wait at the member that has the lock. Otherwise as for [`Lock::try_acquire`].
     ///
     /// # Cancel safety
     /// If the future is dropped, this caller leaves the line, and a grant that was given meanwhile
-    /// is given back. If the cluster cannot be reached at that moment, they end by themselves: the
-    /// place after 10 s, the grant after its time to live.
+    /// is given back. If the cluster cannot be reached at that moment, the place ends with the
+    /// connection, and the grant after its time to live.
     pub async fn acquire(&self, limit: Duration) -> Result<Grant, Error> {
         let until = Instant::now().checked_add(limit);
         self.acquire_until(until).await

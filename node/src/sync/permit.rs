@@ -6,15 +6,13 @@ use crate::error::Error;
 use doyen_engine::sync::{self, Owner};
 use doyen_gossip::Time;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-/// The pause after a renewal that failed.
-const AGAIN: Duration = Duration::from_millis(50);
+/// The pause after a renewal that failed: this part of the time to live.
+const AGAIN_PART: u32 = 50;
 /// How far the clock of a partition may be ahead after a failover, besides the drift of clocks
 /// (`doyen_engine::sync`).
 const CLOCK_AHEAD: Duration = Duration::from_millis(1_300);
@@ -79,27 +77,14 @@ impl Grant {
         lasts: Lasts,
     ) -> Self {
         let (holds, held) = watch::channel(Some(asked + certain(lasts.ttl)));
-        let beat = Arc::new(AtomicU64::new(clock::now().0));
-        let beating = tokio::spawn({
-            let beat = beat.clone();
-            async move {
-                loop {
-                    beat.store(clock::now().0, Ordering::Relaxed);
-                    sleep((lasts.blocked_max / 4).min(BEAT)).await;
-                }
+        let (beats, beat) = watch::channel(clock::now());
+        let beating = tokio::spawn(async move {
+            loop {
+                beats.send_replace(clock::now());
+                sleep((lasts.blocked_max / 4).min(BEAT)).await;
             }
         });
-        let is_alive = move || {
-            let beat = Time(beat.load(Ordering::Relaxed));
-            clock::now().since(beat) <= lasts.blocked_max
-        };
-        let renewing = renew(
-            place.clone(),
-            (owner, token),
-            (asked, lasts.ttl),
-            is_alive,
-            holds,
-        );
+        let renewing = renew(place.clone(), (owner, token), (asked, lasts), beat, holds);
         let renewing = place.data.keep(renewing);
         Self {
             place,
@@ -192,23 +177,24 @@ impl Drop for Grant {
 async fn renew(
     place: Place,
     (owner, token): (Owner, u64),
-    (mut asked, ttl): (Instant, Duration),
-    is_alive: impl Fn() -> bool,
+    (mut asked, lasts): (Instant, Lasts),
+    mut beat: watch::Receiver<Time>,
     holds: watch::Sender<Option<Instant>>,
 ) {
+    let ttl = lasts.ttl;
     let ms = u64::try_from(ttl.as_millis()).unwrap_or(sync::MS_MAX);
     sleep_until(asked + ttl / 3).await;
     loop {
         let until = asked + certain(ttl);
-        let now = Instant::now();
-        if !is_alive() {
-            if now < until {
-                sleep(AGAIN).await;
-                continue;
-            }
+        let is_alive = |beat: &Time| clock::now().since(*beat) <= lasts.blocked_max;
+        let is_alive = async { beat.wait_for(is_alive).await.is_ok() };
+        if !timeout_at(until, is_alive).await.unwrap_or(false) {
+            // The runtime gave no sign of life in time, or has ended.
+            sleep_until(until).await;
             holds.send_replace(None);
             return;
         }
+        let now = Instant::now();
         let renewal = place.execute(sync::renew(owner, token, ms));
         let renewed = match timeout_at(until, renewal).await {
             Ok(outcome) => sync::read_renewed(&outcome).map_err(super::refused),
@@ -221,7 +207,9 @@ async fn renew(
                 sleep_until(asked + ttl / 3).await;
             }
             // It may still be renewed until it is over.
-            Err(why) if Instant::now() < until && why != Error::Closed => sleep(AGAIN).await,
+            Err(why) if Instant::now() < until && why != Error::Closed => {
+                sleep(ttl / AGAIN_PART).await;
+            }
             Ok(None) | Err(_) => {
                 holds.send_replace(None);
                 return;

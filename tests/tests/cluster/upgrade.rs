@@ -175,6 +175,44 @@ fn what_needs_a_higher_level_names_the_option_that_holds_it() {
     assert!(said.contains("started with --level-max"), "{said}");
 }
 
+/// While a member cannot let callers wait, they ask again, and a lock still changes hands in order.
+#[test]
+fn a_lock_changes_hands_while_a_member_holds_the_level() {
+    let mut cluster = Cluster::new(PRESENT);
+    cluster.join_with("n0", &["--level-max", &LEVELS.0.to_string()]);
+    cluster.join("n1");
+    cluster.await_safe(2);
+    let seeds = cluster.nodes.values().map(|n| n.ready.data.to_string());
+    let client = doyen::Node::builder()
+        .client()
+        .seeds(seeds.collect::<Vec<_>>())
+        .secret_file(cluster.secret_file());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let client = client.start().await.expect("a client connects");
+        let patience = std::time::Duration::from_secs(60);
+        let lock = client.lock("job");
+        let mut held = lock.acquire(patience).await.expect("it is free");
+        for _ in 0..3 {
+            let next = tokio::spawn({
+                let lock = lock.clone();
+                async move { lock.acquire(patience).await }
+            });
+            while lock.state().await.expect("read").waiters == 0 {
+                tokio::task::yield_now().await;
+            }
+            let token = held.token();
+            assert_eq!(held.release().await, Ok(true));
+            held = next.await.expect("it runs").expect("it is the next one");
+            assert!(held.token() > token);
+        }
+    });
+    assert!(is_at_level(&cluster, LEVELS.0));
+}
+
 #[test]
 #[ignore = "needs the program before: just upgrade"]
 fn an_upgrade_under_load_fails_nothing_and_the_level_rises_with_the_last_node() {
