@@ -17,10 +17,10 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// The first pause before an entry that another node loads is looked at again.
-const LOOK: Duration = Duration::from_millis(2);
-/// The longest one.
-const LOOK_MAX: Duration = Duration::from_millis(50);
+/// The first and the longest pause before an entry that another node loads is looked at again: after
+/// an error, and while there is a member that cannot let callers wait.
+const LOOK: Duration = Duration::from_millis(5);
+const LOOK_MAX: Duration = Duration::from_millis(500);
 
 /// What came of a load.
 #[derive(Debug)]
@@ -149,12 +149,35 @@ pub(super) struct Load {
 impl Load {
     async fn run(&self, key: &Bytes, loader: Loader) -> Result<Landed, Error> {
         let id = self.link.id();
-        let until = after(self.settings.hard_timeout);
+        let (since, until) = (Instant::now(), after(self.settings.hard_timeout));
         let mut pause = LOOK;
         let mut abroad = Abroad::new(self.link.clone(), self.data.clone());
+        // The claim that is in the way.
+        let mut holder = None;
         loop {
             let claim = cached::claim_for(id, self.settings.lease, self.ahead);
-            let claimed = match self.execute(key, claim).await {
+            let claimed = match holder.take() {
+                None => self.execute(key, claim).await,
+                Some(holder) => {
+                    let claim = self
+                        .data
+                        .wait(self.operation(key, claim), since, Some(until));
+                    tokio::select! {
+                        waited = claim => match waited {
+                            Ok((_, outcome)) => done(outcome),
+                            Err(Outcome::Nil) => {
+                                return Err(Error::LoadTimeout(self.settings.hard_timeout));
+                            }
+                            Err(failed) => done(failed),
+                        },
+                        watched = abroad.watch(holder) => {
+                            watched?;
+                            continue;
+                        }
+                    }
+                }
+            };
+            let claimed = match claimed {
                 // There is no room for a claim, so no other caller knows of this load.
                 Err(Error::MapFull) => {
                     let brought = self.bring(key, id, loader).await?;
@@ -167,6 +190,7 @@ impl Load {
                 // To claim again with the same id is harmless.
                 Err(Error::Unknown) if Instant::now() < until => {
                     tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LOOK_MAX);
                     continue;
                 }
                 claimed => claimed?,
@@ -188,11 +212,20 @@ impl Load {
                     if Instant::now() >= until {
                         return Err(Error::LoadTimeout(self.settings.hard_timeout));
                     }
-                    if let Some(holder) = found.claim() {
-                        abroad.wait_for(holder).await?;
+                    match found.claim() {
+                        Some(claim) if self.data.may_wait() => holder = Some(claim),
+                        claim => {
+                            let pauses = tokio::time::sleep(pause.min(left.max(LOOK)));
+                            pause = (pause * 2).min(LOOK_MAX);
+                            match claim {
+                                None => pauses.await,
+                                Some(claim) => tokio::select! {
+                                    () = pauses => {}
+                                    watched = abroad.watch(claim) => watched?,
+                                },
+                            }
+                        }
                     }
-                    tokio::time::sleep(pause.min(left.max(LOOK))).await;
-                    pause = (pause * 2).min(LOOK_MAX);
                 }
             }
         }
@@ -272,10 +305,7 @@ impl Load {
     }
 
     async fn execute(&self, key: &Bytes, action: Action) -> Result<Outcome, Error> {
-        match self.data.execute(self.operation(key, action)).await {
-            Outcome::Failed(failure) => Err(Error::of_write(failure)),
-            outcome => Ok(outcome),
-        }
+        done(self.data.execute(self.operation(key, action)).await)
     }
 
     fn operation(&self, key: &Bytes, action: Action) -> Operation {
@@ -285,6 +315,14 @@ impl Load {
             key: key.clone(),
             action,
         }
+    }
+}
+
+/// The outcome of an operation that was done.
+fn done(outcome: Outcome) -> Result<Outcome, Error> {
+    match outcome {
+        Outcome::Failed(failure) => Err(Error::of_write(failure)),
+        outcome => Ok(outcome),
     }
 }
 

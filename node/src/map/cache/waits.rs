@@ -24,11 +24,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, sync::Arc};
-use tokio::time::Instant;
+use tokio::sync::Notify;
+use tokio::time::timeout;
 
-/// What is announced ends by itself after so long, and is written again this often.
+/// What is announced ends by itself after so long. A load that still waits after half of it looks
+/// again for which claim, and announces that anew.
 const ANNOUNCED: Duration = Duration::from_secs(5);
-const AGAIN: Duration = Duration::from_millis(500);
 /// The most announcements that are followed.
 const HOPS: usize = 32;
 /// The keys of announcements begin so. What follows is drawn at random, so no key of a program is
@@ -132,6 +133,8 @@ struct Load {
     waits: Vec<ClaimId>,
     /// The loads whose loaders wait for it.
     waited_for: Vec<ClaimId>,
+    /// Another load waits for it, also by way of others.
+    is_waited_for: Arc<Notify>,
     in_cycle: bool,
 }
 
@@ -178,6 +181,15 @@ impl Waits {
         found.split_off(1)
     }
 
+    /// Another load waits for this one, and so for those that this one waits for.
+    fn tell_below(&self, id: ClaimId) {
+        let (mut seen, mut below) = (BTreeSet::from([id]), vec![id]);
+        while let Some(load) = below.pop().and_then(|id| self.0.get(&id)) {
+            load.is_waited_for.notify_one();
+            below.extend(load.waits.iter().filter(|id| seen.insert(**id)));
+        }
+    }
+
     fn shown(&self, ids: &[ClaimId]) -> Vec<String> {
         let shown = |id| Some(self.0.get(id)?.link.0.shown.clone());
         ids.iter().filter_map(shown).collect()
@@ -195,6 +207,7 @@ impl UnderWay {
             data,
             waits: Vec::new(),
             waited_for: Vec::new(),
+            is_waited_for: Arc::default(),
             in_cycle: false,
         };
         waits().0.insert(id, load);
@@ -238,6 +251,7 @@ impl Waiting {
         if let Some(load) = waits.0.get_mut(&to) {
             load.waited_for.push(from);
         }
+        waits.tell_below(to);
         Ok(Self { from, to })
     }
 }
@@ -263,10 +277,10 @@ impl Drop for Waiting {
 pub(super) struct Abroad {
     link: Link,
     data: DataHandle,
-    /// For which claim it waits, and since when that is announced.
-    now: Option<(Waiting, Instant)>,
-    /// The loads of this process for which it was announced.
-    announced: Vec<(DataHandle, Operation)>,
+    /// For which claim it waits.
+    now: Option<Waiting>,
+    /// The loads of this process for which that was announced, and how to end it.
+    announced: BTreeMap<ClaimId, (DataHandle, Operation)>,
 }
 
 impl Abroad {
@@ -275,24 +289,40 @@ impl Abroad {
             link,
             data,
             now: None,
-            announced: Vec::new(),
+            announced: BTreeMap::new(),
         }
     }
 
-    /// The claim of another process is in the way.
+    /// The claim of another process is in the way. Returns when this load should look again which
+    /// one: if another load waits for this one, others follow what is announced.
     ///
     /// # Errors
     /// The load that has it waits for this one.
-    pub(super) async fn wait_for(&mut self, holder: ClaimId) -> Result<(), Error> {
-        let own = self.link.id();
-        match &self.now {
-            Some((waiting, _)) if waiting.to == holder => {}
-            _ => {
-                self.now = None;
-                let waiting = Waiting::new(own, holder)?;
-                self.now = Some((waiting, Instant::now() - AGAIN));
+    pub(super) async fn watch(&mut self, holder: ClaimId) -> Result<(), Error> {
+        self.end_announcements();
+        self.now = None;
+        self.now = Some(Waiting::new(self.link.id(), holder)?);
+        let is_waited_for = {
+            let load = waits();
+            load.0
+                .get(&self.link.id())
+                .map(|load| load.is_waited_for.clone())
+        };
+        let is_waited_for = is_waited_for.unwrap_or_default();
+        loop {
+            self.announce(holder).await?;
+            let more = is_waited_for.notified();
+            if self.announced.is_empty() {
+                more.await;
+            } else if timeout(ANNOUNCED / 2, more).await.is_err() {
+                return Ok(());
             }
         }
+    }
+
+    /// Says for which claim this load waits to those that follow the loads which wait for it.
+    async fn announce(&mut self, holder: ClaimId) -> Result<(), Error> {
+        let own = self.link.id();
         let above: Vec<(ClaimId, DataHandle, (KeyspaceId, MapId))> = {
             let waits = waits();
             let of = |id: ClaimId| {
@@ -304,20 +334,15 @@ impl Abroad {
         if above.is_empty() {
             return Ok(());
         }
-        if let Some((_, since)) = &mut self.now
-            && since.elapsed() >= AGAIN
-        {
-            *since = Instant::now();
-            let place = self.link.0.entry.place;
-            let value = Announced {
-                place,
-                id: holder,
-                shown: self.link.0.shown.clone(),
-            };
-            self.announced.clear();
-            for (id, data, place) in &above {
-                let of = |action| operation(*place, *id, action);
-                self.announced.push((data.clone(), of(Action::Delete)));
+        let value = Announced {
+            place: self.link.0.entry.place,
+            id: holder,
+            shown: self.link.0.shown.clone(),
+        };
+        for (id, data, place) in &above {
+            let of = |action| operation(*place, *id, action);
+            let ends = (data.clone(), of(Action::Delete));
+            if self.announced.insert(*id, ends).is_none() {
                 // Without it, a cycle ends with the timeout.
                 data.execute(of(value.write())).await;
             }
@@ -353,12 +378,18 @@ impl Abroad {
     }
 }
 
-impl Drop for Abroad {
-    fn drop(&mut self) {
-        for (data, deletion) in self.announced.drain(..) {
+impl Abroad {
+    fn end_announcements(&mut self) {
+        for (data, deletion) in std::mem::take(&mut self.announced).into_values() {
             // The first poll hands it over.
             let _ = data.execute(deletion).now_or_never();
         }
+    }
+}
+
+impl Drop for Abroad {
+    fn drop(&mut self) {
+        self.end_announcements();
     }
 }
 
