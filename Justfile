@@ -136,6 +136,10 @@ load MINUTES="10" NODES="3":
 embedded:
     cargo bench -p doyen --features near --bench embedded
 
+# how soon a lock that is given back is the next caller's, and what callers cost that wait
+locks:
+    cargo bench -p doyen --bench locks
+
 # what each part of the data path costs and allocates, e.g. `just bench-parts store`
 bench-parts *ARGS:
     cargo bench -p doyen --features bench-internals,resp --bench parts -- {{ARGS}}
