@@ -50,6 +50,8 @@ struct OwnTicket {
     until: Option<Time>,
     /// Where it waits. `None`: it is to be asked.
     asked: Option<(PartitionRef, MemberId)>,
+    /// It was asked before, so it may still be in a room once it is answered.
+    again: bool,
 }
 
 /// All of them.
@@ -83,6 +85,7 @@ impl Tickets {
         }
         if let Some(own) = self.own.get_mut(&n) {
             own.asked = None;
+            own.again = true;
             self.unasked.insert(n);
         }
     }
@@ -138,6 +141,7 @@ impl Slots {
                 since,
                 until,
                 asked: None,
+                again: false,
             },
         );
         host.tickets.numbers.insert(token, n);
@@ -353,6 +357,9 @@ impl Host {
     /// Gives the caller of a ticket its outcome.
     fn answer_ticket(&mut self, n: u64, outcome: Outcome) {
         if let Some(own) = self.tickets.take(n) {
+            if own.again {
+                self.withdraw(n, own.asked);
+            }
             self.callers.answer(own.token, outcome);
         }
     }
@@ -370,6 +377,12 @@ impl Host {
     /// A ticket leaves without having gone on.
     fn end_ticket(&mut self, n: u64) -> Option<Token> {
         let OwnTicket { token, asked, .. } = self.tickets.take(n)?;
+        self.withdraw(n, asked);
+        Some(token)
+    }
+
+    /// Takes a ticket out of the room in which it was asked.
+    fn withdraw(&mut self, n: u64, asked: Option<(PartitionRef, MemberId)>) {
         match asked {
             Some((_, member)) if member == self.me => self.unwait((member, n)),
             Some((at, member)) => self
@@ -377,7 +390,6 @@ impl Host {
                 .send(member, Lane::Calls, &Frame::Unwait { at, n }),
             None => {}
         }
-        Some(token)
     }
 
     /// The caller of a ticket in this room does not wait any more.

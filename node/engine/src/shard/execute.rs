@@ -119,9 +119,8 @@ impl Context {
             maybe: false,
             tried: None,
         };
-        let takes = slot.serving()
-            && slot.is_open()
-            && !(slot.still && !broken(&mutant::WRITES_WHILE_RESHAPED));
+        let writes = !slot.still || broken(&mutant::WRITES_WHILE_RESHAPED);
+        let takes = slot.serving() && slot.is_open() && writes;
         let step = if takes {
             self.step(slot, &call, None)
         } else {
