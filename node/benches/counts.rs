@@ -111,7 +111,10 @@ fn main() {
         }
         // A value is copied out of its entry. Queues may grow once more.
         let most = operations + 10;
-        assert!(get.asked + get.grown < most, "a read allocates more than its value");
+        assert!(
+            get.asked + get.grown < most,
+            "a read allocates more than its value"
+        );
     }
     by_resp();
 }

@@ -34,6 +34,7 @@ pub(crate) mod settings;
 pub(crate) mod slowlog;
 pub(crate) mod spill;
 mod stream;
+mod thread;
 mod usage;
 
 /// A data thread whose front door is RESP.

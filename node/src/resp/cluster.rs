@@ -3,9 +3,11 @@
 //! member is a node, which leads that thread's part of the member's slots. So the client goes
 //! straight to the thread.
 
+use super::Context;
 use super::encode::{Encoder, Protocol};
 use bytes::{Bytes, BytesMut};
 use doyen_engine::Threads;
+use doyen_engine::command::ErrorText;
 use doyen_gossip::agreement::View;
 use doyen_placement::hash::SLOTS;
 use doyen_placement::{
@@ -101,6 +103,33 @@ pub fn redirect<'a>(
         member.addresses.threads(),
     ));
     NodeAddress::of(member, thread, me)
+}
+
+/// Whether this thread answers a cluster-aware client for these keys.
+pub(super) fn here<'a>(
+    context: &Context,
+    keys: impl Iterator<Item = &'a [u8]>,
+) -> Result<(), ErrorText> {
+    let mut slots = keys.map(doyen_placement::hash::slot);
+    let Some(slot) = slots.next() else {
+        return Ok(());
+    };
+    if slots.any(|other| other != slot) {
+        return Err("CROSSSLOT Keys in request don't hash to the same slot".into());
+    }
+    let view = context.view();
+    let (Some(view), Some(partition)) = (view, partition_of(view, slot)) else {
+        return Err("CLUSTERDOWN Hash slot not served".into());
+    };
+    if !context.is_led() {
+        return Err(
+            "CLUSTERDOWN The cluster is down: no majority of its voters answers this node".into(),
+        );
+    }
+    match redirect(view, context.me(), context.threads(), partition) {
+        Some(endpoint) => Err(format!("MOVED {slot} {endpoint}").into()),
+        None => Ok(()),
+    }
 }
 
 /// Where clients reach a node of the cluster that they see. Redis writes IPv6 addresses without

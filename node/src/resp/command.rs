@@ -15,7 +15,7 @@ mod transactions;
 use super::cluster::Topology;
 use super::frame::Args;
 use super::pubsub::Kind;
-use super::session::commands::clients::{Chosen, Lib, Mute};
+use super::session::client::{Chosen, Lib, Mute};
 use super::session::pause::Pause;
 use bytes::Bytes;
 use doyen_engine::command::{
@@ -35,6 +35,8 @@ pub enum Request {
     Wait,
     /// A command about the connection.
     Connection(ConnectionCommand),
+    /// A command about the client, or about all clients.
+    Client(ClientCommand),
     /// A command about the cluster.
     Cluster(ClusterCommand),
     /// A command about scripts.
@@ -144,33 +146,39 @@ pub enum ConnectionCommand {
     Quit,
     Reset,
     Accept,
-    ClientId,
-    ClientSetName(Bytes),
-    ClientGetName,
-    /// Show the keyspace that the connection uses.
-    ClientKeyspace,
-    /// Use this keyspace from now on.
-    ClientUse(Bytes),
-    ClientInfo,
-    ClientList(Chosen),
-    ClientKill {
-        chosen: Chosen,
-        old_form: bool,
-        skip_me: bool,
-    },
-    ClientSetInfo(Lib, Bytes),
-    ClientReply(Mute),
-    /// Whether the client's reads count as uses of keys.
-    ClientTouches(bool),
-    ClientPause(Pause),
-    ClientUnpause,
-    ClientTrackingInfo,
     Multi,
     Exec,
     Discard,
     /// Watch the keys that are the arguments.
     Watch,
     Unwatch,
+}
+
+/// Commands about the client, or about all clients (`CLIENT`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is named after its command.
+pub enum ClientCommand {
+    Id,
+    SetName(Bytes),
+    GetName,
+    /// Show the keyspace that the connection uses.
+    Keyspace,
+    /// Use this keyspace from now on.
+    Use(Bytes),
+    Info,
+    List(Chosen),
+    Kill {
+        chosen: Chosen,
+        old_form: bool,
+        skip_me: bool,
+    },
+    SetInfo(Lib, Bytes),
+    Reply(Mute),
+    /// Whether the client's reads count as uses of keys.
+    Touches(bool),
+    Pause(Pause),
+    Unpause,
+    TrackingInfo,
 }
 
 /// Commands about the cluster.
@@ -320,6 +328,10 @@ const fn constant(answer: Constant) -> Parsed {
 
 const fn connection(command: ConnectionCommand) -> Parsed {
     Ok(Request::Connection(command))
+}
+
+const fn client(command: ClientCommand) -> Parsed {
+    Ok(Request::Client(command))
 }
 
 const fn server(command: ServerCommand) -> Parsed {

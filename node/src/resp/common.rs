@@ -9,7 +9,7 @@ use super::acl::log::AclLog;
 use super::info::{Needs, ThreadCounts};
 use super::pubsub::Board;
 use super::scripts::Evaluated;
-use super::session::commands::clients::Chosen;
+use super::session::client::Chosen;
 use super::session::pause::Pause;
 use super::settings::Settings;
 use super::slowlog::Slow;

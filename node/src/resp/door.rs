@@ -284,7 +284,7 @@ impl Door for Resp {
         for _ in 0..steps {
             if *work > 0
                 && let Some((connection, slot)) = context.door.sweeping.pop_front()
-                && connection.sweep_on(context, slot, work)
+                && connection.step(context, slot, work)
             {
                 context.door.sweeping.push_back((connection, slot));
             }

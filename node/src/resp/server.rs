@@ -383,13 +383,10 @@ impl Sockets for Clients {
                 continue;
             };
             bytes += client.run_commands(context);
-            let waits = {
-                let session = client.connection.session.borrow();
-                // A session that was ended may be here again: its socket may be full.
-                session.judging == Judging::Later && !session.closing
-            };
-            if waits && !std::mem::replace(&mut client.judged_later, true) {
-                let from = client.connection.session.borrow().peer().ip();
+            if client.connection.is_judged_later()
+                && !std::mem::replace(&mut client.judged_later, true)
+            {
+                let from = client.connection.session.borrow().client.peer.ip();
                 if !context.door.common.guesses().begin_waiting(from) {
                     let mut session = client.connection.session.borrow_mut();
                     session.end(Some(TOO_MANY_WAIT.into()));
@@ -509,7 +506,7 @@ impl Clients {
                 client.connection.wake();
             }
             wanted_at = wanted_at.max(client.spill.waits);
-            let unsent = client.connection.session.borrow().unsent;
+            let unsent = client.connection.session.borrow().replies.unsent;
             if idle > SPILL_STILL && (client.spill.waits.is_some() || client.spill.counted > 0) {
                 largest = largest.max(Some((unsent, at, idle > STALLED_MAX)));
             }
@@ -535,7 +532,7 @@ impl Clients {
                  {bytes} bytes of answers wait for it, and the {} bytes for such answers of all \
                  clients are used up; let it read while it writes, or send shorter \
                  pipelines{others}",
-                client.connection.session.borrow().peer(),
+                client.connection.session.borrow().client.peer,
                 spill.bytes_max(),
             );
         }
@@ -597,7 +594,7 @@ impl Clients {
         };
         context.door.counters.output_limited += 1;
         if let Some(others) = self.limited.happened(now) {
-            let peer = client.connection.session.borrow().peer();
+            let peer = client.connection.session.borrow().client.peer;
             tracing::warn!(
                 "the RESP client {peer} was disconnected: {waiting} bytes of output waited for \
                  it, which is more than client-output-buffer-limit allows (normal); let it read \
@@ -649,8 +646,8 @@ impl Clients {
             let mut session = client.connection.session.borrow_mut();
             let handshaking = client.stream.is_handshaking();
             let late = auth_timeout.filter(|most| {
-                (handshaking || !session.authenticated)
-                    && context.now().since(session.stranger_since) > *most
+                (handshaking || !session.client.authenticated)
+                    && context.now().since(session.client.stranger_since) > *most
             });
             let idle = idle_timeout.is_some_and(|most| {
                 session.is_at_rest() && context.now().since(client.connection.active_at()) > most
@@ -663,7 +660,7 @@ impl Clients {
             // A client that does not read its answers is not sent another one.
             if !handshaking
                 && client.output.is_empty()
-                && session.out.is_empty()
+                && session.replies.out.is_empty()
                 && session.is_answered()
             {
                 session.end(late.map(|most| {
@@ -970,7 +967,7 @@ impl Client {
         if scratch.len() < READ_BYTES_MIN {
             *scratch = BytesMut::zeroed(SCRATCH_BYTES);
         }
-        let stranger = !self.connection.session.borrow().authenticated;
+        let stranger = !self.connection.session.borrow().client.authenticated;
         let room = scratch.len().min(if stranger {
             STRANGER_READ_BYTES_MAX
         } else {
@@ -983,7 +980,7 @@ impl Client {
             && let Some(name) = self.stream.common_name()
         {
             let mut session = self.connection.session.borrow_mut();
-            session.recognize(context, name.as_bytes());
+            session.client.recognize(context, name.as_bytes());
         }
         match read {
             Ok(0) => {
@@ -1014,7 +1011,7 @@ impl Client {
             Err(e) if e.kind() == ErrorKind::Interrupted => false,
             Err(e) => {
                 if handshaking && let Some(tls) = &context.door.tls {
-                    let from = self.connection.session.borrow().peer().ip();
+                    let from = self.connection.session.borrow().client.peer.ip();
                     tls.handshake_failed(from, &e);
                 }
                 self.connection.expelled.set(true);
@@ -1049,11 +1046,11 @@ impl Client {
                 }
                 let mut session = self.connection.session.borrow_mut();
                 session.encode_ready();
-                context.count_errors(&mut session.failed);
-                if session.out.is_empty() {
+                context.count_errors(&mut session.replies.failed);
+                if session.replies.out.is_empty() {
                     break;
                 }
-                std::mem::swap(&mut session.out, &mut self.output);
+                std::mem::swap(&mut session.replies.out, &mut self.output);
             }
             if !self.writable {
                 break;
@@ -1094,11 +1091,12 @@ impl Client {
             let more = self
                 .spill
                 .run(context.now(), &mut session, &self.output, &self.budget);
-            context.count_errors(&mut session.failed);
+            context.count_errors(&mut session.replies.failed);
             let blocked = session.is_blocked();
             // A client that has not authenticated sends no more than fits.
             let unread = blocked && !self.writable && !self.output.is_empty();
-            self.spill.stuck = unread && commands_wait && session.authenticated && !session.closing;
+            self.spill.stuck =
+                unread && commands_wait && session.client.authenticated && !session.closing;
             (blocked, session.is_answered(), session.closing, more)
         };
         if blocked && !self.writable && self.borrowed {
@@ -1163,7 +1161,7 @@ impl Client {
         let behind = self.chunk_next < self.chunk_len || self.unparsed || self.readable;
         self.connection.behind.set(behind);
         if !behind {
-            self.connection.session.borrow_mut().caught_up();
+            self.connection.caught_up();
         }
         work
     }
@@ -1196,7 +1194,7 @@ impl Client {
 
     /// Finds whole commands, and a protocol error that follows them.
     fn parse(&mut self, context: &mut Context) {
-        let authenticated = self.connection.session.borrow().authenticated;
+        let authenticated = self.connection.session.borrow().client.authenticated;
         // Before authentication, one by one, because each may change what is allowed.
         let most = if authenticated { PASS_COMMANDS_MAX } else { 1 };
         let (taken, result) = self.parser.parse(&self.input, authenticated, most);
@@ -1231,7 +1229,7 @@ impl Client {
                 tracing::warn!(
                     "the client at {} is disconnected, because it does not send RESP: \
                      {why}{others}",
-                    session.peer().ip()
+                    session.client.peer.ip()
                 );
             }
             session.protocol_error(&text);
@@ -1274,7 +1272,7 @@ impl Spilled {
             if self.on {
                 session.encode_ready();
             }
-            let unsent = session.out.len() + output.len() + self.bytes;
+            let unsent = session.replies.out.len() + output.len() + self.bytes;
             // Once the client has read the answers that were put aside, it counts as any other.
             let wanted = if self.on || !self.outputs.is_empty() {
                 unsent
@@ -1283,7 +1281,7 @@ impl Spilled {
             };
             self.counted = budget.spill(self.counted, wanted);
             session.count_unwritten(unsent, unsent.saturating_sub(self.counted));
-            if !self.on || session.out.len() < OUTPUT_BYTES_SOFT {
+            if !self.on || session.replies.out.len() < OUTPUT_BYTES_SOFT {
                 return false;
             }
             if self.counted < wanted {
@@ -1294,7 +1292,7 @@ impl Spilled {
                 return true;
             }
             left -= 1;
-            let full = std::mem::take(&mut session.out);
+            let full = std::mem::take(&mut session.replies.out);
             self.bytes += full.held();
             self.outputs.push_back(full);
         }

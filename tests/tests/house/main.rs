@@ -3,5 +3,6 @@
 mod circles;
 mod citations;
 mod classes;
+mod lengths;
 mod node;
 mod rooms;

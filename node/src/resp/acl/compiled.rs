@@ -4,7 +4,7 @@
 use super::rules::{Selector, User, keyspace_parts};
 use crate::resp::command::table::{COMMANDS, COUNT, Spec};
 use crate::resp::command::{
-    self, Acl, All, ConnectionCommand, Request, ScriptCommand, ServerCommand,
+    self, Acl, All, ClientCommand, ConnectionCommand, Request, ScriptCommand, ServerCommand,
 };
 use crate::resp::databases;
 use crate::resp::notices::database_of;
@@ -316,7 +316,7 @@ impl Judging {
             }
             Request::All(_) => at_home(),
             Request::Connection(C::Select(index)) => in_database(*index),
-            Request::Connection(C::ClientUse(name)) => self.is_home(Home {
+            Request::Client(ClientCommand::Use(name)) => self.is_home(Home {
                 keyspace: &String::from_utf8_lossy(name),
                 database: 0,
             }),
@@ -329,6 +329,7 @@ impl Judging {
             // They touch no keys. Channels are judged by their names.
             Request::Script(ScriptCommand::Load | ScriptCommand::Exists | ScriptCommand::Flush)
             | Request::Connection(_)
+            | Request::Client(_)
             | Request::Server(_)
             | Request::Cluster(_)
             | Request::PubSub(_)

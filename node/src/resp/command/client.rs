@@ -2,10 +2,10 @@
 
 use super::table::{Access, Description, NO_KEYS};
 use super::{
-    Call, ConnectionCommand, Constant, ErrorText, Parsed, SYNTAX, connection, constant, container,
-    help, is,
+    Call, ClientCommand, ConnectionCommand, Constant, ErrorText, Parsed, SYNTAX, client,
+    connection, constant, container, help, is,
 };
-use crate::resp::session::commands::clients::{Chosen, ClientKind, Lib, Mute};
+use crate::resp::session::client::{Chosen, ClientKind, Lib, Mute};
 use crate::resp::session::pause::Pause;
 use bytes::Bytes;
 use doyen_engine::integer;
@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Description] = &[
         group: "connection",
         categories: &["connection"],
         summary: "Get the current connection name",
-        parse: |_| connection(ConnectionCommand::ClientGetName),
+        parse: |_| client(ClientCommand::GetName),
     },
     Description {
         name: "client|getredir",
@@ -90,7 +90,7 @@ pub(super) const ROWS: &[Description] = &[
         group: "connection",
         categories: &["connection"],
         summary: "Returns the client ID for the current connection",
-        parse: |_| connection(ConnectionCommand::ClientId),
+        parse: |_| client(ClientCommand::Id),
     },
     Description {
         name: "client|info",
@@ -102,7 +102,7 @@ pub(super) const ROWS: &[Description] = &[
         group: "connection",
         categories: &["connection"],
         summary: "Returns information about the current client connection.",
-        parse: |_| connection(ConnectionCommand::ClientInfo),
+        parse: |_| client(ClientCommand::Info),
     },
     Description {
         name: "client|keyspace",
@@ -166,7 +166,7 @@ pub(super) const ROWS: &[Description] = &[
         group: "connection",
         categories: &["connection"],
         summary: "Controls whether commands sent by the client affect the LRU/LFU of accessed keys",
-        parse: |c| connection(ConnectionCommand::ClientTouches(!switch(c)?)),
+        parse: |c| client(ClientCommand::Touches(!switch(c)?)),
     },
     Description {
         name: "client|pause",
@@ -214,7 +214,7 @@ pub(super) const ROWS: &[Description] = &[
         group: "connection",
         categories: &["connection"],
         summary: "Set the current connection name",
-        parse: |c| connection(ConnectionCommand::ClientSetName(c.args.bytes(2))),
+        parse: |c| client(ClientCommand::SetName(c.args.bytes(2))),
     },
     Description {
         name: "client|tracking",
@@ -238,7 +238,7 @@ pub(super) const ROWS: &[Description] = &[
         group: "connection",
         categories: &["connection"],
         summary: "Return information about server assisted client side caching for the current connection",
-        parse: |_| connection(ConnectionCommand::ClientTrackingInfo),
+        parse: |_| client(ClientCommand::TrackingInfo),
     },
     Description {
         name: "client|unblock",
@@ -262,7 +262,7 @@ pub(super) const ROWS: &[Description] = &[
         group: "connection",
         categories: &["connection"],
         summary: "Resume processing of clients that were paused",
-        parse: |_| connection(ConnectionCommand::ClientUnpause),
+        parse: |_| client(ClientCommand::Unpause),
     },
 ];
 
@@ -292,7 +292,7 @@ fn setinfo(c: Call<'_>) -> Parsed {
             .into());
         }
     };
-    connection(ConnectionCommand::ClientSetInfo(lib, c.args.bytes(3)))
+    client(ClientCommand::SetInfo(lib, c.args.bytes(3)))
 }
 
 fn reply(c: Call<'_>) -> Parsed {
@@ -301,13 +301,13 @@ fn reply(c: Call<'_>) -> Parsed {
         _ if switch(c)? => Mute::No,
         _ => Mute::All,
     };
-    connection(ConnectionCommand::ClientReply(mute))
+    client(ClientCommand::Reply(mute))
 }
 
 fn keyspace(c: Call<'_>) -> Parsed {
     match c.args.len() {
-        2 => connection(ConnectionCommand::ClientKeyspace),
-        3 => connection(ConnectionCommand::ClientUse(c.args.bytes(2))),
+        2 => client(ClientCommand::Keyspace),
+        3 => client(ClientCommand::Use(c.args.bytes(2))),
         _ => c.refused(),
     }
 }
@@ -359,7 +359,7 @@ fn list(c: Call<'_>) -> Parsed {
         }
         _ => return Err(SYNTAX.into()),
     }
-    connection(ConnectionCommand::ClientList(chosen))
+    client(ClientCommand::List(chosen))
 }
 
 fn kill(c: Call<'_>) -> Parsed {
@@ -369,7 +369,7 @@ fn kill(c: Call<'_>) -> Parsed {
             address: Some(text(args.get(2))),
             ..Chosen::default()
         };
-        return connection(ConnectionCommand::ClientKill {
+        return client(ClientCommand::Kill {
             chosen,
             old_form: true,
             skip_me: false,
@@ -406,7 +406,7 @@ fn kill(c: Call<'_>) -> Parsed {
         }
         i += 2;
     }
-    connection(ConnectionCommand::ClientKill {
+    client(ClientCommand::Kill {
         chosen,
         old_form: false,
         skip_me,
@@ -426,7 +426,7 @@ fn pause(c: Call<'_>) -> Parsed {
         .filter(|ms| *ms <= PAUSE_MS_MAX)
         .ok_or("ERR timeout is not an integer or out of range")?;
     let ms = u64::try_from(ms).map_err(|_| "ERR timeout is negative")?;
-    connection(ConnectionCommand::ClientPause(Pause {
+    client(ClientCommand::Pause(Pause {
         lasts: Duration::from_millis(ms),
         writes_only,
     }))

@@ -8,8 +8,7 @@ use crate::resp::Context;
 use crate::resp::encode::Protocol;
 use crate::resp::notices::{database_of, is_about_keys, may_be_about_keys};
 use crate::resp::scripts::{COMPILE_AT_ONCE, Digest, Search};
-use crate::resp::session::Connection;
-use crate::resp::session::commands::subscriptions::Took;
+use crate::resp::session::{Connection, Took};
 use crate::resp::settings::OutputLimit;
 use crate::seldom::{A_MINUTE, Losses, Seldom};
 use bytes::Bytes;
@@ -450,7 +449,7 @@ impl Hub {
         self.expelled += 1;
         self.limited += 1;
         if let Some(others) = self.expelled_line.happened(Instant::now()) {
-            let peer = connection.session.borrow().peer();
+            let peer = connection.session.borrow().client.peer;
             tracing::warn!(
                 "the subscriber {peer} was disconnected: {bytes} bytes of messages waited for it, \
                  {why}; let it read faster, or subscribe to less{others}"

@@ -1,10 +1,115 @@
 //! What the commands of a client do, a file for each family.
 
-use super::*;
-
-pub(crate) mod clients;
+pub(super) mod clients;
+mod connection;
+mod keys;
 pub(super) mod scripts;
 mod server;
-pub(in crate::resp) mod subscriptions;
+pub(super) mod subscriptions;
 pub(super) mod transactions;
 pub(super) mod users;
+
+use super::pending::keys::KeysReply;
+use super::{Connection, Session};
+use crate::advice;
+use crate::resp::command::{ConnectionCommand, Constant, Request, ServerCommand, table};
+use crate::resp::encode::Encoder;
+use crate::resp::frame::Args;
+use crate::resp::{Context, cluster};
+use doyen_engine::command::{self as data, ErrorText};
+use std::rc::Rc;
+
+/// Bytes of the keys of one command at the cluster-aware port, where all keys are hashed before the
+/// first operation.
+const HASHED_BYTES_MAX: usize = 2 << 20;
+
+impl Session {
+    /// Whether this client may run this command, and whether this thread answers for its keys.
+    pub(super) fn admits(
+        &self,
+        context: &mut Context,
+        spec: &table::Spec,
+        args: Args<'_>,
+    ) -> Result<(), ErrorText> {
+        if !self.client.authenticated && !spec.has_flag("no_auth") {
+            return Err("NOAUTH Authentication required.".into());
+        }
+        self.may_run(context, spec, &args)?;
+        let keys = spec.key_places(&args).map(|at| args.get(at));
+        let max = context.limits().key_bytes_max;
+        if keys.clone().any(|key| key.len() > max) {
+            return Err(format!("ERR the key is too long: at most {max} bytes").into());
+        }
+        if context.is_stopped() && keys.clone().next().is_some() {
+            return Err(advice::STOPPED.into());
+        }
+        if self.client.cluster_port {
+            if keys.clone().map(<[u8]>::len).sum::<usize>() > HASHED_BYTES_MAX {
+                return Err(format!(
+                    "ERR the keys are too long together: at most {HASHED_BYTES_MAX} bytes; \
+                     send fewer keys in one command"
+                )
+                .into());
+            }
+            cluster::here(context, keys)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn run(
+        &mut self,
+        connection: &Rc<Connection>,
+        context: &mut Context,
+        args: Args<'_>,
+        request: Request,
+    ) {
+        match request {
+            Request::Data(data::Request::One { key, action, shape }) => {
+                self.about_key(connection, context, (key, action, shape));
+            }
+            Request::Data(data::Request::Many(many)) => {
+                let keys = (args.len() - 1) / many.step();
+                let (about, touches) = (self.client.about(), self.client.touches);
+                let reply = KeysReply::new(about, touches, many, keys);
+                self.replies.collect(reply, 0, 0);
+                self.replies.ask_further(connection, context, args);
+            }
+            Request::All(all) => self.about_all_keys(connection, context, all),
+            Request::Wait => {
+                let least = match self.client.keyspace {
+                    // Some clients ask this after every write, so it is kept.
+                    cluster::KEYSPACE => context.door.backups_least,
+                    other => cluster::backups_least(context.view(), other),
+                };
+                self.replies.answer(|e| e.integer(least));
+            }
+            Request::Script(asked) => self.about_scripts(connection, context, args, asked),
+            Request::Connection(ConnectionCommand::Exec) => {
+                self.execute_transaction(connection, context);
+            }
+            Request::Connection(ConnectionCommand::Watch) => self.watch(connection, context, args),
+            Request::Connection(asked) => self.about_connection(context, asked),
+            Request::Client(asked) => self.about_client(connection, context, asked),
+            Request::Cluster(asked) => {
+                let protocol = self.replies.protocol;
+                self.replies
+                    .answer(|e| server::about_cluster(e, context, protocol, asked));
+            }
+            Request::Server(ServerCommand::Monitor) => self.monitor(connection, context),
+            Request::Server(asked) => self.about_server(context, asked),
+            Request::PubSub(asked) => self.about_subscriptions(connection, context, args, asked),
+            Request::Constant(answer) => self.replies.answer(|e| encode_constant(e, answer)),
+        }
+    }
+}
+
+fn encode_constant(e: &mut Encoder<'_>, answer: Constant) {
+    match answer {
+        Constant::Ok => e.simple("OK"),
+        Constant::Integer(value) => e.integer(value),
+        Constant::Array => e.array(0),
+        Constant::Map => e.map(0),
+        Constant::Bulk(text) => e.bulk(text.as_bytes()),
+        Constant::Text(text) => e.text(text),
+    }
+}

@@ -3,8 +3,13 @@
 //! A command that comes during a pause stays where it was parsed, and its connection takes nothing
 //! more until the pause is over.
 
-use super::*;
+use super::{Connection, Session};
+use crate::resp::Context;
 use crate::resp::command::table::COMMANDS;
+use crate::resp::frame::Args;
+use doyen_gossip::Time;
+use std::rc::Rc;
+use std::time::Duration;
 
 /// How long the pause lasts, and which commands wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,11 +68,7 @@ impl Context {
     pub(crate) fn unpause(&mut self) {
         self.door.paused.now = None;
         for connection in self.door.paused.waiting.drain(..) {
-            // A connection that is borrowed runs a command, so it does not wait.
-            if let Ok(mut session) = connection.session.try_borrow_mut() {
-                session.paused = false;
-            }
-            connection.wake();
+            connection.end_pause();
         }
     }
 

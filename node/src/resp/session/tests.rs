@@ -1,6 +1,14 @@
+use super::charges::EXPECTED_BYTES_MIN;
+use super::deadlines::HURRIED_FOR;
+use super::pending::keys::KeysReply;
 use super::*;
-use doyen_engine::command::Join;
-use std::time::Duration;
+use crate::resp::acl::users::Users;
+use crate::resp::budget::{Budget, FREE_INPUT_BYTES, STALLED_MAX};
+use doyen_engine::command::Shape;
+use doyen_engine::op::{Failure, Outcome};
+use doyen_gossip::Time;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 fn connection(id: u64, budget: &Rc<Budget>) -> Rc<Connection> {
     let any: SocketAddr = ([127, 0, 0, 1], 1).into();
@@ -20,15 +28,8 @@ fn budget() -> Rc<Budget> {
 
 fn waiting(connection: &Rc<Connection>, expected: usize) -> u64 {
     let mut session = connection.session.borrow_mut();
-    session.expect(
-        State::Waiting {
-            shape: Shape::Plain,
-            token: 0,
-        },
-        0,
-        expected,
-    );
-    session.next() - 1
+    session.replies.wait((Shape::Plain, 0), 0, expected);
+    session.replies.next() - 1
 }
 
 fn value(bytes: usize) -> Outcome {
@@ -40,7 +41,8 @@ fn value(bytes: usize) -> Outcome {
 fn other_nodes_answers_are_expected_to_weigh_what_recent_ones_weighed() {
     let (budget, large) = (budget(), 1 << 20);
     let connection = connection(1, &budget);
-    let expected = |connection: &Connection| connection.session.borrow().expected;
+    let expected =
+        |connection: &Connection| connection.session.borrow().replies.charges.expects(true);
     assert_eq!(expected(&connection), large, "the worst, at first");
     let slots: Vec<u64> = (0..32).map(|_| waiting(&connection, large)).collect();
     assert!(connection.session.borrow().is_blocked());
@@ -72,7 +74,7 @@ fn an_answer_that_was_weighed_has_its_room() {
     for (connection, slot) in connections.iter().zip(slots) {
         connection.deliver((Time::ZERO, None), (slot, 0), 0, value(large), true);
         assert!(
-            connection.session.borrow().out.len() > large,
+            connection.session.borrow().replies.out.len() > large,
             "not an error"
         );
     }
@@ -86,15 +88,8 @@ fn unread_copies_are_refused_and_given_back_at_the_end() {
     let (mut refused, slots) = (0, (0..50).map(|_| waiting(&greedy, 0)).collect::<Vec<_>>());
     for slot in slots {
         greedy.deliver((Time::ZERO, None), (slot, 0), 0, value(1 << 20), true);
-        let session = greedy.session.borrow();
-        let at = usize::try_from(slot - session.first).unwrap();
-        refused += usize::from(matches!(
-            session.slots[at].state,
-            State::Done {
-                outcome: Outcome::Failed(Failure::Overloaded),
-                ..
-            }
-        ));
+        let done = greedy.session.borrow().replies.done(slot);
+        refused += usize::from(done == Some(Outcome::Failed(Failure::Overloaded)));
     }
     assert_eq!(
         (refused, budget.answers().0),
@@ -108,7 +103,7 @@ fn unread_copies_are_refused_and_given_back_at_the_end() {
     assert_eq!(budget.answers().0, 0);
     let slot = waiting(&modest, 0);
     modest.deliver((Time::ZERO, None), (slot, 0), 0, value(1 << 20), true);
-    assert!(modest.session.borrow().out.len() > 1 << 20);
+    assert!(modest.session.borrow().replies.out.len() > 1 << 20);
 }
 
 #[test]
@@ -140,13 +135,10 @@ fn a_connection_that_holds_much_and_makes_no_progress_is_expelled() {
     assert!(!hoarder.expel_if_stalled(late), "once");
 }
 
-fn gathering(connection: &Rc<Connection>, parts: usize, expected: usize) -> u64 {
-    let mut gather = Gather::of_parts(Join::Values, parts);
-    (0..parts as u64).for_each(|token| gather.waits_for(token));
-    gather.submitted();
+fn collecting(connection: &Rc<Connection>, reply: KeysReply, expected: usize) -> u64 {
     let mut session = connection.session.borrow_mut();
-    session.expect(State::Gathering(Box::new(gather)), 0, expected);
-    session.next() - 1
+    session.replies.collect(reply, 0, expected);
+    session.replies.next() - 1
 }
 
 #[test]
@@ -154,14 +146,12 @@ fn a_reply_of_many_values_fails_as_soon_as_it_is_too_large_and_gives_back_what_i
     const PARTS: usize = 600;
     let (budget, large) = (budget(), 1 << 20);
     let connection = connection(1, &budget);
-    let slot = gathering(&connection, PARTS, 0);
+    let slot = collecting(&connection, KeysReply::asked_for(PARTS), 0);
     connection.deliver((Time::ZERO, None), (slot, 0), 0, value(large), true);
     assert_eq!(budget.answers().0, large, "a copy");
     let stored = value(large);
-    let failed = || {
-        let session = connection.session.borrow();
-        matches!(&session.slots[0].state, State::Gathering(gather) if gather.has_failed())
-    };
+    // The first value is the only copy. It is given back once the reply fails.
+    let failed = || budget.answers().0 == 0;
     for part in 1..PARTS as u32 - 1 {
         connection.deliver(
             (Time::ZERO, None),
@@ -186,10 +176,11 @@ fn a_reply_of_many_values_fails_as_soon_as_it_is_too_large_and_gives_back_what_i
     );
     let session = connection.session.borrow();
     assert_eq!(
-        &session.out.bytes[..],
+        &session.replies.out.bytes[..],
         b"-ERR the reply would be too large\r\n"
     );
-    assert_eq!((session.pending_bytes, session.charged), (0, 0));
+    let charges = &session.replies.charges;
+    assert_eq!((charges.pending(), charges.charged()), (0, 0));
 }
 
 /// Regression: the commands waited for room that no connection released.
@@ -198,13 +189,9 @@ fn commands_under_way_go_on_in_turns_while_there_is_too_little_room() {
     let (budget, large) = (budget(), 1 << 20);
     let connections: Vec<_> = (1..=3).map(|id| connection(id, &budget)).collect();
     for connection in &connections {
-        gathering(connection, 8, 6 * large);
-        connection.session.borrow_mut().partway = Some(Partway {
-            many: Many::Get,
-            at: 9,
-            part: 8,
-            hold: Hold::Room(connection.at),
-        });
+        let reply = KeysReply::asked_for(8).waiting_for_room();
+        collecting(connection, reply, 6 * large);
+        connection.session.borrow_mut().replies.partway = true;
     }
     let [first, second, third] = &connections[..] else {
         panic!("three")
@@ -214,7 +201,7 @@ fn commands_under_way_go_on_in_turns_while_there_is_too_little_room() {
         !blocked(first) && blocked(second) && blocked(third),
         "18 MiB, where the share is 16"
     );
-    first.session.borrow_mut().discharge();
+    first.session.borrow_mut().replies.discharge();
     let mut ready = Vec::new();
     budget.ready().append_to(&mut ready);
     assert_eq!(
@@ -243,7 +230,10 @@ fn commands_under_way_go_on_in_turns_while_there_is_too_little_room() {
 fn commands_queued_behind_one_that_timed_out_have_a_short_deadline() {
     let budget = budget();
     let connection = connection(1, &budget);
-    let hurried = |at: u64| Time(at) < connection.session.borrow().hurried_until;
+    let hurried = |at: u64| {
+        let session = connection.session.borrow();
+        session.replies.deadlines.is_hurried(Time(at))
+    };
     let fails = |now: u64, why| {
         let slot = waiting(&connection, EXPECTED_BYTES_MIN);
         connection.deliver((Time(now), None), (slot, 0), 0, Outcome::Failed(why), true);
@@ -257,7 +247,7 @@ fn commands_queued_behind_one_that_timed_out_have_a_short_deadline() {
     assert!(hurried(12));
     let long = u64::try_from(HURRIED_FOR.as_nanos()).unwrap();
     assert!(hurried(10 + long) && !hurried(11 + long));
-    connection.session.borrow_mut().caught_up();
+    connection.caught_up();
     assert!(!hurried(12), "the next command did not wait");
 }
 
@@ -282,11 +272,12 @@ fn expected_answers_bound_what_may_come_and_are_no_memory() {
     };
 
     let slot = waiting(one, large);
-    let (part_slot, fail_slot) = (gathering(parts, 3, 3 * large), gathering(failing, 2, large));
+    let part_slot = collecting(parts, KeysReply::asked_for(3), 3 * large);
+    let fail_slot = collecting(failing, KeysReply::asked_for(2), large);
     waiting(leaving, 2 * large);
-    gathering(leaving, 2, large);
+    collecting(leaving, KeysReply::asked_for(2), large);
+    silenced.session.borrow_mut().replies.silent = true;
     let silent = waiting(silenced, large);
-    silenced.session.borrow_mut().slots[0].silent = true;
     let all = 9 * large;
     assert_eq!((budget.answers(), held(&budget)), ((all, all), 0));
 
@@ -316,7 +307,7 @@ fn expected_answers_bound_what_may_come_and_are_no_memory() {
     take(silenced, (silent, 0), value(10));
     silenced.session.borrow_mut().encode_ready();
     assert_eq!(budget.answers(), (3 * large, 3 * large));
-    leaving.session.borrow_mut().discharge();
+    leaving.session.borrow_mut().replies.discharge();
     assert_eq!((budget.answers(), held(&budget)), ((0, 0), 0));
     waiting(leaving, large);
     drop(connections);

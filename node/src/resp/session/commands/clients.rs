@@ -1,114 +1,139 @@
-//! `CLIENT`: the list of connections, and how they are ended.
+//! `CLIENT`: the list of connections, how they are ended, and what a client sets for itself.
 
-use super::*;
+use crate::resp::command::{ClientCommand, table};
+use crate::resp::common::Question;
+use crate::resp::encode::Protocol;
+use crate::resp::session::client::{Chosen, ClientKind, Mute, Unusable};
+use crate::resp::session::pending::threads::ThreadsReply;
+use crate::resp::session::{Connection, Session};
+use crate::resp::{Context, databases};
+use doyen_gossip::Time;
 use std::fmt::Write;
-
-/// Which connections `CLIENT LIST` shows and `CLIENT KILL` ends: those that match all of these
-/// filters.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Chosen {
-    /// Their numbers.
-    pub ids: Option<Vec<u64>>,
-    /// Their kind.
-    pub kind: Option<ClientKind>,
-    /// The client's address, as text.
-    pub address: Option<Bytes>,
-    /// The address of ours that it came to, as text.
-    pub local: Option<Bytes>,
-    /// Their least age in seconds.
-    pub age_s: Option<u64>,
-    /// The name of their user.
-    pub user: Option<Bytes>,
-}
-
-/// The kinds of connections that Redis knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClientKind {
-    /// Every connection without subscriptions.
-    Normal,
-    /// It has subscriptions.
-    Subscriber,
-    /// A replica or a master: there are none.
-    Other,
-}
-
-/// What a client library tells about itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lib {
-    /// Its name.
-    Name,
-    /// Its version.
-    Version,
-}
-
-/// Which replies a client wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mute {
-    /// All of them.
-    #[default]
-    No,
-    /// All but the reply to the next command.
-    Skip,
-    /// None of them.
-    All,
-}
-
-/// What a client library has told about itself.
-#[derive(Debug, Default)]
-pub(in crate::resp::session) struct Library {
-    pub(in crate::resp::session) name: Bytes,
-    pub(in crate::resp::session) version: Bytes,
-}
+use std::rc::Rc;
 
 impl Session {
-    fn is_chosen(&self, chosen: &Chosen, now: Time) -> bool {
-        let is = |text: &Option<Bytes>, address: SocketAddr| {
-            text.as_ref()
-                .is_none_or(|t| **t == *address.to_string().as_bytes())
-        };
-        chosen.ids.as_ref().is_none_or(|ids| ids.contains(&self.id))
-            && chosen.kind.is_none_or(|kind| kind == self.kind())
-            && chosen
-                .age_s
-                .is_none_or(|least| now.since(self.began).as_secs() >= least)
-            && chosen
-                .user
-                .as_ref()
-                .is_none_or(|name| **name == *self.user.name())
-            && is(&chosen.address, self.peer)
-            && is(&chosen.local, self.local)
+    pub(crate) fn about_client(
+        &mut self,
+        connection: &Connection,
+        context: &mut Context,
+        asked: ClientCommand,
+    ) {
+        use ClientCommand as C;
+        match asked {
+            C::Id => {
+                let id = i64::try_from(self.client.id).unwrap_or(i64::MAX);
+                self.replies.answer(|e| e.integer(id));
+            }
+            C::SetName(name) => match self.client.set_name(&name) {
+                Ok(()) => self.replies.answer(|e| e.simple("OK")),
+                Err(text) => self.replies.answer(|e| e.error(text)),
+            },
+            C::GetName if self.client.name.is_empty() => self.replies.answer(|e| e.nil()),
+            C::GetName => {
+                let name = self.client.name.clone();
+                self.replies.answer(|e| e.bulk(&name));
+            }
+            C::Keyspace => {
+                let name = context
+                    .view()
+                    .and_then(|v| v.installed.keyspace(self.client.keyspace))
+                    .map(|k| k.name.as_str());
+                match name {
+                    Some(name) => self.replies.answer(|e| e.bulk(name.as_bytes())),
+                    // The keyspace was dropped, or this node has no table yet.
+                    None => self.replies.answer(|e| e.nil()),
+                }
+            }
+            C::Use(name) => match (
+                self.client.choose_keyspace(context, &name),
+                self.errands.take_looked(),
+            ) {
+                (Ok(()), _) => self.replies.answer(|e| e.simple("OK")),
+                // Another member may have made it a moment ago.
+                (Err(Unusable::Missing(_)), false) => {
+                    self.errands.await_table(context, self.client.id);
+                }
+                (Err(Unusable::Missing(text) | Unusable::Refused(text)), _) => {
+                    self.replies.answer(|e| e.error(&text))
+                }
+            },
+            C::Info => {
+                let line = connection.line(self, context.now());
+                self.replies.answer(|e| e.text(&line));
+            }
+            C::List(chosen) => self.list_clients(connection, context, chosen),
+            C::Kill {
+                chosen,
+                old_form,
+                skip_me,
+            } => self.kill_clients(context, chosen, old_form, skip_me),
+            C::SetInfo(which, value) => match self.client.set_library(which, &value) {
+                Ok(()) => self.replies.answer(|e| e.simple("OK")),
+                Err(text) => self.replies.answer(|e| e.error(&text)),
+            },
+            C::Reply(Mute::No) => {
+                self.client.mute = Mute::No;
+                self.replies.silent = false;
+                self.replies.answer(|e| e.simple("OK"));
+            }
+            // A client that wants no replies has none to skip.
+            C::Reply(Mute::Skip) if self.client.mute == Mute::All => {}
+            C::Reply(wanted) => self.client.mute = wanted,
+            C::Touches(touches) => {
+                self.client.touches = touches;
+                self.replies.answer(|e| e.simple("OK"));
+            }
+            C::Pause(pause) => {
+                context.pause(pause);
+                self.ask(context, ThreadsReply::done(Question::Pause(pause)));
+            }
+            C::Unpause => {
+                context.unpause();
+                self.ask(context, ThreadsReply::done(Question::Unpause));
+            }
+            C::TrackingInfo => self.replies.answer(|e| {
+                e.map(3);
+                e.bulk(b"flags");
+                e.set(1);
+                e.bulk(b"off");
+                e.bulk(b"redirect");
+                e.integer(-1);
+                e.bulk(b"prefixes");
+                e.array(0);
+            }),
+        }
     }
 
-    fn kind(&self) -> ClientKind {
-        match self.subscriptions() {
-            Some(_) => ClientKind::Subscriber,
-            None => ClientKind::Normal,
-        }
+    fn is_chosen(&self, chosen: &Chosen, now: Time) -> bool {
+        let kind = if self.subscriptions.is_subscriber() {
+            ClientKind::Subscriber
+        } else {
+            ClientKind::Normal
+        };
+        self.client.is_chosen(chosen, kind, now)
     }
 
     /// The client's line of `CLIENT LIST`. `active_at`: when it last did something. `input`: bytes of
     /// commands that it holds.
-    pub(in crate::resp::session) fn line(
-        &self,
-        now: Time,
-        active_at: Time,
-        input: usize,
-    ) -> String {
-        let (id, peer, local) = (self.id, self.peer, self.local);
-        let name = String::from_utf8_lossy(&self.name);
+    pub(crate) fn line(&self, now: Time, active_at: Time, input: usize) -> String {
+        let (id, peer, local) = (self.client.id, self.client.peer, self.client.local);
+        let name = String::from_utf8_lossy(&self.client.name);
         let (age, idle) = (
-            now.since(self.began).as_secs(),
+            now.since(self.client.began).as_secs(),
             now.since(active_at).as_secs(),
         );
-        let (waiting, output) = (self.slots.len(), self.out.len());
-        let [sub, psub, ssub] = self.subscriptions().unwrap_or_default();
-        let (held, db) = (self.charged, databases::index(self.map));
+        let (waiting, output) = (self.replies.len(), self.replies.out.len());
+        let [sub, psub, ssub] = self.subscriptions.counts();
+        let (held, db) = (
+            self.replies.charges.charged(),
+            databases::index(self.client.map),
+        );
         let all = held + input;
         let command = table::COMMANDS
             .all()
-            .get(usize::from(self.command))
+            .get(usize::from(self.replies.command))
             .map_or("NULL", |spec| spec.name);
-        let version = if self.protocol == Protocol::Resp3 {
+        let version = if self.replies.protocol == Protocol::Resp3 {
             3
         } else {
             2
@@ -119,12 +144,12 @@ impl Session {
             (true, _) => "c",
             _ if multi >= 0 => "x",
             (_, true) => "b",
-            _ if self.is_monitor() => "O",
-            _ if self.kind() == ClientKind::Subscriber => "P",
-            _ if !self.touches => "T",
+            _ if self.subscriptions.is_monitor() => "O",
+            _ if self.subscriptions.is_subscriber() => "P",
+            _ if !self.client.touches => "T",
             _ => "N",
         };
-        let user = String::from_utf8_lossy(self.user.name());
+        let user = String::from_utf8_lossy(self.client.user.name());
         let mut line = format!(
             "id={id} addr={peer} laddr={local} fd=-1 name={name} age={age} idle={idle} \
              flags={flags} db={db} sub={sub} psub={psub} ssub={ssub} multi={multi} watch={watch} qbuf={input} qbuf-free=0 \
@@ -132,6 +157,7 @@ impl Session {
              tot-mem={all} events=r cmd={command} user={user} redir=-1 resp={version}"
         );
         let (lib_name, lib_version) = self
+            .client
             .library
             .as_ref()
             .map_or((&b""[..], &b""[..]), |l| (&l.name, &l.version));
@@ -145,93 +171,36 @@ impl Session {
         line
     }
 
-    /// The client's line, with what its connection knows.
-    pub(in crate::resp::session) fn own_line(&self, connection: &Connection, now: Time) -> String {
-        self.line(now, connection.active_at(), connection.input_held.get())
-    }
-
-    pub(in crate::resp::session) fn set_library(&mut self, which: Lib, value: &Bytes) {
-        if value.len() > NAME_BYTES_MAX || !value.iter().all(u8::is_ascii_graphic) {
-            let option = if which == Lib::Name {
-                "lib-name"
-            } else {
-                "lib-ver"
-            };
-            return self.answer(|e| {
-                e.error(&format!(
-                    "ERR {option} cannot contain spaces, newlines or special characters."
-                ))
-            });
-        }
-        let library = self.library.get_or_insert_default();
-        // A copy, because a slice would keep the whole read buffer.
-        let value = Bytes::copy_from_slice(value);
-        match which {
-            Lib::Name => library.name = value,
-            Lib::Version => library.version = value,
-        }
-        self.answer(|e| e.simple("OK"));
-    }
-
-    pub(in crate::resp::session) fn list_clients(
-        &mut self,
-        connection: &Connection,
-        context: &Context,
-        chosen: Chosen,
-    ) {
+    fn list_clients(&mut self, connection: &Connection, context: &Context, chosen: Chosen) {
         // This session is borrowed. The others are not.
         let mut lines = context.client_lines(&chosen);
         if self.is_chosen(&chosen, context.now()) {
-            lines.push((self.id, self.own_line(connection, context.now())));
+            lines.push((self.client.id, connection.line(self, context.now())));
         }
-        self.ask(context, Asking::clients(lines, chosen));
+        self.ask(context, ThreadsReply::clients(lines, chosen));
     }
 
     /// Ends connections. This one ends once it is answered.
-    pub(in crate::resp::session) fn kill_clients(
-        &mut self,
-        context: &Context,
-        chosen: Chosen,
-        old_form: bool,
-        skip_me: bool,
-    ) {
+    fn kill_clients(&mut self, context: &Context, chosen: Chosen, old_form: bool, skip_me: bool) {
         if let Some(name) = &chosen.user
             && context.door.users.borrow_mut().find(name).is_none()
         {
             let text = format!("ERR No such user '{}'", String::from_utf8_lossy(name));
-            return self.answer(|e| e.error(&text));
+            return self.replies.answer(|e| e.error(&text));
         }
         let mut killed = context.kill_clients(&chosen);
         if !skip_me && self.is_chosen(&chosen, context.now()) {
             self.closing = true;
             killed += 1;
         }
-        self.ask(context, Asking::killed(killed, chosen, old_form));
+        self.ask(context, ThreadsReply::killed(killed, chosen, old_form));
     }
+}
 
-    pub(in crate::resp::session) fn set_mute(&mut self, wanted: Mute) {
-        match wanted {
-            Mute::No => {
-                self.mute = Mute::No;
-                self.silent = false;
-                self.answer(|e| e.simple("OK"));
-            }
-            // A client that wants no replies has none to skip.
-            Mute::Skip if self.mute == Mute::All => {}
-            Mute::Skip | Mute::All => self.mute = wanted,
-        }
-    }
-
-    /// Whether the present command gets no reply.
-    pub(in crate::resp::session) fn take_mute(&mut self) -> bool {
-        match self.mute {
-            Mute::No => false,
-            Mute::Skip => {
-                self.mute = Mute::No;
-                true
-            }
-            Mute::All => true,
-        }
+impl Connection {
+    /// The client's line, with what its connection knows.
+    fn line(&self, session: &Session, now: Time) -> String {
+        session.line(now, self.active_at(), self.input_held.get())
     }
 }
 
@@ -242,7 +211,7 @@ impl Context {
             let session = c.session.try_borrow().ok()?;
             session
                 .is_chosen(chosen, self.now())
-                .then(|| (*id, session.own_line(c, self.now())))
+                .then(|| (*id, c.line(&session, self.now())))
         });
         lines.collect()
     }

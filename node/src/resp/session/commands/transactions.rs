@@ -7,32 +7,48 @@
 //! were executed and others were not, the reply says which commands were.
 //!
 //! ```text
-//!   MULTI ─> Queue ── EXEC ─> parts, one a partition ─> Running ── the last outcome ─> reply
-//!   WATCH ─────────────────────────────────────────────> Running ── the last outcome ─> Watching
+//!   MULTI ─> Queue ── EXEC ─> parts, one a partition ─> PartsReply ── the last outcome ─> reply
+//!   WATCH ────────────────────────────────────────────> PartsReply ── the last outcome ─> Watching
 //! ```
 //!
-//! If `EXEC` runs scripts by digests that this node does not know, it looks their texts up first,
-//! as
+//! If `EXEC` runs scripts by digests that this node does not know, it looks their texts up first, as
 //! `EVALSHA` does.
 
-use super::super::pending::parts::{Answer, Before, Running, Then};
-use super::scripts::{NO_SCRIPT, call_of, digest_of};
-use super::subscriptions::publication;
-use super::*;
-use crate::resp::command::{PubSubCommand, ScriptCommand};
-use crate::resp::scripts;
+use super::keys::OTHER_DATABASE;
+use super::scripts::{NO_SCRIPT, bring, call_of, digest_of};
+use super::subscriptions::{asked_receivers, publication, receivers_here};
+use crate::resp::acl::compiled::Compiled;
+use crate::resp::command::{
+    self, ClientCommand, ConnectionCommand, PubSubCommand, Request, ScriptCommand, ServerCommand,
+    table,
+};
+use crate::resp::counts;
+use crate::resp::encode::Protocol;
+use crate::resp::frame::Args;
+use crate::resp::session::charges::{Charges, PENDING_BYTES_MAX};
+use crate::resp::session::client::SessionClient;
+use crate::resp::session::pending::parts::{ClientBefore, CommandAnswer, PartsPurpose, PartsReply};
+use crate::resp::session::pending::{Asker, PendingReply};
+use crate::resp::session::{Connection, Session};
+use crate::resp::{Context, cluster, databases, scripts};
+use bytes::Bytes;
 use doyen_engine::Publication;
-use doyen_engine::command::Join;
-use doyen_engine::op::{Step, TRANSACTION_STEPS_MAX, Transaction, Watched};
+use doyen_engine::command::{self as data, ErrorText, Join, Shape};
+use doyen_engine::op::{
+    Action, Failure, Operation, Outcome, Step, TRANSACTION_STEPS_MAX, Transaction, Watched,
+};
+use doyen_placement::{KeyspaceId, MapId, PartitionId};
 use doyen_scripts::sha1_hex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
 
 /// Most commands of a transaction.
 const COMMANDS_MAX: usize = 100_000;
 /// Most bytes of a transaction's commands.
 const BYTES_MAX: usize = PENDING_BYTES_MAX;
 /// What a command costs besides its bytes.
-pub(in crate::resp::session) const COMMAND_OVERHEAD: usize = 128;
+pub(crate) const COMMAND_OVERHEAD: usize = 128;
 
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 const OTHER_RULES: &str = "EXECABORT Transaction discarded because the rules of the user changed \
@@ -44,19 +60,77 @@ const OTHER_KEYSPACE: &str = "ERR the watched keys are in another keyspace: noth
 
 /// What a client's transaction has so far.
 #[derive(Debug, Default)]
-pub(in crate::resp::session) struct Transacting {
+pub(crate) struct Transacting {
     /// The commands since `MULTI`.
     queue: Option<Queue>,
-    pub(in crate::resp::session) watching: Watching,
-    /// Where answers of commands go that touch no key, while `EXEC` runs them.
-    captured: Option<BytesMut>,
+    watching: Watching,
 }
 
 impl Transacting {
     /// How many commands are queued, if any may be, and how many keys are watched.
-    pub(in crate::resp::session) fn counts(&self) -> (Option<usize>, usize) {
+    pub(crate) fn counts(&self) -> (Option<usize>, usize) {
         let queued = self.queue.as_ref().map(|queue| queue.commands.len());
         (queued, self.watching.keys.len())
+    }
+
+    /// The commands since `MULTI`, if there was one.
+    pub(crate) const fn queue(&self) -> Option<&Queue> {
+        self.queue.as_ref()
+    }
+
+    /// These keys are watched, too.
+    pub(crate) fn watch(&mut self, watching: Watching) {
+        self.watching.keyspace = watching.keyspace;
+        self.watching.keys.extend(watching.keys);
+    }
+
+    /// `MULTI`: commands of this user are queued from now on.
+    pub(crate) fn begin(&mut self, map: MapId, user: Arc<Compiled>) {
+        self.queue = Some(Queue::new(map, user));
+    }
+
+    /// Queues a command of this client.
+    fn push(
+        &mut self,
+        (client, charges): (&SessionClient, &mut Charges),
+        (spec, args): (&table::Spec, Args<'_>),
+        parsed: command::Parsed,
+        rights: (Bytes, bool),
+    ) -> Result<(), ErrorText> {
+        let parsed = match parsed {
+            Ok(Request::Data(data::Request::One { action, .. }))
+                if client.leaves_database(&action) =>
+            {
+                Err(OTHER_DATABASE.into())
+            }
+            parsed => parsed,
+        };
+        let Some(queue) = &mut self.queue else {
+            return Ok(());
+        };
+        let bytes = args.iter_from(0).map(<[u8]>::len).sum::<usize>();
+        let more = bytes + args.len().max(1) * COMMAND_OVERHEAD;
+        if queue.commands.len() >= COMMANDS_MAX || queue.bytes + more > BYTES_MAX {
+            return Err(format!(
+                "ERR the transaction is too large: at most {COMMANDS_MAX} commands and \
+                 {BYTES_MAX} bytes"
+            )
+            .into());
+        }
+        if charges.budget().refuses(more) {
+            return Err(Shape::Plain.failure(Failure::Overloaded).into());
+        }
+        let queued = queue.queued(client, (spec, args), parsed, rights)?;
+        queue.commands.push(queued);
+        queue.bytes += more;
+        let now = queue.bytes;
+        charges.charge(&mut queue.charged, |_| now);
+        Ok(())
+    }
+
+    /// Nothing is watched any more.
+    pub(crate) fn unwatch(&mut self) {
+        self.watching = Watching::default();
     }
 }
 
@@ -64,12 +138,99 @@ const TOO_MUCH_TEXT: &str = "ERR the scripts of the transaction take too long to
     together: this one was not run; send fewer in one transaction, or load them first (SCRIPT LOAD)";
 
 impl Queue {
+    fn new(map: MapId, user: Arc<Compiled>) -> Self {
+        Self {
+            commands: Vec::new(),
+            steps: Vec::new(),
+            digests: BTreeMap::new(),
+            refused: false,
+            map,
+            user,
+            bytes: 0,
+            charged: 0,
+        }
+    }
+
+    /// The database that the present command uses.
+    pub(crate) const fn map(&self) -> MapId {
+        self.map
+    }
+
     /// The text of the script that is this step.
     fn bring(&mut self, at: usize, body: &Bytes) {
         self.digests.remove(&at);
         if let Some(Step::Script(call)) = self.steps.get_mut(at) {
             call.body = body.clone();
         }
+    }
+
+    /// A command of the transaction, whose steps are added.
+    fn queued(
+        &mut self,
+        client: &SessionClient,
+        (spec, args): (&table::Spec, Args<'_>),
+        parsed: command::Parsed,
+        (grants, resp3): (Bytes, bool),
+    ) -> Result<Queued, ErrorText> {
+        // The arguments are copied: a slice of them would hold all of the input around it.
+        Ok(match parsed {
+            Ok(Request::Data(data::Request::One { key, action, shape })) => {
+                self.steps.push(Step::Key {
+                    map: self.map,
+                    key: Bytes::copy_from_slice(&key),
+                    action: client.touching(action).detached(),
+                });
+                Queued::One(shape)
+            }
+            Ok(Request::Data(data::Request::Many(many))) => {
+                let before = self.steps.len();
+                for at in (1..args.len()).step_by(many.step()) {
+                    self.steps.push(Step::Key {
+                        map: self.map,
+                        key: Bytes::copy_from_slice(args.get(at)),
+                        action: client.touching(many.action(&args, at)).detached(),
+                    });
+                }
+                Queued::Many(many.join(), self.steps.len() - before)
+            }
+            Ok(Request::Script(ScriptCommand::Run {
+                by_digest,
+                keys,
+                read_only,
+            })) => {
+                let mut call = call_of((client.keyspace, self.map), args, keys, (read_only, resp3));
+                call.grants = grants;
+                if by_digest {
+                    call.body = Bytes::new();
+                    let digest = digest_of(args.get(1));
+                    self.digests.insert(self.steps.len(), digest);
+                }
+                self.steps.push(Step::Script(Box::new(call)));
+                Queued::One(Shape::Encoded)
+            }
+            Ok(Request::PubSub(PubSubCommand::Publish { sharded })) => {
+                match publication(args, sharded) {
+                    Ok(message) => Queued::Publish(message),
+                    Err(why) => Queued::Wrong(why),
+                }
+            }
+            Ok(request) if is_queued(&request) => {
+                if let Request::Connection(ConnectionCommand::Select(index)) = request
+                    && let Some(map) = databases::map(index).filter(|_| !client.cluster_port)
+                {
+                    self.map = map;
+                }
+                Queued::Other(request, spec.number)
+            }
+            Ok(_) => {
+                return Err(format!(
+                    "ERR {} is not supported inside MULTI: send it before MULTI or after EXEC",
+                    spec.name.to_uppercase().replace('|', " ")
+                )
+                .into());
+            }
+            Err(why) => Queued::Wrong(why),
+        })
     }
 
     /// Answers the scripts at once that have no text, or whose text does not compile.
@@ -96,7 +257,7 @@ impl Queue {
                             if context.door.scripts.work() > work_most {
                                 return Some(TOO_MUCH_TEXT.to_owned());
                             }
-                            Session::bring(context, &call.body).err()
+                            bring(context, &call.body).err()
                         });
                         known.clone()
                     }
@@ -113,14 +274,14 @@ impl Queue {
 
 /// The keys that a client watches, all of one keyspace.
 #[derive(Debug, Default)]
-pub(in crate::resp::session) struct Watching {
-    pub(in crate::resp::session) keyspace: KeyspaceId,
-    pub(in crate::resp::session) keys: Vec<Watched>,
+pub(crate) struct Watching {
+    pub(crate) keyspace: KeyspaceId,
+    pub(crate) keys: Vec<Watched>,
 }
 
 /// The commands of a transaction.
 #[derive(Debug)]
-struct Queue {
+pub(crate) struct Queue {
     commands: Vec<Queued>,
     steps: Vec<Step>,
     /// The digests of the steps that are scripts and have no text yet.
@@ -138,7 +299,7 @@ struct Queue {
 
 /// A transaction that is to be executed once the texts of its scripts are here.
 #[derive(Debug)]
-pub(in crate::resp::session) struct Prepared {
+pub(crate) struct Prepared {
     queue: Queue,
     watching: Watching,
     /// The digests of the texts that were looked up, in that order.
@@ -147,7 +308,7 @@ pub(in crate::resp::session) struct Prepared {
 
 impl Prepared {
     /// The digests of the texts that were looked up, in that order.
-    pub(in crate::resp::session) fn missing(&self) -> &[scripts::Digest] {
+    pub(crate) fn missing(&self) -> &[scripts::Digest] {
         &self.missing
     }
 }
@@ -173,89 +334,45 @@ fn is_exec(args: Args<'_>) -> bool {
 
 /// Whether a command that touches no key may be in a transaction: it is answered at once.
 const fn is_queued(request: &Request) -> bool {
-    use ConnectionCommand as C;
     matches!(
         request,
         Request::Wait
             | Request::Constant(_)
             | Request::Server(ServerCommand::Time)
             | Request::Connection(
-                C::Ping(_)
-                    | C::Echo(_)
-                    | C::Select(_)
-                    | C::Unwatch
-                    | C::ClientId
-                    | C::ClientGetName
-                    | C::ClientSetName(_)
-                    | C::ClientSetInfo(..)
+                ConnectionCommand::Ping(_)
+                    | ConnectionCommand::Echo(_)
+                    | ConnectionCommand::Select(_)
+                    | ConnectionCommand::Unwatch
+            )
+            | Request::Client(
+                ClientCommand::Id
+                    | ClientCommand::GetName
+                    | ClientCommand::SetName(_)
+                    | ClientCommand::SetInfo(..)
             )
     )
 }
 
 impl Session {
-    /// Whether commands are queued, and not executed.
+    /// The commands that are queued, and not executed, if `MULTI` began that.
     #[inline]
-    pub(in crate::resp::session) fn is_queueing(&self) -> bool {
-        self.transacting
-            .as_ref()
-            .is_some_and(|transacting| transacting.queue.is_some())
-    }
-
-    fn queue(&mut self) -> Option<&mut Queue> {
-        self.transacting.as_mut()?.queue.as_mut()
-    }
-
-    /// The database that the present command uses.
-    pub(in crate::resp::session) fn present_map(&self) -> MapId {
-        let queue = self.transacting.as_ref().and_then(|t| t.queue.as_ref());
-        queue.map_or(self.map, |queue| queue.map)
-    }
-
-    /// Where the answer of the present command goes, if `EXEC` runs it.
-    #[inline]
-    pub(in crate::resp::session) fn captured(&mut self) -> Option<&mut BytesMut> {
-        self.transacting.as_mut()?.captured.as_mut()
+    pub(crate) fn queue(&self) -> Option<&Queue> {
+        self.transacting.as_ref()?.queue()
     }
 
     /// The transaction ends, and nothing is watched any more.
-    pub(in crate::resp::session) fn end_transaction(&mut self) {
+    pub(crate) fn end_transaction(&mut self) {
         if let Some(transacting) = self.transacting.take()
             && let Some(mut queue) = transacting.queue
         {
-            charge(&self.budget, &mut self.charged, &mut queue.charged, |_| 0);
+            self.replies.charges.charge(&mut queue.charged, |_| 0);
         }
-    }
-
-    /// Nothing is watched any more.
-    pub(in crate::resp::session) fn unwatch(&mut self) {
-        if let Some(transacting) = &mut self.transacting {
-            transacting.watching = Watching::default();
-        }
-    }
-
-    pub(in crate::resp::session) fn begin_transaction(&mut self) {
-        let map = self.map;
-        let transacting = self.transacting.get_or_insert_default();
-        transacting.queue = Some(Queue {
-            commands: Vec::new(),
-            steps: Vec::new(),
-            digests: BTreeMap::new(),
-            refused: false,
-            map,
-            user: self.user.clone(),
-            bytes: 0,
-            charged: 0,
-        });
-        self.answer(|e| e.simple("OK"));
     }
 
     /// Queues a command after `MULTI`. False: it is executed at once.
     #[cold]
-    pub(in crate::resp::session) fn queue_command(
-        &mut self,
-        context: &mut Context,
-        args: Args<'_>,
-    ) -> bool {
+    pub(crate) fn queue_command(&mut self, context: &mut Context, args: Args<'_>) -> bool {
         let spec = command::find(args);
         let at_once = |name: &str| {
             matches!(
@@ -263,7 +380,7 @@ impl Session {
                 "exec" | "discard" | "multi" | "watch" | "quit" | "reset"
             )
         };
-        self.command = spec.as_ref().map_or(counts::UNKNOWN, |spec| spec.number);
+        self.replies.command = spec.as_ref().map_or(counts::UNKNOWN, |spec| spec.number);
         match spec {
             Ok(spec) if at_once(spec.name) => return false,
             // It is refused for that as it would be without a transaction.
@@ -274,14 +391,22 @@ impl Session {
                     let parsed = command::parse(spec, &args, context.unix_ms());
                     let admitted = match &parsed {
                         Ok(Request::Script(ScriptCommand::Run { keys, .. })) => {
-                            self.admits_keys(context, args, *keys)
+                            self.client.admits_keys(context, args, *keys)
                         }
                         _ => Ok(()),
                     };
-                    let queued =
-                        admitted.and_then(|()| self.push_queued(context, spec, args, parsed));
+                    let grants = match &parsed {
+                        Ok(Request::Script(_)) => self.client.grants(context, self.queue()),
+                        _ => Bytes::new(),
+                    };
+                    let resp3 = self.replies.protocol == Protocol::Resp3;
+                    let transacting = self.transacting.get_or_insert_default();
+                    let parts = (&self.client, &mut self.replies.charges);
+                    let queued = admitted.and_then(|()| {
+                        transacting.push(parts, (spec, args), parsed, (grants, resp3))
+                    });
                     match queued {
-                        Ok(()) => self.answer(|e| e.simple("QUEUED")),
+                        Ok(()) => self.replies.answer(|e| e.simple("QUEUED")),
                         Err(why) => self.reject(args, &why),
                     }
                 }
@@ -294,132 +419,23 @@ impl Session {
     /// Refuses a command before it runs. A refused `EXEC` ends the transaction, and nothing is
     /// watched any more, so that no later command waits for an `EXEC`. If commands are queued and
     /// another one is refused, `EXEC` executes none of them.
-    pub(in crate::resp::session) fn reject(&mut self, args: Args<'_>, why: &ErrorText) {
+    pub(crate) fn reject(&mut self, args: Args<'_>, why: &ErrorText) {
         if is_exec(args) {
             self.end_transaction();
             let why = why.0.strip_prefix("ERR ").unwrap_or(&why.0);
             let text = format!("EXECABORT Transaction discarded because of: {why}");
-            return self.refuse(&text.into());
+            return self.replies.refuse(&text.into());
         }
-        if let Some(queue) = self.queue() {
+        if let Some(transacting) = &mut self.transacting
+            && let Some(queue) = &mut transacting.queue
+        {
             queue.refused = true;
         }
-        self.refuse(why);
-    }
-
-    fn push_queued(
-        &mut self,
-        context: &Context,
-        spec: &table::Spec,
-        args: Args<'_>,
-        parsed: command::Parsed,
-    ) -> Result<(), ErrorText> {
-        let touches = self.touches;
-        let parsed = match parsed {
-            Ok(Request::Data(data::Request::One { action, .. }))
-                if self.leaves_database(&action) =>
-            {
-                Err(OTHER_DATABASE.into())
-            }
-            parsed => parsed,
-        };
-        let grants = match &parsed {
-            Ok(Request::Script(_)) => self.grants(context),
-            _ => Bytes::new(),
-        };
-        let (budget, cluster_port) = (self.budget.clone(), self.cluster_port);
-        let (keyspace, resp3) = (self.keyspace, self.protocol == Protocol::Resp3);
-        let Some(queue) = self
-            .transacting
-            .as_mut()
-            .and_then(|transacting| transacting.queue.as_mut())
-        else {
-            return Ok(());
-        };
-        let bytes = args.iter_from(0).map(<[u8]>::len).sum::<usize>();
-        let steps = args.len().max(1);
-        let more = bytes + steps * COMMAND_OVERHEAD;
-        if queue.commands.len() >= COMMANDS_MAX || queue.bytes + more > BYTES_MAX {
-            return Err(format!(
-                "ERR the transaction is too large: at most {COMMANDS_MAX} commands and \
-                 {BYTES_MAX} bytes"
-            )
-            .into());
-        }
-        if budget.refuses(more) {
-            return Err(Shape::Plain.failure(Failure::Overloaded).into());
-        }
-        let touched = |action: Action| {
-            if touches { action } else { action.untouching() }
-        };
-        // The arguments are copied: a slice of them would hold all of the input around it.
-        let queued = match parsed {
-            Ok(Request::Data(data::Request::One { key, action, shape })) => {
-                queue.steps.push(Step::Key {
-                    map: queue.map,
-                    key: Bytes::copy_from_slice(&key),
-                    action: touched(action).detached(),
-                });
-                Queued::One(shape)
-            }
-            Ok(Request::Data(data::Request::Many(many))) => {
-                let before = queue.steps.len();
-                for at in (1..args.len()).step_by(many.step()) {
-                    queue.steps.push(Step::Key {
-                        map: queue.map,
-                        key: Bytes::copy_from_slice(args.get(at)),
-                        action: touched(many.action(&args, at)).detached(),
-                    });
-                }
-                Queued::Many(many.join(), queue.steps.len() - before)
-            }
-            Ok(Request::Script(ScriptCommand::Run {
-                by_digest,
-                keys,
-                read_only,
-            })) => {
-                let mut call = call_of((keyspace, queue.map), args, keys, (read_only, resp3));
-                call.grants = grants;
-                if by_digest {
-                    call.body = Bytes::new();
-                    let digest = digest_of(args.get(1));
-                    queue.digests.insert(queue.steps.len(), digest);
-                }
-                queue.steps.push(Step::Script(Box::new(call)));
-                Queued::One(Shape::Encoded)
-            }
-            Ok(Request::PubSub(PubSubCommand::Publish { sharded })) => {
-                match publication(args, sharded) {
-                    Ok(message) => Queued::Publish(message),
-                    Err(why) => Queued::Wrong(why),
-                }
-            }
-            Ok(request) if is_queued(&request) => {
-                if let Request::Connection(ConnectionCommand::Select(index)) = request
-                    && let Some(map) = databases::map(index).filter(|_| !cluster_port)
-                {
-                    queue.map = map;
-                }
-                Queued::Other(request, spec.number)
-            }
-            Ok(_) => {
-                return Err(format!(
-                    "ERR {} is not supported inside MULTI: send it before MULTI or after EXEC",
-                    spec.name.to_uppercase().replace('|', " ")
-                )
-                .into());
-            }
-            Err(why) => Queued::Wrong(why),
-        };
-        queue.commands.push(queued);
-        queue.bytes += more;
-        let now = queue.bytes;
-        charge(&budget, &mut self.charged, &mut queue.charged, |_| now);
-        Ok(())
+        self.replies.refuse(why);
     }
 
     /// `EXEC`.
-    pub(in crate::resp::session) fn execute_transaction(
+    pub(crate) fn execute_transaction(
         &mut self,
         connection: &Rc<Connection>,
         context: &mut Context,
@@ -427,27 +443,29 @@ impl Session {
         let mut transacting = self.transacting.take().unwrap_or_default();
         let Some(mut queue) = transacting.queue.take() else {
             self.transacting = Some(transacting);
-            return self.answer(|e| e.error("ERR EXEC without MULTI"));
+            return self.replies.answer(|e| e.error("ERR EXEC without MULTI"));
         };
         let messages = queue.commands.iter().filter_map(|queued| match queued {
             Queued::Publish(message) => Some(message),
             _ => None,
         });
-        if self.asks_receivers(connection, context, messages) {
+        let plain = !self.client.cluster_port;
+        let asked = || asked_receivers(messages).filter(|_| plain);
+        if self.subscriptions.asks_first(connection, context, asked) {
             transacting.queue = Some(queue);
             self.transacting = Some(transacting);
             return;
         }
-        charge(&self.budget, &mut self.charged, &mut queue.charged, |_| 0);
+        self.replies.charges.charge(&mut queue.charged, |_| 0);
         let watching = transacting.watching;
         if queue.refused {
-            return self.answer(|e| e.error(ABORTED));
+            return self.replies.answer(|e| e.error(ABORTED));
         }
-        if !self.free && !Arc::ptr_eq(&queue.user, &self.user) {
-            return self.answer(|e| e.error(OTHER_RULES));
+        if !self.client.free && !Arc::ptr_eq(&queue.user, &self.client.user) {
+            return self.replies.answer(|e| e.error(OTHER_RULES));
         }
-        if !watching.keys.is_empty() && watching.keyspace != self.keyspace {
-            return self.answer(|e| e.error(OTHER_KEYSPACE));
+        if !watching.keys.is_empty() && watching.keyspace != self.client.keyspace {
+            return self.replies.answer(|e| e.error(OTHER_KEYSPACE));
         }
         let now = context.now();
         for (at, digest) in queue.digests.clone() {
@@ -461,45 +479,34 @@ impl Session {
             watching,
             missing: missing.into_iter().collect(),
         };
-        let slot = (self.next(), self.patience(context));
+        let mut asker = self.replies.asker(connection, context);
         if !prepared.missing.is_empty() {
             let weight = prepared.queue.bytes;
             let find = |digest: &scripts::Digest| scripts::about(digest, Action::Get);
             let finds: Vec<_> = prepared.missing.iter().map(find).collect();
-            let mut running = Running::new(Then::Prepare(Box::new(prepared)));
+            let mut parts = PartsReply::new(PartsPurpose::Prepare(Box::new(prepared)));
             for find in finds {
-                running.submit(connection, context, slot, find);
+                parts.submit(&mut asker, find);
             }
-            return self.expect(State::Running(Box::new(running)), weight, 0);
+            return self.replies.collect(parts, weight, 0);
         }
-        let mut running = Running::new(Then::Answer(Vec::new()));
-        let (weight, expected) =
-            self.execute_prepared(&mut running, (connection, slot), context, prepared);
-        if let Some(why) = running.refused() {
-            return self.refuse(why);
+        let (mut parts, weight, expected) = self.execute_prepared(&mut asker, prepared);
+        if let Some(why) = parts.refused() {
+            return self.replies.refuse(why);
         }
-        if running.waits() == 0 {
-            return self.answer(|e| running.encode(e));
+        if parts.is_whole() {
+            return self.replies.answer(|e| parts.append_to(e));
         }
-        self.expect(State::Running(Box::new(running)), weight, expected);
+        self.replies.collect(parts, weight, expected);
     }
 
     /// The texts of a transaction's scripts were looked up: it is executed.
-    pub(in crate::resp::session) fn execute_found(
+    pub(crate) fn execute_found(
         &mut self,
-        at: usize,
-        connection: &Rc<Connection>,
-        context: &mut Context,
-        slot: (u64, Patience),
+        asker: &mut Asker<'_>,
+        (mut prepared, found): (Prepared, Vec<Outcome>),
     ) {
-        let Some(State::Running(running)) = self.slots.get_mut(at).map(|slot| &mut slot.state)
-        else {
-            return;
-        };
-        let Some((mut prepared, found)) = running.take_prepared() else {
-            return;
-        };
-        let now = context.now();
+        let now = asker.context.now();
         for (digest, outcome) in prepared.missing.iter().zip(found) {
             let Outcome::Bulk(body) = outcome else {
                 continue;
@@ -511,38 +518,29 @@ impl Session {
                     queue.bring(at, &body);
                 }
             }
-            context.door.scripts.found(digest.clone(), body, now);
+            asker.context.door.scripts.found(digest.clone(), body, now);
         }
-        let command = std::mem::replace(&mut self.command, self.slots[at].command);
-        let mut running = Running::new(Then::Answer(Vec::new()));
-        let (_, expected) =
-            self.execute_prepared(&mut running, (connection, slot), context, *prepared);
-        self.command = command;
-        let slot = &mut self.slots[at];
-        slot.state = State::Running(Box::new(running));
-        slot.weight += expected;
-        self.pending_bytes += expected;
-        promise(&self.budget, &mut slot.expected, expected);
-        charge(&self.budget, &mut self.charged, &mut slot.charged, |c| {
-            c + expected
-        });
+        let exec = self.replies.command_of(asker.slot);
+        let command = std::mem::replace(&mut self.replies.command, exec);
+        let (parts, _, expected) = self.execute_prepared(asker, prepared);
+        self.replies.command = command;
+        self.replies.replace(asker.slot, parts, expected);
     }
 
     /// Executes a transaction whose scripts have their texts, but for those that are not stored.
-    /// Returns the weight of what is asked, and that of the answers which come from elsewhere.
+    /// Returns the reply, the weight of what is asked, and that of the answers which come from
+    /// elsewhere.
     fn execute_prepared(
         &mut self,
-        running: &mut Running,
-        (connection, slot): (&Rc<Connection>, (u64, Patience)),
-        context: &mut Context,
+        asker: &mut Asker<'_>,
         prepared: Prepared,
-    ) -> (usize, usize) {
+    ) -> (PartsReply, usize, usize) {
         let Prepared {
             mut queue,
             watching,
             ..
         } = prepared;
-        queue.check_scripts(context);
+        queue.check_scripts(asker.context);
         if !watching.keys.is_empty() && queue.steps.is_empty() {
             // Whether a watched key has changed must be asked all the same.
             let Watched { map, key, .. } = watching.keys[0].clone();
@@ -552,33 +550,31 @@ impl Session {
                 action: Action::Exists,
             });
         }
-        let parts = match self.parts_of(context, &queue.steps, &watching.keys) {
+        let context = &mut *asker.context;
+        let parts = match parts_of(context, &self.client, &queue.steps, &watching.keys) {
             Ok(parts) => parts,
-            Err(why) => {
-                *running = Running::new(Then::Refused(why));
-                return (0, 0);
-            }
+            Err(why) => return (PartsReply::new(PartsPurpose::Refused(why)), 0, 0),
         };
-        let before = Before {
-            name: self.name.clone(),
-            map: self.map,
+        let before = ClientBefore {
+            name: self.client.name.clone(),
+            map: self.client.map,
         };
-        let (answers, messages) = self.run_others(connection, context, queue.commands);
-        *running = Running::new(Then::Answer(answers));
-        running.before = Some(before);
+        let (answers, messages) = self.run_others(asker.connection, context, queue.commands);
+        let mut reply = PartsReply::new(PartsPurpose::Answer(answers));
+        reply.before = Some(before);
         if parts.is_empty() {
             // No command touches a key.
             messages.into_iter().for_each(|m| context.publish(m));
         } else {
-            running.messages = messages;
+            reply.messages = messages;
         }
         let mut steps: Vec<Option<Step>> = queue.steps.into_iter().map(Some).collect();
-        let mut weight = running.messages.iter().map(Publication::bytes).sum();
+        let mut weight = reply.messages.iter().map(Publication::bytes).sum();
         let mut expected = 0;
         let mut watched = Some(watching.keys);
         for places in parts {
             let transaction = Transaction {
-                keyspace: self.keyspace,
+                keyspace: self.client.keyspace,
                 watched: watched.take().unwrap_or_default(),
                 steps: places
                     .iter()
@@ -587,12 +583,10 @@ impl Session {
             };
             weight += transaction.bytes();
             let answers_value = transaction.answers_value();
-            let asked = (connection, slot);
-            if running.submit_steps(asked, context, transaction, places) && answers_value {
-                expected += self.expected;
-            }
+            let elsewhere = reply.submit_steps(asker, transaction, places);
+            expected += self.replies.charges.expects(elsewhere && answers_value);
         }
-        (weight, expected)
+        (reply, weight, expected)
     }
 
     /// Executes the commands that touch no key, in order, and says how each command is answered,
@@ -602,131 +596,64 @@ impl Session {
         connection: &Rc<Connection>,
         context: &mut Context,
         commands: Vec<Queued>,
-    ) -> (Vec<Answer>, Vec<Publication>) {
-        let exec = self.command;
-        let mut elsewhere = self.receivers_elsewhere().into_iter();
-        self.transacting.get_or_insert_default().captured = Some(BytesMut::new());
+    ) -> (Vec<CommandAnswer>, Vec<Publication>) {
+        let exec = self.replies.command;
+        let elsewhere = self.subscriptions.take_counted().counts;
+        self.subscriptions.forget_idle(&mut self.replies);
+        let mut elsewhere = elsewhere.into_iter();
+        self.replies.capture();
         let (mut answers, mut messages) = (Vec::with_capacity(commands.len()), Vec::new());
         for queued in commands {
             answers.push(match queued {
-                Queued::One(shape) => Answer::One(shape),
-                Queued::Many(join, count) => Answer::Many(join, count),
+                Queued::One(shape) => CommandAnswer::One(shape),
+                Queued::Many(join, count) => CommandAnswer::Many(join, count),
                 Queued::Other(request, number) => {
-                    self.command = number;
+                    self.replies.command = number;
                     self.run(connection, context, Args::none(), request);
-                    Answer::Encoded(self.take_captured())
+                    CommandAnswer::Encoded(self.replies.take_captured())
                 }
                 Queued::Publish(message) => {
-                    let here = self.receivers_here(context, &message);
+                    let here = receivers_here(&self.client, context, &message);
                     let count = here.saturating_add(elsewhere.next().unwrap_or_default());
                     let count = i64::try_from(count).unwrap_or(i64::MAX);
                     messages.push(message);
-                    self.answer(|e| e.integer(count));
-                    Answer::Encoded(self.take_captured())
+                    self.replies.answer(|e| e.integer(count));
+                    CommandAnswer::Encoded(self.replies.take_captured())
                 }
                 Queued::Wrong(why) => {
-                    self.answer(|e| e.error(&why.0));
-                    Answer::Encoded(self.take_captured())
+                    self.replies.answer(|e| e.error(&why.0));
+                    CommandAnswer::Encoded(self.replies.take_captured())
                 }
             });
         }
-        self.command = exec;
+        self.replies.command = exec;
+        self.replies.end_capture();
         self.transacting = None;
         (answers, messages)
     }
 
-    fn take_captured(&mut self) -> Bytes {
-        let captured = self.captured().map(BytesMut::split);
-        captured.unwrap_or_default().freeze()
-    }
-
-    /// The steps of each partition, in the order in which the partitions are first named.
-    fn parts_of(
-        &self,
-        context: &Context,
-        steps: &[Step],
-        watched: &[Watched],
-    ) -> Result<Vec<Vec<usize>>, ErrorText> {
-        if self.cluster_port {
-            let keys = steps.iter().flat_map(Step::keys).map(|(_, key)| key);
-            let keys = keys.chain(watched.iter().map(|watched| &watched.key));
-            here(context, keys.map(|key| &**key))?;
-        }
-        let Some(keyspace) = cluster::assigned(context.view(), self.keyspace) else {
-            return Err(Shape::Plain.failure(Failure::NoPartition).into());
-        };
-        let mut parts: Vec<Vec<usize>> = Vec::new();
-        let mut places: BTreeMap<Option<PartitionId>, usize> = BTreeMap::new();
-        let mut anywhere = Vec::new();
-        for (at, step) in steps.iter().enumerate() {
-            let mut keys = step.keys();
-            let Some((map, key)) = keys.next() else {
-                anywhere.push(at);
-                continue;
-            };
-            let partition = keyspace.partition_of(map, key);
-            if keys.any(|(map, key)| keyspace.partition_of(map, key) != partition) {
-                return Err(Shape::Plain.failure(Failure::CrossPartition).into());
-            }
-            let place = *places.entry(partition).or_insert_with(|| {
-                parts.push(Vec::new());
-                parts.len() - 1
-            });
-            parts[place].push(at);
-        }
-        // Scripts without keys are executed with the first command that has one.
-        if !anywhere.is_empty() {
-            match (parts.first_mut(), watched.first()) {
-                (Some(part), _) => {
-                    part.extend(anywhere);
-                    part.sort_unstable();
-                }
-                (None, first) => {
-                    if let Some(Watched { map, key, .. }) = first {
-                        places.insert(keyspace.partition_of(*map, key), 0);
-                    }
-                    parts.push(anywhere);
-                }
-            }
-        }
-        let crossed = |watched: &Watched| {
-            let partition = keyspace.partition_of(watched.map, &watched.key);
-            !places.contains_key(&partition)
-        };
-        if !watched.is_empty() && (parts.len() > 1 || watched.iter().any(crossed)) {
-            return Err(CROSS_WATCHED.into());
-        }
-        if parts.len() > 1 && context.door.strict_transactions {
-            return Err(Shape::Plain.failure(Failure::CrossPartition).into());
-        }
-        if parts.iter().any(|part| part.len() > TRANSACTION_STEPS_MAX) {
-            return Err(format!(
-                "ERR the transaction has too many keys in one partition: at most \
-                 {TRANSACTION_STEPS_MAX}; nothing happened"
-            )
-            .into());
-        }
-        Ok(parts)
-    }
-
     /// `WATCH`.
-    pub(in crate::resp::session) fn watch(
+    pub(crate) fn watch(
         &mut self,
         connection: &Rc<Connection>,
         context: &mut Context,
         args: Args<'_>,
     ) {
-        if self.is_queueing() {
-            return self.answer(|e| e.error("ERR WATCH inside MULTI is not allowed"));
+        if self.queue().is_some() {
+            return self
+                .replies
+                .answer(|e| e.error("ERR WATCH inside MULTI is not allowed"));
         }
+        let (keyspace, map) = self.client.about();
         let watching = self.transacting.as_ref().map(|t| &t.watching);
         let before = watching.map_or(0, |watching| watching.keys.len());
-        let other = watching.is_some_and(|w| !w.keys.is_empty() && w.keyspace != self.keyspace);
+        let other =
+            watching.is_some_and(|w| !w.keys.is_empty() && w.keyspace != self.client.keyspace);
         if other {
-            return self.answer(|e| e.error(OTHER_KEYSPACE));
+            return self.replies.answer(|e| e.error(OTHER_KEYSPACE));
         }
         if before + args.len() > TRANSACTION_STEPS_MAX {
-            return self.answer(|e| {
+            return self.replies.answer(|e| {
                 e.error(&format!(
                     "ERR too many keys are watched: at most {TRANSACTION_STEPS_MAX}; UNWATCH first"
                 ))
@@ -734,16 +661,87 @@ impl Session {
         }
         let keys: Vec<_> = args
             .iter_from(1)
-            .map(|key| (self.map, Bytes::copy_from_slice(key)))
+            .map(|key| (map, Bytes::copy_from_slice(key)))
             .collect();
-        let running = Running::new(Then::Watch(self.keyspace, keys.clone()));
+        let mut parts = PartsReply::new(PartsPurpose::Watch(keyspace, keys.clone()));
         let version = |(map, key)| Operation {
-            keyspace: self.keyspace,
+            keyspace,
             map,
             key,
             action: Action::Version,
         };
         let versions = keys.into_iter().map(|key| version(key).into()).collect();
-        self.run_parts(connection, context, running, versions);
+        let mut asker = self.replies.asker(connection, context);
+        let weight = parts.submit_all(&mut asker, versions);
+        self.replies.collect(parts, weight, 0);
     }
+}
+
+/// The steps of each partition, in the order in which the partitions are first named.
+fn parts_of(
+    context: &Context,
+    client: &SessionClient,
+    steps: &[Step],
+    watched: &[Watched],
+) -> Result<Vec<Vec<usize>>, ErrorText> {
+    if client.cluster_port {
+        let keys = steps.iter().flat_map(Step::keys).map(|(_, key)| key);
+        let keys = keys.chain(watched.iter().map(|watched| &watched.key));
+        cluster::here(context, keys.map(|key| &**key))?;
+    }
+    let Some(keyspace) = cluster::assigned(context.view(), client.keyspace) else {
+        return Err(Shape::Plain.failure(Failure::NoPartition).into());
+    };
+    let mut parts: Vec<Vec<usize>> = Vec::new();
+    let mut places: BTreeMap<Option<PartitionId>, usize> = BTreeMap::new();
+    let mut anywhere = Vec::new();
+    for (at, step) in steps.iter().enumerate() {
+        let mut keys = step.keys();
+        let Some((map, key)) = keys.next() else {
+            anywhere.push(at);
+            continue;
+        };
+        let partition = keyspace.partition_of(map, key);
+        if keys.any(|(map, key)| keyspace.partition_of(map, key) != partition) {
+            return Err(Shape::Plain.failure(Failure::CrossPartition).into());
+        }
+        let place = *places.entry(partition).or_insert_with(|| {
+            parts.push(Vec::new());
+            parts.len() - 1
+        });
+        parts[place].push(at);
+    }
+    // Scripts without keys are executed with the first command that has one.
+    if !anywhere.is_empty() {
+        match (parts.first_mut(), watched.first()) {
+            (Some(part), _) => {
+                part.extend(anywhere);
+                part.sort_unstable();
+            }
+            (None, first) => {
+                if let Some(Watched { map, key, .. }) = first {
+                    places.insert(keyspace.partition_of(*map, key), 0);
+                }
+                parts.push(anywhere);
+            }
+        }
+    }
+    let crossed = |watched: &Watched| {
+        let partition = keyspace.partition_of(watched.map, &watched.key);
+        !places.contains_key(&partition)
+    };
+    if !watched.is_empty() && (parts.len() > 1 || watched.iter().any(crossed)) {
+        return Err(CROSS_WATCHED.into());
+    }
+    if parts.len() > 1 && context.door.strict_transactions {
+        return Err(Shape::Plain.failure(Failure::CrossPartition).into());
+    }
+    if parts.iter().any(|part| part.len() > TRANSACTION_STEPS_MAX) {
+        return Err(format!(
+            "ERR the transaction has too many keys in one partition: at most \
+             {TRANSACTION_STEPS_MAX}; nothing happened"
+        )
+        .into());
+    }
+    Ok(parts)
 }

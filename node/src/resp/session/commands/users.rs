@@ -13,8 +13,7 @@
 //!     └─ the newest table <─┘
 //! ```
 
-use super::*;
-use crate::audit::{Audit, Outcome};
+use crate::audit::Outcome;
 use crate::control::Errand;
 use crate::hex::hex;
 use crate::resp::acl::compiled::{Compiled, Denied, Home};
@@ -24,15 +23,20 @@ use crate::resp::acl::operator;
 use crate::resp::acl::password::Hashing;
 use crate::resp::acl::rules::{Selector, User};
 use crate::resp::acl::users::Users;
-use crate::resp::command::Acl;
-use crate::resp::monitor;
+use crate::resp::command::{self, Acl, table};
+use crate::resp::common::Common;
+use crate::resp::encode::Encoder;
 use crate::resp::pubsub::Kind;
-use doyen_engine::command::{Arguments, CATEGORIES, wrong_arity};
+use crate::resp::session::Session;
+use crate::resp::session::errands::{ErrandReply, ErrandStep, PendingErrand};
+use crate::resp::{Context, describe, info, monitor};
+use bytes::Bytes;
+use doyen_engine::command::{Arguments, CATEGORIES, ErrorText, wrong_arity};
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
 use doyen_placement::access::{Access, AccessChange, AccessUser, UserChange};
 use doyen_placement::level::ANNEX;
-use doyen_placement::planner::DEFAULT_KEYSPACE;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// How often a change is tried again because others changed the same user at the same time.
 const ATTEMPTS_MAX: u8 = 16;
@@ -47,101 +51,29 @@ const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL f
 const NOT_SAVED: &str = "ERR There was an error trying to save the ACLs. Please check the server \
     logs for more information";
 
-/// A change of users that is under way.
-#[derive(Debug)]
-pub(in crate::resp::session) struct Change {
-    step: Step,
-    attempts: u8,
-    /// What is answered once it is made.
-    reply: Reply,
-    /// The client's own user is gone: its connection ends with the reply.
-    ends: bool,
-}
-
-#[derive(Debug)]
-enum Step {
-    /// The control thread has it.
-    Asked,
-    /// The control thread has answered.
-    Answered(AdminReply),
-    /// It is made, and is being installed here.
-    Installing,
-    /// The newest table is fetched, to try again.
-    Again,
-}
-
-/// What is answered.
-#[derive(Debug, Clone, Copy)]
-enum Reply {
-    Ok,
-    /// So many users were removed.
-    Removed(i64),
-}
-
-impl Connection {
-    /// An errand of this client is done.
-    pub(crate) fn ran(&self, reply: AdminReply) {
-        let mut session = self.session.borrow_mut();
-        if let Some(change) = &mut session.change
-            && matches!(change.step, Step::Asked)
-        {
-            change.step = Step::Answered(reply);
-            session.looking = Looking::Over;
-            self.wake();
-        }
-    }
-
-    /// These are the users from now on.
-    pub(in crate::resp) fn use_users(&self, users: &mut Users) {
-        // A session that is borrowed does that itself.
-        if let Ok(mut session) = self.session.try_borrow_mut()
-            && !session.use_users(users)
-        {
-            self.end();
-        }
-    }
-}
-
 impl Session {
-    /// Whether it may do everything.
-    pub(in crate::resp::session) fn set_user(&mut self, user: Arc<Compiled>) {
-        self.free = user.may_all();
-        self.user = user;
-    }
-
     /// The rules of users have changed. False: the connection ends at once.
-    fn use_users(&mut self, users: &mut Users) -> bool {
-        self.authenticated |= users.is_open();
-        let Some(user) = users.find(self.user.name()) else {
-            return match &mut self.change {
-                Some(change) => {
-                    change.ends = true;
-                    true
-                }
-                None => false,
-            };
+    pub(crate) fn use_users(&mut self, users: &mut Users) -> bool {
+        self.client.authenticated |= users.is_open();
+        let Some(user) = users.find(self.client.user.name()) else {
+            return self.errands.end_with_reply();
         };
-        if Arc::ptr_eq(&user, &self.user) {
+        if Arc::ptr_eq(&user, &self.client.user) {
             return true;
         }
-        self.set_user(user);
+        self.client.set_user(user);
         let heard = Kind::ALL.into_iter().all(|kind| {
-            let mut names = self.names_of(kind);
-            names.all(|name| self.user.may_hear(name, kind == Kind::Pattern))
+            let mut names = self.subscriptions.names(kind);
+            names.all(|name| self.client.user.may_hear(name, kind == Kind::Pattern))
         });
         let words: &[Bytes] = &[Bytes::from_static(b"monitor")];
-        let may_monitor = |spec| self.user.judge(spec, &words, Home::ANY).is_ok();
-        let sees = !self.is_monitor() || monitor::spec().is_some_and(may_monitor);
-        let stays = heard && sees;
-        if !stays && let Some(change) = &mut self.change {
-            change.ends = true;
-            return true;
-        }
-        stays
+        let may_monitor = |spec| self.client.user.judge(spec, &words, Home::ANY).is_ok();
+        let sees = !self.subscriptions.is_monitor() || monitor::spec().is_some_and(may_monitor);
+        heard && sees || self.errands.end_with_reply()
     }
 
     /// The client with this password is this user from now on. False: it is not.
-    pub(in crate::resp::session) fn authenticate(
+    pub(crate) fn authenticate(
         &mut self,
         context: &mut Context,
         user: &[u8],
@@ -152,12 +84,12 @@ impl Session {
         if let Some(found) = found.as_ref()
             && found.user().admits(password)
         {
-            self.authenticated = true;
-            self.set_user(found.clone());
+            self.client.authenticated = true;
+            self.client.set_user(found.clone());
             return true;
         }
         let now = context.now();
-        let from = self.peer.ip();
+        let from = self.client.peer.ip();
         context.door.counters.auth_failures += 1;
         let due = context.door.common.guesses().failed(now, from);
         if let Some(others) = due {
@@ -168,20 +100,10 @@ impl Session {
         false
     }
 
-    /// The client has shown a certificate with this name, which makes it this user, if there is one
-    /// that may log in.
-    pub(crate) fn recognize(&mut self, context: &mut Context, name: &[u8]) {
-        let found = context.door.users.borrow_mut().find(name);
-        if let Some(found) = found.filter(|found| found.user().on) {
-            self.authenticated = true;
-            self.set_user(found);
-        }
-    }
-
     fn log_refusal(&self, context: &mut Context, reason: Reason, object: &[u8], user: &[u8]) {
         let refusal = Refusal {
             reason,
-            within: if self.is_queueing() {
+            within: if self.queue().is_some() {
                 Within::Transaction
             } else {
                 Within::Nothing
@@ -197,32 +119,20 @@ impl Session {
 
     /// Whether the client's user may run this command.
     #[inline]
-    pub(in crate::resp::session) fn may_run(
+    pub(crate) fn may_run(
         &self,
         context: &mut Context,
         spec: &table::Spec,
         args: &dyn Arguments,
     ) -> Result<(), ErrorText> {
-        if self.free || self.is_changed() {
+        if self.client.free || self.errands.is_made() {
             return Ok(());
         }
-        let judged = self.user.judge(spec, args, self.home(context));
+        let judged =
+            self.client
+                .user
+                .judge(spec, args, self.client.home_if_bound(context, self.queue()));
         judged.map_err(|why| self.deny(context, spec, args, why))
-    }
-
-    /// Whether the present command has changed users and is only to be answered: the change may have
-    /// taken the right to make it away.
-    fn is_changed(&self) -> bool {
-        use AdminReply::Done;
-        let made =
-            |change: &Change| matches!(change.step, Step::Installing | Step::Answered(Done(_)));
-        self.change.as_deref().is_some_and(made)
-    }
-
-    /// The present command is refused: it waits for nothing any more.
-    pub(in crate::resp::session) fn give_up(&mut self) {
-        (self.looking, self.change) = (Looking::No, None);
-        self.waits_no_more();
     }
 
     #[cold]
@@ -237,64 +147,29 @@ impl Session {
             Denied::Command | Denied::Keyspace => spec.name.as_bytes(),
             Denied::Key(at) | Denied::Channel(at) => args.get(at),
         };
-        self.log_refusal(context, why.into(), object, self.user.name());
+        self.log_refusal(context, why.into(), object, self.client.user.name());
         if [SET_USER, DELETE_USER].contains(&spec.name) {
             let refused = Outcome::Refused("the user's rules do not allow it".to_owned());
-            self.audit(
+            self.client.audit(
                 context,
                 &spec.name.to_uppercase().replace('|', " "),
                 refused,
             );
         }
         context.door.counters.count_denied(why.into());
-        format!("NOPERM {}", refusal(&self.user, spec, why, None)).into()
+        format!("NOPERM {}", refusal(&self.client.user, spec, why, None)).into()
     }
 
-    /// Where commands work: in the keyspace of the connection, and in the database that it or its
-    /// transaction has selected.
-    fn home<'a>(&self, context: &'a Context) -> Home<'a> {
-        if self.user.is_bound() {
-            self.home_of(context)
-        } else {
-            Home::ANY
-        }
-    }
-
-    fn home_of<'a>(&self, context: &'a Context) -> Home<'a> {
-        let keyspace = context
-            .view()
-            .and_then(|v| v.installed.keyspace(self.keyspace));
-        Home {
-            // A keyspace that was dropped has no keys.
-            keyspace: keyspace.map_or("", |k| &k.name),
-            database: databases::index(self.present_map()) as i64,
-        }
-    }
-
-    /// Whether the client may look at the keys of this database of the default keyspace.
-    pub(in crate::resp::session) fn may_look_at(&self, database: i64) -> bool {
-        let keyspace = DEFAULT_KEYSPACE;
-        self.free || self.user.may_look(Home { keyspace, database })
-    }
-
-    /// What a script of this client may do.
-    pub(in crate::resp::session) fn grants(&self, context: &Context) -> Bytes {
-        if self.free {
-            return Bytes::new();
-        }
-        self.user.grants(self.home(context))
-    }
-
-    pub(in crate::resp::session) fn about_users(&mut self, context: &mut Context, asked: Acl) {
+    pub(crate) fn about_users(&mut self, context: &mut Context, asked: Acl) {
         match asked {
             Acl::WhoAmI => {
-                let user = self.user.clone();
-                self.answer(|e| e.bulk(user.name()));
+                let user = self.client.user.clone();
+                self.replies.answer(|e| e.bulk(user.name()));
             }
             Acl::Users => {
                 let users = context.door.users.borrow();
                 let names = users.names();
-                self.answer(|e| {
+                self.replies.answer(|e| {
                     e.array(names.len());
                     names.iter().for_each(|name| e.bulk(name));
                 });
@@ -302,7 +177,7 @@ impl Session {
             Acl::List => {
                 let users = context.door.users.borrow();
                 let names = users.names();
-                self.answer(|e| {
+                self.replies.answer(|e| {
                     e.array(names.len());
                     for name in names {
                         e.bulk(&[b"user ", name, b" ", &users.line(name)].concat());
@@ -311,62 +186,65 @@ impl Session {
             }
             Acl::GetUser(name) => {
                 let found = context.door.users.borrow_mut().find(&name);
-                self.answer(|e| match found {
+                self.replies.answer(|e| match found {
                     Some(user) => encode_user(e, user.user()),
                     None => e.nil(),
                 });
             }
-            Acl::Categories => self.answer(|e| {
+            Acl::Categories => self.replies.answer(|e| {
                 e.array(CATEGORIES.len());
                 CATEGORIES.iter().for_each(|name| e.bulk(name.as_bytes()));
             }),
             Acl::Category(name) if !CATEGORIES.contains(&name.as_str()) => {
-                self.answer(|e| e.error(&format!("ERR Unknown category '{name}'")));
+                self.replies
+                    .answer(|e| e.error(&format!("ERR Unknown category '{name}'")));
             }
             Acl::Category(name) => {
-                self.answer(|e| describe::command_list(e, &command::Listed::Category(name)));
+                self.replies
+                    .answer(|e| describe::command_list(e, &command::Listed::Category(name)));
             }
             Acl::GenPass(bits) => {
                 let random: [u8; 512] = rand::random();
                 let digits = usize::from(bits).div_ceil(4);
-                self.answer(|e| e.bulk(&hex(&random).as_bytes()[..digits]));
+                self.replies
+                    .answer(|e| e.bulk(&hex(&random).as_bytes()[..digits]));
             }
             Acl::Log(count) => {
                 let log = context.door.common.acl_log();
                 let unix_ms = context.unix_ms();
-                self.answer(|e| log.encode(e, unix_ms, count));
+                self.replies.answer(|e| log.encode(e, unix_ms, count));
             }
             Acl::ResetLog => {
                 context.door.common.acl_log().clear();
-                self.answer(|e| e.simple("OK"));
+                self.replies.answer(|e| e.simple("OK"));
             }
-            Acl::DryRun { user, args } => self.dry_run(context, &user, &args),
+            Acl::DryRun { user, args } => {
+                let home = self.client.home(context, self.queue());
+                self.replies
+                    .answer(|e| dry_run(e, context, home, (&user, &args)));
+            }
             Acl::SetUser { name, rules } => {
                 // Without the rules: they may have passwords.
                 let what = format!("ACL SETUSER {}", String::from_utf8_lossy(&name));
-                self.change_users(context, &what, |session, context| {
-                    session.set_rules(context, &name, &rules)
-                });
+                self.change_users(context, &what, |context| set_rules(context, &name, &rules));
             }
             Acl::DelUser(names) => {
                 let shown = names.iter().map(|name| String::from_utf8_lossy(name));
                 let what = format!("ACL DELUSER {}", shown.collect::<Vec<_>>().join(" "));
-                self.change_users(context, &what, |session, context| {
-                    session.remove_users(context, &names)
-                });
+                self.change_users(context, &what, |context| remove_users(context, &names));
             }
             Acl::Load | Acl::Save if context.door.common.users_file().is_none() => {
-                self.answer(|e| e.error(NO_FILE));
+                self.replies.answer(|e| e.error(NO_FILE));
             }
             Acl::Load => self.run_blocking(context, |common| {
                 let path = common.users_file()?.to_owned();
-                Some(Box::new(move |common: &crate::resp::common::Common| {
+                Some(Box::new(move |common: &Common| {
                     file::load(&path).map(|users| common.set_users(users))
                 }))
             }),
             Acl::Save => self.run_blocking(context, |common| {
                 let (path, users) = (common.users_file()?.to_owned(), common.users()?);
-                Some(Box::new(move |_: &crate::resp::common::Common| {
+                Some(Box::new(move |_: &Common| {
                     file::save(&path, &users).map_err(|why| {
                         tracing::warn!("ACL SAVE: {} was not written: {why}", path.display());
                         NOT_SAVED.to_owned()
@@ -376,88 +254,53 @@ impl Session {
         }
     }
 
-    fn dry_run(&mut self, context: &Context, user: &[u8], args: &[Bytes]) {
-        let shown = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-        let Some(found) = context.door.users.borrow_mut().find(user) else {
-            return self.answer(|e| e.error(&format!("ERR User '{}' not found", shown(user))));
-        };
-        let words: &dyn Arguments = &args;
-        let named = table::COMMANDS
-            .named(words.get(0))
-            .filter(|spec| spec.container().is_none());
-        let spec = named.and_then(|spec| {
-            if words.len() > 1 && !table::COMMANDS.subcommands(spec).is_empty() {
-                table::COMMANDS.subcommand(spec, words.get(1))
-            } else {
-                Some(spec)
-            }
-        });
-        let Some(spec) = spec else {
-            let text = format!("ERR Command '{}' not found", shown(words.get(0)));
-            return self.answer(|e| e.error(&text));
-        };
-        if !spec.takes(words.len()) {
-            return self.answer(|e| e.error(&wrong_arity(spec.name).0));
-        }
-        let home = self.home_of(context);
-        match found.judge(spec, words, home) {
-            Ok(()) => self.answer(|e| e.simple("OK")),
-            Err(why) => {
-                let text = refusal(&found, spec, why, Some(words));
-                self.answer(|e| e.bulk(text.as_bytes()));
-            }
-        }
-    }
-
     /// Takes the next step of a change of users. `wanted` says what is to change.
     fn change_users(
         &mut self,
         context: &mut Context,
         what: &str,
-        wanted: impl FnOnce(&Self, &Context) -> Result<(Vec<UserChange>, Reply), String>,
+        wanted: impl FnOnce(&Context) -> Result<(Vec<UserChange>, ErrandReply), String>,
     ) {
-        self.looking = Looking::No;
-        let (attempts, ends) = match self.change.take() {
+        let (attempts, ends) = match self.errands.take() {
             None => (0, false),
             Some(change) => {
-                let change = *change;
-                match change.step {
-                    Step::Asked | Step::Again => (change.attempts + 1, change.ends),
-                    Step::Installing => {
+                let step = match change.step {
+                    ErrandStep::Asked | ErrandStep::Again => None,
+                    ErrandStep::Installing => {
                         return self.changed(context, what, change.reply, change.ends);
                     }
-                    Step::Answered(AdminReply::Done(_)) => {
-                        return self.await_table(
-                            context,
-                            Change {
-                                step: Step::Installing,
-                                ..change
-                            },
-                        );
+                    ErrandStep::Answered(AdminReply::Done(_)) => Some(ErrandStep::Installing),
+                    ErrandStep::Answered(AdminReply::Outdated(_))
+                        if change.attempts < ATTEMPTS_MAX =>
+                    {
+                        Some(ErrandStep::Again)
                     }
-                    Step::Answered(AdminReply::Outdated(_)) if change.attempts < ATTEMPTS_MAX => {
-                        return self.await_table(
-                            context,
-                            Change {
-                                step: Step::Again,
-                                ..change
-                            },
-                        );
+                    ErrandStep::Answered(AdminReply::Refused(why) | AdminReply::Outdated(why)) => {
+                        self.client
+                            .audit(context, what, Outcome::Failed(why.clone()));
+                        return self.replies.answer(|e| e.error(&format!("ERR {why}")));
                     }
-                    Step::Answered(AdminReply::Refused(why) | AdminReply::Outdated(why)) => {
-                        self.audit(context, what, Outcome::Failed(why.clone()));
-                        return self.answer(|e| e.error(&format!("ERR {why}")));
-                    }
+                };
+                let (attempts, ends, reply) = (change.attempts, change.ends, change.reply);
+                if let Some(step) = step {
+                    self.errands.begin(PendingErrand {
+                        step,
+                        attempts,
+                        reply,
+                        ends,
+                    });
+                    return self.errands.await_table(context, self.client.id);
                 }
+                (attempts + 1, ends)
             }
         };
-        let (changes, reply) = match wanted(self, context) {
+        let (changes, reply) = match wanted(context) {
             Ok(wanted) => wanted,
             Err(why) => {
                 // The text may repeat a password.
                 let outcome = Outcome::Failed("the command is wrong".to_owned());
-                self.audit(context, what, outcome);
-                return self.answer(|e| e.error(&why));
+                self.client.audit(context, what, outcome);
+                return self.replies.answer(|e| e.error(&why));
             }
         };
         if changes.is_empty() {
@@ -468,45 +311,27 @@ impl Session {
         }
         if context.view().is_none() {
             let text = "CLUSTERDOWN this node has not joined a cluster yet: try again later";
-            return self.answer(|e| e.error(text));
+            return self.replies.answer(|e| e.error(text));
         }
-        self.change = Some(Box::new(Change {
-            step: Step::Asked,
+        self.errands.begin(PendingErrand {
             attempts,
-            reply,
             ends,
-        }));
-        self.looking = Looking::Waits;
+            ..PendingErrand::asked(reply)
+        });
         let request = AdminRequest::ChangeAccess(AccessChange {
             users: changes,
             ..AccessChange::default()
         });
-        context.run_errand(self.id, Errand::Admin(request));
+        context.run_errand(self.client.id, Errand::Admin(request));
     }
 
-    fn await_table(&mut self, context: &mut Context, change: Change) {
-        self.change = Some(Box::new(change));
-        self.looking = Looking::Waits;
-        context.look_for_table(self.id);
-    }
-
-    fn audit(&self, context: &mut Context, what: &str, outcome: Outcome) {
-        context.audit(Audit {
-            who: format!("user {}", String::from_utf8_lossy(self.user.name())),
-            interface: "resp",
-            from: self.peer.ip().to_canonical(),
-            what: what.to_owned(),
-            outcome,
-        });
-    }
-
-    fn changed(&mut self, context: &mut Context, what: &str, reply: Reply, ends: bool) {
-        self.audit(context, what, Outcome::Done);
+    fn changed(&mut self, context: &mut Context, what: &str, reply: ErrandReply, ends: bool) {
+        self.client.audit(context, what, Outcome::Done);
         let of_file = context.door.common.users_file().is_some();
         operator::warn_without_administrator(context.door.users.borrow().access(), of_file);
-        self.answer(|e| match reply {
-            Reply::Ok => e.simple("OK"),
-            Reply::Removed(count) => e.integer(count),
+        self.replies.answer(|e| match reply {
+            ErrandReply::Ok => e.simple("OK"),
+            ErrandReply::Removed(count) => e.integer(count),
         });
         self.closing |= ends;
     }
@@ -517,7 +342,7 @@ impl Session {
         context: &mut Context,
         what: &str,
         changes: &[UserChange],
-        reply: Reply,
+        reply: ErrandReply,
     ) {
         let Some(present) = context.door.common.users() else {
             return;
@@ -533,8 +358,9 @@ impl Session {
         users.sort_unstable();
         let next = Access::of_users(users);
         if let Err(why) = next.validate() {
-            self.audit(context, what, Outcome::Failed(why.to_string()));
-            return self.answer(|e| e.error(&format!("ERR {why}")));
+            self.client
+                .audit(context, what, Outcome::Failed(why.to_string()));
+            return self.replies.answer(|e| e.error(&format!("ERR {why}")));
         }
         context.door.common.set_users(next);
         let ends = !self.take_users(context);
@@ -553,17 +379,12 @@ impl Session {
 
     /// `CONFIG SET`. Which messages about keys there are is the table's, for all members, so that
     /// takes the steps of a change of users.
-    pub(in crate::resp::session) fn configure(
-        &mut self,
-        context: &mut Context,
-        pairs: &[(String, Bytes)],
-    ) {
-        self.looking = Looking::No;
-        let change = self.change.take();
-        let facts = self.facts(context, info::Needs::Nothing);
+    pub(crate) fn configure(&mut self, context: &mut Context, pairs: &[(String, Bytes)]) {
+        let change = self.errands.take();
+        let facts = self.client.facts(context, info::Needs::Nothing);
         let wanted = match context.door.common.settings.check(&facts, pairs) {
             Ok(wanted) => wanted,
-            Err(why) => return self.answer(|e| e.error(&why)),
+            Err(why) => return self.replies.answer(|e| e.error(&why)),
         };
         let table = context.view().map(|view| &view.installed);
         let of_table = table.is_some_and(|table| table.level >= ANNEX);
@@ -572,58 +393,59 @@ impl Session {
         if let Some(events) = wanted.events.filter(|_| of_table) {
             let what = format!("CONFIG SET notify-keyspace-events {events}");
             let step = match change.map(|change| change.step) {
-                None | Some(Step::Asked | Step::Again) if has != Some(events.bits()) => {
+                None | Some(ErrandStep::Asked | ErrandStep::Again)
+                    if has != Some(events.bits()) =>
+                {
                     let events = events.bits();
                     let request = AdminRequest::TellOfKeys { events };
-                    context.run_errand(self.id, Errand::Admin(request));
-                    Some(Step::Asked)
+                    context.run_errand(self.client.id, Errand::Admin(request));
+                    Some(ErrandStep::Asked)
                 }
-                Some(Step::Answered(AdminReply::Done(_))) => {
-                    context.look_for_table(self.id);
-                    Some(Step::Installing)
+                Some(ErrandStep::Answered(AdminReply::Done(_))) => {
+                    self.errands.await_table(context, self.client.id);
+                    Some(ErrandStep::Installing)
                 }
-                Some(Step::Answered(AdminReply::Refused(why) | AdminReply::Outdated(why))) => {
-                    self.audit(context, &what, Outcome::Failed(why.clone()));
+                Some(ErrandStep::Answered(
+                    AdminReply::Refused(why) | AdminReply::Outdated(why),
+                )) => {
+                    self.client
+                        .audit(context, &what, Outcome::Failed(why.clone()));
                     self.closing |= ends;
-                    return self.answer(|e| e.error(&format!("ERR {why}")));
+                    return self.replies.answer(|e| e.error(&format!("ERR {why}")));
                 }
-                None | Some(Step::Asked | Step::Again | Step::Installing) => None,
+                None | Some(ErrandStep::Asked | ErrandStep::Again | ErrandStep::Installing) => None,
             };
             if let Some(step) = step {
-                self.looking = Looking::Waits;
-                self.change = Some(Box::new(Change {
+                self.errands.begin(PendingErrand {
                     step,
-                    attempts: 0,
-                    reply: Reply::Ok,
                     ends,
-                }));
+                    ..PendingErrand::asked(ErrandReply::Ok)
+                });
                 return;
             }
-            self.audit(context, &what, Outcome::Done);
+            self.client.audit(context, &what, Outcome::Done);
         }
         context.door.common.settings.set(wanted, of_table);
-        self.answer(|e| e.simple("OK"));
+        self.replies.answer(|e| e.simple("OK"));
         self.closing |= ends;
     }
 
     /// Lets the control thread run work that may wait for a disk. `make` makes it.
-    fn run_blocking(
-        &mut self,
-        context: &mut Context,
-        make: impl FnOnce(&crate::resp::common::Common) -> Option<Work>,
-    ) {
-        self.looking = Looking::No;
-        if let Some(change) = self.change.take() {
+    fn run_blocking(&mut self, context: &mut Context, make: impl FnOnce(&Common) -> Option<Work>) {
+        if let Some(change) = self.errands.take() {
             let ends = !self.take_users(context) || change.ends;
             match change.step {
-                Step::Answered(AdminReply::Refused(why)) if why.starts_with("ERR ") => {
-                    self.answer(|e| e.error(&why));
+                ErrandStep::Answered(AdminReply::Refused(why)) if why.starts_with("ERR ") => {
+                    self.replies.answer(|e| e.error(&why));
                 }
-                Step::Answered(AdminReply::Refused(why)) => {
-                    self.answer(|e| e.error(&format!("ERR {why}")));
+                ErrandStep::Answered(AdminReply::Refused(why)) => {
+                    self.replies.answer(|e| e.error(&format!("ERR {why}")));
                 }
-                Step::Asked | Step::Again | Step::Installing | Step::Answered(_) => {
-                    self.answer(|e| e.simple("OK"));
+                ErrandStep::Asked
+                | ErrandStep::Again
+                | ErrandStep::Installing
+                | ErrandStep::Answered(_) => {
+                    self.replies.answer(|e| e.simple("OK"));
                 }
             }
             self.closing |= ends;
@@ -631,62 +453,92 @@ impl Session {
         }
         let common = context.door.common.clone();
         let Some(work) = make(&common) else {
-            return self.answer(|e| e.error(NO_FILE));
+            return self.replies.answer(|e| e.error(NO_FILE));
         };
-        self.change = Some(Box::new(Change {
-            step: Step::Asked,
-            attempts: 0,
-            reply: Reply::Ok,
-            ends: false,
-        }));
-        self.looking = Looking::Waits;
+        self.errands.begin(PendingErrand::asked(ErrandReply::Ok));
         let work = Box::new(move || match work(&common) {
             Ok(()) => AdminReply::Done(None),
             Err(why) => AdminReply::Refused(why),
         });
-        context.run_errand(self.id, Errand::Blocking(work));
+        context.run_errand(self.client.id, Errand::Blocking(work));
     }
+}
 
-    /// What `ACL SETUSER` changes.
-    fn set_rules(
-        &self,
-        context: &Context,
-        name: &[u8],
-        rules: &[Bytes],
-    ) -> Result<(Vec<UserChange>, Reply), String> {
-        let users = context.door.users.borrow();
-        let hashing = match context.door.common.users_file() {
-            Some(_) => Hashing::Redis,
-            None => Hashing::Salted,
-        };
-        let rules = rules.iter().map(|rule| &**rule);
-        let change = operator::set(users.access(), name, rules, hashing);
-        let change = change.map_err(|why| format!("ERR {why}"))?;
-        Ok((change.into_iter().collect(), Reply::Ok))
+/// What `ACL DRYRUN` answers.
+fn dry_run(
+    e: &mut Encoder<'_>,
+    context: &Context,
+    home: Home<'_>,
+    (user, args): (&[u8], &[Bytes]),
+) {
+    let shown = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    let Some(found) = context.door.users.borrow_mut().find(user) else {
+        return e.error(&format!("ERR User '{}' not found", shown(user)));
+    };
+    let words: &dyn Arguments = &args;
+    let named = table::COMMANDS
+        .named(words.get(0))
+        .filter(|spec| spec.container().is_none());
+    let spec = named.and_then(|spec| {
+        if words.len() > 1 && !table::COMMANDS.subcommands(spec).is_empty() {
+            table::COMMANDS.subcommand(spec, words.get(1))
+        } else {
+            Some(spec)
+        }
+    });
+    let Some(spec) = spec else {
+        let text = format!("ERR Command '{}' not found", shown(words.get(0)));
+        return e.error(&text);
+    };
+    if !spec.takes(words.len()) {
+        return e.error(&wrong_arity(spec.name).0);
     }
+    match found.judge(spec, words, home) {
+        Ok(()) => e.simple("OK"),
+        Err(why) => {
+            let text = refusal(&found, spec, why, Some(words));
+            e.bulk(text.as_bytes());
+        }
+    }
+}
 
-    /// What `ACL DELUSER` changes.
-    fn remove_users(
-        &self,
-        context: &Context,
-        names: &[Bytes],
-    ) -> Result<(Vec<UserChange>, Reply), String> {
-        let users = context.door.users.borrow();
-        let names: BTreeSet<&Bytes> = names.iter().collect();
-        let changes = names
-            .into_iter()
-            .map(|name| operator::remove(users.access(), name));
-        let changes: Result<Vec<_>, String> = changes.collect();
-        let changes = changes.map_err(|why| format!("ERR {why}"))?;
-        let changes: Vec<UserChange> = changes.into_iter().flatten().collect();
-        let count = i64::try_from(changes.len()).unwrap_or(i64::MAX);
-        Ok((changes, Reply::Removed(count)))
-    }
+/// What `ACL SETUSER` changes.
+fn set_rules(
+    context: &Context,
+    name: &[u8],
+    rules: &[Bytes],
+) -> Result<(Vec<UserChange>, ErrandReply), String> {
+    let users = context.door.users.borrow();
+    let hashing = match context.door.common.users_file() {
+        Some(_) => Hashing::Redis,
+        None => Hashing::Salted,
+    };
+    let rules = rules.iter().map(|rule| &**rule);
+    let change = operator::set(users.access(), name, rules, hashing);
+    let change = change.map_err(|why| format!("ERR {why}"))?;
+    Ok((change.into_iter().collect(), ErrandReply::Ok))
+}
+
+/// What `ACL DELUSER` changes.
+fn remove_users(
+    context: &Context,
+    names: &[Bytes],
+) -> Result<(Vec<UserChange>, ErrandReply), String> {
+    let users = context.door.users.borrow();
+    let names: BTreeSet<&Bytes> = names.iter().collect();
+    let changes = names
+        .into_iter()
+        .map(|name| operator::remove(users.access(), name));
+    let changes: Result<Vec<_>, String> = changes.collect();
+    let changes = changes.map_err(|why| format!("ERR {why}"))?;
+    let changes: Vec<UserChange> = changes.into_iter().flatten().collect();
+    let count = i64::try_from(changes.len()).unwrap_or(i64::MAX);
+    Ok((changes, ErrandReply::Removed(count)))
 }
 
 impl Context {
     /// Logs what was refused to the callers of scripts that this thread ran.
-    pub(in crate::resp) fn log_refusals_of_scripts(&mut self) {
+    pub(crate) fn log_refusals_of_scripts(&mut self) {
         while let Some(refused) = self.poll_refusal() {
             let reason = refused.lacks.into();
             let refusal = Refusal {
@@ -721,7 +573,7 @@ fn not_admitted(user: Option<&Compiled>) -> String {
 }
 
 /// Work for a disk.
-type Work = Box<dyn FnOnce(&crate::resp::common::Common) -> Result<(), String> + Send>;
+type Work = Box<dyn FnOnce(&Common) -> Result<(), String> + Send>;
 
 /// Redis's text for what a user lacks. With the arguments, it names the key or channel.
 fn refusal(

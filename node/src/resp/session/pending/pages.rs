@@ -7,23 +7,29 @@
 //!         └── the pages are lost, and no later command was taken
 //! ```
 
-use super::*;
-use doyen_engine::command::Part;
-use doyen_engine::op::{PartitionAction, Work};
+use super::{Arrived, ArrivedOutcome, Asker, Outstanding, PendingReply, SessionEffect, Stepped};
+use crate::resp::Context;
+use crate::resp::encode::Encoder;
+use crate::resp::session::{OUTPUT_BYTES_SOFT, REPLY_BYTES_MAX};
+use bytes::Bytes;
+use doyen_engine::command::{Part, Shape};
+use doyen_engine::op::{
+    Action, Failure, Operation, Outcome, PartitionAction, PartitionOperation, Work,
+};
+use doyen_placement::{KeyspaceId, MapId};
 
 /// How often it begins again because the key was deleted, or another member leads it.
 const LOST_MAX: u32 = 16;
 
 /// All fields of a collection, as they come.
 #[derive(Debug)]
-pub(in crate::resp::session) struct Reading {
+pub(crate) struct PagesReply {
     keyspace: KeyspaceId,
     map: MapId,
     key: Bytes,
     action: Action,
     part: Part,
-    /// The operation that is under way.
-    token: Option<u64>,
+    asked: Outstanding,
     /// The number with which the next page is asked for. 0: all are here.
     next: u64,
     pages: Vec<Bytes>,
@@ -31,37 +37,14 @@ pub(in crate::resp::session) struct Reading {
     items: usize,
     held: usize,
     lost: u32,
-    failure: Option<Why>,
+    failure: Option<PagesFailure>,
     /// How many pages are encoded already, once encoding has begun.
     encoded: Option<usize>,
 }
 
-impl Session {
-    /// Reads all fields of a collection.
-    pub(in crate::resp::session) fn read_fields(
-        &mut self,
-        connection: &Rc<Connection>,
-        context: &mut Context,
-        (key, action): (Bytes, Action),
-        part: Part,
-    ) {
-        let mut reading = Box::new(Reading::new(self.about(), key, action.in_pages(), part));
-        let slot = (self.next(), self.patience(context));
-        let elsewhere = reading.submit(connection, context, slot);
-        let expected = if elsewhere { self.expected } else { 0 };
-        self.expect(State::Reading(reading), 0, expected);
-    }
-
-    /// Whether all fields of a collection are being read.
-    pub(in crate::resp::session) fn is_reading(&self) -> bool {
-        let reads = |slot: &Slot| matches!(slot.state, State::Reading(_));
-        self.slots.iter().any(reads)
-    }
-}
-
 /// Why there is no reply.
 #[derive(Debug, Clone, Copy)]
-enum Why {
+enum PagesFailure {
     Failed(Failure),
     /// The pages cannot be read to the end.
     Lost,
@@ -70,16 +53,8 @@ enum Why {
 const LOST: &str = "TRYAGAIN the value was cleared, moved or changed very much while it was read: \
     nothing was answered; try again";
 
-/// What came of an outcome.
-pub(in crate::resp::session) enum Came {
-    /// It is the reply.
-    Whole(Outcome),
-    /// It was a page, or a failure.
-    Page,
-}
-
-impl Reading {
-    pub(in crate::resp::session) const fn new(
+impl PagesReply {
+    pub(crate) fn new(
         (keyspace, map): (KeyspaceId, MapId),
         key: Bytes,
         action: Action,
@@ -91,7 +66,7 @@ impl Reading {
             key,
             action,
             part,
-            token: None,
+            asked: Outstanding::default(),
             next: 0,
             pages: Vec::new(),
             items: 0,
@@ -103,12 +78,7 @@ impl Reading {
     }
 
     /// Asks for the first page, or the next one. Returns whether it comes from elsewhere.
-    pub(in crate::resp::session) fn submit(
-        &mut self,
-        connection: &Rc<Connection>,
-        context: &mut Context,
-        (slot, patience): (u64, Patience),
-    ) -> bool {
+    pub(crate) fn ask(&mut self, asker: &mut Asker<'_>) -> bool {
         let work = if self.next == 0 {
             Some(Work::from(Operation {
                 keyspace: self.keyspace,
@@ -117,21 +87,15 @@ impl Reading {
                 action: self.action.clone(),
             }))
         } else {
-            self.next_page(context)
+            self.next_page(asker.context)
         };
-        let Some(work) = work else {
-            self.fail(Why::Failed(Failure::NoPartition));
-            return false;
-        };
-        let connection = connection.clone();
-        let (token, elsewhere) = context.submit(work, patience, |read| ReplyWaiter {
-            connection,
-            slot,
-            part: 0,
-            read,
-        });
-        self.token = Some(token);
-        elsewhere
+        match work {
+            Some(work) => self.asked.ask(asker, 0, work),
+            None => {
+                self.fail(PagesFailure::Failed(Failure::NoPartition));
+                false
+            }
+        }
     }
 
     fn next_page(&self, context: &Context) -> Option<Work> {
@@ -148,9 +112,8 @@ impl Reading {
         }))
     }
 
-    /// Takes an outcome. `is_last`: no later command was taken, so it may begin again.
-    pub(in crate::resp::session) fn take(&mut self, outcome: Outcome, is_last: bool) -> Came {
-        self.token = None;
+    /// Takes a page, or a failure. `is_last`: no later command was taken, so it may begin again.
+    fn take_page(&mut self, outcome: Outcome, is_last: bool) {
         match outcome {
             Outcome::Keys { next, keys } => {
                 for page in keys {
@@ -160,22 +123,20 @@ impl Reading {
                 }
                 self.next = next;
                 if self.held > REPLY_BYTES_MAX {
-                    self.fail(Why::Failed(Failure::TooLarge));
+                    self.fail(PagesFailure::Failed(Failure::TooLarge));
                 }
             }
-            whole if self.next == 0 => return Came::Whole(whole),
             Outcome::Nil | Outcome::Failed(Failure::Stale) if is_last && self.lost < LOST_MAX => {
                 self.drop_pages();
                 self.lost += 1;
                 self.next = 0;
             }
-            Outcome::Failed(why) if why != Failure::Stale => self.fail(Why::Failed(why)),
-            _ => self.fail(Why::Lost),
+            Outcome::Failed(why) if why != Failure::Stale => self.fail(PagesFailure::Failed(why)),
+            _ => self.fail(PagesFailure::Lost),
         }
-        Came::Page
     }
 
-    fn fail(&mut self, why: Why) {
+    fn fail(&mut self, why: PagesFailure) {
         self.drop_pages();
         self.failure = Some(why);
         self.next = 0;
@@ -185,40 +146,65 @@ impl Reading {
         self.pages = Vec::new();
         (self.items, self.held) = (0, 0);
     }
+}
 
-    /// How what came at once is answered.
-    pub(in crate::resp::session) const fn shape(&self) -> Shape {
-        Shape::Fields(self.part)
+impl PendingReply for PagesReply {
+    fn asked(&self) -> &Outstanding {
+        &self.asked
     }
 
-    /// Whether it is to ask for something.
-    pub(in crate::resp::session) fn has_next_step(&self) -> bool {
+    fn take(&mut self, arrived: Arrived) -> SessionEffect {
+        let Arrived::Outcome(ArrivedOutcome {
+            token,
+            outcome,
+            is_last,
+            ..
+        }) = arrived
+        else {
+            return SessionEffect::Nothing;
+        };
+        if !self.asked.take(token) {
+            return SessionEffect::Nothing;
+        }
+        // A small collection comes at once.
+        if self.next == 0 && !matches!(outcome, Outcome::Keys { .. }) {
+            return SessionEffect::Is(Shape::Fields(self.part), outcome);
+        }
+        self.take_page(outcome, is_last);
+        SessionEffect::Nothing
+    }
+
+    fn has_step(&self) -> bool {
         let begins = self.pages.is_empty() && self.failure.is_none();
-        self.token.is_none() && (begins || self.next != 0)
+        self.asked.waits() == 0 && (begins || self.next != 0)
     }
 
-    /// Whether everything is there.
-    pub(in crate::resp::session) fn is_done(&self) -> bool {
-        self.token.is_none() && !self.has_next_step()
+    fn step(&mut self, asker: &mut Asker<'_>, _work: &mut usize) -> Stepped {
+        if self.has_step() {
+            self.ask(asker);
+        }
+        Stepped::Waits
     }
 
-    /// The operation that is under way.
-    pub(in crate::resp::session) const fn token(&self) -> Option<u64> {
-        self.token
-    }
-
-    /// Bytes that only this answer holds.
-    pub(in crate::resp::session) const fn held(&self) -> usize {
+    fn held(&self) -> usize {
         self.held
     }
 
-    /// Appends the reply, or its next part. True if that was all.
-    pub(in crate::resp::session) fn encode(&mut self, encoder: &mut Encoder<'_>) -> bool {
+    // The pages count only once they are here: one such command at a time.
+    fn blocks(&self) -> bool {
+        self.held > 0
+    }
+
+    fn is_paged(&self) -> bool {
+        true
+    }
+
+    fn encode(&mut self, encoder: &mut Encoder<'_>) -> bool {
         if let Some(why) = self.failure {
             encoder.error(match why {
-                Why::Failed(Failure::TooLarge) => "ERR the reply would be too large",
-                Why::Failed(why) => self.shape().failure(why),
-                Why::Lost => LOST,
+                PagesFailure::Failed(Failure::TooLarge) => "ERR the reply would be too large",
+                PagesFailure::Failed(why) => Shape::Fields(self.part).failure(why),
+                PagesFailure::Lost => LOST,
             });
             return true;
         }

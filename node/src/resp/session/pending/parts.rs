@@ -1,12 +1,16 @@
-//! Operations in several parts whose outcomes make one reply: transactions, watched keys, scripts.
+//! Replies of operations in several parts: transactions, watched keys, scripts.
 
-use super::super::commands::scripts as script;
-use super::super::commands::transactions::{COMMAND_OVERHEAD, Prepared, Watching};
-use super::*;
+use super::{Arrived, ArrivedOutcome, Asker, Outstanding, PendingReply, SessionEffect, Stepped};
+use crate::resp::encode::Encoder;
 use crate::resp::scripts;
+use crate::resp::session::SLICE_KEYS;
+use crate::resp::session::commands::scripts::NO_SCRIPT;
+use crate::resp::session::commands::transactions::{COMMAND_OVERHEAD, Prepared, Watching};
+use bytes::Bytes;
 use doyen_engine::Publication;
-use doyen_engine::command::Join;
-use doyen_engine::op::{ScriptCall, Value, Watched, Work};
+use doyen_engine::command::{ErrorText, Join, Shape};
+use doyen_engine::op::{Action, Failure, Outcome, ScriptCall, Value, Watched, Work};
+use doyen_placement::{KeyspaceId, MapId};
 
 /// Places of commands that one reply names.
 const NAMED_MAX: usize = 20;
@@ -16,14 +20,14 @@ const TOO_LARGE: &str = "ERR the transaction writes or reads more in one partiti
 
 /// How a command of a running transaction is answered.
 #[derive(Debug)]
-pub(in crate::resp::session) enum Answer {
+pub(crate) enum CommandAnswer {
     One(Shape),
     Many(Join, usize),
     /// A command that touches no key was executed already.
     Encoded(Bytes),
 }
 
-impl Answer {
+impl CommandAnswer {
     /// How many steps it has.
     const fn steps(&self) -> usize {
         match self {
@@ -36,34 +40,35 @@ impl Answer {
 
 /// Operations in several parts, whose outcomes make one reply.
 #[derive(Debug)]
-pub(in crate::resp::session) struct Running {
-    then: Then,
+pub(crate) struct PartsReply {
+    then: PartsPurpose,
+    asked: Outstanding,
     /// The outcome of each step.
     outcomes: Vec<Outcome>,
     parts: Vec<Part>,
     /// Messages that leave once all parts are executed.
-    pub(in crate::resp::session) messages: Vec<Publication>,
+    pub(crate) messages: Vec<Publication>,
     /// What the connection had before the commands of a transaction that touch no key. It has that
     /// again if a watched key has changed.
-    pub(in crate::resp::session) before: Option<Before>,
-    /// How many parts have no outcome yet, and how many questions for scripts no answer.
-    waits: usize,
+    pub(crate) before: Option<ClientBefore>,
     /// Whether the other members were asked for the scripts that are not stored.
-    pub(in crate::resp::session) looked_elsewhere: bool,
+    looked_elsewhere: bool,
+    /// Whether they have answered, and what they know is not taken yet.
+    found_elsewhere: bool,
     /// Bytes that only this reply holds.
     held: usize,
 }
 
 /// What commands of a transaction change of a connection.
 #[derive(Debug)]
-pub(in crate::resp::session) struct Before {
-    pub(in crate::resp::session) name: Bytes,
-    pub(in crate::resp::session) map: MapId,
+pub(crate) struct ClientBefore {
+    pub(crate) name: Bytes,
+    pub(crate) map: MapId,
 }
 
 /// What the outcomes are for.
 #[derive(Debug)]
-pub(in crate::resp::session) enum Then {
+pub(crate) enum PartsPurpose {
     /// The reply of a script.
     Script,
     /// The texts of scripts that a transaction needs, by its `EXEC`.
@@ -77,7 +82,7 @@ pub(in crate::resp::session) enum Then {
     /// Which scripts of these digests are known.
     Exists(Vec<scripts::Digest>),
     /// `EXEC` answers with them.
-    Answer(Vec<Answer>),
+    Answer(Vec<CommandAnswer>),
     /// `WATCH` keeps them: the keyspace, and the keys.
     Watch(KeyspaceId, Vec<(MapId, Bytes)>),
 }
@@ -85,53 +90,52 @@ pub(in crate::resp::session) enum Then {
 /// The steps of a transaction in one partition.
 #[derive(Debug)]
 struct Part {
-    token: u64,
     steps: Vec<usize>,
-    came: Came,
+    state: PartState,
 }
 
-/// What came of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Came {
-    Nothing,
+enum PartState {
+    UnderWay,
     Executed,
     /// A watched key has changed.
     Changed,
     Failed(Failure),
 }
 
-impl Running {
+impl PartsReply {
     /// Nothing is asked yet.
-    pub(in crate::resp::session) const fn new(then: Then) -> Self {
+    pub(crate) fn new(then: PartsPurpose) -> Self {
         Self {
             then,
+            asked: Outstanding::default(),
             outcomes: Vec::new(),
             parts: Vec::new(),
             messages: Vec::new(),
             before: None,
-            waits: 0,
             looked_elsewhere: false,
+            found_elsewhere: false,
             held: 0,
         }
     }
 
     /// Whether the text of a script is here, and the script is to be run.
-    pub(in crate::resp::session) fn has_found(&self) -> bool {
+    fn has_found(&self) -> bool {
         let found = matches!(self.outcomes.first(), Some(Outcome::Bulk(_)));
-        self.waits == 0 && found && matches!(self.then, Then::Find(..))
+        self.asked.waits() == 0 && found && matches!(self.then, PartsPurpose::Find(..))
     }
 
     /// Takes the script whose text is here, with its digest. Its outcome is the reply.
-    pub(in crate::resp::session) fn take_found(
-        &mut self,
-    ) -> Option<(scripts::Digest, Box<ScriptCall>, Value)> {
+    fn take_found(&mut self) -> Option<(scripts::Digest, Box<ScriptCall>, Value)> {
         if !self.has_found() {
             return None;
         }
         let Some(Outcome::Bulk(body)) = self.outcomes.pop() else {
             return None;
         };
-        let Then::Find(digest, call) = std::mem::replace(&mut self.then, Then::Script) else {
+        let PartsPurpose::Find(digest, call) =
+            std::mem::replace(&mut self.then, PartsPurpose::Script)
+        else {
             return None;
         };
         self.parts.clear();
@@ -139,15 +143,20 @@ impl Running {
     }
 
     /// The scripts that are not stored: their places among the outcomes, and their digests.
-    pub(in crate::resp::session) fn unknown(&self) -> Vec<(usize, scripts::Digest)> {
+    fn unknown(&self) -> Vec<(usize, scripts::Digest)> {
         let digests = match &self.then {
-            Then::Find(digest, _) => std::slice::from_ref(digest),
-            Then::Prepare(prepared) => prepared.missing(),
-            Then::Exists(digests) => digests,
+            PartsPurpose::Find(digest, _) => std::slice::from_ref(digest),
+            PartsPurpose::Prepare(prepared) => prepared.missing(),
+            PartsPurpose::Exists(digests) => digests,
             _ => return Vec::new(),
         };
-        let asks = self.waits > 0 || !self.not_asked().is_empty();
-        if asks || self.parts.iter().any(|part| part.came != Came::Executed) {
+        let asks = self.asked.waits() > 0 || !self.not_asked().is_empty();
+        if asks
+            || self
+                .parts
+                .iter()
+                .any(|part| part.state != PartState::Executed)
+        {
             return Vec::new();
         }
         let places = digests.iter().zip(&self.outcomes).enumerate();
@@ -162,7 +171,7 @@ impl Running {
     /// The digests that are not looked up yet, if the outcomes of those before have come.
     fn not_asked(&self) -> &[scripts::Digest] {
         match &self.then {
-            Then::Exists(digests) if self.waits == 0 => {
+            PartsPurpose::Exists(digests) if self.asked.waits() == 0 => {
                 digests.get(self.outcomes.len()..).unwrap_or_default()
             }
             _ => &[],
@@ -170,103 +179,85 @@ impl Running {
     }
 
     /// The next digests to look up. None if one of the last ones failed.
-    pub(in crate::resp::session) fn asks_next(&self) -> &[scripts::Digest] {
+    fn asks_next(&self) -> &[scripts::Digest] {
         let rest = self.not_asked();
         let mut last = self.parts.iter().rev().take(SLICE_KEYS);
-        let failed = |part: &Part| matches!(part.came, Came::Failed(_));
+        let failed = |part: &Part| matches!(part.state, PartState::Failed(_));
         if !rest.is_empty() && last.any(failed) {
             return &[];
         }
         rest.get(..SLICE_KEYS).unwrap_or(rest)
     }
 
+    /// Whether something is to be looked up, or was found, before the reply is made.
+    fn prepares(&self) -> bool {
+        self.found_elsewhere
+            || self.has_found()
+            || self.is_prepared()
+            || self.looks_elsewhere()
+            || !self.asks_next().is_empty()
+    }
+
     /// Whether other members are to be asked for scripts.
-    pub(in crate::resp::session) fn looks_elsewhere(&self) -> bool {
+    fn looks_elsewhere(&self) -> bool {
         !self.looked_elsewhere && !self.unknown().is_empty()
     }
 
     /// The text of the script at this place among the outcomes is here.
-    pub(in crate::resp::session) fn bring(&mut self, at: usize, body: &Bytes) {
+    fn bring(&mut self, at: usize, body: &Bytes) {
         self.outcomes[at] = match self.then {
-            Then::Exists(_) => Outcome::Int(1),
+            PartsPurpose::Exists(_) => Outcome::Int(1),
             _ => Outcome::Bulk(Value::from(&body[..])),
         };
     }
 
-    /// The reply waits for the answer to a question for a script.
-    pub(in crate::resp::session) const fn wait_for_script(&mut self) {
-        self.waits += 1;
-    }
-
-    /// A question for a script was answered. Returns whether there is nothing more to wait for.
-    pub(in crate::resp::session) const fn asked_for_script(&mut self) -> bool {
-        self.waits = self.waits.saturating_sub(1);
-        self.waits == 0
-    }
-
     /// Why it was refused.
-    pub(in crate::resp::session) const fn refused(&self) -> Option<&ErrorText> {
+    pub(crate) const fn refused(&self) -> Option<&ErrorText> {
         match &self.then {
-            Then::Refused(why) => Some(why),
+            PartsPurpose::Refused(why) => Some(why),
             _ => None,
         }
     }
 
     /// Whether the texts of a transaction's scripts are here.
-    pub(in crate::resp::session) fn is_prepared(&self) -> bool {
-        self.waits == 0
-            && matches!(self.then, Then::Prepare(_))
-            && self.parts.iter().all(|part| part.came == Came::Executed)
+    fn is_prepared(&self) -> bool {
+        self.asked.waits() == 0
+            && matches!(self.then, PartsPurpose::Prepare(_))
+            && self
+                .parts
+                .iter()
+                .all(|part| part.state == PartState::Executed)
     }
 
     /// Takes the transaction whose scripts were looked up, with what was found.
-    pub(in crate::resp::session) fn take_prepared(
-        &mut self,
-    ) -> Option<(Box<Prepared>, Vec<Outcome>)> {
+    fn take_prepared(&mut self) -> Option<(Box<Prepared>, Vec<Outcome>)> {
         if !self.is_prepared() {
             return None;
         }
-        let refused = Then::Refused(Shape::Plain.failure(Failure::Unavailable).into());
+        let refused = PartsPurpose::Refused(Shape::Plain.failure(Failure::Unavailable).into());
         match std::mem::replace(&mut self.then, refused) {
-            Then::Prepare(prepared) => Some((prepared, std::mem::take(&mut self.outcomes))),
+            PartsPurpose::Prepare(prepared) => Some((prepared, std::mem::take(&mut self.outcomes))),
             _ => None,
         }
     }
 
-    /// How many outcomes are missing.
-    pub(in crate::resp::session) const fn waits(&self) -> usize {
-        self.waits
-    }
-
-    /// Bytes that only this reply holds.
-    pub(in crate::resp::session) const fn held(&self) -> usize {
-        self.held
-    }
-
-    /// The operations that are under way.
-    pub(in crate::resp::session) fn tokens(&self) -> impl Iterator<Item = u64> {
-        let waits = |part: &&Part| part.came == Came::Nothing;
-        self.parts.iter().filter(waits).map(|part| part.token)
-    }
-
-    /// Takes the outcome of a part. `copied` are the bytes that only this reply holds.
-    pub(in crate::resp::session) fn take(
-        &mut self,
-        part: u32,
-        token: u64,
-        outcome: Outcome,
-        copied: usize,
-    ) {
-        let Some(part) = self
-            .parts
-            .get_mut(part as usize)
-            .filter(|part| part.token == token && part.came == Came::Nothing)
-        else {
+    /// Takes the outcome of a part.
+    fn take_part(&mut self, came: ArrivedOutcome) {
+        let ArrivedOutcome {
+            part,
+            token,
+            outcome,
+            copied,
+            ..
+        } = came;
+        if !self.asked.take(token) {
+            return;
+        }
+        let Some(part) = self.parts.get_mut(part as usize) else {
             return;
         };
-        self.waits -= 1;
-        part.came = match outcome {
-            Outcome::Failed(why) => Came::Failed(why),
+        part.state = match outcome {
+            Outcome::Failed(why) => PartState::Failed(why),
             Outcome::Many(outcomes) => {
                 self.held += copied;
                 for (at, outcome) in part.steps.iter().zip(outcomes) {
@@ -274,26 +265,53 @@ impl Running {
                         *place = outcome;
                     }
                 }
-                Came::Executed
+                PartState::Executed
             }
-            Outcome::Nil if matches!(self.then, Then::Answer(_)) => Came::Changed,
+            Outcome::Nil if matches!(self.then, PartsPurpose::Answer(_)) => PartState::Changed,
             outcome => {
                 for at in &part.steps {
                     if let Some(place) = self.outcomes.get_mut(*at) {
                         *place = outcome.clone();
                     }
                 }
-                Came::Executed
+                PartState::Executed
             }
         };
     }
 
+    /// Whether all parts are executed.
+    fn is_executed(&self) -> bool {
+        let executed = |part: &Part| part.state == PartState::Executed;
+        self.asked.waits() == 0 && self.parts.iter().all(executed)
+    }
+
+    /// All parts have their outcomes.
+    fn end(&mut self) -> SessionEffect {
+        if !self.is_executed() {
+            // Nothing is published of what was executed in part.
+            self.messages.clear();
+        }
+        if let Some(watching) = self.watched() {
+            return SessionEffect::Watches(watching);
+        }
+        let mut parts = self.parts.iter();
+        let changed = parts.any(|part| part.state == PartState::Changed);
+        match self.before.take().filter(|_| changed) {
+            Some(before) => SessionEffect::Restores(before),
+            None => SessionEffect::Nothing,
+        }
+    }
+
     /// The keys that are watched from now on, if this was a `WATCH` that got all of its answers.
     fn watched(&mut self) -> Option<Watching> {
-        let Then::Watch(keyspace, keys) = &mut self.then else {
+        let PartsPurpose::Watch(keyspace, keys) = &mut self.then else {
             return None;
         };
-        if self.parts.iter().any(|part| part.came != Came::Executed) {
+        if self
+            .parts
+            .iter()
+            .any(|part| part.state != PartState::Executed)
+        {
             return None;
         }
         let keys = std::mem::take(keys).into_iter().zip(&self.outcomes);
@@ -312,28 +330,34 @@ impl Running {
     }
 
     /// Appends the reply.
-    pub(in crate::resp::session) fn encode(&mut self, encoder: &mut Encoder<'_>) {
-        let executed = |part: &Part| part.came == Came::Executed;
-        if self.parts.iter().any(|part| part.came == Came::Changed) {
+    pub(crate) fn append_to(&mut self, encoder: &mut Encoder<'_>) {
+        let executed = |part: &Part| part.state == PartState::Executed;
+        if self
+            .parts
+            .iter()
+            .any(|part| part.state == PartState::Changed)
+        {
             return encoder.nil_array();
         }
         if !self.parts.iter().all(executed) {
             return self.encode_failure(encoder);
         }
         let answers = match &self.then {
-            Then::Answer(answers) => answers,
-            Then::Watch(..) => return encoder.simple("OK"),
-            Then::Find(..) => return encoder.error(script::NO_SCRIPT),
-            Then::Refused(why) => return encoder.error(&why.0),
+            PartsPurpose::Answer(answers) => answers,
+            PartsPurpose::Watch(..) => return encoder.simple("OK"),
+            PartsPurpose::Find(..) => return encoder.error(NO_SCRIPT),
+            PartsPurpose::Refused(why) => return encoder.error(&why.0),
             // The transaction is taken before this is encoded.
-            Then::Prepare(_) => return encoder.error(Shape::Plain.failure(Failure::Unavailable)),
-            Then::Stored(digest) => return encoder.bulk(digest.as_bytes()),
-            Then::Script => {
+            PartsPurpose::Prepare(_) => {
+                return encoder.error(Shape::Plain.failure(Failure::Unavailable));
+            }
+            PartsPurpose::Stored(digest) => return encoder.bulk(digest.as_bytes()),
+            PartsPurpose::Script => {
                 let mut outcomes = std::mem::take(&mut self.outcomes).into_iter();
                 let outcome = outcomes.next().unwrap_or(Outcome::Nil);
                 return encoder.reply(&Shape::Encoded.reply(outcome));
             }
-            Then::Exists(_) => {
+            PartsPurpose::Exists(_) => {
                 let outcomes = std::mem::take(&mut self.outcomes).into_iter();
                 return encoder.reply(&Join::Values.reply(outcomes));
             }
@@ -342,15 +366,15 @@ impl Running {
         let mut outcomes = std::mem::take(&mut self.outcomes).into_iter();
         for answer in answers {
             match answer {
-                Answer::One(shape) => {
+                CommandAnswer::One(shape) => {
                     let outcome = outcomes.next().unwrap_or(Outcome::Nil);
                     encoder.reply(&shape.reply(outcome));
                 }
-                Answer::Many(join, count) => {
+                CommandAnswer::Many(join, count) => {
                     let own = outcomes.by_ref().take(*count);
                     encoder.reply(&join.reply(own));
                 }
-                Answer::Encoded(reply) => encoder.encoded(reply),
+                CommandAnswer::Encoded(reply) => encoder.encoded(reply),
             }
         }
     }
@@ -358,15 +382,15 @@ impl Running {
     /// Appends what failed. If parts were executed, it says which commands have steps in them.
     fn encode_failure(&self, encoder: &mut Encoder<'_>) {
         let parts = || self.parts.iter();
-        let failures = parts().filter_map(|part| match part.came {
-            Came::Failed(why) => Some(why),
+        let failures = parts().filter_map(|part| match part.state {
+            PartState::Failed(why) => Some(why),
             _ => None,
         });
         // What may have happened outweighs what did not.
         let worst = failures
             .max_by_key(|why| *why == Failure::Unknown)
             .unwrap_or(Failure::Unavailable);
-        let Then::Answer(answers) = &self.then else {
+        let PartsPurpose::Answer(answers) = &self.then else {
             return encoder.error(Shape::Plain.failure(worst));
         };
         let text = match worst {
@@ -374,7 +398,7 @@ impl Running {
             other => Shape::Plain.failure(other),
         };
         let mut executed = vec![false; self.outcomes.len()];
-        for part in parts().filter(|part| part.came == Came::Executed) {
+        for part in parts().filter(|part| part.state == PartState::Executed) {
             for step in &part.steps {
                 if let Some(done) = executed.get_mut(*step) {
                     *done = true;
@@ -407,94 +431,130 @@ impl Running {
     }
 }
 
-impl Running {
+impl PartsReply {
     /// Submits the next part, which has one step. Returns whether its outcome comes from elsewhere.
-    pub(in crate::resp::session) fn submit(
-        &mut self,
-        connection: &Rc<Connection>,
-        context: &mut Context,
-        slot: (u64, Patience),
-        work: impl Into<Work>,
-    ) -> bool {
+    pub(crate) fn submit(&mut self, asker: &mut Asker<'_>, work: impl Into<Work>) -> bool {
         let step = self.outcomes.len();
-        self.submit_steps((connection, slot), context, work, vec![step])
+        self.submit_steps(asker, work, vec![step])
+    }
+
+    /// Submits these, each as a part. Returns what they weigh.
+    pub(crate) fn submit_all(&mut self, asker: &mut Asker<'_>, works: Vec<Work>) -> usize {
+        let weights = works.iter().map(|work| work.bytes() + COMMAND_OVERHEAD);
+        let weight = weights.sum();
+        for work in works {
+            self.submit(asker, work);
+        }
+        weight
     }
 
     /// The same for a part with these steps of all.
-    pub(in crate::resp::session) fn submit_steps(
+    pub(crate) fn submit_steps(
         &mut self,
-        (connection, (slot, patience)): (&Rc<Connection>, (u64, Patience)),
-        context: &mut Context,
+        asker: &mut Asker<'_>,
         work: impl Into<Work>,
         steps: Vec<usize>,
     ) -> bool {
-        let connection = connection.clone();
         let part = u32::try_from(self.parts.len()).unwrap_or(u32::MAX);
-        let (token, elsewhere) = context.submit(work, patience, |read| ReplyWaiter {
-            connection,
-            slot,
-            part,
-            read,
-        });
+        let elsewhere = self.asked.ask(asker, part, work);
         let last = steps.iter().max().map_or(0, |last| last + 1);
         let most = self.outcomes.len().max(last);
         self.outcomes.resize(most, Outcome::Nil);
         self.parts.push(Part {
-            token,
             steps,
-            came: Came::Nothing,
+            state: PartState::UnderWay,
         });
-        self.waits += 1;
         elsewhere
+    }
+
+    /// Looks up the next digests of a `SCRIPT EXISTS`, once the outcomes of those before have come:
+    /// so many at a time that other clients can wait for them.
+    pub(crate) fn ask_for_next(&mut self, asker: &mut Asker<'_>) {
+        for digest in self.asks_next().to_vec() {
+            self.submit(asker, scripts::about(&digest, Action::Exists));
+        }
+    }
+
+    /// Texts of scripts were looked up where they are stored, and then asked of the other members.
+    /// Takes what is here by now, and asks for the others once.
+    fn look_elsewhere(&mut self, asker: &mut Asker<'_>) {
+        let first = self.looks_elsewhere();
+        let (connection, slot) = (asker.connection, asker.slot);
+        let context = &mut *asker.context;
+        for (at, digest) in self.unknown() {
+            let now = context.now();
+            if let Some(body) = context.door.scripts.get(&digest, now) {
+                self.bring(at, &body);
+            } else if first && context.ask_for_script(connection, slot, &digest) {
+                self.asked.question(1);
+            }
+        }
+        (self.looked_elsewhere, self.found_elsewhere) = (true, false);
+    }
+
+    /// The text of a script was looked up: it is run, or there is none.
+    fn run_found(&mut self, asker: &mut Asker<'_>) {
+        let Some((digest, mut call, body)) = self.take_found() else {
+            return;
+        };
+        let body = Bytes::copy_from_slice(&body);
+        call.body = body.clone();
+        let now = asker.context.now();
+        asker.context.door.scripts.found(digest, body, now);
+        self.submit(asker, *call);
     }
 }
 
-impl Session {
-    /// Asks for these, whose outcomes make one reply.
-    pub(in crate::resp::session) fn run_parts(
-        &mut self,
-        connection: &Rc<Connection>,
-        context: &mut Context,
-        mut running: Running,
-        works: Vec<Work>,
-    ) {
-        let (slot, patience) = (self.next(), self.patience(context));
-        let weight = works
-            .iter()
-            .map(|work| work.bytes() + COMMAND_OVERHEAD)
-            .sum();
-        for work in works {
-            running.submit(connection, context, (slot, patience), work);
-        }
-        self.expect(State::Running(Box::new(running)), weight, 0);
+impl PendingReply for PartsReply {
+    fn asked(&self) -> &Outstanding {
+        &self.asked
     }
 
-    /// The last outcome of an operation in several parts has come. Returns whether it goes on.
-    pub(in crate::resp::session) fn ran(&mut self, at: usize) -> bool {
-        let Some(State::Running(running)) = self.slots.get_mut(at).map(|slot| &mut slot.state)
-        else {
-            return false;
-        };
-        let asks = !running.asks_next().is_empty() || running.looks_elsewhere();
-        if running.has_found() || running.is_prepared() || asks {
-            return true;
+    fn take(&mut self, arrived: Arrived) -> SessionEffect {
+        match arrived {
+            Arrived::Outcome(came) => self.take_part(came),
+            Arrived::Script => {
+                self.asked.answered();
+                self.found_elsewhere = true;
+            }
+            Arrived::Thread(_) | Arrived::Members(_) => {}
         }
-        let messages = std::mem::take(&mut running.messages);
-        let executed = running.parts.iter().all(|part| part.came == Came::Executed);
-        let changed = running.parts.iter().any(|part| part.came == Came::Changed);
-        let before = running.before.take().filter(|_| changed);
-        if let Some(watching) = running.watched() {
-            let kept = &mut self.transacting.get_or_insert_default().watching;
-            kept.keyspace = watching.keyspace;
-            kept.keys.extend(watching.keys);
+        let goes_on = self.asked.waits() > 0 || self.prepares();
+        if goes_on {
+            SessionEffect::Nothing
+        } else {
+            self.end()
         }
-        if let Some(Before { name, map }) = before {
-            (self.name, self.map) = (name, map);
+    }
+
+    fn has_step(&self) -> bool {
+        self.asked.waits() == 0 && (self.prepares() || !self.messages.is_empty())
+    }
+
+    fn step(&mut self, asker: &mut Asker<'_>, _work: &mut usize) -> Stepped {
+        self.ask_for_next(asker);
+        self.look_elsewhere(asker);
+        self.run_found(asker);
+        if self.is_executed() {
+            let messages = std::mem::take(&mut self.messages);
+            messages.into_iter().for_each(|m| asker.context.publish(m));
         }
-        if executed && !messages.is_empty() {
-            self.publish_next(messages);
-            return true;
+        match self.take_prepared() {
+            Some((prepared, found)) => Stepped::Executes(prepared, found),
+            None => Stepped::Waits,
         }
-        false
+    }
+
+    fn held(&self) -> usize {
+        self.held
+    }
+
+    fn blocks(&self) -> bool {
+        true
+    }
+
+    fn encode(&mut self, encoder: &mut Encoder<'_>) -> bool {
+        self.append_to(encoder);
+        true
     }
 }

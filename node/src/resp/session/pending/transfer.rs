@@ -13,25 +13,29 @@
 //! of two clients that rename one key to different names, one gets it and the other is told that
 //! there is no such key. `NX` is decided at the target.
 
-use super::*;
-use doyen_engine::command::{Read, Transfer};
-use doyen_engine::op::{Step, Transaction, Watched, Work};
+use super::{Arrived, ArrivedOutcome, Asker, Outstanding, PendingReply, SessionEffect, Stepped};
+use crate::resp::encode::Encoder;
+use bytes::Bytes;
+use doyen_engine::command::{ErrorText, Read, Shape, Transfer};
+use doyen_engine::op::{Action, Failure, Operation, Outcome, Step, Transaction, Watched, Work};
+use doyen_gossip::Time;
+use doyen_placement::{KeyspaceId, MapId};
+use std::time::Duration;
 
 /// For so long, a transfer begins again if the source has changed meanwhile.
 const AGAIN_MAX: Duration = Duration::from_secs(5);
 
 /// A command that gives a key's value to another key.
 #[derive(Debug)]
-pub(in crate::resp::session) struct Transferring {
+pub(crate) struct TransferReply {
     keyspace: KeyspaceId,
     map: MapId,
     key: Bytes,
     transfer: Transfer,
     shape: Shape,
     until: Time,
-    stage: Stage,
-    /// The operation that is under way.
-    token: Option<u64>,
+    stage: TransferStage,
+    asked: Outstanding,
     /// What was read, until it is stored.
     read: Option<Read>,
     /// The version of the source that is being transferred.
@@ -48,7 +52,7 @@ pub(in crate::resp::session) struct Transferring {
 
 /// Which operation is under way, or next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum TransferStage {
     Together,
     Read,
     Store,
@@ -57,18 +61,16 @@ enum Stage {
     TakeBack,
 }
 
-impl Session {
-    /// Gives the value of a key to another key.
-    pub(in crate::resp::session) fn transfer(
-        &mut self,
-        connection: &Rc<Connection>,
-        context: &mut Context,
+impl TransferReply {
+    /// Gives the value of a key to another key: first as one operation, which is `action`. Returns
+    /// it with the bytes of both keys.
+    pub(crate) fn ask(
+        asker: &mut Asker<'_>,
+        (keyspace, map): (KeyspaceId, MapId),
         (key, action, shape): (Bytes, Action, Shape),
         transfer: Transfer,
-    ) {
-        let (keyspace, map) = self.about();
-        let slot = (self.next(), self.patience(context));
-        let mut transferring = Transferring {
+    ) -> (Self, usize) {
+        let mut reply = Self {
             keyspace,
             map,
             key: Bytes::copy_from_slice(&key),
@@ -77,9 +79,9 @@ impl Session {
                 ..transfer
             },
             shape,
-            until: context.now() + AGAIN_MAX,
-            stage: Stage::Together,
-            token: None,
+            until: asker.context.now() + AGAIN_MAX,
+            stage: TransferStage::Together,
+            asked: Outstanding::default(),
             read: None,
             version: None,
             after: None,
@@ -87,14 +89,12 @@ impl Session {
             begun: None,
             finished: None,
         };
-        let weight = key.len() + transferring.transfer.to.1.len();
-        let together = transferring.at(&key, action);
-        transferring.ask(connection, context, slot, together);
-        self.expect(State::Transferring(Box::new(transferring)), weight, 0);
+        let weight = key.len() + reply.transfer.to.1.len();
+        let together = reply.at(&key, action);
+        reply.asked.ask(asker, 0, together);
+        (reply, weight)
     }
-}
 
-impl Transferring {
     /// An operation on the source.
     fn at(&self, key: &Bytes, action: Action) -> Work {
         Work::from(Operation {
@@ -105,36 +105,11 @@ impl Transferring {
         })
     }
 
-    fn ask(
-        &mut self,
-        connection: &Rc<Connection>,
-        context: &mut Context,
-        (slot, patience): (u64, Patience),
-        work: Work,
-    ) {
-        let connection = connection.clone();
-        let (token, _) = context.submit(work, patience, |read| ReplyWaiter {
-            connection,
-            slot,
-            part: 0,
-            read,
-        });
-        self.token = Some(token);
-    }
-
-    /// Submits the next operation.
-    pub(in crate::resp::session) fn submit(
-        &mut self,
-        connection: &Rc<Connection>,
-        context: &mut Context,
-        slot: (u64, Patience),
-    ) {
-        if !self.has_next_step() {
-            return;
-        }
+    /// The next operation.
+    fn next(&mut self) -> Work {
         let (map, to) = self.transfer.to.clone();
-        let work = match (self.stage, self.read.take(), self.version) {
-            (Stage::Store, Some(read), _) => {
+        match (self.stage, self.read.take(), self.version) {
+            (TransferStage::Store, Some(read), _) => {
                 let action = self.transfer.store(&read, self.begun, self.own);
                 self.after = if read.more { read.last() } else { None };
                 Work::from(Operation {
@@ -144,8 +119,10 @@ impl Transferring {
                     action,
                 })
             }
-            (Stage::Remove, _, Some(version)) => self.at(&self.key, Transfer::remove(version)),
-            (Stage::TakeBack, ..) => Work::from(Transaction {
+            (TransferStage::Remove, _, Some(version)) => {
+                self.at(&self.key, Transfer::remove(version))
+            }
+            (TransferStage::TakeBack, ..) => Work::from(Transaction {
                 keyspace: self.keyspace,
                 watched: vec![Watched {
                     map,
@@ -159,20 +136,17 @@ impl Transferring {
                 }],
             }),
             _ => self.at(&self.key, self.transfer.read(self.after.clone())),
-        };
-        self.ask(connection, context, slot, work);
+        }
     }
 
-    /// Takes an outcome.
-    pub(in crate::resp::session) fn take(&mut self, now: Time, outcome: Outcome) {
-        self.token = None;
+    fn take_outcome(&mut self, now: Time, outcome: Outcome) {
         match (self.stage, outcome) {
             (
-                Stage::Together,
+                TransferStage::Together,
                 Outcome::Failed(Failure::CrossPartition | Failure::TooLarge | Failure::Stale),
-            ) => self.stage = Stage::Read,
-            (Stage::Together, outcome) => self.finished = Some(Ok(outcome)),
-            (Stage::TakeBack, _) => self.own = None,
+            ) => self.stage = TransferStage::Read,
+            (TransferStage::Together, outcome) => self.finished = Some(Ok(outcome)),
+            (TransferStage::TakeBack, _) => self.own = None,
             (_, Outcome::Failed(Failure::Unknown)) => {
                 // It may have happened, so nothing is taken back.
                 self.own = None;
@@ -194,7 +168,7 @@ impl Transferring {
                      deleted again; try again later",
                 )));
             }
-            (Stage::Read, outcome) => match Read::of(&outcome) {
+            (TransferStage::Read, outcome) => match Read::of(&outcome) {
                 None => self.finish(Ok(if self.transfer.renames {
                     Outcome::Nil
                 } else {
@@ -206,37 +180,37 @@ impl Transferring {
                 Some(read) => {
                     self.version = Some(read.version);
                     self.read = Some(read);
-                    self.stage = Stage::Store;
+                    self.stage = TransferStage::Store;
                 }
             },
-            (Stage::Store, Outcome::Int(version)) => {
+            (TransferStage::Store, Outcome::Int(version)) => {
                 if self.after.is_some() {
                     self.begun = Some(version);
-                    self.stage = Stage::Read;
+                    self.stage = TransferStage::Read;
                 } else if self.transfer.renames {
                     self.own = Some(version);
-                    self.stage = Stage::Remove;
+                    self.stage = TransferStage::Remove;
                 } else {
                     self.done();
                 }
             }
             // Another client has written the target meanwhile.
-            (Stage::Store, _) if self.begun.is_some() => self.again(now),
-            (Stage::Store, _) => {
+            (TransferStage::Store, _) if self.begun.is_some() => self.again(now),
+            (TransferStage::Store, _) => {
                 self.own = None;
                 self.finish(Ok(Outcome::Int(0)));
             }
-            (Stage::Remove, Outcome::Int(1)) => self.done(),
+            (TransferStage::Remove, Outcome::Int(1)) => self.done(),
             // Another client has renamed or deleted it.
-            (Stage::Remove, Outcome::Nil) => self.finish(Ok(Outcome::Nil)),
-            (Stage::Remove, _) => self.again(now),
+            (TransferStage::Remove, Outcome::Nil) => self.finish(Ok(Outcome::Nil)),
+            (TransferStage::Remove, _) => self.again(now),
         }
     }
 
     /// Begins again, unless that has taken too long.
     fn again(&mut self, now: Time) {
         (self.read, self.version, self.after, self.begun) = (None, None, None, None);
-        self.stage = Stage::Read;
+        self.stage = TransferStage::Read;
         if now >= self.until {
             self.finish(Err(self.named(
                 "TRYAGAIN",
@@ -256,7 +230,7 @@ impl Transferring {
     fn finish(&mut self, reply: Result<Outcome, ErrorText>) {
         self.finished = Some(reply);
         self.read = None;
-        self.stage = Stage::TakeBack;
+        self.stage = TransferStage::TakeBack;
     }
 
     /// A text that names both keys.
@@ -274,37 +248,55 @@ impl Transferring {
         };
         format!("{code} {what} '{from}' to '{to}': {text}").into()
     }
+}
 
-    /// Whether it is to ask for something.
-    pub(in crate::resp::session) const fn has_next_step(&self) -> bool {
-        self.token.is_none() && (self.finished.is_none() || self.own.is_some())
+impl PendingReply for TransferReply {
+    fn asked(&self) -> &Outstanding {
+        &self.asked
     }
 
-    /// The operation that is under way.
-    pub(in crate::resp::session) const fn token(&self) -> Option<u64> {
-        self.token
+    fn take(&mut self, arrived: Arrived) -> SessionEffect {
+        if let Arrived::Outcome(ArrivedOutcome {
+            token,
+            outcome,
+            now,
+            ..
+        }) = arrived
+            && self.asked.take(token)
+        {
+            self.take_outcome(now, outcome);
+        }
+        SessionEffect::Nothing
     }
 
-    /// Bytes that only this command holds.
-    pub(in crate::resp::session) fn held(&self) -> usize {
+    fn has_step(&self) -> bool {
+        self.asked.waits() == 0 && (self.finished.is_none() || self.own.is_some())
+    }
+
+    fn step(&mut self, asker: &mut Asker<'_>, _work: &mut usize) -> Stepped {
+        if self.has_step() {
+            let work = self.next();
+            self.asked.ask(asker, 0, work);
+        }
+        Stepped::Waits
+    }
+
+    fn held(&self) -> usize {
         self.read.as_ref().map_or(0, Read::bytes)
     }
 
-    /// The reply, once nothing is left to do.
-    pub(in crate::resp::session) fn reply(&mut self, protocol: Protocol) -> Option<State> {
-        if self.token.is_some() || self.has_next_step() {
-            return None;
+    // What follows may need what it did.
+    fn blocks(&self) -> bool {
+        !self.is_whole()
+    }
+
+    fn encode(&mut self, encoder: &mut Encoder<'_>) -> bool {
+        match self.finished.take() {
+            Some(Ok(outcome)) => encoder.reply(&self.shape.reply(outcome)),
+            Some(Err(why)) => encoder.error(&why.0),
+            // `is_whole` says that it has finished.
+            None => encoder.error(self.shape.failure(Failure::Unavailable)),
         }
-        match self.finished.take()? {
-            Ok(outcome) => Some(State::Done {
-                shape: self.shape,
-                outcome,
-            }),
-            Err(why) => {
-                let mut bytes = BytesMut::new();
-                Encoder::new(&mut bytes, protocol).error(&why.0);
-                Some(State::Encoded(bytes.freeze()))
-            }
-        }
+        true
     }
 }

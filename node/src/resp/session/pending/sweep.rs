@@ -1,19 +1,25 @@
-//! One reply that is made of many outcomes: commands with several keys, and sweeps over all
-//! partitions.
+//! Sweeps: commands that ask all partitions of a keyspace, or those of a range (`SCAN`, `KEYS`,
+//! `DBSIZE`, `FLUSHALL` and the like).
 //!
-//! All work is done in slices: keys are submitted, found keys are compared with the pattern, and
+//! All work is done in slices: partitions are asked, found keys are compared with the pattern, and
 //! replies are encoded, a limited number at a time.
 
+use super::{Arrived, ArrivedOutcome, Asker, Outstanding, PendingReply, SessionEffect, Stepped};
+use crate::resp::Context;
+use crate::resp::cluster;
 use crate::resp::command::All;
 use crate::resp::encode::Encoder;
-use crate::resp::session;
+use crate::resp::session::{OUTPUT_BYTES_SOFT, REPLY_BYTES_MAX};
 use bytes::Bytes;
-use doyen_engine::command::{Join, Shape};
+use doyen_engine::command::Shape;
 use doyen_engine::glob::Matching;
-use doyen_engine::op::{Failure, Kind, Outcome, PartitionAction, RangeQuery};
-use doyen_placement::{KeyspaceId, MapId, PartitionId};
-use std::collections::{BTreeSet, VecDeque};
+use doyen_engine::op::{Failure, Kind, Outcome, PartitionAction, PartitionOperation, RangeQuery};
+use doyen_placement::{KeyspaceId, MapId, Partition, PartitionId};
+use std::collections::VecDeque;
+use std::sync::Arc;
 
+/// Work of comparing keys with a pattern at once, as they arrive. The rest waits for its turn.
+const COMPARE_AT_ONCE: usize = 1 << 16;
 /// Partitions that one sweep asks at the same time.
 const IN_FLIGHT_MAX: usize = 64;
 /// Keys that a sweep asks of a partition at once.
@@ -29,7 +35,7 @@ const CURSOR_BITS: u32 = 32;
 
 /// Partitions that a sweep has to ask.
 #[derive(Debug)]
-pub(in crate::resp) enum Wanted<'a> {
+enum WantedPartitions<'a> {
     /// At most so many, from this number on. `own`: only those that are led here.
     From { first: u32, most: usize, own: bool },
     /// The one with this slot.
@@ -38,9 +44,9 @@ pub(in crate::resp) enum Wanted<'a> {
     Range(&'a RangeQuery),
 }
 
-/// The outcomes of one command, as they arrive.
+/// The reply of a sweep.
 #[derive(Debug)]
-pub(in crate::resp) struct Gather {
+pub(crate) struct Sweep {
     /// The keyspace of a sweep.
     keyspace: KeyspaceId,
     map: MapId,
@@ -55,8 +61,8 @@ pub(in crate::resp) struct Gather {
     lost_times: u32,
     /// The partition with which it begins, and the cursor in it.
     begins: (u64, u64),
-    answer: Answer,
-    waiting: BTreeSet<u64>,
+    answer: SweepAnswer,
+    asked: Outstanding,
     /// Where a sweep continues: partitions, each with its cursor.
     next: VecDeque<(PartitionId, u64)>,
     /// From this number on, partitions are not listed in `next` yet.
@@ -68,12 +74,8 @@ pub(in crate::resp) struct Gather {
     looked: Option<u64>,
     done: usize,
     failure: Option<Failure>,
-    /// Some parts were not submitted yet.
-    left: bool,
     /// Bytes that only this answer holds.
     held: usize,
-    /// Bytes of the values that arrived, including those that others hold too.
-    found: usize,
     /// Keys that were not compared with the pattern yet, and the progress of the first one's
     /// comparison.
     unmatched: VecDeque<Bytes>,
@@ -86,10 +88,7 @@ pub(in crate::resp) struct Gather {
 const KEY_OVERHEAD: usize = 32;
 
 #[derive(Debug)]
-enum Answer {
-    Values(Vec<Outcome>),
-    Number(i64, Join),
-    Written,
+enum SweepAnswer {
     Count(i64),
     Cleared,
     CountInSlot(u16, i64),
@@ -194,21 +193,8 @@ impl Scan {
     }
 }
 
-impl Gather {
-    /// Of this many operations on keys.
-    pub(in crate::resp) fn of_parts(join: Join, parts: usize) -> Self {
-        let answer = match join {
-            Join::Values => Answer::Values(vec![Outcome::Nil; parts]),
-            Join::Sum | Join::Deleted => Answer::Number(0, join),
-            Join::Written => Answer::Written,
-        };
-        Self {
-            left: true,
-            ..Self::new(answer, KeyspaceId(0))
-        }
-    }
-
-    fn new(answer: Answer, keyspace: KeyspaceId) -> Self {
+impl Sweep {
+    fn empty(answer: SweepAnswer, keyspace: KeyspaceId) -> Self {
         Self {
             keyspace,
             map: MapId(0),
@@ -218,16 +204,14 @@ impl Gather {
             lost_times: 0,
             begins: (0, 0),
             answer,
-            waiting: BTreeSet::new(),
+            asked: Outstanding::default(),
             next: VecDeque::new(),
             further: None,
             expected: 0,
             looked: None,
             done: 0,
             failure: None,
-            left: false,
             held: 0,
-            found: 0,
             unmatched: VecDeque::new(),
             matching: Matching::default(),
             encoded: None,
@@ -236,20 +220,15 @@ impl Gather {
 
     /// A sweep over the partitions of a keyspace, or over those of them that are led here; `renew`
     /// says which they are. It is about one map, or one map after the other.
-    pub(in crate::resp) fn of_sweep(
-        all: All,
-        keyspace: KeyspaceId,
-        maps: &[MapId],
-        own_only: bool,
-    ) -> Self {
+    pub(crate) fn new(all: All, keyspace: KeyspaceId, maps: &[MapId], own_only: bool) -> Self {
         let mut maps_left: VecDeque<MapId> = maps.iter().copied().collect();
         let map = maps_left.pop_front().unwrap_or(MapId(0));
         let (answer, from) = match all {
-            All::Count => (Answer::Count(0), 0),
-            All::Clear { .. } => (Answer::Cleared, 0),
-            All::CountInSlot(slot) => (Answer::CountInSlot(slot, 0), 0),
+            All::Count => (SweepAnswer::Count(0), 0),
+            All::Clear { .. } => (SweepAnswer::Cleared, 0),
+            All::CountInSlot(slot) => (SweepAnswer::CountInSlot(slot, 0), 0),
             All::KeysInSlot { slot, count } => (
-                Answer::KeysInSlot {
+                SweepAnswer::KeysInSlot {
                     slot,
                     left: count,
                     keys: Vec::new(),
@@ -257,7 +236,7 @@ impl Gather {
                 0,
             ),
             All::Keys { pattern } => (
-                Answer::Keys {
+                SweepAnswer::Keys {
                     pattern: Bytes::copy_from_slice(&pattern),
                     keys: Vec::new(),
                 },
@@ -282,7 +261,7 @@ impl Gather {
                     window: 1,
                     asked,
                 };
-                (Answer::Scan(Box::new(scan)), cursor)
+                (SweepAnswer::Scan(Box::new(scan)), cursor)
             }
             // See `at_random`, too.
             All::Random => {
@@ -297,10 +276,10 @@ impl Gather {
                     window: 1,
                     asked: VecDeque::new(),
                 };
-                (Answer::Scan(Box::new(scan)), 0)
+                (SweepAnswer::Scan(Box::new(scan)), 0)
             }
             All::Range(wanted) => (
-                Answer::Range {
+                SweepAnswer::Range {
                     wanted,
                     keys: Vec::new(),
                 },
@@ -313,32 +292,32 @@ impl Gather {
             own_only,
             begins: parts(from),
             lost: true,
-            ..Self::new(answer, keyspace)
+            ..Self::empty(answer, keyspace)
         }
     }
 
     /// Begins in this partition, at a place of these bits, and once more at the beginning if there
     /// is no key from there on.
-    pub(in crate::resp) fn at_random(mut self, partition: PartitionId, place: u32) -> Self {
+    pub(crate) fn at_random(mut self, partition: PartitionId, place: u32) -> Self {
         self.begins = (u64::from(partition.0), u64::from(place));
         self.maps_left.push_back(self.map);
-        if let Answer::Scan(scan) = &mut self.answer {
+        if let SweepAnswer::Scan(scan) = &mut self.answer {
             scan.begins = self.begins;
         }
         self
     }
 
     /// Which partitions it has to find out, if it does not know which to ask.
-    pub(in crate::resp) fn wants(&mut self) -> Option<Wanted<'_>> {
+    fn wants(&mut self) -> Option<WantedPartitions<'_>> {
         if self.begins_next_map() {
             self.map = self.maps_left.pop_front()?;
             self.lost = true;
             self.begins = (0, 0);
-            if let Answer::Scan(scan) = &mut self.answer {
+            if let SweepAnswer::Scan(scan) = &mut self.answer {
                 scan.begins = (0, 0);
             }
         }
-        let lost = self.lost && self.waiting.is_empty();
+        let lost = self.lost && self.asked.waits() == 0;
         if !lost && !self.lists_further() || self.failure.is_some() {
             return None;
         }
@@ -348,15 +327,17 @@ impl Gather {
             self.further
         };
         Some(match &self.answer {
-            Answer::CountInSlot(slot, _) | Answer::KeysInSlot { slot, .. } => Wanted::Slot(*slot),
-            Answer::Range { wanted, .. } => Wanted::Range(wanted),
+            SweepAnswer::CountInSlot(slot, _) | SweepAnswer::KeysInSlot { slot, .. } => {
+                WantedPartitions::Slot(*slot)
+            }
+            SweepAnswer::Range { wanted, .. } => WantedPartitions::Range(wanted),
             // No partition has this cursor, and none has a later one.
-            Answer::Scan(_) => Wanted::From {
+            SweepAnswer::Scan(_) => WantedPartitions::From {
                 first: first.unwrap_or(u32::MAX),
                 most: LISTED_MAX,
                 own: self.own_only,
             },
-            _ => Wanted::From {
+            _ => WantedPartitions::From {
                 first: 0,
                 most: usize::MAX,
                 own: self.own_only,
@@ -366,29 +347,26 @@ impl Gather {
 
     /// Whether all of one map is done and another map follows.
     fn begins_next_map(&self) -> bool {
-        let over = self.next.is_empty() && self.waiting.is_empty() && !self.lost;
-        let satisfied = matches!(&self.answer, Answer::Scan(scan) if scan.left == 0);
+        let over = self.next.is_empty() && self.asked.waits() == 0 && !self.lost;
+        let satisfied = matches!(&self.answer, SweepAnswer::Scan(scan) if scan.left == 0);
         let over = over && !satisfied && !self.lists_further();
         over && !self.maps_left.is_empty() && self.failure.is_none()
     }
 
     /// Whether all listed partitions are asked and a scan wants more.
     fn lists_further(&self) -> bool {
-        let Answer::Scan(scan) = &self.answer else {
+        let SweepAnswer::Scan(scan) = &self.answer else {
             return false;
         };
         !self.lost
             && self.next.is_empty()
             && self.further.is_some()
-            && scan.wants_more(self.waiting.len())
+            && scan.wants_more(self.asked.waits())
     }
 
     /// These are the partitions to ask, and from the number `further` on there are more. A count
     /// begins again; a scan continues with the partitions that it has not asked.
-    pub(in crate::resp) fn renew(
-        &mut self,
-        (partitions, further): (Vec<PartitionId>, Option<u32>),
-    ) {
+    fn renew(&mut self, (partitions, further): (Vec<PartitionId>, Option<u32>)) {
         let lost = std::mem::take(&mut self.lost);
         let (first, within) = self.begins;
         let within = |p: PartitionId| {
@@ -399,18 +377,18 @@ impl Gather {
             }
         };
         self.next = match &mut self.answer {
-            Answer::Scan(_) => partitions.into_iter().map(|p| (p, within(p))).collect(),
+            SweepAnswer::Scan(_) => partitions.into_iter().map(|p| (p, within(p))).collect(),
             _ => partitions.into_iter().map(|p| (p, 0)).collect(),
         };
         self.further = further;
         match &mut self.answer {
-            Answer::Count(sum) | Answer::CountInSlot(_, sum) => *sum = 0,
-            Answer::KeysInSlot { left, keys, .. } => {
+            SweepAnswer::Count(sum) | SweepAnswer::CountInSlot(_, sum) => *sum = 0,
+            SweepAnswer::KeysInSlot { left, keys, .. } => {
                 // The keys that were found are looked for again.
                 *left = left.saturating_add(u32::try_from(keys.len()).unwrap_or(u32::MAX));
                 self.drop_found();
             }
-            Answer::Keys { .. } => self.drop_found(),
+            SweepAnswer::Keys { .. } => self.drop_found(),
             _ => {}
         }
     }
@@ -418,7 +396,7 @@ impl Gather {
     /// A partition that was asked does not exist any more. The sweep waits for everything under
     /// way, then finds out which partitions to ask.
     fn lose(&mut self, partition: u32) {
-        if let Answer::Scan(scan) = &mut self.answer {
+        if let SweepAnswer::Scan(scan) = &mut self.answer {
             let at = scan
                 .asked
                 .partition_point(|part| part.partition.0 < partition);
@@ -439,7 +417,7 @@ impl Gather {
 
     /// The keys that were looked at may not be answered: everything begins again.
     fn begin_again(&mut self) {
-        if let Answer::Scan(scan) = &mut self.answer {
+        if let SweepAnswer::Scan(scan) = &mut self.answer {
             scan.left = scan.count;
             scan.asked.clear();
             self.begins = scan.begins;
@@ -455,7 +433,7 @@ impl Gather {
         self.next.clear();
         self.further = None;
         if self.lost_times > LOST_MAX {
-            self.fail(if matches!(self.answer, Answer::Cleared) {
+            self.fail(if matches!(self.answer, SweepAnswer::Cleared) {
                 Failure::Unknown
             } else {
                 Failure::Stale
@@ -466,16 +444,12 @@ impl Gather {
     /// Skips partitions that need not be asked, because this node knows how many keys they have:
     /// empty ones, and all of them if keys are only counted. The last one is asked all the same.
     /// Its answer also judges those that were looked at: see `take`.
-    pub(in crate::resp) fn look(
-        &mut self,
-        generation: u64,
-        keys_of: impl Fn(PartitionId) -> Option<usize>,
-    ) {
-        let counts = matches!(self.answer, Answer::Count(_));
+    fn look(&mut self, generation: u64, keys_of: impl Fn(PartitionId) -> Option<usize>) {
+        let counts = matches!(self.answer, SweepAnswer::Count(_));
         if !counts
             && !matches!(
                 self.answer,
-                Answer::Keys { .. } | Answer::Scan(_) | Answer::Cleared
+                SweepAnswer::Keys { .. } | SweepAnswer::Scan(_) | SweepAnswer::Cleared
             )
         {
             return;
@@ -486,7 +460,7 @@ impl Gather {
             && let Some(keys) = keys_of(partition)
         {
             match &mut self.answer {
-                Answer::Count(sum) => {
+                SweepAnswer::Count(sum) => {
                     *sum = sum.saturating_add(i64::try_from(keys).unwrap_or(i64::MAX))
                 }
                 _ if keys > 0 => {
@@ -501,67 +475,24 @@ impl Gather {
     }
 
     /// The keyspace of a sweep, and the map whose turn it is.
-    pub(in crate::resp) const fn about(&self) -> (KeyspaceId, MapId) {
+    const fn about(&self) -> (KeyspaceId, MapId) {
         (self.keyspace, self.map)
     }
 
-    /// All parts are submitted.
-    pub(in crate::resp) fn submitted(&mut self) {
-        self.left = false;
-    }
-
-    /// Whether it has failed. Then the remaining parts need not be submitted.
-    pub(in crate::resp) fn has_failed(&self) -> bool {
-        self.failure.is_some()
-    }
-
     /// Asks for nothing more. It ends once everything under way is answered.
-    pub(in crate::resp) fn fail(&mut self, why: Failure) {
+    fn fail(&mut self, why: Failure) {
         self.failure = Some(why);
         self.drop_found();
     }
 
-    /// How many outcomes it waits for.
-    pub(in crate::resp) fn waits(&self) -> usize {
-        self.waiting.len()
-    }
-
-    /// Bytes that only this answer holds.
-    pub(in crate::resp) fn held(&self) -> usize {
-        match &self.answer {
-            Answer::Scan(scan) => self.held + scan.asked.iter().map(AskedPart::held).sum::<usize>(),
-            _ => self.held,
-        }
-    }
-
-    pub(in crate::resp) fn waits_for(&mut self, token: u64) {
-        self.waiting.insert(token);
-    }
-
-    pub(in crate::resp) fn tokens(&self) -> impl Iterator<Item = u64> + '_ {
-        self.waiting.iter().copied()
-    }
-
-    pub(in crate::resp) fn is_sweep(&self) -> bool {
-        !matches!(
-            self.answer,
-            Answer::Values(_) | Answer::Number(..) | Answer::Written
-        )
-    }
-
-    /// Whether everything is there.
-    pub(in crate::resp) fn is_done(&self) -> bool {
-        self.waiting.is_empty() && !self.left && !self.is_matching() && !self.has_next_step()
-    }
-
     /// Whether keys wait to be compared with the pattern.
-    pub(in crate::resp) fn is_matching(&self) -> bool {
+    fn is_matching(&self) -> bool {
         !self.unmatched.is_empty()
     }
 
-    pub(in crate::resp) fn has_next_step(&self) -> bool {
+    fn has_next_step(&self) -> bool {
         if self.lost && self.failure.is_none() {
-            return self.waiting.is_empty();
+            return self.asked.waits() == 0;
         }
         if self.begins_next_map() || self.lists_further() {
             return true;
@@ -570,24 +501,24 @@ impl Gather {
             return false;
         }
         match &self.answer {
-            Answer::Scan(scan) => scan.wants_more(self.waiting.len()),
-            Answer::Range { wanted, .. } => wanted.count > 0 && self.waiting.is_empty(),
-            Answer::KeysInSlot { left, .. } => *left > 0 && self.waiting.is_empty(),
-            _ => self.waiting.len() < IN_FLIGHT_MAX,
+            SweepAnswer::Scan(scan) => scan.wants_more(self.asked.waits()),
+            SweepAnswer::Range { wanted, .. } => wanted.count > 0 && self.asked.waits() == 0,
+            SweepAnswer::KeysInSlot { left, .. } => *left > 0 && self.asked.waits() == 0,
+            _ => self.asked.waits() < IN_FLIGHT_MAX,
         }
     }
 
     /// The next partition to ask.
-    pub(in crate::resp) fn next_step(&mut self) -> Option<(PartitionId, PartitionAction)> {
+    fn next_step(&mut self) -> Option<(PartitionId, PartitionAction)> {
         if self.lost || !self.has_next_step() {
             return None;
         }
         let (partition, cursor) = self.next.pop_front()?;
         let expected = std::mem::take(&mut self.expected);
         let action = match &mut self.answer {
-            Answer::Count(_) => PartitionAction::Count,
-            Answer::Cleared => PartitionAction::Clear,
-            Answer::Scan(scan) => {
+            SweepAnswer::Count(_) => PartitionAction::Count,
+            SweepAnswer::Cleared => PartitionAction::Clear,
+            SweepAnswer::Scan(scan) => {
                 let count = scan.left.min(SWEEP_COUNT);
                 scan.ask(partition, cursor, expected.min(count));
                 PartitionAction::Scan {
@@ -596,7 +527,7 @@ impl Gather {
                     kind: scan.kind.flatten(),
                 }
             }
-            Answer::Range { wanted, .. } => PartitionAction::Range(RangeQuery {
+            SweepAnswer::Range { wanted, .. } => PartitionAction::Range(RangeQuery {
                 count: wanted.count.min(SWEEP_COUNT),
                 ..wanted.clone()
             }),
@@ -609,18 +540,16 @@ impl Gather {
         Some((partition, action))
     }
 
-    /// Takes the outcome of a part: a key's place, or a partition's number. `copied` are the bytes
-    /// that only this answer holds. `judged` is the generation under which this thread may answer
-    /// what it looked at before, if it may.
-    pub(in crate::resp) fn take(
-        &mut self,
-        part: u32,
-        token: u64,
-        outcome: Outcome,
-        copied: usize,
-        judged: Option<u64>,
-    ) {
-        if !self.waiting.remove(&token) {
+    /// Takes what a partition answered.
+    fn take_outcome(&mut self, came: ArrivedOutcome) {
+        let ArrivedOutcome {
+            part,
+            token,
+            outcome,
+            judged,
+            ..
+        } = came;
+        if !self.asked.take(token) {
             return;
         }
         if let Some(looked) = self.looked.take() {
@@ -636,41 +565,29 @@ impl Gather {
             self.done += 1;
             return;
         }
-        if let Answer::Scan(_) = &self.answer {
+        if let SweepAnswer::Scan(_) = &self.answer {
             return self.take_keys(part, outcome);
         }
-        if self.lost && !matches!(outcome, Outcome::Failed(_)) {
-            // A range waits for one answer at a time, and all other sweeps begin again.
-            return;
-        }
-        let sweeps = self.is_sweep();
-        let outcome = match self.answer {
-            Answer::Values(_) => Join::Values.of_part(outcome),
-            _ => outcome,
-        };
-        match (&mut self.answer, outcome) {
-            (_, Outcome::Failed(Failure::Stale)) if sweeps => return self.lose(part),
-            (_, Outcome::Failed(why)) => {
+        match outcome {
+            Outcome::Failed(Failure::Stale) => self.lose(part),
+            Outcome::Failed(why) => {
                 // An operation that may have happened outweighs those that did not.
                 if self.failure != Some(Failure::Unknown) {
                     self.failure = Some(why);
                 }
-                return self.drop_found();
+                self.drop_found();
             }
-            (Answer::Values(values), outcome) => {
-                self.held += copied;
-                self.found += outcome.bytes();
-                if self.found > session::REPLY_BYTES_MAX {
-                    return self.fail(Failure::TooLarge);
-                }
-                if let Some(value) = values.get_mut(part as usize) {
-                    *value = outcome;
-                }
-            }
-            (Answer::Number(sum, _) | Answer::Count(sum), Outcome::Int(n)) => {
-                *sum = sum.saturating_add(n)
-            }
-            (Answer::CountInSlot(slot, sum), Outcome::Keys { next, keys }) => {
+            // A range waits for one answer at a time, and all other sweeps begin again.
+            _ if self.lost => {}
+            outcome => self.add(part, outcome),
+        }
+    }
+
+    /// Adds what a partition has to the answer.
+    fn add(&mut self, part: u32, outcome: Outcome) {
+        match (&mut self.answer, outcome) {
+            (SweepAnswer::Count(sum), Outcome::Int(n)) => *sum = sum.saturating_add(n),
+            (SweepAnswer::CountInSlot(slot, sum), Outcome::Keys { next, keys }) => {
                 let found = keys
                     .iter()
                     .filter(|k| doyen_placement::hash::slot(k) == *slot)
@@ -678,7 +595,7 @@ impl Gather {
                 *sum = sum.saturating_add(i64::try_from(found).unwrap_or(i64::MAX));
                 go_on(&mut self.next, part, next);
             }
-            (Answer::KeysInSlot { slot, left, keys }, Outcome::Keys { next, keys: found }) => {
+            (SweepAnswer::KeysInSlot { slot, left, keys }, Outcome::Keys { next, keys: found }) => {
                 let most = usize::try_from(*left).unwrap_or(usize::MAX);
                 let before = keys.len();
                 keys.extend(
@@ -693,16 +610,16 @@ impl Gather {
                     .map(|k| k.len() + KEY_OVERHEAD)
                     .sum::<usize>();
                 go_on(&mut self.next, part, next);
-                if self.held > session::REPLY_BYTES_MAX {
+                if self.held > REPLY_BYTES_MAX {
                     return self.fail(Failure::TooLarge);
                 }
             }
-            (Answer::Keys { .. }, Outcome::Keys { next, keys: found }) => {
+            (SweepAnswer::Keys { .. }, Outcome::Keys { next, keys: found }) => {
                 self.held += weight(&found);
                 self.unmatched.extend(found);
                 go_on(&mut self.next, part, next);
             }
-            (Answer::Range { wanted, keys }, Outcome::Keys { next, keys: found }) => {
+            (SweepAnswer::Range { wanted, keys }, Outcome::Keys { next, keys: found }) => {
                 let each = if wanted.values { 2 } else { 1 };
                 wanted.count = wanted
                     .count
@@ -718,7 +635,7 @@ impl Gather {
                 }
                 self.held += weight(&found);
                 keys.extend(found);
-                if self.held > session::REPLY_BYTES_MAX {
+                if self.held > REPLY_BYTES_MAX {
                     return self.fail(Failure::TooLarge);
                 }
             }
@@ -736,7 +653,7 @@ impl Gather {
             Outcome::Keys { next, keys } => Ok((next, keys)),
             _ => return,
         };
-        let Answer::Scan(scan) = &mut self.answer else {
+        let SweepAnswer::Scan(scan) = &mut self.answer else {
             return;
         };
         if !scan.answered(part, answer) {
@@ -791,25 +708,20 @@ impl Gather {
     fn drop_found(&mut self) {
         self.unmatched.clear();
         match &mut self.answer {
-            Answer::Values(found) => found.clear(),
-            Answer::Keys { keys, .. }
-            | Answer::Range { keys, .. }
-            | Answer::KeysInSlot { keys, .. } => keys.clear(),
-            Answer::Scan(scan) => scan.keys.clear(),
-            Answer::Number(..)
-            | Answer::Written
-            | Answer::Count(_)
-            | Answer::Cleared
-            | Answer::CountInSlot(..) => {}
+            SweepAnswer::Keys { keys, .. }
+            | SweepAnswer::Range { keys, .. }
+            | SweepAnswer::KeysInSlot { keys, .. } => keys.clear(),
+            SweepAnswer::Scan(scan) => scan.keys.clear(),
+            SweepAnswer::Count(_) | SweepAnswer::Cleared | SweepAnswer::CountInSlot(..) => {}
         }
         self.held = 0;
     }
 
     /// Compares keys with the pattern as far as `work` allows, and subtracts what it used.
-    pub(in crate::resp) fn compare(&mut self, work: &mut usize) {
+    fn compare(&mut self, work: &mut usize) {
         let (pattern, keys) = match &mut self.answer {
-            Answer::Keys { pattern, keys } => (Some(&*pattern), keys),
-            Answer::Scan(scan) if scan.kind == Some(None) => {
+            SweepAnswer::Keys { pattern, keys } => (Some(&*pattern), keys),
+            SweepAnswer::Scan(scan) if scan.kind == Some(None) => {
                 self.held -= self
                     .unmatched
                     .drain(..)
@@ -817,7 +729,7 @@ impl Gather {
                     .sum::<usize>();
                 return;
             }
-            Answer::Scan(scan) => (scan.pattern.as_ref(), &mut scan.keys),
+            SweepAnswer::Scan(scan) => (scan.pattern.as_ref(), &mut scan.keys),
             _ => return,
         };
         while let Some(key) = self.unmatched.front() {
@@ -833,82 +745,14 @@ impl Gather {
                 self.held -= key.len() + KEY_OVERHEAD;
             }
         }
-        if self.held > session::REPLY_BYTES_MAX {
+        if self.held > REPLY_BYTES_MAX {
             self.fail(Failure::TooLarge);
         }
     }
 
-    /// Appends the reply, or its next part. True if that was all. The encoded parts are released.
-    pub(in crate::resp) fn encode(&mut self, encoder: &mut Encoder<'_>) -> bool {
-        if let Some(why) = self.failure {
-            self.encode_failure(encoder, why);
-            return true;
-        }
-        let begins = self.encoded.is_none();
-        let mut at = self.encoded.unwrap_or(0);
-        let cursor = self.cursor();
-        let all = match &mut self.answer {
-            Answer::Values(values) => {
-                if begins {
-                    encoder.array(values.len());
-                }
-                for value in values.iter_mut().skip(at) {
-                    if encoder.len() >= session::OUTPUT_BYTES_SOFT {
-                        break;
-                    }
-                    let outcome = std::mem::replace(value, Outcome::Nil);
-                    encoder.reply(&Shape::Plain.reply(outcome));
-                    at += 1;
-                }
-                values.len()
-            }
-            Answer::Number(sum, _) | Answer::Count(sum) | Answer::CountInSlot(_, sum) => {
-                encoder.integer(*sum);
-                0
-            }
-            Answer::Written | Answer::Cleared => {
-                encoder.simple("OK");
-                0
-            }
-            Answer::Scan(scan) if scan.one => {
-                match scan.keys.first() {
-                    Some(key) => encoder.bulk(key),
-                    None => encoder.nil(),
-                }
-                0
-            }
-            found => {
-                let keys = match found {
-                    Answer::Keys { keys, .. }
-                    | Answer::Range { keys, .. }
-                    | Answer::KeysInSlot { keys, .. } => keys,
-                    Answer::Scan(scan) => &mut scan.keys,
-                    _ => return true,
-                };
-                if begins {
-                    if let Some(cursor) = cursor {
-                        encoder.array(2);
-                        encoder.bulk(itoa::Buffer::new().format(cursor).as_bytes());
-                    }
-                    encoder.array(keys.len());
-                }
-                for key in keys.iter_mut().skip(at) {
-                    if encoder.len() >= session::OUTPUT_BYTES_SOFT {
-                        break;
-                    }
-                    encoder.bulk(&std::mem::take(key));
-                    at += 1;
-                }
-                keys.len()
-            }
-        };
-        self.encoded = Some(at);
-        at >= all
-    }
-
     /// Where a scan continues: the first partition that was not taken. 0: nowhere.
     fn cursor(&self) -> Option<u64> {
-        let Answer::Scan(scan) = &self.answer else {
+        let SweepAnswer::Scan(scan) = &self.answer else {
             return None;
         };
         let asked = scan.asked.front().map(|part| (part.partition, part.cursor));
@@ -928,17 +772,11 @@ impl Gather {
 
     /// `TRYAGAIN` and the like are answered only if no key was changed.
     fn encode_failure(&self, encoder: &mut Encoder<'_>, why: Failure) {
-        let writes = matches!(
-            self.answer,
-            Answer::Written | Answer::Cleared | Answer::Number(_, Join::Deleted)
-        );
+        let writes = matches!(self.answer, SweepAnswer::Cleared);
         let text = Shape::Plain.failure(why);
         if matches!(
             self.answer,
-            Answer::Keys { .. }
-                | Answer::Range { .. }
-                | Answer::KeysInSlot { .. }
-                | Answer::Values(_)
+            SweepAnswer::Keys { .. } | SweepAnswer::Range { .. } | SweepAnswer::KeysInSlot { .. }
         ) && why == Failure::TooLarge
         {
             encoder.error("ERR the reply would be too large");
@@ -950,6 +788,174 @@ impl Gather {
             encoder.error(text);
         }
     }
+}
+
+impl Sweep {
+    /// Asks partitions, as many as it may at once.
+    pub(crate) fn ask(&mut self, asker: &mut Asker<'_>) {
+        while self.has_next_step() {
+            let about = self.about();
+            if let Some(wanted) = self.wants() {
+                match partitions_of(asker.context, about, &wanted) {
+                    Some(partitions) => self.renew(partitions),
+                    None => self.fail(Failure::NoPartition),
+                }
+            }
+            let (keyspace, map) = self.about();
+            if let Some(generation) = asker.context.looks_under() {
+                self.look(generation, |partition| {
+                    asker
+                        .context
+                        .shard()
+                        .partitions()
+                        .keys_of(keyspace, partition, map)
+                });
+            }
+            // There is no step if `wants` has just found that there are no partitions.
+            let Some((partition, action)) = self.next_step() else {
+                continue;
+            };
+            let operation = PartitionOperation {
+                keyspace,
+                partition,
+                map,
+                action,
+            };
+            self.asked.ask(asker, partition.0, operation);
+        }
+    }
+}
+
+impl PendingReply for Sweep {
+    fn asked(&self) -> &Outstanding {
+        &self.asked
+    }
+
+    fn take(&mut self, arrived: Arrived) -> SessionEffect {
+        if let Arrived::Outcome(came) = arrived {
+            self.take_outcome(came);
+            self.compare(&mut COMPARE_AT_ONCE.clone());
+        }
+        SessionEffect::Nothing
+    }
+
+    fn has_step(&self) -> bool {
+        self.has_next_step() || self.is_matching()
+    }
+
+    fn step(&mut self, asker: &mut Asker<'_>, work: &mut usize) -> Stepped {
+        self.compare(work);
+        if self.is_matching() {
+            return Stepped::Again;
+        }
+        self.ask(asker);
+        Stepped::Waits
+    }
+
+    fn held(&self) -> usize {
+        match &self.answer {
+            SweepAnswer::Scan(scan) => {
+                self.held + scan.asked.iter().map(AskedPart::held).sum::<usize>()
+            }
+            _ => self.held,
+        }
+    }
+
+    fn is_sweep(&self) -> bool {
+        true
+    }
+
+    fn encode(&mut self, encoder: &mut Encoder<'_>) -> bool {
+        if let Some(why) = self.failure {
+            self.encode_failure(encoder, why);
+            return true;
+        }
+        let begins = self.encoded.is_none();
+        let mut at = self.encoded.unwrap_or(0);
+        let cursor = self.cursor();
+        let all = match &mut self.answer {
+            SweepAnswer::Count(sum) | SweepAnswer::CountInSlot(_, sum) => {
+                encoder.integer(*sum);
+                0
+            }
+            SweepAnswer::Cleared => {
+                encoder.simple("OK");
+                0
+            }
+            SweepAnswer::Scan(scan) if scan.one => {
+                match scan.keys.first() {
+                    Some(key) => encoder.bulk(key),
+                    None => encoder.nil(),
+                }
+                0
+            }
+            found => {
+                let keys = match found {
+                    SweepAnswer::Keys { keys, .. }
+                    | SweepAnswer::Range { keys, .. }
+                    | SweepAnswer::KeysInSlot { keys, .. } => keys,
+                    SweepAnswer::Scan(scan) => &mut scan.keys,
+                    _ => return true,
+                };
+                if begins {
+                    if let Some(cursor) = cursor {
+                        encoder.array(2);
+                        encoder.bulk(itoa::Buffer::new().format(cursor).as_bytes());
+                    }
+                    encoder.array(keys.len());
+                }
+                for key in keys.iter_mut().skip(at) {
+                    if encoder.len() >= OUTPUT_BYTES_SOFT {
+                        break;
+                    }
+                    encoder.bulk(&std::mem::take(key));
+                    at += 1;
+                }
+                keys.len()
+            }
+        };
+        self.encoded = Some(at);
+        at >= all
+    }
+}
+
+/// The partitions that a sweep must ask, by the installed table, and the number from which on there
+/// are more of them. `None` if its keyspace has no partitions any more.
+fn partitions_of(
+    context: &Context,
+    (keyspace, map): (KeyspaceId, MapId),
+    wanted: &WantedPartitions<'_>,
+) -> Option<(Vec<PartitionId>, Option<u32>)> {
+    let keyspace = context
+        .view()?
+        .installed
+        .keyspace(keyspace)
+        .filter(|k| !k.partitions.is_empty())?;
+    let all = &keyspace.partitions;
+    let found = match wanted {
+        WantedPartitions::From { first, most, own } => {
+            let led =
+                |p: &&Arc<Partition>| !own || cluster::leads(context.me(), context.threads(), p);
+            // Partitions are in order.
+            let mut from = all[all.partition_point(|p| p.id.0 < *first)..]
+                .iter()
+                .filter(led)
+                .map(|p| p.id);
+            let found = from.by_ref().take(*most).collect();
+            return Some((found, from.next().map(|p| p.0)));
+        }
+        WantedPartitions::Slot(slot) => keyspace.partition_of_slot(*slot).into_iter().collect(),
+        WantedPartitions::Range(query) => {
+            let mut partitions = keyspace
+                .partitions_within(map, &query.from, &query.to)
+                .ok()?;
+            if query.reverse {
+                partitions.reverse();
+            }
+            partitions
+        }
+    };
+    Some((found, None))
 }
 
 /// The cost of keys in an answer.

@@ -1,0 +1,122 @@
+//! Commands about keys: one, several, or all.
+
+use crate::advice;
+use crate::resp::command::All;
+use crate::resp::session::pending::pages::PagesReply;
+use crate::resp::session::pending::sweep::Sweep;
+use crate::resp::session::pending::transfer::TransferReply;
+use crate::resp::session::{Connection, Session};
+use crate::resp::{Context, cluster, databases};
+use bytes::Bytes;
+use doyen_engine::command::Shape;
+use doyen_engine::op::{Action, Failure, Operation};
+use doyen_placement::PartitionId;
+use std::rc::Rc;
+
+pub(crate) const OTHER_DATABASE: &str =
+    "ERR Copying to another database is not allowed in cluster mode";
+
+impl Session {
+    /// A command about one key.
+    pub(crate) fn about_key(
+        &mut self,
+        connection: &Rc<Connection>,
+        context: &mut Context,
+        (key, action, shape): (Bytes, Action, Shape),
+    ) {
+        let action = self.client.touching(action);
+        if self.client.leaves_database(&action) {
+            return self.replies.answer(|e| e.error(OTHER_DATABASE));
+        }
+        let about = self.client.about();
+        let mut asker = self.replies.asker(connection, context);
+        if let Some(transfer) = action.transfer(about.1) {
+            let what = (key, action, shape);
+            let (transfer, weight) = TransferReply::ask(&mut asker, about, what, transfer);
+            return self.replies.collect(transfer, weight, 0);
+        }
+        let footprint = action.footprint();
+        if let Shape::Fields(part) = shape
+            && action.reads_all()
+        {
+            let mut pages = PagesReply::new(about, key, action.in_pages(), part);
+            let elsewhere = pages.ask(&mut asker);
+            let expected = self.replies.charges.expects(elsewhere);
+            return self.replies.collect(pages, 0, expected);
+        }
+        let (keyspace, map) = about;
+        let (token, elsewhere) = asker.submit(
+            0,
+            Operation {
+                keyspace,
+                map,
+                key,
+                action,
+            },
+        );
+        let expects = elsewhere && footprint.answers_value;
+        let expected = self.replies.charges.expects(expects);
+        self.replies
+            .wait((shape, token), footprint.given.bytes, expected);
+    }
+
+    /// A command about all keys, or those of a range.
+    pub(crate) fn about_all_keys(
+        &mut self,
+        connection: &Rc<Connection>,
+        context: &mut Context,
+        mut all: All,
+    ) {
+        // What is read in pages is lost if the map is cleared.
+        let reads = matches!(all, All::Clear { .. }) && self.replies.is_paged();
+        let subscriptions = &mut self.subscriptions;
+        let waits = reads || subscriptions.is_held();
+        if waits && subscriptions.waits_for_answers(&self.replies) {
+            return;
+        }
+        let (keyspace, map) = self.client.about();
+        let Some(keyspace) = cluster::assigned(context.view(), keyspace) else {
+            let text = Shape::Plain.failure(Failure::NoPartition);
+            return self.replies.answer(|e| e.error(text));
+        };
+        if let All::Range(query) = &mut all
+            && query.to.is_empty()
+        {
+            query.to = keyspace.end_from(&query.from).into();
+        }
+        if let All::Range(query) = &all
+            && let Err(why) = keyspace.partitions_within(map, &query.from, &query.to)
+        {
+            let why = advice::range_text(&why);
+            let text = format!("ERR SCANRANGE: {why}");
+            return self.replies.answer(|e| e.error(&text));
+        }
+        let partitions = &keyspace.partitions;
+        let partition = partitions.get(rand::random_range(0..partitions.len().max(1)));
+        let partition = partition.map_or(PartitionId(0), |partition| partition.id);
+        let (keyspace, own_only) = (keyspace.id, self.client.cluster_port);
+        let sweep = match all {
+            All::Random => {
+                let sweep = Sweep::new(all, keyspace, &[map], own_only);
+                sweep.at_random(partition, rand::random())
+            }
+            All::Clear { databases: true } => {
+                Sweep::new(all, keyspace, &databases::all(), own_only)
+            }
+            all => Sweep::new(all, keyspace, &[map], own_only),
+        };
+        self.sweep(connection, context, sweep);
+    }
+
+    /// Asks all partitions of a sweep.
+    pub(crate) fn sweep(
+        &mut self,
+        connection: &Rc<Connection>,
+        context: &mut Context,
+        mut sweep: Sweep,
+    ) {
+        sweep.ask(&mut self.replies.asker(connection, context));
+        self.replies.collect(sweep, 0, 0);
+        self.encode_ready();
+    }
+}

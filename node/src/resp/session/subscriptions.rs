@@ -1,0 +1,214 @@
+//! What a client subscribes to, and what its present command waits for. Few connections have either.
+
+use super::connection::Connection;
+use super::held::{HeldCause, HeldCommand};
+use super::replies::Replies;
+use crate::resp::Context;
+use crate::resp::command::table;
+use crate::resp::encode::Protocol;
+use crate::resp::pubsub::Kind;
+use bytes::Bytes;
+use doyen_engine::command::ErrorText;
+use doyen_engine::{AskedSubscribers, Counted};
+use doyen_gossip::Time;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// The subscriptions of a client, if it has any, or if pushes or its present command wait.
+#[derive(Debug, Default)]
+pub(crate) struct Subscriptions(Option<Box<Subscribing>>);
+
+/// The state of a client that has subscriptions, or for which pushes wait, or whose command waits.
+#[derive(Debug, Default)]
+pub(crate) struct Subscribing {
+    /// The names, by kind.
+    pub(crate) names: [BTreeSet<Bytes>; 3],
+    /// It sees the commands of all clients.
+    pub(crate) monitors: bool,
+    /// What its present command waits for.
+    pub(crate) held: HeldCommand,
+}
+
+impl Subscribing {
+    /// How many subscriptions of these kinds count together.
+    pub(crate) fn count(&self, kind: Kind) -> usize {
+        let len = |kind: Kind| self.names[kind.at()].len();
+        match kind {
+            Kind::Shard => len(Kind::Shard),
+            Kind::Channel | Kind::Pattern => len(Kind::Channel) + len(Kind::Pattern),
+        }
+    }
+
+    pub(crate) fn is_subscriber(&self) -> bool {
+        self.names.iter().any(|names| !names.is_empty())
+    }
+}
+
+impl Subscriptions {
+    /// Whether there is no such state.
+    #[inline]
+    pub(crate) const fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The state, which begins if there is none.
+    pub(crate) fn state(&mut self) -> &mut Subscribing {
+        self.0.get_or_insert_default()
+    }
+
+    /// Whether the client has subscriptions.
+    pub(crate) fn is_subscriber(&self) -> bool {
+        self.0.as_ref().is_some_and(|s| s.is_subscriber())
+    }
+
+    /// Whether the client sees the commands of all clients.
+    pub(crate) fn is_monitor(&self) -> bool {
+        self.0.as_ref().is_some_and(|s| s.monitors)
+    }
+
+    /// How many subscriptions there are of each kind.
+    pub(crate) fn counts(&self) -> [usize; 3] {
+        let all = self.0.as_ref().map(|s| &s.names);
+        all.map_or([0; 3], |names| Kind::ALL.map(|kind| names[kind.at()].len()))
+    }
+
+    /// What the client subscribes to, of this kind.
+    pub(crate) fn names(&self, kind: Kind) -> impl Iterator<Item = &Bytes> {
+        let names = self.0.as_ref().map(|s| &s.names[kind.at()]);
+        names.into_iter().flatten()
+    }
+
+    /// Whether the present command is to be run again.
+    pub(crate) fn is_held(&self) -> bool {
+        self.0.as_ref().is_some_and(|s| s.held.is_held())
+    }
+
+    /// Whether the present command waits for something.
+    pub(crate) fn waits(&self, replies: &Replies) -> bool {
+        let waits = |s: &Subscribing| s.held.waits(replies.is_settled());
+        self.0.as_deref().is_some_and(waits)
+    }
+
+    /// The present command is run again for this cause.
+    pub(crate) fn hold(&mut self, cause: HeldCause) {
+        self.state().held.hold(cause);
+    }
+
+    /// The present command is run. Returns why it was held.
+    pub(crate) fn take_cause(&mut self) -> HeldCause {
+        self.0.as_mut().map_or(HeldCause::No, |s| s.held.take())
+    }
+
+    /// What a command waited for is over. False: none waited.
+    pub(crate) fn wake(&mut self) -> bool {
+        self.0.as_mut().is_some_and(|s| s.held.wake())
+    }
+
+    /// The other members have answered.
+    pub(crate) fn count(&mut self, counted: Counted) {
+        if let Some(state) = &mut self.0 {
+            state.held.count(counted);
+        }
+    }
+
+    /// What other members answered to the question of the present command.
+    pub(crate) fn take_counted(&mut self) -> Counted {
+        let counted = self.0.as_mut().map(|s| s.held.take_counted());
+        counted.unwrap_or_default()
+    }
+
+    /// How long the present command waits until this thread is told of all changes of keys.
+    pub(crate) fn take_until(&mut self) -> Option<Time> {
+        self.0.as_mut().and_then(|s| s.held.until.take())
+    }
+
+    /// Lets the present command wait until the replies to all earlier commands are in the output.
+    /// False: they are.
+    pub(crate) fn waits_for_answers(&mut self, replies: &Replies) -> bool {
+        self.take_cause();
+        let waits = !replies.is_settled();
+        if waits {
+            self.hold(HeldCause::Answers);
+        }
+        waits
+    }
+
+    /// Asks the other members before the present command is executed. True: it is run again with
+    /// the answer.
+    pub(crate) fn asks_first(
+        &mut self,
+        connection: &Rc<Connection>,
+        context: &mut Context,
+        asked: impl FnOnce() -> Option<AskedSubscribers>,
+    ) -> bool {
+        if let HeldCause::Ready = self.take_cause() {
+            return false;
+        }
+        self.take_counted();
+        let asks = asked().is_some_and(|asked| context.ask_members(connection, None, asked));
+        if asks {
+            self.hold(HeldCause::Woken);
+        }
+        asks
+    }
+
+    /// The present command is not run again.
+    pub(crate) fn end_command(&mut self, replies: &mut Replies) {
+        if let Some(state) = &mut self.0 {
+            state.held = HeldCommand::default();
+        }
+        self.forget_idle(replies);
+    }
+
+    /// A subscriber cannot tell messages and replies of RESP2 apart, so it may run few commands.
+    pub(crate) fn admits(&self, protocol: Protocol, spec: &table::Spec) -> Result<(), ErrorText> {
+        let allowed = matches!(
+            spec.name,
+            "subscribe"
+                | "unsubscribe"
+                | "psubscribe"
+                | "punsubscribe"
+                | "ssubscribe"
+                | "sunsubscribe"
+                | "ping"
+                | "quit"
+                | "reset"
+        );
+        if allowed || protocol == Protocol::Resp3 || !self.is_subscriber() {
+            return Ok(());
+        }
+        Err(format!(
+            "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET \
+             are allowed in this context",
+            spec.name
+        )
+        .into())
+    }
+
+    /// All subscriptions of the connection with this number end.
+    pub(crate) fn leave(&mut self, context: &mut Context, connection: u64) {
+        let Some(state) = &mut self.0 else {
+            return;
+        };
+        if std::mem::take(&mut state.monitors) {
+            context.end_monitor(connection);
+        }
+        if state.is_subscriber() {
+            let names = std::mem::take(&mut state.names);
+            let (common, now) = (context.door.common.clone(), context.now());
+            let hub = &mut context.door.hub;
+            hub.leave(common.board(), now, connection, names);
+        }
+    }
+
+    /// Frees the state of a client that does not need it any more.
+    pub(crate) fn forget_idle(&mut self, replies: &mut Replies) {
+        let idle = replies.has_no_pushes();
+        let forgotten = self
+            .0
+            .take_if(|s| idle && !s.is_subscriber() && !s.monitors && s.held.is_empty());
+        if forgotten.is_some() {
+            replies.forget_pushes();
+        }
+    }
+}

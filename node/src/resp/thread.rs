@@ -1,0 +1,125 @@
+//! What one data thread knows of its clients: its part of the answers about the whole node.
+
+use super::Context;
+use super::common::{Question, Told};
+use super::counts::{self, Failed};
+use super::info::{self, Needs};
+use super::{cluster, databases, scripts};
+use doyen_engine::Stats;
+
+impl Context {
+    /// This thread's part of the answer to another one's question.
+    pub(super) fn answer(&mut self, question: &Question) -> Told {
+        match question {
+            Question::Counts(needs) => Told::Counts(Box::new(self.counted(*needs))),
+            Question::Clients(chosen) => Told::Clients(self.client_lines(chosen)),
+            Question::Kill(chosen) => Told::Number(self.kill_clients(chosen)),
+            Question::Slow(count) => Told::Slow(self.door.slow.newest(*count)),
+            Question::SlowLength => Told::Number(self.door.slow.len() as u64),
+            Question::ResetSlow => {
+                self.door.slow.clear();
+                Told::Done
+            }
+            Question::ResetCounts => {
+                self.reset_counts();
+                Told::Done
+            }
+            Question::Pause(pause) => {
+                self.pause(*pause);
+                Told::Done
+            }
+            Question::Unpause => {
+                self.unpause();
+                Told::Done
+            }
+        }
+    }
+
+    /// This thread's counters for `INFO`, as far as they are needed.
+    pub(crate) fn counted(&self, needs: Needs) -> info::ThreadCounts {
+        if needs == Needs::Nothing {
+            return info::ThreadCounts::default();
+        }
+        let stats = self.shard().stats();
+        // Every key has one primary, so the numbers of all nodes add up to `DBSIZE`.
+        let (databases, scripts, script_bytes) = match needs {
+            Needs::Nothing | Needs::Counts => (Box::default(), 0, 0),
+            Needs::Databases => {
+                let [(stored, _)] = self
+                    .shard()
+                    .partitions()
+                    .led(cluster::KEYSPACE, [scripts::MAP]);
+                let stored_bytes = self
+                    .shard()
+                    .partitions()
+                    .bytes_led(cluster::KEYSPACE, scripts::MAP);
+                let (kept, kept_bytes) = self.door.scripts.held(self.me().thread_number() == 0);
+                let databases = self
+                    .shard()
+                    .partitions()
+                    .led(cluster::KEYSPACE, databases::all());
+                let bytes = stored_bytes + kept_bytes;
+                (Box::new(databases), stored + kept, bytes)
+            }
+        };
+        let (input, answers) = self.door.budget.held();
+        let output = answers + self.door.budget.spilled();
+        info::ThreadCounts {
+            connected_clients: self.door.connections.len() as u64,
+            client_bytes: (input + output) as u64,
+            client_output_bytes: output as u64,
+            memory_bytes: stats.memory_bytes,
+            memory_peak_bytes: self.door.memory_peak_bytes.max(stats.memory_bytes),
+            parked: stats.parked,
+            databases,
+            scripts,
+            script_bytes,
+            keys_held: stats.keys,
+            totals: self.totals(&stats).since(&self.door.totals_from),
+            rates: self.door.rates.per_second(),
+            counts: self.door.counts.clone(),
+        }
+    }
+
+    fn totals(&self, stats: &Stats) -> info::Totals {
+        let counters = &self.door.counters;
+        info::Totals {
+            connections_received: counters.connections,
+            connections_rejected: counters.connections_rejected,
+            commands: counters.commands,
+            errors: counters.errors,
+            input_bytes: counters.input_bytes,
+            output_bytes: counters.output_bytes,
+            expired: stats.expired,
+            evicted: stats.evicted,
+            auth_failures: counters.auth_failures,
+            denied: counters.denied,
+            connections_expelled: counters.connections_expelled
+                + counters.output_limited
+                + self.door.hub.limited,
+            hits: stats.hits,
+            misses: stats.misses,
+        }
+    }
+
+    /// Lets `INFO` count from zero. (The counters of `/metrics` go on.)
+    pub(crate) fn reset_counts(&mut self) {
+        self.door.totals_from = self.totals(&self.shard().stats());
+        self.door.counts = counts::Counts::new();
+    }
+
+    /// Counts the error replies of a connection.
+    pub(crate) fn count_errors(&mut self, failed: &mut Vec<Failed>) {
+        for failed in failed.drain(..) {
+            self.door.counters.errors += failed.times;
+            self.door.counts.failed(&failed);
+        }
+    }
+
+    /// Whether the present plain `GET` or `SET` is timed.
+    #[inline]
+    pub(super) fn times_plain(&self) -> bool {
+        self.door.counters.commands.is_multiple_of(counts::SAMPLE)
+            || self.door.common.settings.times_all()
+    }
+}

@@ -1,0 +1,128 @@
+//! How long the functions of the front door are, and how large the types of its sessions.
+
+use super::classes::{FIELDS_MAX, METHODS_MAX, classes, fields};
+use super::rooms::read;
+use std::path::{Path, PathBuf};
+
+const FRONT_DOOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../node/src/resp");
+/// Most lines of a function, with its head.
+const LINES_MAX: usize = 120;
+/// The types that share the work of a session.
+const PARTS: [&str; 5] = [
+    "Session",
+    "Connection",
+    "SessionClient",
+    "Replies",
+    "Charges",
+];
+
+/// The sources below a folder, without tests.
+fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.file_stem().is_some_and(|name| name == "tests") {
+            continue;
+        }
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            let text = std::fs::read_to_string(&path).expect("text");
+            let code = text.split("#[cfg(test)]\nmod tests {").next();
+            found.push((path, code.unwrap_or_default().to_owned()));
+        }
+    }
+    found
+}
+
+/// The name of the function that begins in this line.
+fn declared(line: &str) -> Option<&str> {
+    let mut rest = line.trim_start();
+    if let Some(within) = rest.strip_prefix("pub(") {
+        rest = within.split_once(") ")?.1;
+    }
+    for word in ["pub ", "const ", "async "] {
+        rest = rest.strip_prefix(word).unwrap_or(rest);
+    }
+    rest.strip_prefix("fn ")?.split(['(', '<']).next()
+}
+
+/// The functions of a source that is formatted, each with how many lines it has.
+fn functions(source: &str) -> Vec<(&str, usize)> {
+    let lines: Vec<&str> = source.lines().collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let Some(name) = declared(line) else {
+            continue;
+        };
+        let mut heads = lines[at..].iter();
+        let head = heads.position(|line| line.ends_with(['{', ';', '}']));
+        let head = head.expect("the end of a head");
+        let mut length = head + 1;
+        if lines[at + head].ends_with('{') {
+            let indent = &line[..line.len() - line.trim_start().len()];
+            let mut body = lines[at..].iter();
+            let end = body.position(|line| line.strip_prefix(indent) == Some("}"));
+            length = end.expect("the end of a function") + 1;
+        }
+        found.push((name, length));
+    }
+    found
+}
+
+#[test]
+fn no_function_of_the_front_door_is_long() {
+    let sources = sources(Path::new(FRONT_DOOR));
+    let mut long = Vec::new();
+    let mut count = 0;
+    for (path, source) in &sources {
+        for (name, length) in functions(source) {
+            count += 1;
+            if length > LINES_MAX {
+                long.push(format!("{}: {name} has {length} lines", path.display()));
+            }
+        }
+    }
+    assert!(count > 500, "only {count} functions");
+    assert!(
+        long.is_empty(),
+        "more than {LINES_MAX} lines: give each part a name of its own\n{}",
+        long.join("\n")
+    );
+}
+
+#[test]
+fn a_session_is_made_of_small_parts() {
+    let all = classes(&read(Path::new(FRONT_DOOR)));
+    for part in PARTS {
+        let class = all.get(part).expect("a part of a session");
+        let (methods, fields) = (class.methods(), fields(&all, class));
+        assert!(methods > 5 && fields > 2, "{part} is no part any more");
+        assert!(
+            methods <= METHODS_MAX && fields <= FIELDS_MAX,
+            "{part} has {methods} methods and {fields} fields: at most {METHODS_MAX} and \
+             {FIELDS_MAX}; what acts on few of its fields belongs to a type of its own"
+        );
+    }
+}
+
+#[test]
+fn functions_are_measured_from_their_head_to_their_end() {
+    let body = "        call();\n".repeat(LINES_MAX - 2);
+    let source = format!(
+        "trait Door {{\n    fn declared(&self);\n    fn empty() {{}}\n}}\n\nimpl A {{\n    \
+         pub(in crate::resp) const fn longest() {{\n{body}    }}\n\n    async fn spread(\n        \
+         &self,\n    ) -> u8 {{\n        if a {{\n            1\n        }}\n    }}\n}}\n\n\
+         pub fn free<'a>(x: &'a u8) {{\n{body}        more();\n}}\n"
+    );
+    assert_eq!(
+        functions(&source),
+        [
+            ("declared", 1),
+            ("empty", 1),
+            ("longest", LINES_MAX),
+            ("spread", 7),
+            ("free", LINES_MAX + 1)
+        ]
+    );
+}
