@@ -94,8 +94,8 @@ def commands():
         MODULE SLOWLOG LATENCY ACL PUBSUB SCRIPT FUNCTION MEMORY OBJECT TOUCH LOLWUT DEBUG MULTI
         EXEC DISCARD WATCH HSET HSETNX HMSET HGET HMGET HGETALL HKEYS HVALS HLEN HSTRLEN HEXISTS
         HDEL HINCRBY HINCRBYFLOAT HRANDFIELD HSCAN
-        SADD SREM SISMEMBER SMISMEMBER SMEMBERS SCARD SPOP SRANDMEMBER SMOVE SSCAN SINTER SINTERCARD
-        SUNION SDIFF SINTERSTORE SUNIONSTORE SDIFFSTORE EVAL EVALSHA EVAL_RO EVALSHA_RO
+        SADD SREM SISMEMBER SMISMEMBER SMEMBERS SCARD SPOP SRANDMEMBER SSCAN
+        EVAL EVALSHA EVAL_RO EVALSHA_RO
         BITFIELD BITFIELD_RO
     """.split()
     for name in names:
@@ -260,7 +260,8 @@ def commands():
         "SRANDMEMBER {t}m -9223372036854775808", "SSCAN {t}m 0", "SSCAN {t}l 0 COUNT 100",
         "SSCAN {t}m 0 MATCH [12]*", "SSCAN {t}m x", "SSCAN {t}m 0 COUNT 0", "SSCAN {t}m 0 FOO 1",
         "SSCAN {t}m 0 NOVALUES", "SSCAN none 0", "SMOVE {t}m {t}o 1", "SMOVE {t}m {t}o 3",
-        "SMOVE {t}m {t}o none", "SMOVE {t}m {t}m 1", "SMOVE {t}m {t}to 1", "SMOVE none {t}m 1",
+        "SMOVE {t}m {t}o none", "SMOVE {t}m {t}m 1", "SMOVE {t}m {t}to 1", "SMOVE {t}none {t}m 1",
+        "SMOVE {t}m {t}o", "SINTER", "SUNION", "SDIFF", "SINTERSTORE {t}m", "SINTERCARD 1",
         "SMOVE {t}m {t}h 1", "SMOVE {t}h {t}m 1", "SMOVE {t}l {t}m a",
         *[f"{name} {{t}}{keys}" for name in ["SINTER", "SUNION", "SDIFF", "SINTERSTORE {t}to",
             "SUNIONSTORE {t}to", "SDIFFSTORE {t}to", "SINTERSTORE {t}m", "SUNIONSTORE {t}h",
@@ -282,7 +283,7 @@ def commands():
     many = " ".join(str(n) for n in range(512))
     add("DEL {t}m", f"SADD {{t}}m {many}", "OBJECT ENCODING {t}m", "SADD {t}m 512",
         "OBJECT ENCODING {t}m", "SREM {t}m 7 8 9", "SCARD {t}m", "SINTER {t}m {t}m",
-        "SCAN 0 TYPE set COUNT 1000", "DEL {t}m {t}o {t}l {t}h {t}to")
+        "DEL {t}o {t}l {t}h {t}to", "SCAN 0 TYPE set COUNT 1000", "DEL {t}m")
     # Several keys.
     add("SETUP", "MGET s nosuch n s", "MSET a 1 b 2 a 3", "MGET a b", "MSET a 1 b",
         "DEL a a b nosuch", "UNLINK s s", "EXISTS n n nosuch")
