@@ -4,6 +4,7 @@ pub(crate) mod builder;
 mod client;
 mod leaving;
 pub(crate) mod limiters;
+mod sockets;
 
 pub use builder::{Builder, start};
 pub use leaving::Departure;

@@ -96,7 +96,8 @@ async fn run(config: Config, mut hangup: Signal) -> Result<ExitCode, Failed> {
     // Before the node starts: a signal that arrives in between must not kill it.
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| no_signals(&e))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| no_signals(&e))?;
-    let (connections_max, takes_no_commands) = (config.connections_max, config.takes_no_commands());
+    let (connections_max, takes_no_commands) =
+        (config.resp.connections_max, config.takes_no_commands());
     let node = doyen::start(config).await.map_err(|e| match e {
         Error::Config(e) => e.into(),
         // The configuration names a file, and that file is missing or wrong.

@@ -8,9 +8,116 @@
 //! The limits of its group and of every group around it hold for a process. The version of the
 //! hierarchy decides which files have the limits. Some machines have both versions.
 
+use super::value::Size;
+use super::{ConfigError, Defaults, Options, fail};
 use crate::data::ITSELF_BYTES;
 use std::path::{Component, Path, PathBuf};
 use std::{fmt, fs};
+
+/// By default, the largest value is this part of a data thread's memory.
+const VALUE_PART: usize = 8;
+/// The lowest `--value-max`.
+const VALUE_BYTES_LEAST: usize = 1024;
+/// The highest `--value-max`. A value travels in one piece, and a data thread closes a connection
+/// with more than 96 MiB of incomplete frames (`net::links`).
+const VALUE_BYTES_MOST: usize = 64 << 20;
+/// The least memory of a data thread, as its part of `--memory-max`.
+const MEMORY_BYTES_LEAST: usize = 1 << 20;
+/// The lowest `--range-max`.
+const RANGE_BYTES_LEAST: usize = 64 << 10;
+
+/// What the memory of a node is for. Example: [`Memory`].
+#[derive(Debug, Clone)]
+pub struct MemoryConfig {
+    /// The memory that the node may hold: entries, log tails, snapshots, buffers, and what the
+    /// allocator keeps.
+    pub of_node: Memory,
+    /// Whether the process belongs to this node alone.
+    pub whole_process: bool,
+    /// The largest value.
+    pub value_bytes_max: usize,
+    /// A range of keys is split when it has more bytes than this.
+    pub range_bytes_max: usize,
+}
+
+impl MemoryConfig {
+    pub(super) fn resolve(
+        options: &Options,
+        defaults: Defaults,
+        threads: u8,
+    ) -> Result<Self, ConfigError> {
+        // The program that embeds a node needs the larger part of the memory for itself.
+        let quarters = match defaults {
+            Defaults::Binary => 3,
+            Defaults::Embedded => 1,
+        };
+        let of_node = Memory::resolve(options.memory_max.map(|size| size.0), bound(), quarters);
+        let bytes_max = bytes(Size(of_node.bytes));
+        let of_thread = bytes_max / usize::from(threads);
+        if of_thread < MEMORY_BYTES_LEAST {
+            let least = MEMORY_BYTES_LEAST >> 20;
+            return fail(format!(
+                "--memory-max {bytes_max} is too small: give at least {least}mb for each \
+                 of --threads {threads}"
+            ));
+        }
+        let range_bytes_max = options.range_max.map_or(64 << 20, bytes);
+        if range_bytes_max < RANGE_BYTES_LEAST {
+            return fail(format!(
+                "--range-max {range_bytes_max} would split ranges without end: give at least 64kb"
+            ));
+        }
+        Ok(Self {
+            of_node,
+            whole_process: defaults == Defaults::Binary,
+            value_bytes_max: value_bytes_max(options, bytes_max, threads)?,
+            range_bytes_max,
+        })
+    }
+
+    /// How much memory the node may hold, in bytes.
+    #[must_use]
+    pub fn bytes_max(&self) -> usize {
+        bytes(Size(self.of_node.bytes))
+    }
+}
+
+/// `--value-max`, of a node with this memory.
+fn value_bytes_max(options: &Options, memory: usize, threads: u8) -> Result<usize, ConfigError> {
+    let of_thread = memory / usize::from(threads);
+    let Some(value) = options.value_max.map(bytes) else {
+        return Ok((16 << 20).min(of_thread / VALUE_PART));
+    };
+    if value < VALUE_BYTES_LEAST {
+        return fail(format!(
+            "--value-max {value} is too small: give at least {VALUE_BYTES_LEAST} bytes"
+        ));
+    }
+    if value > VALUE_BYTES_MOST {
+        return fail(format!(
+            "--value-max {value} is too large: give at most {}mb, because a value travels in one \
+             piece",
+            VALUE_BYTES_MOST >> 20
+        ));
+    }
+    if value > memory {
+        return fail(format!(
+            "--value-max {value} is more than --memory-max {memory}: give a lower value, or more \
+             memory"
+        ));
+    }
+    if value > of_thread {
+        return fail(format!(
+            "--value-max {value} is more than the part of --memory-max {memory} that each of \
+             --threads {threads} has: give a lower value, more memory, or fewer threads"
+        ));
+    }
+    Ok(value)
+}
+
+fn bytes(size: Size) -> usize {
+    usize::try_from(size.0).unwrap_or(usize::MAX)
+}
 
 /// The lowest limit on the memory of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +133,8 @@ pub(super) struct Bound {
 /// use doyen::config::{Defaults, Options};
 ///
 /// let config = Options::default().resolve(Defaults::Embedded)?;
-/// println!("{} ({} bytes)", config.memory, config.memory.bytes);
-/// assert!(!config.memory.exceeds_bound());
+/// println!("{} ({} bytes)", config.memory.of_node, config.memory.bytes_max());
+/// assert!(!config.memory.of_node.exceeds_bound());
 /// # Ok::<_, doyen::config::ConfigError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]

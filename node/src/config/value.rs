@@ -539,7 +539,7 @@ impl FromStr for AssignmentName {
 ///
 /// let options = Options { preset: Some("one-server".parse()?), ..Options::default() };
 /// let config = options.resolve(Defaults::Binary)?;
-/// assert_eq!(config.keyspace.backups, 2);
+/// assert_eq!(config.first.keyspace.backups, 2);
 /// assert_eq!(Preset::OneServer.to_string(), "one-server");
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```

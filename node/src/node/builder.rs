@@ -8,9 +8,7 @@ use crate::config::PortTls;
 #[cfg(any(feature = "http", feature = "resp"))]
 use crate::config::value::Toggle;
 use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span};
-use crate::config::{
-    ClientAddress, Config, Defaults, Options, Trust, http_is_built, resp_is_built,
-};
+use crate::config::{Config, Defaults, MemoryConfig, Options, Trust};
 use crate::control::shared::Shared;
 use crate::control::{self, ControlOptions};
 use crate::data::{self, DataOptions};
@@ -24,12 +22,13 @@ use crate::net::identity::Identity;
 #[cfg(any(feature = "http", feature = "resp"))]
 use crate::net::identity::ports::{Ports, Source, Wanted};
 use crate::net::identity::secret::Role as TrustRole;
+use crate::node::sockets::Sockets;
 use crate::node::{Driver, Node, Parts, Threads};
 use doyen_engine::Limits;
-use doyen_gossip::agreement::Timing;
-use doyen_placement::{Addresses, Assignment, Eviction, MemberId, OnLoss, OrderKey, ThreadPorts};
-use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use doyen_gossip::agreement::{Seeds, Timing};
+use doyen_gossip::{AgreementConfig, SigningSeed};
+use doyen_placement::{Addresses, Assignment, Eviction, MemberId, OnLoss, OrderKey};
+use std::net::TcpListener;
 use std::path::Path;
 #[cfg(any(feature = "http", feature = "resp"))]
 use std::path::PathBuf;
@@ -447,7 +446,7 @@ impl Builder {
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let config = Options::from_env()?.resolve(Defaults::Embedded)?;
-/// println!("this node may hold {} bytes", config.memory_bytes_max);
+/// println!("this node may hold {} bytes", config.memory.bytes_max());
 /// let node = doyen::start(config).await?;
 /// # Ok(()) }
 /// ```
@@ -468,181 +467,20 @@ async fn run(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<No
         .map_err(|e| Error::System(e.to_string()))?
 }
 
-/// The open ports of one data thread.
-struct ThreadSockets {
-    /// The port of `--data`, or one after it.
-    data: UdpSocket,
-    /// RESP as a Redis Cluster node answers. To cluster-aware clients, each thread is a node.
-    resp_cluster: Option<TcpListener>,
-}
-
-/// The open ports of a node.
-struct Sockets {
-    control: UdpSocket,
-    /// One entry for each data thread; at least one.
-    threads: Vec<ThreadSockets>,
-    resp: Option<TcpListener>,
-    http: Option<TcpListener>,
-}
-
-impl Sockets {
-    /// Opens all ports or none. A node that opened only half of them would be noticed later.
-    fn open(config: &Config) -> Result<Self, Error> {
-        own_ports(config)?;
-        let control = udp("--listen", config.listen)?;
-        let port = local("--listen", config.listen, control.local_addr())?.port();
-        // The port after the control port. If the system chose that one, it chooses this one too.
-        let next = if config.listen.port() == 0 {
-            0
-        } else {
-            port.wrapping_add(1)
-        };
-        let data = config
-            .data
-            .unwrap_or_else(|| SocketAddr::new(config.listen.ip(), next));
-        let optional =
-            |flag, address: Option<SocketAddr>| address.map(|a| tcp(flag, a)).transpose();
-        let thread = |number: u8| {
-            let data = udp("--data", nth("--data", data, number)?)?;
-            let resp_cluster = config
-                .resp_cluster
-                .map(|a| tcp("--resp-cluster", nth("--resp-cluster", a, number)?))
-                .transpose()?;
-            Ok::<_, Error>(ThreadSockets { data, resp_cluster })
-        };
-        Ok(Self {
-            control,
-            threads: (0..config.threads).map(thread).collect::<Result<_, _>>()?,
-            resp: optional("--resp", config.resp)?,
-            http: optional("--http", config.http)?,
-        })
-    }
-
-    /// The addresses at which others reach these.
-    fn addresses(&self, config: &Config) -> Result<Addresses, Error> {
-        let control = local("--listen", config.listen, self.control.local_addr())?;
-        let data =
-            |thread: &ThreadSockets| local("--data", config.listen, thread.data.local_addr());
-        let mut advertised = config.advertised(control)?;
-        if let Some(port) = config.advertise.map(|a| a.port()).filter(|&p| p != 0) {
-            advertised.set_port(port);
-        }
-        let host = config.advertise_resp.as_ref();
-        let cluster_host = config.advertise_resp_cluster.as_ref().or(host);
-        let client =
-            |listener: &Option<TcpListener>, host: Option<&ClientAddress>, port: Option<u16>| {
-                let Some(listener) = listener else {
-                    return Ok(None);
-                };
-                let mut address = local("--resp", config.listen, listener.local_addr())?;
-                if let Some(host) = host {
-                    address = SocketAddr::new(host.ip, address.port());
-                } else if address.ip().is_unspecified() {
-                    address.set_ip(advertised.ip());
-                }
-                address.set_port(port.unwrap_or(address.port()));
-                Ok::<_, Error>(Some(address))
-            };
-        let cluster = |thread: &ThreadSockets, number: u16| {
-            // `resolve` has checked that all of them are ports.
-            let port = config
-                .advertise_resp_cluster
-                .as_ref()
-                .and_then(|a| a.port)
-                .map(|first| first.saturating_add(number));
-            client(&thread.resp_cluster, cluster_host, port)
-        };
-        let ports = |(thread, number): (&ThreadSockets, u16)| {
-            let resp_cluster = cluster(thread, number)?.map(|a| a.port());
-            Ok::<_, Error>(ThreadPorts {
-                data: data(thread)?.port(),
-                resp_cluster,
-            })
-        };
-        let [first, further @ ..] = &self.threads[..] else {
-            return Err(Error::System("a node has at least one data thread".into()));
-        };
-        Ok(Addresses {
-            control: advertised,
-            data: config.advertised(data(first)?)?,
-            resp: client(&self.resp, host, host.and_then(|h| h.port))?,
-            resp_cluster: cluster(first, 0)?,
-            http: client(&self.http, host, None)?,
-            further: further
-                .iter()
-                .zip(1..)
-                .map(ports)
-                .collect::<Result<_, _>>()?,
-            hostname: cluster_host
-                .and_then(|h| h.name.clone())
-                .filter(|_| first.resp_cluster.is_some()),
-        })
-    }
-}
-
 fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Node, Error> {
-    config
-        .exposed
-        .iter()
-        .for_each(|warning| tracing::warn!("{warning}"));
-    resp_is_built(config.resp, config.resp_cluster)?;
-    http_is_built(config.http)?;
+    warn(&config);
+    config.ports.are_built()?;
     #[cfg(feature = "http")]
-    let http_tokens = config.http_token_file.clone().map(TokenFile::open);
-    #[cfg(feature = "http")]
-    let http_tokens = http_tokens.transpose()?;
-    let sockets = Sockets::open(&config)?;
-    if config.memory.exceeds_bound() {
-        tracing::warn!(
-            "{}: the system will kill this process before it refuses writes; give a smaller \
-             --memory-max",
-            config.memory
-        );
-    } else {
-        tracing::info!("{}", config.memory);
-    }
-    let addresses = sockets.addresses(&config)?;
-    let name = config
-        .name
-        .clone()
-        .unwrap_or_else(|| addresses.control.to_string());
-    let identity = match &config.trust {
-        Trust::Loopback => Identity::insecure_loopback(&name),
-        Trust::Secret { secrets, file } => {
-            Identity::of_secrets(secrets.clone(), file.clone(), TrustRole::Member, &name)
-        }
-        Trust::Pem(files) => Identity::from_pem(files.clone(), TrustRole::Member, &name),
-    };
-    let identity = Arc::new(identity.map_err(|e| Error::Identity(e.to_string()))?);
+    let http_tokens = (config.http.token_file.clone())
+        .map(TokenFile::open)
+        .transpose()?;
+    let sockets = Sockets::open(&config.ports)?;
+    let addresses = sockets.addresses(&config.ports, &config.seeds)?;
+    let name = (config.name.clone()).unwrap_or_else(|| addresses.control.to_string());
+    let identity = identity_of(&config.trust, TrustRole::Member, &name)?;
 
     let me = MemberId::of_member(rand::random());
     let timing = timing(&config);
-    let limits = limits(&config, &timing);
-    let agreement = doyen_gossip::AgreementConfig {
-        range_bytes_max: config.range_bytes_max as u64,
-        id: me,
-        name: name.clone(),
-        role: config.role,
-        addresses: addresses.clone(),
-        location: config.location.clone(),
-        weight: config.weight,
-        // The control thread resolves names, again before each attempt.
-        seeds: doyen_gossip::agreement::Seeds::default(),
-        expect: config.expect,
-        settings: config.settings.clone(),
-        default_keyspace: config.keyspace.clone(),
-        timing,
-        drained: false,
-        explain: advice::explain(Reach {
-            http: addresses.http,
-            access: access(&config),
-        }),
-        order_key: OrderKey(rand::random()),
-        level_max: config.level_max,
-        signing_seed: doyen_gossip::SigningSeed::new(rand::random()),
-        rng_seed: rand::random(),
-    };
-
     let shared = Arc::new(Shared::new(me));
     let (upcall, upcalls) = tokio::sync::mpsc::channel(UPCALLS_MAX);
     let (data_sockets, cluster_listeners) = sockets
@@ -652,14 +490,7 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
         .unzip();
     // Before anything is started: its files may be wrong.
     #[cfg(feature = "http")]
-    let http_tls = port_tls(
-        "http",
-        config.http_tls.as_ref(),
-        ["--http-tls-cert", "--http-tls-key", ""],
-        &config,
-        &identity,
-        &addresses,
-    )?;
+    let http_tls = http_tls(&config, &identity, &addresses)?;
     let doors = doors(
         &config,
         &identity,
@@ -669,12 +500,12 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     )?;
     let data_options = DataOptions {
         me,
-        limits,
+        limits: limits(&config.memory, &timing),
         sockets: data_sockets,
         identity: identity.clone(),
         clients_max: config.clients_max,
         level_max: config.level_max,
-        whole_process: config.whole_process,
+        whole_process: config.memory.whole_process,
         seeds: Vec::new(),
         hooks: hooks.clone(),
     };
@@ -682,7 +513,7 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     let (data_thread, data) =
         data::start(data_options, doors, shared.clone(), upcall).map_err(|e| system(&e))?;
     let control_options = ControlOptions {
-        agreement,
+        agreement: agreement(&config, me, &name, &addresses, timing),
         identity: identity.clone(),
         socket: sockets.control,
         seeds: config.seeds.clone(),
@@ -705,7 +536,7 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     ));
     #[cfg(feature = "http")]
     let http = sockets.http.map(|listener| {
-        let options = ServerOptions {
+        http::start(ServerOptions {
             listener,
             tls: http_tls,
             admin: Admin::new(control.clone(), shared.clone(), data.clone()),
@@ -719,16 +550,9 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
                 http_tokens,
                 is_open(&config),
             ),
-            guarded: config.resp_password.is_some() || config.resp_acl_file.is_some(),
-            hosts: config
-                .http_hosts
-                .clone()
-                .into_iter()
-                .chain(config.name.clone())
-                .chain(machine_name())
-                .collect(),
-        };
-        http::start(options)
+            guarded: config.resp.password.is_some() || config.resp.acl_file.is_some(),
+            hosts: hosts(&config).collect(),
+        })
     });
     #[cfg(feature = "http")]
     let http = match http.transpose() {
@@ -760,6 +584,86 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
         #[cfg(feature = "metrics")]
         metrics,
     }))
+}
+
+/// Logs what a person should know of this configuration.
+fn warn(config: &Config) {
+    for warning in &config.exposed {
+        tracing::warn!("{warning}");
+    }
+    let memory = &config.memory.of_node;
+    if memory.exceeds_bound() {
+        tracing::warn!(
+            "{memory}: the system will kill this process before it refuses writes; give a smaller \
+             --memory-max"
+        );
+    } else {
+        tracing::info!("{memory}");
+    }
+}
+
+/// The identity of a process of this role.
+pub(super) fn identity_of(
+    trust: &Trust,
+    role: TrustRole,
+    name: &str,
+) -> Result<Arc<Identity>, Error> {
+    let identity = match trust {
+        Trust::Loopback if role == TrustRole::Client => Identity::insecure_client(name),
+        Trust::Loopback => Identity::insecure_loopback(name),
+        Trust::Secret { secrets, file } => {
+            Identity::of_secrets(secrets.clone(), file.clone(), role, name)
+        }
+        Trust::Pem(files) => Identity::from_pem(files.clone(), role, name),
+    };
+    let identity = identity.map_err(|e| Error::Identity(e.to_string()))?;
+    Ok(Arc::new(identity))
+}
+
+/// What agreement knows of this node.
+fn agreement(
+    config: &Config,
+    id: MemberId,
+    name: &str,
+    addresses: &Addresses,
+    timing: Timing,
+) -> AgreementConfig {
+    AgreementConfig {
+        range_bytes_max: config.memory.range_bytes_max as u64,
+        id,
+        name: name.to_owned(),
+        role: config.role,
+        addresses: addresses.clone(),
+        location: config.location.clone(),
+        weight: config.weight,
+        // The control thread resolves names, again before each attempt.
+        seeds: Seeds::default(),
+        expect: config.expect,
+        settings: config.first.settings.clone(),
+        default_keyspace: config.first.keyspace.clone(),
+        timing,
+        drained: false,
+        explain: advice::explain(Reach {
+            http: addresses.http,
+            access: access(config),
+        }),
+        order_key: OrderKey(rand::random()),
+        level_max: config.level_max,
+        signing_seed: SigningSeed::new(rand::random()),
+        rng_seed: rand::random(),
+    }
+}
+
+/// TLS of HTTP.
+#[cfg(feature = "http")]
+fn http_tls(
+    config: &Config,
+    identity: &Identity,
+    addresses: &Addresses,
+) -> Result<Option<Arc<Ports>>, Error> {
+    let files = ["--http-tls-cert", "--http-tls-key", ""];
+    let wanted = config.http.tls.as_ref();
+    port_tls("http", wanted, files, config, identity, addresses)
 }
 
 /// TLS of this kind of ports for clients that are no nodes, if they must speak it. `files` are the
@@ -811,7 +715,10 @@ fn port_tls(
 /// The names and addresses at which clients may know this node.
 #[cfg(any(feature = "http", feature = "resp"))]
 fn names_of_ports(config: &Config, addresses: &Addresses) -> Vec<String> {
-    let told = [&config.advertise_resp, &config.advertise_resp_cluster];
+    let told = [
+        &config.ports.advertise_resp,
+        &config.ports.advertise_resp_cluster,
+    ];
     let told = told.into_iter().flatten().filter_map(|at| at.name.clone());
     let own = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
     let reached = [
@@ -821,11 +728,7 @@ fn names_of_ports(config: &Config, addresses: &Addresses) -> Vec<String> {
         addresses.http,
     ];
     let reached = reached.into_iter().flatten().map(|at| at.ip().to_string());
-    let hosts = config.http_hosts.clone().into_iter();
-    let names = told
-        .chain(hosts)
-        .chain(config.name.clone())
-        .chain(machine_name());
+    let names = told.chain(hosts(config));
     // Certificates have names of DNS alone.
     let is_name = |name: &String| {
         !name.is_empty()
@@ -839,6 +742,13 @@ fn names_of_ports(config: &Config, addresses: &Addresses) -> Vec<String> {
     all
 }
 
+/// The names of this node for programs that are no nodes.
+#[cfg(any(feature = "http", feature = "resp"))]
+fn hosts(config: &Config) -> impl Iterator<Item = String> {
+    let given = config.http.hosts.clone().into_iter();
+    given.chain(config.name.clone()).chain(machine_name())
+}
+
 /// The front door of the data threads: RESP, at these ports.
 #[cfg(feature = "resp")]
 fn doors(
@@ -848,7 +758,7 @@ fn doors(
     plain: Option<TcpListener>,
     cluster: Vec<Option<TcpListener>>,
 ) -> Result<Vec<crate::resp::door::RespOpener>, Error> {
-    let users = config.resp_acl_file.as_deref().map(|path| {
+    let users = config.resp.acl_file.as_deref().map(|path| {
         let users = crate::resp::acl::file::load(path).map_err(crate::config::ConfigError)?;
         Ok::<_, Error>((path.to_owned(), users))
     });
@@ -857,21 +767,21 @@ fn doors(
         cluster,
         tls: port_tls(
             "resp",
-            config.resp_tls.as_ref(),
+            config.resp.tls.as_ref(),
             ["--resp-tls-cert", "--resp-tls-key", "--resp-tls-client-ca"],
             config,
             identity,
             addresses,
         )?,
-        password: config.resp_password.clone(),
+        password: config.resp.password.clone(),
         users: users.transpose()?,
-        auth_timeout: config.resp_auth_timeout,
-        idle_timeout: config.resp_idle_timeout,
-        tcp_keepalive: config.resp_tcp_keepalive,
-        key_events: config.key_events,
-        strict_transactions: config.strict_transactions,
-        connections_max: config.connections_max,
-        memory_bytes_max: config.memory_bytes_max,
+        auth_timeout: config.resp.auth_timeout,
+        idle_timeout: config.resp.idle_timeout,
+        tcp_keepalive: config.resp.tcp_keepalive,
+        key_events: config.resp.key_events,
+        strict_transactions: config.resp.strict_transactions,
+        connections_max: config.resp.connections_max,
+        memory_bytes_max: config.memory.bytes_max(),
     }))
 }
 
@@ -902,16 +812,16 @@ fn timing(config: &Config) -> Timing {
 }
 
 /// The limits of the data path.
-fn limits(config: &Config, timing: &Timing) -> Limits {
+fn limits(memory: &MemoryConfig, timing: &Timing) -> Limits {
     Limits {
-        value_bytes_max: config.value_bytes_max,
+        value_bytes_max: memory.value_bytes_max,
         packed_bytes_max: 2 << 10,
         page_rows: 2_000,
         key_bytes_max: KEY_BYTES_MAX,
-        memory_bytes_max: config.memory_bytes_max,
+        memory_bytes_max: memory.bytes_max(),
         tail_bytes_max: 64 << 20,
         tail_bytes_least: 0,
-        range_bytes_max: config.range_bytes_max,
+        range_bytes_max: memory.range_bytes_max,
         park: Duration::from_secs(5),
         waiting_max: WAITING_MAX,
         copy_silent_max: Duration::from_millis(1500),
@@ -927,14 +837,17 @@ fn limits(config: &Config, timing: &Timing) -> Limits {
 /// Whether HTTP takes requests from every user of this machine, as long as there are no tokens.
 fn is_open(config: &Config) -> bool {
     config.trust == Trust::Loopback
-        && config.http_token_file.is_none()
-        && config.http.is_some_and(|http| http.ip().is_loopback())
+        && config.http.token_file.is_none()
+        && config
+            .ports
+            .http
+            .is_some_and(|http| http.ip().is_loopback())
 }
 
 /// What this node requires of a command before it changes something.
 fn access(config: &Config) -> Access {
     match config.trust {
-        _ if config.http_token_file.is_some() => Access::Token,
+        _ if config.http.token_file.is_some() => Access::Token,
         Trust::Secret { .. } => Access::Secret,
         _ if is_open(config) => Access::Open,
         Trust::Loopback | Trust::Pem(_) => Access::Nothing,
@@ -946,153 +859,4 @@ fn access(config: &Config) -> Access {
 fn machine_name() -> Option<String> {
     let name = rustix::system::uname();
     Some(name.nodename().to_str().ok()?.to_owned()).filter(|name| !name.is_empty())
-}
-
-/// The address of the data thread of this number: the first one's port plus the number. If the
-/// system chose that port, it chooses this one too.
-fn nth(flag: &'static str, first: SocketAddr, number: u8) -> Result<SocketAddr, Error> {
-    let port = match first.port() {
-        0 => Some(0),
-        port => port.checked_add(number.into()),
-    };
-    let why = || {
-        format!(
-            "there is no port for data thread {number} so far above it: choose a lower one with \
-             {flag}"
-        )
-    };
-    Ok(SocketAddr::new(
-        first.ip(),
-        port.ok_or_else(|| Error::Bind {
-            flag,
-            address: first,
-            why: why(),
-        })?,
-    ))
-}
-
-/// Checks that no two of the ports that a node is told to open are the same. The system's own error
-/// would name only the second one.
-fn own_ports(config: &Config) -> Result<(), Error> {
-    let threads = u16::from(config.threads);
-    // Each flag, its first port, and how many ports it takes.
-    let udp = [
-        ("--data", config.data, threads),
-        ("--listen", Some(config.listen), 1),
-    ];
-    let tcp = [
-        ("--resp-cluster", config.resp_cluster, threads),
-        ("--resp", config.resp, 1),
-        ("--http", config.http, 1),
-    ];
-    apart(&udp).and_then(|()| apart(&tcp))
-}
-
-fn apart(asked: &[(&'static str, Option<SocketAddr>, u16)]) -> Result<(), Error> {
-    let asked: Vec<_> = asked
-        .iter()
-        .filter_map(|(flag, address, count)| Some((*flag, (*address)?, *count)))
-        .collect();
-    let ports = |address: SocketAddr, count: u16| {
-        u32::from(address.port())..u32::from(address.port()) + u32::from(count)
-    };
-    for (place, &(flag, address, count)) in asked.iter().enumerate() {
-        let clashes = |&&(_, there, many): &&(&str, SocketAddr, u16)| {
-            let (ours, theirs) = (ports(address, count), ports(there, many));
-            let reach = address.ip() == there.ip()
-                || address.ip().is_unspecified()
-                || there.ip().is_unspecified();
-            reach
-                && address.port() != 0
-                && there.port() != 0
-                && ours.start < theirs.end
-                && theirs.start < ours.end
-        };
-        if let Some((other, there, many)) = asked[..place].iter().find(clashes) {
-            let all = if *many > 1 {
-                format!("{many} ports from {} on, one a data thread", there.port())
-            } else {
-                "that port".into()
-            };
-            let why = format!("{other} of this node takes {all}: choose another with {flag}");
-            return Err(Error::Bind { flag, address, why });
-        }
-    }
-    Ok(())
-}
-
-fn udp(flag: &'static str, address: SocketAddr) -> Result<UdpSocket, Error> {
-    let socket = UdpSocket::bind(address).map_err(|e| bind(flag, address, &e))?;
-    socket
-        .set_nonblocking(true)
-        .map_err(|e| bind(flag, address, &e))?;
-    Ok(socket)
-}
-
-/// Connections that may wait to be accepted, if the system allows that many (net.core.somaxconn).
-const BACKLOG: i32 = 4096;
-
-fn tcp(flag: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {
-    let listener = TcpListener::bind(address).map_err(|e| bind(flag, address, &e))?;
-    // The standard library lets 128 wait. After a restart many clients come at once, and those that
-    // do not fit wait a second.
-    rustix::net::listen(&listener, BACKLOG).map_err(|e| bind(flag, address, &e.into()))?;
-    listener
-        .set_nonblocking(true)
-        .map_err(|e| bind(flag, address, &e))?;
-    Ok(listener)
-}
-
-fn local(
-    flag: &'static str,
-    wanted: SocketAddr,
-    found: io::Result<SocketAddr>,
-) -> Result<SocketAddr, Error> {
-    found.map_err(|e| bind(flag, wanted, &e))
-}
-
-fn bind(flag: &'static str, address: SocketAddr, e: &io::Error) -> Error {
-    let why = match e.kind() {
-        io::ErrorKind::AddrInUse => format!(
-            "the port is in use: stop what uses it, or choose another with {flag} (port 0 takes \
-             any)"
-        ),
-        io::ErrorKind::AddrNotAvailable => {
-            format!("this machine has no such address: choose another with {flag}")
-        }
-        io::ErrorKind::PermissionDenied => {
-            format!("permission denied: choose a port above 1023 with {flag}")
-        }
-        _ => e.to_string(),
-    };
-    Error::Bind { flag, address, why }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::TcpStream;
-    use std::time::Instant;
-
-    /// Beyond the 128 connections of the standard library's backlog, each took a second or more.
-    #[test]
-    fn hundreds_of_connections_may_wait_to_be_accepted() {
-        let listener =
-            tcp("--resp", "127.0.0.1:0".parse().expect("an address")).expect("it listens");
-        let at = listener.local_addr().expect("known");
-        let connect = |_| TcpStream::connect_timeout(&at, Duration::from_secs(60));
-        // Nothing is accepted meanwhile. A connection that does not fit is tried again after a
-        // second, and then after two.
-        let began = Instant::now();
-        let waiting: Vec<_> = (0..300)
-            .map(connect)
-            .collect::<Result<_, _>>()
-            .expect("they connect");
-        assert!(
-            began.elapsed() < Duration::from_secs(30),
-            "{} took {:?}",
-            waiting.len(),
-            began.elapsed()
-        );
-    }
 }

@@ -8,6 +8,7 @@
 //! control thread: it resolves the names of seeds again, because they may change, and hears if the
 //! data thread ends. The client forwards, retries and keeps order as a member does.
 
+use super::builder::identity_of;
 use super::{Driver, Inner, LOOK, Node, Parts, Threads};
 use crate::address::Reach;
 use crate::config::{ClientConfig, Options, Trust};
@@ -114,14 +115,7 @@ fn assemble(
     hooks: Hooks,
 ) -> Result<Node, Error> {
     let name = told.name;
-    let identity = match &told.trust {
-        Trust::Loopback => Identity::insecure_client(&name),
-        Trust::Secret { secrets, file } => {
-            Identity::of_secrets(secrets.clone(), file.clone(), Role::Client, &name)
-        }
-        Trust::Pem(files) => Identity::from_pem(files.clone(), Role::Client, &name),
-    };
-    let identity = Arc::new(identity.map_err(|e| Error::Identity(e.to_string()))?);
+    let identity = identity_of(&told.trust, Role::Client, &name)?;
     let system = |e: &dyn std::fmt::Display| Error::System(e.to_string());
     let shared = Arc::new(Shared::new(MemberId::of_client(rand::random())));
     let options = DataOptions {

@@ -50,8 +50,8 @@ pub(crate) fn cluster(members: u64) -> Table {
     .expect("holds");
     planner::first(
         ClusterId(7),
-        config.settings,
-        config.keyspace,
+        config.first.settings,
+        config.first.keyspace,
         (1..=members).map(member).collect(),
     )
 }

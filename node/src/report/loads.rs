@@ -204,7 +204,12 @@ mod tests {
             weight: 100,
             vote_key: None,
         };
-        let table = planner::first(ClusterId(7), config.settings, config.keyspace, vec![member]);
+        let table = planner::first(
+            ClusterId(7),
+            config.first.settings,
+            config.first.keyspace,
+            vec![member],
+        );
         // Users, tokens and the order key stay where they are.
         let mut secretive = table.clone();
         secretive.order_key = OrderKey(0x5ec7e7_5ec7e7);
