@@ -1,11 +1,13 @@
 //! What a coordinator looks after. Each task is a step from one table to the next, by a pure
 //! function of the planner. Everything that is due travels in one table.
 
+mod absent;
 mod admin;
 mod leavers;
 mod moves;
 mod newcomers;
 mod reach;
+mod reshapes;
 mod rooms;
 mod voters;
 
@@ -18,22 +20,19 @@ use super::problem::Problem;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::LeaveStep;
+use absent::{Absent, calls_me_silent};
 use admin::administer;
 use doyen_placement::level::LEVELS;
 use doyen_placement::loads::PartitionLoad;
 use doyen_placement::planner::{
-    self, Absence, InSyncChange, InSyncRequest, NotGranted, Pace, PlannedChanges, WritesStopped,
+    self, Absence, InSyncChange, InSyncRequest, NotGranted, PlannedChanges, WritesStopped,
 };
 use doyen_placement::quorum::majority;
-use doyen_placement::{
-    Epoch, Keyspace, KeyspaceId, Member, MemberId, MemberState, OnLoss, Partition, PartitionId,
-    PartitionRef, Reshape, Table, TableName, Version,
-};
-use leavers::Ending;
-use moves::{BACKOFF_MAX, HALVED_MAX, RESHAPE_PATIENCE, apart, draft_moves};
-use newcomers::{give_up_names, may_join, outlived};
-use reach::Reach;
-use rooms::Rooms;
+use doyen_placement::{Epoch, MemberId, MemberState, PartitionRef, Table, TableName};
+use leavers::Leavers;
+use moves::Moves;
+use newcomers::{Newcomers, give_up_names};
+use reshapes::{Reshapes, apart};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -59,58 +58,21 @@ const ASKED_LITTLE: u64 = 100;
 /// If copies are lacking, tables that only admit and begin copies wait for this long after the last
 /// table. Each table is work for every member, which slows down copying.
 const REPAIR_REST: Duration = Duration::from_millis(30);
-/// The number of newcomers that are admitted at a time: every member connects with each of them.
-const ADMITTED_MAX: usize = 16;
-/// How long the last admitted newcomers may take to answer before the next are admitted.
-const ADMITTED_PATIENCE: Duration = Duration::from_millis(500);
 /// The number of primaries' requests that wait at the same time.
 const IN_SYNC_MAX: usize = 32_768;
 /// The number of people's requests that wait at the same time.
 const ADMIN_MAX: usize = 256;
-/// The time after which a plan that did not arrive is asked for again.
-const PLAN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The tasks of a coordinator, and what it remembers for them.
 #[derive(Debug)]
 pub(super) struct CoordinatorTasks {
-    joiners: BTreeMap<MemberId, Member>,
-    /// Newcomers that ask through other members, and that this coordinator has not heard itself.
-    unheard: BTreeMap<MemberId, Unheard>,
-    /// Names of newcomers that wait because of their weight and that people were told of, and when
-    /// each last asked.
-    heavy: BTreeMap<String, Time>,
-    /// The newcomers that were admitted last, and when.
-    admitted: Option<(Time, Vec<MemberId>)>,
-    /// Members whose name a newcomer has, and since when the coordinator has been checking whether
-    /// they answer.
-    doubted: BTreeMap<MemberId, Time>,
-    /// Silent members that are proved dead: a later process of their name is at their address.
-    dead: BTreeSet<MemberId>,
-    /// Silent members whose name a newcomer at another address takes. That proves nothing about
-    /// them.
-    succeeded: BTreeSet<MemberId>,
-    /// Members of `dead` that are still in the table, because no other member could take what they
-    /// alone held. Every table tries again.
-    proven: BTreeSet<MemberId>,
-    leaving: BTreeMap<MemberId, Pace>,
-    departing: BTreeSet<MemberId>,
-    ending: Option<Ending>,
+    newcomers: Newcomers,
+    absent: Absent,
+    leavers: Leavers,
     in_sync: Vec<InSyncRequest>,
     admin: Vec<(MemberId, u64, AdminRequest)>,
-    /// Since when this coordinator has known a silent member as silent.
-    silent_since: BTreeMap<MemberId, Time>,
-    reset_at: Option<Time>,
-    /// Learners that failed: until when they wait, and how long that wait is.
-    backoff: BTreeMap<(PartitionRef, MemberId), (Time, Duration)>,
-    proposal: Option<(TableName, PlannedChanges)>,
-    plan_wanted: bool,
-    plan_asked: Option<Time>,
-    moving: bool,
-    /// No step was possible from this table. The next attempt follows another table, or the end of
-    /// a learner's wait.
-    stuck: Option<(TableName, Option<Time>)>,
-    /// Partitions that move because a member has too much to do.
-    hot: BTreeSet<PartitionRef>,
+    moves: Moves,
+    reshapes: Reshapes,
     batch_at: Time,
     /// When the last table was proposed.
     proposed_at: Time,
@@ -124,20 +86,7 @@ pub(super) struct CoordinatorTasks {
     outdone: bool,
     /// Tenures that their primaries have reported as open.
     opened: BTreeMap<PartitionRef, Epoch>,
-    /// Partitions that take no more writes, because they are about to be split or merged, as their
-    /// primaries reported.
-    stopped: BTreeMap<PartitionRef, WritesStopped>,
-    /// Since when this coordinator has known each split and merge.
-    reshaping: BTreeMap<(KeyspaceId, Reshape), Time>,
-    /// When other splits and merges may begin after one that failed. Zero if none failed.
-    reshape_at: Time,
-    /// Neighbours that are brought to the same members, so that they can be merged, and since when.
-    together: BTreeMap<(KeyspaceId, [PartitionId; 2]), Time>,
     pub(super) told: Told,
-    /// The number of moves for balance that failed one after the other.
-    failed: u32,
-    rooms: Rooms,
-    reach: Reach,
 }
 
 /// A value that was derived from a table. It is kept until it is asked for another table.
@@ -154,17 +103,6 @@ impl<T: Copy> OfTable<T> {
     }
 }
 
-/// A newcomer that the coordinator asks whether it hears and is heard.
-#[derive(Debug)]
-struct Unheard {
-    member: Member,
-    seen: Version,
-    since: Time,
-    asked: Time,
-    /// Whether people were told.
-    told: bool,
-}
-
 /// The next table, and the requests that its commit answers.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
@@ -178,37 +116,20 @@ pub(super) struct Draft {
 }
 
 impl CoordinatorTasks {
-    /// This node slept. The times for which members are silent begin anew.
+    /// This node slept. The times for which members are silent begin again.
     pub(super) fn woke(&mut self, now: Time) {
-        self.silent_since
-            .values_mut()
-            .for_each(|since| *since = now);
+        self.absent.woke(now);
     }
 
     pub(super) fn new(now: Time) -> Self {
         Self {
-            joiners: BTreeMap::new(),
-            unheard: BTreeMap::new(),
-            heavy: BTreeMap::new(),
-            admitted: None,
-            doubted: BTreeMap::new(),
-            dead: BTreeSet::new(),
-            succeeded: BTreeSet::new(),
-            proven: BTreeSet::new(),
-            leaving: BTreeMap::new(),
-            departing: BTreeSet::new(),
-            ending: None,
+            newcomers: Newcomers::default(),
+            absent: Absent::default(),
+            leavers: Leavers::default(),
             in_sync: Vec::new(),
             admin: Vec::new(),
-            silent_since: BTreeMap::new(),
-            reset_at: None,
-            backoff: BTreeMap::new(),
-            proposal: None,
-            plan_wanted: true,
-            plan_asked: None,
-            moving: true,
-            stuck: None,
-            hot: BTreeSet::new(),
+            moves: Moves::new(),
+            reshapes: Reshapes::default(),
             batch_at: now,
             proposed_at: now,
             rest_until: now,
@@ -216,66 +137,35 @@ impl CoordinatorTasks {
             learning: OfTable(None),
             outdone: false,
             opened: BTreeMap::new(),
-            stopped: BTreeMap::new(),
-            reshaping: BTreeMap::new(),
-            reshape_at: Time::ZERO,
-            together: BTreeMap::new(),
             told: Told::default(),
-            failed: 0,
-            rooms: Rooms::default(),
-            reach: Reach::default(),
         }
     }
 
     pub(super) fn timeout(&self, cx: &Context) -> Option<Time> {
-        let batched = self.moving
-            || !self.in_sync.is_empty()
-            || self.proposal.is_some()
-            || !self.stopped.is_empty();
+        let batched =
+            self.moves.has_steps() || !self.in_sync.is_empty() || self.reshapes.has_stopped();
         let batch = (batched && self.batch_at > cx.now).then_some(self.batch_at);
-        let retry = self.retry(cx.now);
-        let plan = self.plan_asked.map(|at| at + PLAN_PATIENCE);
-        let given_up = self
-            .reshaping
-            .values()
-            .map(|since| *since + RESHAPE_PATIENCE)
-            .min();
-        let reshape = (self.reshape_at > cx.now).then_some(self.reshape_at);
         let rests = [self.rest_until, self.batch_at + REPAIR_REST]
             .into_iter()
             .filter(|at| batched && *at > cx.now);
-        let rest = rests.min();
-        let end = self.ending.as_ref().and_then(|ending| ending.due(cx.now));
+        let [given_up, reshape] = self.reshapes.due(cx.now);
         [
             batch,
-            rest,
-            retry,
-            plan,
+            rests.min(),
+            self.moves.retry(cx.now),
+            self.moves.plan_due(),
             given_up,
             reshape,
-            end,
-            self.reset_at.filter(|at| *at > cx.now),
+            self.leavers.due(cx.now),
+            self.absent.due(cx.now),
         ]
         .into_iter()
         .fold(None, earlier)
     }
 
-    /// When a copy that does not begin now may begin.
-    fn retry(&self, now: Time) -> Option<Time> {
-        let failed = self
-            .backoff
-            .values()
-            .map(|(until, _)| *until)
-            .filter(|until| *until > now)
-            .min();
-        earlier(earlier(failed, self.rooms.due(now)), self.reach.due(now))
-    }
-
     /// A member reported its memory. If there is room again, copies need not wait for their time.
     pub(super) fn look_for_room(&mut self, now: Time) {
-        if self.rooms.look(now, &self.told.loads) {
-            self.stuck = None;
-        }
+        self.moves.look_for_room(now, &self.told.loads);
     }
 
     /// Whether tables disturb: clients make requests, or copies fail, which must not lead to more
@@ -291,15 +181,14 @@ impl CoordinatorTasks {
                 .map(asked)
                 .fold(0, u64::saturating_add)
         };
-        !self.backoff.is_empty() || self.rooms.lacked(now) || total() >= ASKED_LITTLE
+        self.moves.fail(now) || total() >= ASKED_LITTLE
     }
 
     /// Whether the next step cannot wait: a silent copy blocks writes, or writes wait for a split
     /// or a merge. If copies are lacking, the step waits for a short time only.
     fn presses(&mut self, now: Time, base: &NamedTable) -> bool {
         let waits = |r: &InSyncRequest| matches!(r.change, InSyncChange::Admit(_));
-        if !self.stopped.is_empty() || !self.reshaping.is_empty() || !self.in_sync.iter().all(waits)
-        {
+        if self.reshapes.presses() || !self.in_sync.iter().all(waits) {
             return true;
         }
         if now < self.batch_at + REPAIR_REST {
@@ -341,15 +230,7 @@ impl CoordinatorTasks {
     }
 
     pub(super) fn leave(&mut self, member: MemberId, step: LeaveStep) {
-        match step {
-            LeaveStep::HandOver(pace) => {
-                let known = self.leaving.entry(member).or_insert(pace);
-                *known = pace.max(*known);
-            }
-            LeaveStep::Gone => {
-                self.departing.insert(member);
-            }
-        }
+        self.leavers.leave(member, step);
     }
 
     pub(super) fn ask(&mut self, mut requests: Vec<InSyncRequest>) {
@@ -357,13 +238,11 @@ impl CoordinatorTasks {
             let InSyncChange::WritesStopped { ahead_ms } = request.change else {
                 return true;
             };
-            self.stopped.insert(
-                request.partition,
-                WritesStopped {
-                    epoch: request.epoch,
-                    ahead_ms,
-                },
-            );
+            let stopped = WritesStopped {
+                epoch: request.epoch,
+                ahead_ms,
+            };
+            self.reshapes.stopped(request.partition, stopped);
             false
         });
         let room = IN_SYNC_MAX.saturating_sub(self.in_sync.len());
@@ -396,7 +275,7 @@ impl CoordinatorTasks {
     }
 
     pub(super) const fn want_plan(&mut self) {
-        self.plan_wanted = true;
+        self.moves.plan_again_if(true);
     }
 
     /// A member reports the members that it has no connection with.
@@ -406,22 +285,21 @@ impl CoordinatorTasks {
         by: MemberId,
         unheard: impl Iterator<Item = MemberId>,
     ) {
-        self.reach.unheard(now, by, unheard);
+        self.moves.unheard(now, by, unheard);
     }
 
-    /// Plans anew for everything that is to move and has not begun.
+    /// Plans again for everything that is to move and has not begun.
     pub(super) const fn think_again(&mut self) {
-        self.plan_wanted |= self.moving;
+        self.moves.think_again();
     }
 
     /// The number of moves for balance that failed one after the other.
     pub(super) const fn moves_failed(&self) -> u32 {
-        self.failed
+        self.moves.failed()
     }
 
     pub(super) fn planned(&mut self, base: TableName, proposal: PlannedChanges) {
-        self.plan_asked = None;
-        self.proposal = Some((base, proposal));
+        self.moves.planned(base, proposal);
     }
 }
 
@@ -433,12 +311,8 @@ impl MemberCore {
             return false;
         };
         let tasks = &leader.tasks;
-        let adopting = tasks.moving && self.accepted.name != self.committed.name;
-        tasks.plan_wanted
-            || tasks.plan_asked.is_some()
-            || tasks.proposal.is_some()
-            || !tasks.joiners.is_empty()
-            || adopting
+        let adopting = tasks.moves.is_moving() && self.accepted.name != self.committed.name;
+        tasks.moves.is_planning() || tasks.newcomers.wait() || adopting
     }
 
     /// Does everything that is due, in one table.
@@ -506,7 +380,7 @@ impl MemberCore {
                 || tasks.presses(cx.now, &base)
                 || tasks.waits_for_nothing(cx.now, &base))
         {
-            draft_moves(cx, tasks, base.name, &mut table, &mut draft);
+            tasks.draft_moves(cx, base.name, &mut table, &mut draft);
         }
         if table.settings.forbids_more_than(&base.settings) {
             table = Cow::Owned(planner::call_off(&table, &tasks.told.loads));
@@ -539,115 +413,18 @@ impl MemberCore {
         tasks: &mut CoordinatorTasks,
         table: &mut Cow<'_, Table>,
     ) {
-        let me = cx.me();
-        let mut gone = BTreeMap::new();
-        let mut back = BTreeSet::new();
-        if table
-            .member(me)
-            .is_some_and(|m| m.state == MemberState::Silent)
-            && !broken(&mutant::STAYS_SILENT)
+        self.draft_absent(cx, tasks, table);
+        tasks.leavers.draft(&self.accepted, table);
+        give_up_names(table, &tasks.absent.nameless(table));
+        let answers = |m: MemberId| {
+            self.detector.answered_at(m).is_some() || self.accepted.member(m).is_none()
+        };
+        if tasks.newcomers.wait()
+            && !self.is_ending(cx, table)
+            && tasks.newcomers.settled(cx.now, answers)
         {
-            // This coordinator won with a table of a coordinator that had not heard it.
-            back.insert(me);
-        }
-        tasks.proven.retain(|m| table.member(*m).is_some());
-        tasks.silent_since.retain(|m, _| {
-            table
-                .member(*m)
-                .is_some_and(|m| m.state == MemberState::Silent)
-        });
-        for member in table.members.iter().filter(|m| m.id != me) {
-            let silent = self.silent(cx, member.id);
-            let recent = |at: Time| cx.now.since(at) <= cx.config.timing.ping_interval * 2;
-            let answers = self.detector.answered_at(member.id).is_some_and(recent);
-            let proven = tasks.dead.contains(&member.id) || tasks.proven.contains(&member.id);
-            if proven || self.asserted_dead.contains(&member.id) {
-                gone.insert(member.id, Absence::Dead);
-            } else if member.state == MemberState::Silent && answers && !silent {
-                back.insert(member.id);
-            } else if member.state == MemberState::Silent {
-                tasks.silent_since.entry(member.id).or_insert(cx.now);
-            } else if silent {
-                gone.insert(member.id, Absence::Silent);
-            }
-        }
-        for &member in &tasks.departing {
-            if table
-                .member(member)
-                .is_some_and(|m| m.state == MemberState::Leaving)
-                && !planner::holds_anything(table, member)
-            {
-                gone.entry(member).or_insert(Absence::Left);
-            }
-        }
-        if !gone.is_empty() {
-            let next = planner::remove(table, &gone);
-            if next != **table {
-                *table = Cow::Owned(next);
-            }
-        }
-        if !back.is_empty() {
-            *table = Cow::Owned(planner::revive(table, &back));
-        }
-        give_up_lost(cx.now, tasks, table);
-        // Two members of one name are not both live. The former one hands over what it holds, and
-        // ends.
-        for former in outlived(table) {
-            tasks.leaving.entry(former).or_insert(Pace::Repair);
-            tasks.departing.insert(former);
-        }
-        // A silent member may be dead. If it is not, it asks again.
-        let goes_on = |state| {
-            !matches!(state, MemberState::Leaving | MemberState::Silent)
-                || broken(&mutant::HANDS_OVER_THE_DEAD)
-        };
-        // If a member answers again after a full stop was decided, it may take the data of the
-        // others.
-        let called_off = !planner::stops(table);
-        let holds = |m: &Member| {
-            called_off && m.state == MemberState::Leaving && planner::holds_anything(table, m.id)
-        };
-        let leaves = |m: &MemberId| {
-            table
-                .member(*m)
-                .is_some_and(|m| goes_on(m.state) || holds(m))
-        };
-        tasks.leaving.retain(|m, _| leaves(m));
-        tasks
-            .departing
-            .retain(|m| self.accepted.member(*m).is_some());
-        for (&member, &pace) in &tasks.leaving {
-            if table.members.len() > 1 && table.member(member).is_some() {
-                let next = planner::hand_over(table, member, pace);
-                if next != **table {
-                    *table = Cow::Owned(next);
-                }
-            }
-        }
-        let dead = std::mem::take(&mut tasks.dead);
-        tasks.proven.extend(&dead);
-        let mut nameless = std::mem::take(&mut tasks.succeeded);
-        // If the member was heard meanwhile, its name is taken, and `admit` leaves out the
-        // newcomer.
-        nameless.retain(|m| {
-            table
-                .member(*m)
-                .is_some_and(|m| m.state == MemberState::Silent)
-        });
-        nameless.extend(dead);
-        give_up_names(table, &nameless);
-        if !tasks.joiners.is_empty() && !self.is_ending(cx, table) && self.settled(cx, tasks) {
-            let mut newcomers: Vec<Member> = (0..ADMITTED_MAX)
-                .map_while(|_| tasks.joiners.pop_first())
-                .map(|(_, m)| m)
-                .collect();
-            // The level may have risen since they asked, or what is allowed may have changed: they
-            // are refused when they ask again.
-            newcomers.retain(|m| {
-                may_join(cx, table.level, m.id) && planner::too_heavy(table, m).is_none()
-            });
-            newcomers.truncate(room_for_newcomers(&self.accepted, table));
-            tasks.admitted = Some((cx.now, newcomers.iter().map(|m| m.id).collect()));
+            let room = room_for_newcomers(&self.accepted, table);
+            let newcomers = tasks.newcomers.admit(cx, table, room);
             *table = Cow::Owned(planner::admit(table, newcomers));
         }
         if !broken(&mutant::LEAVES_THE_DRAINED)
@@ -658,15 +435,44 @@ impl MemberCore {
         self.draft_end(cx, tasks, table);
     }
 
-    /// Whether the last admitted newcomers answer by now. If many newcomers were admitted at once,
-    /// all their new connections would keep members from answering, and those would look dead.
-    fn settled(&self, cx: &Context, tasks: &CoordinatorTasks) -> bool {
-        tasks.admitted.as_ref().is_none_or(|(at, members)| {
-            let answers = |m: &MemberId| {
-                self.detector.answered_at(*m).is_some() || self.accepted.member(*m).is_none()
-            };
-            cx.now.since(*at) >= ADMITTED_PATIENCE || members.iter().all(answers)
-        })
+    /// Members that are dead, silent, gone, or back.
+    fn draft_absent(&self, cx: &Context, tasks: &mut CoordinatorTasks, table: &mut Cow<'_, Table>) {
+        let me = cx.me();
+        let mut gone = BTreeMap::new();
+        let mut back = BTreeSet::new();
+        if calls_me_silent(cx, table) {
+            back.insert(me);
+        }
+        let absent = &mut tasks.absent;
+        absent.keep_those_of(table);
+        for member in table.members.iter().filter(|m| m.id != me) {
+            let silent = self.silent(cx, member.id);
+            let recent = |at: Time| cx.now.since(at) <= cx.config.timing.ping_interval * 2;
+            let answers = self.detector.answered_at(member.id).is_some_and(recent);
+            let proven = absent.is_proved_dead(member.id);
+            if proven || self.asserted_dead.contains(&member.id) {
+                gone.insert(member.id, Absence::Dead);
+            } else if member.state == MemberState::Silent && answers && !silent {
+                back.insert(member.id);
+            } else if member.state == MemberState::Silent {
+                absent.is_silent(cx.now, member.id);
+            } else if silent {
+                gone.insert(member.id, Absence::Silent);
+            }
+        }
+        for member in tasks.leavers.gone(table) {
+            gone.entry(member).or_insert(Absence::Left);
+        }
+        if !gone.is_empty() {
+            let next = planner::remove(table, &gone);
+            if next != **table {
+                *table = Cow::Owned(next);
+            }
+        }
+        if !back.is_empty() {
+            *table = Cow::Owned(planner::revive(table, &back));
+        }
+        absent.give_up_lost(cx.now, table);
     }
 
     /// Requests of people.
@@ -679,7 +485,7 @@ impl MemberCore {
     ) {
         for (origin, ticket, request) in std::mem::take(&mut tasks.admin) {
             if let Some(pair) = apart(table, &request, &tasks.told.loads) {
-                tasks.together.entry(pair).or_insert(cx.now);
+                tasks.reshapes.bring_together(cx.now, pair);
                 draft.replies.push((origin, ticket, AdminReply::Done(None)));
                 continue;
             }
@@ -759,23 +565,9 @@ impl MemberCore {
         let Role::Leader(leader) = &mut self.role else {
             return;
         };
+        let idle = leader.idle() && self.accepted.name == self.committed.name;
         let tasks = &mut leader.tasks;
-        if tasks
-            .plan_asked
-            .is_some_and(|at| cx.now.since(at) >= PLAN_PATIENCE)
-        {
-            (tasks.plan_asked, tasks.plan_wanted) = (None, true);
-        }
-        if tasks.plan_wanted
-            && tasks.plan_asked.is_none()
-            && leader.idle()
-            && self.accepted.name == self.committed.name
-        {
-            let tasks = match &mut self.role {
-                Role::Leader(leader) => &mut leader.tasks,
-                Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => return,
-            };
-            (tasks.plan_wanted, tasks.plan_asked) = (false, Some(cx.now));
+        if tasks.moves.asks_for_plan(cx.now, idle) {
             let loads = tasks.told.take(&self.committed.table);
             cx.outputs
                 .push_back(Output::Plan(self.committed.table.clone(), loads));
@@ -795,21 +587,12 @@ impl MemberCore {
             } else {
                 tasks.batch_at + REPAIR_REST
             };
-            let halved = |k: &Keyspace| !planner::reshape::doublings(k, HALVED_MAX).is_empty();
-            let moving = now.partitions().any(|(_, p)| p.goal.is_some());
-            tasks.moving = moving || now.keyspaces.iter().any(halved);
-            tasks.plan_wanted |= draft.unplanned || before.members != now.members || !moving;
-            if before.members != now.members {
-                tasks.rooms.members_changed(&now.table);
-            }
+            tasks
+                .moves
+                .committed(cx.now, &before.table, &now.table, draft.unplanned);
             tasks
                 .opened
                 .retain(|at, since| now.partition(*at).is_some_and(|p| p.since == *since));
-            tasks.backoff.retain(|(at, m), (until, _)| {
-                now.member(*m).is_some()
-                    && now.partition(*at).is_some()
-                    && *until + BACKOFF_MAX > cx.now
-            });
         }
         if !self.asserted_dead.is_empty()
             && self.asserted_dead.iter().all(|m| !now.voters.contains(m))
@@ -858,34 +641,6 @@ fn batch(least: Duration, members: usize) -> Duration {
     (least * times).min(BATCH_MAX).max(least)
 }
 
-/// A lost partition begins empty once its last holder has been silent for as long as the keyspace
-/// says. Until then, any of its holders may come back with all its data.
-fn give_up_lost(now: Time, tasks: &mut CoordinatorTasks, table: &mut Cow<'_, Table>) {
-    let silent_since = &tasks.silent_since;
-    let due = |k: &Keyspace, p: &Partition| {
-        let OnLoss::Reset { after_ms } = k.on_loss else {
-            return None;
-        };
-        // The next table lists a member that has only just become silent.
-        let last = p
-            .in_sync()
-            .map(|m| silent_since.get(&m).copied().unwrap_or(now))
-            .max();
-        last.map(|last| last + Duration::from_millis(after_ms))
-    };
-    let times: Vec<Time> = planner::lost(table)
-        .filter_map(|(k, p)| due(k, p))
-        .collect();
-    tasks.reset_at = times.iter().filter(|at| **at > now).min().copied();
-    if times.iter().all(|at| *at > now) {
-        return;
-    }
-    let next = planner::begin_anew(table, |k, p| due(k, p).is_some_and(|at| at <= now));
-    if next != **table {
-        *table = Cow::Owned(next);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -927,18 +682,20 @@ mod tests {
         assert!(!tasks.disturbs(now));
         let (at, partition) = table.partitions().next().expect("a partition");
         tasks
+            .moves
             .backoff
             .insert((at, partition.primary()), (now, Duration::from_secs(1)));
         assert!(
             tasks.disturbs(now),
             "what fails is not tried the more often"
         );
-        tasks.backoff.clear();
+        tasks.moves.backoff.clear();
         let (at, learner) = table
             .partitions()
             .find_map(|(at, p)| Some((at, *p.goal.as_ref()?.iter().find(|m| !p.holds(**m))?)))
             .expect("one that moves");
         tasks
+            .moves
             .rooms
             .refused(now, &table, at, learner, &tasks.told.loads);
         assert!(
@@ -1017,16 +774,5 @@ mod tests {
         };
         assert!(cx.outputs.iter().any(told), "{:?}", cx.outputs);
         assert_eq!(core.accepted.name, base.name());
-    }
-
-    /// A sole voter that had slept for an hour gave up the data of a silent member, a moment before
-    /// that member answered.
-    #[test]
-    fn time_that_the_coordinator_slept_is_no_silence_of_others() {
-        let (before, after) = (Time(1_000_000_000), Time(3_600_000_000_000));
-        let mut tasks = CoordinatorTasks::new(before);
-        tasks.silent_since.insert(MemberId(16), before);
-        tasks.woke(after);
-        assert_eq!(tasks.silent_since[&MemberId(16)], after);
     }
 }

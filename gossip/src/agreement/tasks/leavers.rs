@@ -32,15 +32,92 @@ use super::super::context::Context;
 use super::super::member_core::MemberCore;
 use super::super::requests::LAST_LISTENS;
 use super::CoordinatorTasks;
+use super::newcomers::outlived;
 use crate::mutant::{self, broken};
 use crate::time::Time;
+use crate::wire::LeaveStep;
 use doyen_placement::planner::{self, Pace};
-use doyen_placement::{MemberId, MemberState, Role, Table};
+use doyen_placement::{Member, MemberId, MemberState, Role, Table};
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Members that leave.
+#[derive(Debug, Default)]
+pub(super) struct Leavers {
+    leaving: BTreeMap<MemberId, Pace>,
+    /// Members that go as soon as they hold nothing.
+    departing: BTreeSet<MemberId>,
+    ending: Option<Ending>,
+}
+
+impl Leavers {
+    /// When the coordinator has listened for long enough while every member leaves.
+    pub(super) fn due(&self, now: Time) -> Option<Time> {
+        self.ending.as_ref().and_then(|ending| ending.due(now))
+    }
+
+    pub(super) fn leave(&mut self, member: MemberId, step: LeaveStep) {
+        match step {
+            LeaveStep::HandOver(pace) => {
+                let known = self.leaving.entry(member).or_insert(pace);
+                *known = pace.max(*known);
+            }
+            LeaveStep::Gone => {
+                self.departing.insert(member);
+            }
+        }
+    }
+
+    /// Members that have handed over everything, and go.
+    pub(super) fn gone(&self, table: &Table) -> impl Iterator<Item = MemberId> {
+        let leaves = |m: &MemberId| {
+            let member = table.member(*m);
+            member.is_some_and(|m| m.state == MemberState::Leaving)
+        };
+        let gone = self.departing.iter().copied();
+        gone.filter(move |m| leaves(m) && !planner::holds_anything(table, *m))
+    }
+
+    /// Members that leave hand over what they hold.
+    pub(super) fn draft(&mut self, accepted: &Table, table: &mut Cow<'_, Table>) {
+        // Two members of one name are not both live. The former one hands over what it holds, and
+        // ends.
+        for former in outlived(table) {
+            self.leaving.entry(former).or_insert(Pace::Repair);
+            self.departing.insert(former);
+        }
+        // A silent member may be dead. If it is not, it asks again.
+        let goes_on = |state| {
+            !matches!(state, MemberState::Leaving | MemberState::Silent)
+                || broken(&mutant::HANDS_OVER_THE_DEAD)
+        };
+        // If a member answers again after a full stop was decided, it may take the data of the
+        // others.
+        let called_off = !planner::stops(table);
+        let holds = |m: &Member| {
+            called_off && m.state == MemberState::Leaving && planner::holds_anything(table, m.id)
+        };
+        let leaves = |m: &MemberId| {
+            table
+                .member(*m)
+                .is_some_and(|m| goes_on(m.state) || holds(m))
+        };
+        self.leaving.retain(|m, _| leaves(m));
+        self.departing.retain(|m| accepted.member(*m).is_some());
+        for (&member, &pace) in &self.leaving {
+            if table.members.len() > 1 && table.member(member).is_some() {
+                let next = planner::hand_over(table, member, pace);
+                if next != **table {
+                    *table = Cow::Owned(next);
+                }
+            }
+        }
+    }
+}
 
 /// Every member leaves, and no newcomer has been admitted since.
 #[derive(Debug)]
-pub(super) struct Ending {
+struct Ending {
     /// The members that leave.
     members: Vec<MemberId>,
     /// Since when exactly these members have been leaving.
@@ -51,7 +128,7 @@ pub(super) struct Ending {
 
 impl Ending {
     /// When the coordinator has listened for long enough.
-    pub(super) fn due(&self, now: Time) -> Option<Time> {
+    fn due(&self, now: Time) -> Option<Time> {
         Some(self.since + LAST_LISTENS).filter(|at| *at > now)
     }
 }
@@ -64,8 +141,10 @@ impl MemberCore {
         tasks: &mut CoordinatorTasks,
         table: &mut Cow<'_, Table>,
     ) {
-        if !self.all_leave(table, |m| tasks.leaving.contains_key(&m)) || planner::stops(table) {
-            tasks.ending = None;
+        let leavers = &mut tasks.leavers;
+        let asked = |m| leavers.leaving.contains_key(&m);
+        if !self.all_leave(table, asked) || planner::stops(table) {
+            leavers.ending = None;
             return;
         }
         let members: Vec<MemberId> = table
@@ -74,7 +153,7 @@ impl MemberCore {
             .filter(|m| m.role == Role::Data)
             .map(|m| m.id)
             .collect();
-        let ending = tasks.ending.get_or_insert_with(|| Ending {
+        let ending = leavers.ending.get_or_insert_with(|| Ending {
             members: members.clone(),
             since: cx.now,
             let_go: false,
@@ -91,9 +170,9 @@ impl MemberCore {
         // A leaver that holds nothing goes anyway.
         ending.let_go |= data(MemberState::Leaving).next().is_some();
         let listens = cx.now.since(ending.since) < LAST_LISTENS && !table.always_alone();
-        let at_the_door = !tasks.joiners.is_empty() || self.requests.at_the_door(cx, table);
+        let at_the_door = tasks.newcomers.wait() || self.requests.at_the_door(cx, table);
         // Once the time to leave is over for all of them, there is no time left to wait for others.
-        let hastes = |m: MemberId| tasks.leaving.get(&m) == Some(&Pace::AtOnce);
+        let hastes = |m: MemberId| leavers.leaving.get(&m) == Some(&Pace::AtOnce);
         let haste = [MemberState::Live, MemberState::Draining]
             .into_iter()
             .flat_map(data)
@@ -186,7 +265,6 @@ mod tests {
     use crate::agreement::context::NamedTable;
     use crate::agreement::fixtures::members;
     use crate::agreement::net::Net;
-    use crate::wire::LeaveStep;
     use std::sync::Arc;
 
     /// The next table of a coordinator that every one of these members has asked to leave.

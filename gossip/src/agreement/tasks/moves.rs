@@ -1,78 +1,217 @@
-//! Steps of moves, splits and merges. This part of the next table can wait for a moment, so that
+//! Steps of moves. This part of the next table can wait for a moment, so that
 //! many steps share one table.
 
-use super::super::api::AdminRequest;
-use super::super::context::Context;
+use super::super::context::{Context, earlier};
 use super::super::event::Event;
+use super::reach::Reach;
+use super::reshapes::{Reshapes, begin_reshapes, is_halved};
+use super::rooms::Rooms;
 use super::{CoordinatorTasks, Draft};
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use doyen_placement::loads::Loads;
 use doyen_placement::planner::{
-    self, BalanceChange, InSyncChange, MoveLimits, PlannedChanges, Waits,
+    self, BalanceChange, InSyncChange, InSyncRequest, MoveLimits, PlannedChanges, Waits,
 };
-use doyen_placement::{
-    KeyspaceId, Mode, PartitionId, PartitionRef, Paused, Reshape, Table, TableName,
-};
+use doyen_placement::{MemberId, PartitionRef, Paused, Table, TableName};
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+/// The time after which a plan that did not arrive is asked for again.
+const PLAN_PATIENCE: Duration = Duration::from_secs(5);
 /// A learner that failed waits for this long, and for twice as long after each further failure.
 const BACKOFF: Duration = Duration::from_secs(1);
 /// The longest such wait.
-pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(5);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// The number of copies that are under way at the same time.
 const MOVES: MoveLimits = MoveLimits {
     learners_per_source: 256,
     learners_per_target: 512,
     learners: 1024,
 };
-/// Two neighbouring ranges can be merged only if the same members hold both, so their copies may
-/// have to move first. At most so many pairs move for that reason at a time.
-const TOGETHER_MAX: usize = 64;
-/// How long such a pair may take.
-const TOGETHER_PATIENCE: Duration = Duration::from_secs(60);
-/// Writes wait while a partition is split or merged. After this long, the split or merge is given
-/// up.
-pub(super) const RESHAPE_PATIENCE: Duration = Duration::from_secs(1);
-/// How long other splits and merges wait after one was given up.
-const RESHAPE_PAUSE: Duration = Duration::from_secs(5);
 /// After this many failed moves in a row, balancing is paused.
 const FAILED_MAX: u32 = 3;
-/// The number of partitions of a keyspace that are halved at the same time.
-pub(super) const HALVED_MAX: usize = 16;
 
-/// Requests of primaries, goals, and the next steps towards them.
-pub(super) fn draft_moves(
-    cx: &mut Context,
-    tasks: &mut CoordinatorTasks,
-    base: TableName,
-    table: &mut Cow<'_, Table>,
-    draft: &mut Draft,
-) {
-    if tasks.failed >= FAILED_MAX && !broken(&mutant::FAILS_FOR_EVER) {
+/// Moves of copies and primaries: plans for them, their steps, and what failed.
+#[derive(Debug)]
+pub(super) struct Moves {
+    /// Learners that failed: until when they wait, and how long that wait is.
+    pub(super) backoff: BTreeMap<(PartitionRef, MemberId), (Time, Duration)>,
+    proposal: Option<(TableName, PlannedChanges)>,
+    plan_wanted: bool,
+    plan_asked: Option<Time>,
+    moving: bool,
+    /// No step was possible from this table. The next attempt follows another table, or the end of
+    /// a learner's wait.
+    stuck: Option<(TableName, Option<Time>)>,
+    /// Partitions that move because a member has too much to do.
+    hot: BTreeSet<PartitionRef>,
+    /// The number of moves for balance that failed one after the other.
+    failed: u32,
+    pub(super) rooms: Rooms,
+    reach: Reach,
+}
+
+impl Moves {
+    /// A coordinator begins with a plan, and with the moves that its table has.
+    pub(super) fn new() -> Self {
+        Self {
+            backoff: BTreeMap::new(),
+            proposal: None,
+            plan_wanted: true,
+            plan_asked: None,
+            moving: true,
+            stuck: None,
+            hot: BTreeSet::new(),
+            failed: 0,
+            rooms: Rooms::default(),
+            reach: Reach::default(),
+        }
+    }
+
+    /// Whether steps may be due.
+    pub(super) const fn has_steps(&self) -> bool {
+        self.moving || self.proposal.is_some()
+    }
+
+    pub(super) const fn is_moving(&self) -> bool {
+        self.moving
+    }
+
+    /// When a plan is asked for again.
+    pub(super) fn plan_due(&self) -> Option<Time> {
+        self.plan_asked.map(|at| at + PLAN_PATIENCE)
+    }
+
+    /// When a copy that does not begin now may begin.
+    pub(super) fn retry(&self, now: Time) -> Option<Time> {
+        let failed = self
+            .backoff
+            .values()
+            .map(|(until, _)| *until)
+            .filter(|until| *until > now)
+            .min();
+        earlier(earlier(failed, self.rooms.due(now)), self.reach.due(now))
+    }
+
+    /// A member reported its memory. If there is room again, copies need not wait for their time.
+    pub(super) fn look_for_room(&mut self, now: Time, loads: &Loads) {
+        if self.rooms.look(now, loads) {
+            self.stuck = None;
+        }
+    }
+
+    /// A member reports the members that it has no connection with.
+    pub(super) fn unheard(
+        &mut self,
+        now: Time,
+        by: MemberId,
+        unheard: impl Iterator<Item = MemberId>,
+    ) {
+        self.reach.unheard(now, by, unheard);
+    }
+
+    /// Whether copies fail, or a member lacks room.
+    pub(super) fn fail(&self, now: Time) -> bool {
+        !self.backoff.is_empty() || self.rooms.lacked(now)
+    }
+
+    /// The number of moves for balance that failed one after the other.
+    pub(super) const fn failed(&self) -> u32 {
+        self.failed
+    }
+
+    /// Copies are about to move.
+    pub(super) const fn begins(&mut self) {
+        self.moving = true;
+    }
+
+    pub(super) const fn plan_again_if(&mut self, wanted: bool) {
+        self.plan_wanted |= wanted;
+    }
+
+    /// Plans again for everything that is to move and has not begun.
+    pub(super) const fn think_again(&mut self) {
+        self.plan_wanted |= self.moving;
+    }
+
+    pub(super) fn planned(&mut self, base: TableName, proposal: PlannedChanges) {
+        self.plan_asked = None;
+        self.proposal = Some((base, proposal));
+    }
+
+    /// Whether a plan is wanted, is being made, or is not in a table yet.
+    pub(super) const fn is_planning(&self) -> bool {
+        self.plan_wanted || self.plan_asked.is_some() || self.proposal.is_some()
+    }
+
+    /// Whether to ask for a plan now, if this coordinator is idle.
+    pub(super) fn asks_for_plan(&mut self, now: Time, idle: bool) -> bool {
+        if self
+            .plan_asked
+            .is_some_and(|at| now.since(at) >= PLAN_PATIENCE)
+        {
+            (self.plan_asked, self.plan_wanted) = (None, true);
+        }
+        let asks = self.plan_wanted && self.plan_asked.is_none() && idle;
+        if asks {
+            (self.plan_wanted, self.plan_asked) = (false, Some(now));
+        }
+        asks
+    }
+
+    /// A table is committed. `unplanned`: it holds more than steps of moves.
+    pub(super) fn committed(&mut self, now: Time, before: &Table, table: &Table, unplanned: bool) {
+        let moving = table.partitions().any(|(_, p)| p.goal.is_some());
+        self.moving = moving || table.keyspaces.iter().any(is_halved);
+        self.plan_wanted |= unplanned || before.members != table.members || !moving;
+        if before.members != table.members {
+            self.rooms.members_changed(table);
+        }
+        self.backoff.retain(|(at, m), (until, _)| {
+            table.member(*m).is_some()
+                && table.partition(*at).is_some()
+                && *until + BACKOFF_MAX > now
+        });
+    }
+
+    fn pause_after_failures(&mut self, table: &mut Cow<'_, Table>, draft: &mut Draft) {
+        if self.failed < FAILED_MAX || broken(&mutant::FAILS_FOR_EVER) {
+            return;
+        }
         // A person should look for the cause of the failures. Lost copies are still
         // repaired. The pause comes one table after the last failure: it takes away goals, and in
         // the same table the failure would be reported as a copy that is no longer wanted.
-        tasks.failed = 0;
+        self.failed = 0;
         *table = Cow::Owned(planner::balance(
             table,
             &BalanceChange::Pause(Paused::Failures),
         ));
         draft.altered = true;
     }
-    if !tasks.in_sync.is_empty() {
-        let requests = std::mem::take(&mut tasks.in_sync);
-        let (next, done) = planner::change_in_sync(table, &requests);
+
+    /// Requests of primaries.
+    fn change_in_sync(
+        &mut self,
+        cx: &mut Context,
+        requests: &[InSyncRequest],
+        loads: &Loads,
+        table: &mut Cow<'_, Table>,
+        draft: &mut Draft,
+    ) {
+        if requests.is_empty() {
+            return;
+        }
+        let (next, done) = planner::change_in_sync(table, requests);
         for (request, _) in requests.iter().zip(&done).filter(|(_, done)| **done) {
             let balances = planner::ranges::may_stay(table, request.partition);
             match request.change {
                 InSyncChange::NoRoom(m) => {
                     draft.unplanned = true;
-                    if tasks
+                    if self
                         .rooms
-                        .refused(cx.now, table, request.partition, m, &tasks.told.loads)
+                        .refused(cx.now, table, request.partition, m, loads)
                     {
                         let name = table
                             .member(m)
@@ -82,25 +221,24 @@ pub(super) fn draft_moves(
                 }
                 InSyncChange::Abandon(m) | InSyncChange::Withdraw(m) | InSyncChange::Remove(m) => {
                     if let Some(partition) = table.partition(request.partition) {
-                        tasks.reach.complain(cx.now, partition.primary(), m);
+                        self.reach.complain(cx.now, partition.primary(), m);
                     }
                     draft.unplanned = true;
-                    let (until, length) = tasks
+                    let (until, length) = self
                         .backoff
                         .entry((request.partition, m))
                         .or_insert((cx.now, BACKOFF / 2));
                     *length = (*length * 2).min(BACKOFF_MAX);
                     // Learners that failed together do not start again together.
                     *until = cx.now + cx.jitter(*length, *length * 3 / 2);
-                    tasks.failed +=
+                    self.failed +=
                         u32::from(balances && !matches!(request.change, InSyncChange::Remove(_)));
                 }
                 InSyncChange::Admit(m) => {
-                    tasks.reach.reached(m);
-                    tasks
-                        .rooms
-                        .admitted(cx.now, table, request.partition, m, &tasks.told.loads);
-                    tasks.failed = if balances { 0 } else { tasks.failed };
+                    self.reach.reached(m);
+                    self.rooms
+                        .admitted(cx.now, table, request.partition, m, loads);
+                    self.failed = if balances { 0 } else { self.failed };
                 }
                 InSyncChange::Split(_) | InSyncChange::WritesStopped { .. } => {}
             }
@@ -109,217 +247,105 @@ pub(super) fn draft_moves(
             *table = Cow::Owned(next);
         }
     }
-    for member in tasks
-        .reach
-        .judge(cx.now, table)
-        .into_iter()
-        .filter_map(|m| table.member(m))
-    {
-        cx.event(Event::Unreached {
-            name: member.name.clone(),
-            data: member.addresses.data.to_string(),
-        });
-    }
-    let unreached = tasks.reach.unreached(cx.now);
-    if tasks.told.loads.unreached() != &unreached {
-        tasks.told.loads.set_unreached(unreached);
-        (tasks.plan_wanted, tasks.stuck) = (true, None);
-    }
-    let full = tasks.rooms.full();
-    if tasks.told.loads.full() != &full {
-        tasks.told.loads.set_full(full);
-        tasks.plan_wanted = true;
-    }
-    draft_reshapes(cx, tasks, table, draft);
-    if let Some((
-        planned,
-        PlannedChanges {
-            mut goals,
-            hot,
-            reshapes,
-            heirs,
-        },
-    )) = tasks.proposal.take()
-    {
-        // If this table asks for more copies, an older plan would drop a copy that is needed.
-        if planned != base || draft.altered {
-            tasks.plan_wanted = true;
-        } else {
-            if !heirs.is_empty() {
-                *table = Cow::Owned(planner::inherit(table, &heirs));
-            }
-            // A plan for balance would send away a partition that was brought to its neighbour's
-            // members.
-            let comes = |at: &PartitionRef| {
-                tasks
-                    .together
-                    .keys()
-                    .any(|(k, pair)| *k == at.keyspace && pair.contains(&at.partition))
-            };
-            goals.retain(|(at, _)| !(comes(at) && planner::ranges::may_stay(table, *at)));
-            if !goals.is_empty() {
-                *table = Cow::Owned(planner::adopt(table, &goals));
-                (tasks.moving, tasks.stuck) = (true, None);
-                tasks
-                    .hot
-                    .retain(|at| table.partition(*at).is_some_and(|p| p.goal.is_some()));
-                tasks.hot.extend(hot);
-            }
-            if cx.now >= tasks.reshape_at {
-                begin_reshapes(table, reshapes);
-            }
+
+    /// Tells the loads which members are not reached by others, or have no room.
+    fn judge(&mut self, cx: &mut Context, loads: &mut Loads, table: &Table) {
+        let members = self.reach.judge(cx.now, table).into_iter();
+        for member in members.filter_map(|m| table.member(m)) {
+            cx.event(Event::Unreached {
+                name: member.name.clone(),
+                data: member.addresses.data.to_string(),
+            });
+        }
+        let unreached = self.reach.unreached(cx.now);
+        if loads.unreached() != &unreached {
+            loads.set_unreached(unreached);
+            (self.plan_wanted, self.stuck) = (true, None);
+        }
+        let full = self.rooms.full();
+        if loads.full() != &full {
+            loads.set_full(full);
+            self.plan_wanted = true;
         }
     }
-    let unchanged = matches!(table, Cow::Borrowed(_));
-    // Every ping comes here, and looking for steps goes over all partitions.
-    let stuck = |(at, until): (TableName, Option<Time>)| {
-        at == base && until.is_none_or(|until| cx.now < until)
-    };
-    if tasks.moving && !(unchanged && tasks.stuck.is_some_and(stuck)) {
-        let mut paused = tasks.rooms.paused(cx.now, table, &tasks.told.loads);
-        paused.extend(
-            tasks
-                .backoff
-                .iter()
-                .filter(|(_, (until, _))| *until > cx.now)
-                .map(|(key, _)| *key),
-        );
+
+    /// Takes the plan over, if it was made for this table.
+    fn adopt(
+        &mut self,
+        now: Time,
+        base: TableName,
+        reshapes: &Reshapes,
+        table: &mut Cow<'_, Table>,
+        altered: bool,
+    ) {
+        let Some((planned, changes)) = self.proposal.take() else {
+            return;
+        };
+        // If this table asks for more copies, an older plan would drop a copy that is needed.
+        if planned != base || altered {
+            self.plan_wanted = true;
+            return;
+        }
+        if !changes.heirs.is_empty() {
+            *table = Cow::Owned(planner::inherit(table, &changes.heirs));
+        }
+        let mut goals = changes.goals;
+        goals.retain(|(at, _)| !(reshapes.brings(*at) && planner::ranges::may_stay(table, *at)));
+        if !goals.is_empty() {
+            *table = Cow::Owned(planner::adopt(table, &goals));
+            (self.moving, self.stuck) = (true, None);
+            self.hot
+                .retain(|at| table.partition(*at).is_some_and(|p| p.goal.is_some()));
+            self.hot.extend(changes.hot);
+        }
+        if reshapes.may_begin(now) {
+            begin_reshapes(table, changes.reshapes);
+        }
+    }
+
+    /// The next steps towards the goals.
+    fn advance(&mut self, now: Time, base: TableName, loads: &Loads, table: &mut Cow<'_, Table>) {
+        let unchanged = matches!(table, Cow::Borrowed(_));
+        // Every ping comes here, and looking for steps goes over all partitions.
+        let stuck = |(at, until): (TableName, Option<Time>)| {
+            at == base && until.is_none_or(|until| now < until)
+        };
+        if !self.moving || (unchanged && self.stuck.is_some_and(stuck)) {
+            return;
+        }
+        let mut paused = self.rooms.paused(now, table, loads);
+        let waiting = self.backoff.iter().filter(|(_, (until, _))| *until > now);
+        paused.extend(waiting.map(|(key, _)| *key));
         let waits = Waits {
             paused,
-            hot: std::mem::take(&mut tasks.hot),
+            hot: std::mem::take(&mut self.hot),
         };
         let next = planner::advance(table, &MOVES, &waits);
-        tasks.hot = waits.hot;
+        self.hot = waits.hot;
         if let Some(next) = next {
             *table = Cow::Owned(next);
         } else if unchanged {
-            tasks.stuck = Some((base, tasks.retry(cx.now)));
+            self.stuck = Some((base, self.retry(now)));
         }
     }
 }
 
-/// Splits and merges: finishes those that are ready, gives up those that take too long, because
-/// writes wait for them, and begins some more.
-fn draft_reshapes(
-    cx: &Context,
-    tasks: &mut CoordinatorTasks,
-    table: &mut Cow<'_, Table>,
-    draft: &mut Draft,
-) {
-    let is_reshaped = |at: &PartitionRef| {
-        table
-            .keyspace(at.keyspace)
-            .is_some_and(|k| k.is_reshaped(at.partition))
-    };
-    tasks.stopped.retain(|at, stopped| {
-        is_reshaped(at)
-            && table
-                .partition(*at)
-                .is_some_and(|p| p.epoch == stopped.epoch)
-    });
-    if let Some(next) = planner::reshape::finish(table, |at| tasks.stopped.get(&at).copied()) {
-        *table = Cow::Owned(next);
-        draft.unplanned = true;
-    }
-    let under_way = table
-        .keyspaces
-        .iter()
-        .flat_map(|k| k.reshaping.under_way.iter().map(|r| (k.id, r.clone())));
-    let under_way: BTreeSet<(KeyspaceId, Reshape)> = under_way.collect();
-    tasks
-        .reshaping
-        .retain(|reshape, _| under_way.contains(reshape));
-    under_way
-        .into_iter()
-        .for_each(|reshape| _ = tasks.reshaping.entry(reshape).or_insert(cx.now));
-    let late = |since: &Time| cx.now.since(*since) >= RESHAPE_PATIENCE;
-    if tasks.reshaping.values().any(late) {
-        let given_up = |keyspace, reshape: &Reshape| {
-            tasks
-                .reshaping
-                .get(&(keyspace, reshape.clone()))
-                .is_some_and(late)
-        };
-        *table = Cow::Owned(planner::reshape::cancel(table, given_up));
-        tasks.reshape_at = cx.now + RESHAPE_PAUSE;
-    }
-    if cx.now < tasks.reshape_at {
-        return;
-    }
-    tasks.plan_wanted |= std::mem::replace(&mut tasks.reshape_at, Time::ZERO) > Time::ZERO;
-    let halves = table.keyspaces.iter().flat_map(|k| {
-        planner::reshape::doublings(k, HALVED_MAX)
-            .into_iter()
-            .map(|r| (k.id, r))
-    });
-    let halves: Vec<(KeyspaceId, Reshape)> = halves.collect();
-    begin_reshapes(table, halves);
-    begin_reshapes(table, std::mem::take(&mut tasks.told.splits));
-    let cold = std::mem::take(&mut tasks.told.merges);
-    let room = TOGETHER_MAX.saturating_sub(tasks.together.len());
-    cold.into_iter()
-        .take(room)
-        .for_each(|pair| _ = tasks.together.entry(pair).or_insert(cx.now));
-    let there = |(keyspace, pair): &(KeyspaceId, [PartitionId; 2])| {
-        table
-            .keyspace(*keyspace)
-            .is_some_and(|k| pair.iter().all(|p| k.partition(*p).is_some()))
-    };
-    // The target has no room for it.
-    let refused = |(keyspace, pair): &(KeyspaceId, [PartitionId; 2])| {
-        pair.iter()
-            .map(|partition| PartitionRef {
-                keyspace: *keyspace,
-                partition: *partition,
-            })
-            .any(|at| {
-                let mut wanted = table
-                    .partition(at)
-                    .into_iter()
-                    .flat_map(|p| p.goal.iter().flatten());
-                wanted.any(|m| tasks.told.loads.refuses(table, at, *m))
-            })
-    };
-    tasks.together.retain(|pair, since| {
-        there(pair) && cx.now.since(*since) < TOGETHER_PATIENCE && !refused(pair)
-    });
-    for &(keyspace, pair) in tasks.together.keys() {
-        match planner::ranges::together(table, keyspace, pair, &tasks.told.loads) {
-            Some(Ok(merge)) => begin_reshapes(table, vec![(keyspace, merge)]),
-            Some(Err(goals)) => {
-                *table = Cow::Owned(planner::adopt(table, &goals));
-                tasks.moving = true;
-            }
-            None => {}
-        }
-    }
-}
-
-/// Neighbours that an operator wants to merge, and that must come to the same members first.
-pub(super) fn apart(
-    table: &Table,
-    request: &AdminRequest,
-    loads: &Loads,
-) -> Option<(KeyspaceId, [PartitionId; 2])> {
-    let AdminRequest::MergeAt { keyspace, map, key } = request else {
-        return None;
-    };
-    let keyspace = table
-        .keyspace_named(keyspace)
-        .filter(|k| k.mode == Mode::Range)?;
-    let pair = planner::neighbours_at(keyspace, *map, key).ok()?;
-    matches!(
-        planner::ranges::together(table, keyspace.id, pair, loads),
-        Some(Err(_))
-    )
-    .then_some((keyspace.id, pair))
-}
-
-/// Splits and merges that cannot begin now are planned again for a later table.
-fn begin_reshapes(table: &mut Cow<'_, Table>, reshapes: Vec<(KeyspaceId, Reshape)>) {
-    for (keyspace, reshape) in reshapes {
-        if let Ok(next) = planner::reshape::begin(table, keyspace, reshape) {
-            *table = Cow::Owned(next);
-        }
+impl CoordinatorTasks {
+    /// Requests of primaries, goals, and the next steps towards them.
+    pub(super) fn draft_moves(
+        &mut self,
+        cx: &mut Context,
+        base: TableName,
+        table: &mut Cow<'_, Table>,
+        draft: &mut Draft,
+    ) {
+        let (moves, told) = (&mut self.moves, &mut self.told);
+        moves.pause_after_failures(table, draft);
+        let requests = std::mem::take(&mut self.in_sync);
+        moves.change_in_sync(cx, &requests, &told.loads, table, draft);
+        moves.judge(cx, &mut told.loads, table);
+        self.reshapes.draft(cx, moves, told, table, draft);
+        moves.adopt(cx.now, base, &self.reshapes, table, draft.altered);
+        moves.advance(cx.now, base, &told.loads, table);
     }
 }

@@ -19,15 +19,15 @@ use super::super::election::Role;
 use super::super::event::Event;
 use super::super::member_core::MemberCore;
 use super::super::problem::Problem;
-use super::{CoordinatorTasks, Unheard};
 use crate::detector::Hinted;
 use crate::mutant::{self, broken};
+use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::hash::Digest;
 use doyen_placement::planner::{TooHeavy, too_heavy};
 use doyen_placement::{Age, ClusterId, Member, MemberId, MemberState, Table, Version};
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +44,36 @@ const UNHEARD_FORGOTTEN: Duration = Duration::from_secs(3);
 const HEAVY_FORGOTTEN: Duration = Duration::from_secs(600);
 /// The number of such newcomers that people are told of in that time: names cost a liar nothing.
 const HEAVY_MAX: usize = 64;
+
+/// The number of newcomers that are admitted at a time: every member connects with each of them.
+const ADMITTED_MAX: usize = 16;
+/// How long the last admitted newcomers may take to answer before the next are admitted.
+const ADMITTED_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Processes that ask a coordinator to be admitted.
+#[derive(Debug, Default)]
+pub(super) struct Newcomers {
+    /// They are admitted with the next table.
+    joiners: BTreeMap<MemberId, Member>,
+    /// Newcomers that ask through other members, and that this coordinator has not heard itself.
+    unheard: BTreeMap<MemberId, Unheard>,
+    /// Names of newcomers that wait because of their weight and that people were told of, and when
+    /// each last asked.
+    heavy: BTreeMap<String, Time>,
+    /// The newcomers that were admitted last, and when.
+    admitted: Option<(Time, Vec<MemberId>)>,
+}
+
+/// A newcomer that the coordinator asks whether it hears and is heard.
+#[derive(Debug)]
+struct Unheard {
+    member: Member,
+    seen: Version,
+    since: Time,
+    asked: Time,
+    /// Whether people were told.
+    told: bool,
+}
 
 impl MemberCore {
     /// A newcomer asks to be admitted, perhaps through another member.
@@ -101,11 +131,11 @@ impl MemberCore {
             };
             match (silent, same_place) {
                 // A later process of its name, on its address, proves that it is dead (rule 7).
-                (true, true) => _ = leader.tasks.dead.insert(old.id),
+                (true, true) => leader.tasks.absent.prove_dead(old.id),
                 // It may be alive behind a cut. The keyspace says what becomes of its data. Only
                 // its name is given away, once this process can be admitted.
                 (true, false) if heavy.is_some() => {}
-                (true, false) => _ = leader.tasks.succeeded.insert(old.id),
+                (true, false) => leader.tasks.absent.succeed(old.id),
                 (false, _) => heard = Some((old, same_place)),
             }
         }
@@ -113,13 +143,13 @@ impl MemberCore {
             let Role::Leader(leader) = &mut self.role else {
                 return;
             };
-            let since = *leader.tasks.doubted.entry(old.id).or_insert(cx.now);
+            let since = leader.tasks.absent.doubt(cx.now, old.id);
             let answered = self
                 .detector
                 .answered_at(old.id)
                 .is_some_and(|at| at > since);
             if answered || old.id == cx.me() {
-                leader.tasks.doubted.remove(&old.id);
+                leader.tasks.absent.believe(old.id);
                 let problem = Problem::NameTaken {
                     name: member.name.clone(),
                     at: old.addresses.control,
@@ -136,8 +166,9 @@ impl MemberCore {
             let Role::Leader(leader) = &mut self.role else {
                 return;
             };
-            leader.tasks.unheard.remove(&id);
-            let why = leader.tasks.hold_back(cx, heavy);
+            let newcomers = &mut leader.tasks.newcomers;
+            newcomers.unheard.remove(&id);
+            let why = newcomers.hold_back(cx, heavy);
             return self::refuse(cx, from, cluster, id, why, true);
         }
         // A newcomer asks only members that it has heard. So a request that it sends here itself
@@ -158,13 +189,8 @@ impl MemberCore {
             }
             return;
         }
-        let Role::Leader(leader) = &mut self.role else {
-            return;
-        };
-        if leader.tasks.joiners.len() < JOINERS_MAX {
-            leader.tasks.heavy.remove(&member.name);
-            leader.tasks.unheard.remove(&member.id);
-            leader.tasks.joiners.insert(member.id, member);
+        if let Role::Leader(leader) = &mut self.role {
+            leader.tasks.newcomers.join(member);
         }
     }
 
@@ -176,7 +202,7 @@ impl MemberCore {
         let Role::Leader(leader) = &mut self.role else {
             return;
         };
-        let unheard = &mut leader.tasks.unheard;
+        let unheard = &mut leader.tasks.newcomers.unheard;
         unheard.retain(|_, waits| cx.now.since(waits.asked) < UNHEARD_FORGOTTEN);
         if unheard.len() >= JOINERS_MAX && !unheard.contains_key(&member.id) {
             return;
@@ -209,14 +235,50 @@ impl MemberCore {
     /// A process that waits to be admitted somewhere answers this node.
     pub(in crate::agreement) fn heard_newcomer(&mut self, cx: &mut Context, from: MemberId) {
         if let Role::Leader(leader) = &mut self.role
-            && let Some(heard) = leader.tasks.unheard.remove(&from)
+            && let Some(heard) = leader.tasks.newcomers.unheard.remove(&from)
         {
             self.on_join(cx, from, heard.member, heard.seen);
         }
     }
 }
 
-impl CoordinatorTasks {
+impl Newcomers {
+    /// Whether some are to be admitted.
+    pub(super) fn wait(&self) -> bool {
+        !self.joiners.is_empty()
+    }
+
+    /// A newcomer is to be admitted with the next table, if not too many are.
+    pub(super) fn join(&mut self, member: Member) {
+        if self.joiners.len() < JOINERS_MAX {
+            self.heavy.remove(&member.name);
+            self.unheard.remove(&member.id);
+            self.joiners.insert(member.id, member);
+        }
+    }
+
+    /// Whether the last admitted newcomers answer by now. If many newcomers were admitted at once,
+    /// all their new connections would keep members from answering, and those would look dead.
+    pub(super) fn settled(&self, now: Time, answers: impl Fn(MemberId) -> bool) -> bool {
+        self.admitted.as_ref().is_none_or(|(at, members)| {
+            now.since(*at) >= ADMITTED_PATIENCE || members.iter().all(|m| answers(*m))
+        })
+    }
+
+    /// The next ones to be admitted into this table, which has room for this many.
+    pub(super) fn admit(&mut self, cx: &Context, table: &Table, room: usize) -> Vec<Member> {
+        let mut newcomers: Vec<Member> = (0..ADMITTED_MAX)
+            .map_while(|_| self.joiners.pop_first())
+            .map(|(_, m)| m)
+            .collect();
+        // The level may have risen since they asked, or what is allowed may have changed: they are
+        // refused when they ask again.
+        newcomers.retain(|m| may_join(cx, table.level, m.id) && too_heavy(table, m).is_none());
+        newcomers.truncate(room);
+        self.admitted = Some((cx.now, newcomers.iter().map(|m| m.id).collect()));
+        newcomers
+    }
+
     /// A newcomer waits because of its weight: tells people once, and returns why.
     fn hold_back(&mut self, cx: &mut Context, heavy: TooHeavy) -> String {
         let name = heavy.name.clone();
@@ -256,7 +318,7 @@ fn refuse(
 
 /// Whether a process speaks what every member of a cluster of this level speaks. If it does not, it
 /// may be an old program, which can show no more of the reason than its text.
-pub(super) fn may_join(cx: &Context, level: u16, id: MemberId) -> bool {
+fn may_join(cx: &Context, level: u16, id: MemberId) -> bool {
     cx.speaks(id).is_some_and(|speaks| speaks >= level) || broken(&mutant::ADMITS_LOWER)
 }
 

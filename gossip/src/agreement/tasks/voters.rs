@@ -58,6 +58,7 @@ mod tests {
     use crate::agreement::net::Net;
     use crate::agreement::tasks::CoordinatorTasks;
     use crate::time::Time;
+    use crate::wire::LeaveStep;
     use doyen_placement::planner::{self, Absence, Pace};
     use doyen_placement::{Member, MemberId, OnLoss};
     use proptest::prelude::*;
@@ -156,9 +157,9 @@ mod tests {
             (0..if silent { 64 } else { 0 })
                 .for_each(|_| _ = core.detector.sent(id(place), cx.now));
             match stands {
-                Stands::Dead => _ = tasks.dead.insert(id(place)),
-                Stands::Succeeded => _ = tasks.succeeded.insert(id(place)),
-                Stands::Leaves => _ = tasks.departing.insert(id(place)),
+                Stands::Dead => tasks.absent.prove_dead(id(place)),
+                Stands::Succeeded => tasks.absent.succeed(id(place)),
+                Stands::Leaves => tasks.leave(id(place), LeaveStep::Gone),
                 Stands::Answers | Stands::Silent => {}
             }
         }
@@ -167,13 +168,10 @@ mod tests {
                 .members
                 .get(*name)
                 .map_or_else(|| format!("new{name}"), |m| m.name.clone());
-            tasks.joiners.insert(
-                MemberId(number << 4),
-                Member {
-                    name,
-                    ..member(number)
-                },
-            );
+            tasks.newcomers.join(Member {
+                name,
+                ..member(number)
+            });
         }
         cx.now = Time(cx.now.0 + 60_000_000_000);
         let joined = case
