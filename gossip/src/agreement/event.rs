@@ -477,53 +477,18 @@ impl fmt::Display for Event {
                 count,
                 partitions,
                 members,
-            } => {
-                let more = if partitions.len() < *count {
-                    ", .."
-                } else {
-                    ""
-                };
-                write!(
-                    f,
-                    "{stage}: {} ({}{more})",
-                    of_them(*count),
-                    partitions.join(", ")
-                )?;
-                if members.is_empty() {
-                    Ok(())
-                } else {
-                    write!(f, " {} {}", stage.whereabouts(), members.join(", "))
-                }
-            }
+            } => fmt_moved(f, *stage, *count, partitions, members),
             Self::Reshaped {
-                before,
+                before: n,
                 after,
                 keyspace,
             } => {
-                let verb = if before < after { "split" } else { "merged" };
-                write!(
-                    f,
-                    "keyspace {keyspace}: {} {verb} into {after}",
-                    were(*before)
-                )
+                let verb = if n < after { "split" } else { "merged" };
+                write!(f, "keyspace {keyspace}: {} {verb} into {after}", were(*n))
             }
-            Self::UnderReplicated { partitions: 1 } => {
-                f.write_str("1 partition has fewer copies than it should")
-            }
-            Self::UnderReplicated { partitions } => write!(
-                f,
-                "{partitions} partitions have fewer copies than they should"
-            ),
+            Self::UnderReplicated { partitions } => fmt_under_replicated(f, *partitions),
             Self::Repaired => f.write_str("every partition has all its copies again"),
-            Self::Unavailable { partitions: 1 } => f.write_str(
-                "1 partition is not served: its primary does not answer, and no other member has \
-                 its data",
-            ),
-            Self::Unavailable { partitions } => write!(
-                f,
-                "{partitions} partitions are not served: their primaries do not answer, and no \
-                 other member has their data"
-            ),
+            Self::Unavailable { partitions } => fmt_unavailable(f, *partitions),
             Self::Available => f.write_str("every partition is served again"),
             Self::Differed { partition, learner } => write!(
                 f,
@@ -538,31 +503,21 @@ impl fmt::Display for Event {
                  process that speaks less cannot join"
             ),
             Self::Changed { what } => f.write_str(what),
-            Self::Imbalance { of } if of == "work" => {
-                f.write_str("some members have had much more work than their share for a minute")
+            Self::Imbalance { of } => {
+                let share = match &**of {
+                    "work" => "much more work".to_owned(),
+                    of => format!("many more {of}"),
+                };
+                write!(
+                    f,
+                    "some members have had {share} than their share for a minute"
+                )
             }
-            Self::Imbalance { of } => write!(
-                f,
-                "some members have had many more {of} than their share for a minute"
-            ),
-            Self::Watermark {
-                name, percent: 0, ..
-            } => write!(f, "{name} has memory to spare again"),
             Self::Watermark {
                 name,
                 percent,
                 before,
-            } if percent < before => write!(
-                f,
-                "{name} has filled less than {before} % of its memory again; while it is more than \
-                 {percent} %, {}",
-                consequence(*percent)
-            ),
-            Self::Watermark { name, percent, .. } => write!(
-                f,
-                "{name} has filled {percent} % of its memory: {}",
-                consequence(*percent)
-            ),
+            } => fmt_watermark(f, name, *percent, *before),
             Self::OtherCluster {
                 name,
                 address,
@@ -574,22 +529,7 @@ impl fmt::Display for Event {
                  node is of {own}. Both hold data, so they never merge, and nodes that know of \
                  both are not ready"
             ),
-            Self::OtherClusterGone {
-                cluster,
-                joined: None,
-            } => write!(
-                f,
-                "nothing was heard of the other cluster {cluster} for half a minute, so it counts \
-                 as gone"
-            ),
-            Self::OtherClusterGone {
-                cluster,
-                joined: Some(name),
-            } => write!(
-                f,
-                "{name}, which was met as a member of the other cluster {cluster}, has joined this \
-                 one, so the other cluster counts as gone"
-            ),
+            Self::OtherClusterGone { cluster, joined } => fmt_gone(f, cluster, joined.as_deref()),
             Self::Split {
                 name,
                 address,
@@ -613,6 +553,78 @@ impl fmt::Display for Event {
             }
             Self::Note { text } => f.write_str(text),
         }
+    }
+}
+
+fn fmt_moved(
+    f: &mut fmt::Formatter<'_>,
+    stage: Stage,
+    count: usize,
+    partitions: &[String],
+    members: &[String],
+) -> fmt::Result {
+    let more = if partitions.len() < count { ", .." } else { "" };
+    let list = partitions.join(", ");
+    write!(f, "{stage}: {} ({list}{more})", of_them(count))?;
+    match members.is_empty() {
+        true => Ok(()),
+        false => write!(f, " {} {}", stage.whereabouts(), members.join(", ")),
+    }
+}
+
+fn fmt_watermark(f: &mut fmt::Formatter<'_>, name: &str, percent: u8, before: u8) -> fmt::Result {
+    let consequence = consequence(percent);
+    match percent {
+        0 => write!(f, "{name} has memory to spare again"),
+        _ if percent < before => write!(
+            f,
+            "{name} has filled less than {before} % of its memory again; while it is more than \
+             {percent} %, {consequence}"
+        ),
+        _ => write!(
+            f,
+            "{name} has filled {percent} % of its memory: {consequence}"
+        ),
+    }
+}
+
+fn fmt_under_replicated(f: &mut fmt::Formatter<'_>, partitions: usize) -> fmt::Result {
+    match partitions {
+        1 => f.write_str("1 partition has fewer copies than it should"),
+        n => write!(f, "{n} partitions have fewer copies than they should"),
+    }
+}
+
+fn fmt_unavailable(f: &mut fmt::Formatter<'_>, partitions: usize) -> fmt::Result {
+    match partitions {
+        1 => f.write_str(
+            "1 partition is not served: its primary does not answer, and no other member has its \
+             data",
+        ),
+        _ => write!(
+            f,
+            "{partitions} partitions are not served: their primaries do not answer, and no other \
+             member has their data"
+        ),
+    }
+}
+
+fn fmt_gone(
+    f: &mut fmt::Formatter<'_>,
+    cluster: impl fmt::Display,
+    joined: Option<&str>,
+) -> fmt::Result {
+    match joined {
+        None => write!(
+            f,
+            "nothing was heard of the other cluster {cluster} for half a minute, so it counts as \
+             gone"
+        ),
+        Some(name) => write!(
+            f,
+            "{name}, which was met as a member of the other cluster {cluster}, has joined this \
+             one, so the other cluster counts as gone"
+        ),
     }
 }
 

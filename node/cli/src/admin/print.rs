@@ -50,19 +50,7 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
             .unwrap_or("it looks for its cluster");
         return format!("no cluster yet: {waiting}\n");
     };
-    let alone = report.members.iter().filter(|m| m.state == "live").count() == 1;
-    let verdict = match (report.safe, alone, &report.unsafe_for) {
-        (true, true, _) if report.members.len() == 1 => {
-            "safe, with one copy: there is no other member".to_owned()
-        }
-        (true, true, _) => "safe, with one copy: no other member may hold data".to_owned(),
-        (true, false, _) => match full(report) {
-            none if none.is_empty() => "safe".to_owned(),
-            names => format!("safe, but full: writes are refused at {}", names.join(" ")),
-        },
-        (false, _, Some(why)) => format!("not safe: {why}"),
-        (false, _, None) => "not safe".to_owned(),
-    };
+    let verdict = verdict(report);
     let coordinator = report.coordinator.as_deref().unwrap_or("none");
     let _ = writeln!(
         text,
@@ -94,6 +82,55 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
             report.balancing
         );
     }
+    text += &members_of(report);
+    // A half that stopped joins the other one, so it misses no member.
+    let stopped = report.split.as_ref().is_some_and(|split| split.stopped);
+    let missed = |gone: &&GoneReport| gone.is_missed() && !stopped;
+    for gone in report.gone.iter().filter(missed) {
+        let _ = writeln!(
+            text,
+            "\n  {gone}. Start it again, or `doyen forget {}` if it is not to come back",
+            gone.name
+        );
+    }
+    text += &here_only(&report.members);
+    let full = report
+        .members
+        .iter()
+        .filter_map(|m| Some((m, m.memory_percent.filter(|percent| *percent >= FILLED)?)));
+    for (n, (m, percent)) in full.enumerate() {
+        let before = if n == 0 { "\n" } else { "" };
+        let _ = writeln!(
+            text,
+            "{before}  {} has filled {percent} % of its memory: {}",
+            m.name,
+            when_filled(percent, &report.keyspaces)
+        );
+    }
+    text += &keyspaces_of(report);
+    text += &moves_of(report);
+    text
+}
+
+/// Whether a member may be lost, in words.
+fn verdict(report: &ClusterReport) -> String {
+    let alone = report.members.iter().filter(|m| m.state == "live").count() == 1;
+    match (report.safe, alone, &report.unsafe_for) {
+        (true, true, _) if report.members.len() == 1 => {
+            "safe, with one copy: there is no other member".to_owned()
+        }
+        (true, true, _) => "safe, with one copy: no other member may hold data".to_owned(),
+        (true, false, _) => match full(report) {
+            none if none.is_empty() => "safe".to_owned(),
+            names => format!("safe, but full: writes are refused at {}", names.join(" ")),
+        },
+        (false, _, Some(why)) => format!("not safe: {why}"),
+        (false, _, None) => "not safe".to_owned(),
+    }
+}
+
+/// The members, one a line.
+fn members_of(report: &ClusterReport) -> String {
     let several = report.members.iter().any(|m| m.threads.len() > 1);
     let mut rows = vec![row([
         "",
@@ -145,7 +182,7 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
             });
         }
     }
-    let _ = write!(text, "\n{}", columns(&rows));
+    let mut text = format!("\n{}", columns(&rows));
     if rows.iter().any(|cells| cells[0] == "*") {
         text += "  * the coordinator\n";
     }
@@ -155,30 +192,11 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
     {
         text += "  ? not reported yet\n";
     }
-    // A half that stopped joins the other one, so it misses no member.
-    let stopped = report.split.as_ref().is_some_and(|split| split.stopped);
-    let missed = |gone: &&GoneReport| gone.is_missed() && !stopped;
-    for gone in report.gone.iter().filter(missed) {
-        let _ = writeln!(
-            text,
-            "\n  {gone}. Start it again, or `doyen forget {}` if it is not to come back",
-            gone.name
-        );
-    }
-    text += &here_only(&report.members);
-    let full = report
-        .members
-        .iter()
-        .filter_map(|m| Some((m, m.memory_percent.filter(|percent| *percent >= FILLED)?)));
-    for (n, (m, percent)) in full.enumerate() {
-        let before = if n == 0 { "\n" } else { "" };
-        let _ = writeln!(
-            text,
-            "{before}  {} has filled {percent} % of its memory: {}",
-            m.name,
-            when_filled(percent, &report.keyspaces)
-        );
-    }
+    text
+}
+
+/// The keyspaces, one a line, and those whose copies have no place.
+fn keyspaces_of(report: &ClusterReport) -> String {
     let mut rows = vec![row([
         "",
         "keyspace",
@@ -193,7 +211,7 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
             "", &k.name, &k.mode, &counts[0], &counts[1], &counts[2],
         ]));
     }
-    let _ = write!(text, "\n{}", columns(&rows));
+    let mut text = format!("\n{}", columns(&rows));
     let holders = report.holders();
     for k in report
         .keyspaces
@@ -208,36 +226,41 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
             k.name
         );
     }
-    if !report.moves.is_empty() {
-        let are = if report.moves.len() == 1 { "is" } else { "are" };
+    text
+}
+
+/// The first of the partitions that move.
+fn moves_of(report: &ClusterReport) -> String {
+    if report.moves.is_empty() {
+        return String::new();
+    }
+    let are = if report.moves.len() == 1 { "is" } else { "are" };
+    let mut text = format!(
+        "\n  {} {are} moving (`doyen moves` shows the progress and the reasons)",
+        counted(report.moves.len(), PARTITIONS)
+    );
+    for m in report.moves.iter().take(10) {
+        let learners = if m.learners.is_empty() {
+            String::new()
+        } else {
+            format!(", copying to {}", m.learners.join(", "))
+        };
         let _ = write!(
             text,
-            "\n  {} {are} moving (`doyen moves` shows the progress and the reasons)",
-            counted(report.moves.len(), PARTITIONS)
+            "\n    {}/{}: held by {}{learners}",
+            m.keyspace,
+            m.partition,
+            m.in_sync.join(", ")
         );
-        for m in report.moves.iter().take(10) {
-            let learners = if m.learners.is_empty() {
-                String::new()
-            } else {
-                format!(", copying to {}", m.learners.join(", "))
-            };
-            let _ = write!(
-                text,
-                "\n    {}/{}: held by {}{learners}",
-                m.keyspace,
-                m.partition,
-                m.in_sync.join(", ")
-            );
-        }
-        if report.moves.len() > 10 {
-            let _ = write!(
-                text,
-                "\n    and {} more (--json shows all)",
-                report.moves.len() - 10
-            );
-        }
-        text.push('\n');
     }
+    if report.moves.len() > 10 {
+        let _ = write!(
+            text,
+            "\n    and {} more (--json shows all)",
+            report.moves.len() - 10
+        );
+    }
+    text.push('\n');
     text
 }
 

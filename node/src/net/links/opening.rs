@@ -191,31 +191,9 @@ impl Opening {
                 lanes,
                 ..
             } => {
-                while lanes.len() < 3
-                    && let Some(stream) = connection.streams().accept(Dir::Bi)
-                {
-                    lanes.push((stream, None));
-                }
-                for (stream, tag) in lanes.iter_mut().filter(|(_, tag)| tag.is_none()) {
-                    *tag = read_tag(connection, *stream)?;
-                }
-                let [
-                    (calls, Some(first)),
-                    (bulk, Some(second)),
-                    (carried, Some(third)),
-                ] = lanes[..]
-                else {
+                let Some([calls, bulk, carried]) = read_lanes(connection, lanes)? else {
                     return Ok(None);
                 };
-                if [first, second, third] != [TAG_CALLS, TAG_BULK, TAG_CARRIED] {
-                    return Err((
-                        Failure::Hello(format!(
-                            "it opened unknown lanes {:?}",
-                            [first, second, third]
-                        )),
-                        Close::Malformed,
-                    ));
-                }
                 let _ = connection.send_stream(bulk).set_priority(PRIORITY_BULK);
                 Ok(Some(Opened {
                     peer: *peer,
@@ -226,6 +204,39 @@ impl Opening {
             }
         }
     }
+}
+
+/// The lanes that the dialler opens, once all of them have their tags.
+fn read_lanes(
+    connection: &mut Connection,
+    lanes: &mut Vec<(StreamId, Option<u8>)>,
+) -> Result<Option<[StreamId; 3]>, (Failure, Close)> {
+    while lanes.len() < 3
+        && let Some(stream) = connection.streams().accept(Dir::Bi)
+    {
+        lanes.push((stream, None));
+    }
+    for (stream, tag) in lanes.iter_mut().filter(|(_, tag)| tag.is_none()) {
+        *tag = read_tag(connection, *stream)?;
+    }
+    let [
+        (calls, Some(first)),
+        (bulk, Some(second)),
+        (carried, Some(third)),
+    ] = lanes[..]
+    else {
+        return Ok(None);
+    };
+    if [first, second, third] != [TAG_CALLS, TAG_BULK, TAG_CARRIED] {
+        return Err((
+            Failure::Hello(format!(
+                "it opened unknown lanes {:?}",
+                [first, second, third]
+            )),
+            Close::Malformed,
+        ));
+    }
+    Ok(Some([calls, bulk, carried]))
 }
 
 fn refusal(failure: Failure) -> (Failure, Close) {
