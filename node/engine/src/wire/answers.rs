@@ -1,11 +1,11 @@
-//! Answers to the operations of a peer: what it is owed, and what waits for room.
+//! HeldAnswers to the operations of a peer: what it is owed, and what waits for room.
 
 use super::frame::ReplyTo;
 use crate::value::outcome::Outcome;
 use doyen_placement::PartitionRef;
 use std::collections::VecDeque;
 
-/// Answers up to this size never wait: there are at most `waiting_max` of them.
+/// HeldAnswers up to this size never wait: there are at most `waiting_max` of them.
 pub(crate) const SMALL_ANSWER_BYTES: usize = 1 << 10;
 
 /// What an answer to a peer weighs: 0 if it never waits.
@@ -14,16 +14,16 @@ pub(crate) fn answer_weight(outcome: &Outcome) -> usize {
     if bytes > SMALL_ANSWER_BYTES { bytes } else { 0 }
 }
 
-/// Answers to the operations of a peer.
+/// HeldAnswers to the operations of a peer.
 #[derive(Debug, Default)]
-pub(super) struct Answers {
+pub(super) struct HeldAnswers {
     /// Bytes of large answers to its executed operations, whether committed or not.
     pub(super) owed: usize,
-    /// Answers that may be sent once there is room.
+    /// HeldAnswers that may be sent once there is room.
     held: VecDeque<(PartitionRef, ReplyTo, Outcome)>,
 }
 
-impl Answers {
+impl HeldAnswers {
     /// Whether no answer waits for room.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()

@@ -6,11 +6,11 @@
 //! wait for them. A node never stops reading a peer, so two crowded nodes cannot wait for each
 //! other.
 
-use super::answers::{Answers, SMALL_ANSWER_BYTES, answer_weight};
+use super::answers::{HeldAnswers, SMALL_ANSWER_BYTES, answer_weight};
 use super::api::Lane;
 use super::frame::{self, Ack, Frame, Head, Headroom, Mark, Out, ReplyTo};
 use super::messages::Messages;
-use super::silence::{Given, Sent, Silent, Wait, note_given};
+use super::silence::{AppendSent, GivenBytes, Silent, Wait, note_given};
 use super::traffic::{BULK, CALLS, Lanes, Traffic, UNTOLD_PART, index};
 use crate::command::publication::Publication;
 use crate::log::partition_log::Logged;
@@ -73,8 +73,8 @@ pub(crate) struct Peer {
     held_back: bool,
     /// Whether the logs of learners had the first turn when it last had room again.
     learners_turn: bool,
-    /// Answers to its operations.
-    answers: Answers,
+    /// HeldAnswers to its operations.
+    answers: HeldAnswers,
     /// Clocks of partitions that it is told in the next datagrams.
     clocks: Vec<(PartitionRef, Epoch, u64)>,
     /// The last stamp of its callers that wait here.
@@ -129,8 +129,8 @@ impl Peer {
     }
 
     /// `own`: how late this thread has been, in total.
-    fn given_now(&self, own: Duration) -> Given {
-        Given {
+    fn given_now(&self, own: Duration) -> GivenBytes {
+        GivenBytes {
             bytes: self.given(CALLS),
             ahead: self.ahead(CALLS),
             back: self.traffic.arrived()[CALLS],
@@ -330,7 +330,12 @@ impl Peers {
 
     /// Sends one log entry: in the frame of the entry before it if that is the last one in the
     /// buffer, otherwise in a frame of its own with this head. `None` if there is no `room`.
-    pub(crate) fn append(&mut self, id: MemberId, head: &Head, entry: &Logged) -> Option<Sent> {
+    pub(crate) fn append(
+        &mut self,
+        id: MemberId,
+        head: &Head,
+        entry: &Logged,
+    ) -> Option<AppendSent> {
         if let Some(peer) = self.all.get_mut(&id)
             && let Some(last) = &mut peer.last_append
             && (last.at, last.epoch, last.session, last.next)
@@ -340,7 +345,7 @@ impl Peers {
             if out.len_from(last.start) + entry.effect.bytes() <= APPEND_BYTES_MAX {
                 frame::append_more(out, last.start, entry);
                 last.next += 1;
-                return Some(Sent {
+                return Some(AppendSent {
                     head: false,
                     given: peer.given_now(self.late.total()),
                 });
@@ -364,7 +369,7 @@ impl Peers {
             session,
             next: first + 1,
         });
-        Some(Sent {
+        Some(AppendSent {
             head: true,
             given: peer.given_now(self.late.total()),
         })
@@ -408,7 +413,7 @@ impl Peers {
         })
     }
 
-    /// A peer whose callers wait here sends a stamp. Answers to operations that are executed from
+    /// A peer whose callers wait here sends a stamp. HeldAnswers to operations that are executed from
     /// now on name it, so the peer knows that they were not executed before it sent that.
     pub(crate) fn stamp(&mut self, id: MemberId, stamp: u64) {
         if let Some(peer) = self.all.get_mut(&id) {
@@ -460,7 +465,7 @@ impl Peers {
         }
     }
 
-    /// Answers a peer's operation for which it is owed this: now, or once it has room.
+    /// HeldAnswers a peer's operation for which it is owed this: now, or once it has room.
     pub(crate) fn answer(&mut self, id: MemberId, at: PartitionRef, to: ReplyTo, outcome: Outcome) {
         let weight = answer_weight(&outcome);
         let Some(peer) = self.all.get_mut(&id) else {

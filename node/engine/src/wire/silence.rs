@@ -29,7 +29,7 @@ pub(crate) struct Wait {
     since: Time,
     /// What it was given. `None`: the missing entries are still in the log, or are about to be sent
     /// again.
-    given: Option<Given>,
+    given: Option<GivenBytes>,
     /// The missing entries were sent before.
     again: bool,
     /// When all that it had been given had first arrived.
@@ -41,7 +41,7 @@ pub(crate) struct Wait {
 
 /// The bytes of calls that a peer had been given when the last unacknowledged entry was sent.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Given {
+pub(super) struct GivenBytes {
     pub(super) bytes: u64,
     /// How many of these were on their way then.
     pub(super) ahead: u64,
@@ -139,13 +139,13 @@ impl Wait {
 
 /// The result of sending a log entry.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sent {
+pub(crate) struct AppendSent {
     /// Whether the head was sent with it.
     pub(crate) head: bool,
-    pub(super) given: Given,
+    pub(super) given: GivenBytes,
 }
 
-impl Sent {
+impl AppendSent {
     /// From now on, the ack of the copy is awaited, if it is not already.
     pub(crate) fn note(self, wait: &mut Option<Wait>, now: Time) {
         note_given(wait, self.given, now);
@@ -153,7 +153,7 @@ impl Sent {
 }
 
 /// A copy was given something: its ack is awaited from now on. An earlier wait is not changed.
-pub(super) fn note_given(wait: &mut Option<Wait>, given: Given, now: Time) {
+pub(super) fn note_given(wait: &mut Option<Wait>, given: GivenBytes, now: Time) {
     match wait {
         Some(Wait { given: Some(_), .. }) => {}
         Some(wait @ Wait { again: true, .. }) => {
