@@ -75,10 +75,10 @@ impl Keys {
 
     /// The checksum of all entries, built in slices, as for comparing copies.
     pub fn checksum(&mut self) -> Option<u64> {
-        self.store.begin_sum(1);
+        self.store.sums.begin(1);
         while !self.store.advance_sum(1, crate::role::copying::SLICE).0 {}
-        let sum = self.store.sum(1);
-        self.store.end_sum(1);
+        let sum = self.store.sums.of(1);
+        self.store.sums.end(1);
         sum
     }
 }

@@ -15,6 +15,7 @@ pub(crate) mod index;
 pub(crate) mod inheriting;
 pub(crate) mod map;
 pub(crate) mod map_limits;
+mod maps;
 pub(crate) mod prefetch;
 pub(crate) mod run_context;
 pub(crate) mod shaking;
@@ -23,8 +24,9 @@ pub(crate) mod surveyor;
 mod table_pages;
 pub(crate) mod victims;
 
+pub(crate) use crate::value::entry::Key;
 pub(crate) use contents::{Place, Store};
-pub(crate) use effect::{Before, Effect, Key, Undo};
+pub(crate) use effect::{Before, Effect, Undo};
 pub(crate) use fields::Found;
 pub(crate) use inheriting::Portion;
 pub(crate) use map::{ENTRY_OVERHEAD, Map, Table};

@@ -562,7 +562,7 @@ impl Leading<'_> {
         let Some(teaching) = &mut link.teaching else {
             return;
         };
-        self.store.end_sum(teaching.sum);
+        self.store.sums.end(teaching.sum);
         link.aligned = false;
         let running = !matches!(teaching.phase, Phase::Queued);
         teaching.phase = Phase::Queued;
@@ -592,7 +592,7 @@ impl Leading<'_> {
         link.acked = seq;
         link.next = seq + 1;
         link.stalled = None;
-        self.store.begin_sum(session);
+        self.store.sums.begin(session);
         let kept = if whole { u64::MAX } else { self.log.base() };
         let bytes = self.store.bytes() as u64;
         cx.peers.send(
@@ -747,7 +747,7 @@ impl Leading<'_> {
                 cx.timers.wake(self.at, now + Duration::from_millis(1));
             }
             Phase::Comparable if link.next == self.log.last() + 1 => {
-                if let Some(sum) = self.store.sum(teaching.sum) {
+                if let Some(sum) = self.store.sums.of(teaching.sum) {
                     teaching.compared = Some(self.log.last());
                     let (session, seq) = (teaching.session, self.log.last());
                     let clock = self.clock.advance(now);
@@ -1172,7 +1172,7 @@ impl Leading<'_> {
             cx.stats.copies.caught_up += u64::from(teaching.resumed);
             cx.copying.end(lacks);
             cx.timers.set(Duty::Begin, now);
-            self.store.end_sum(sum);
+            self.store.sums.end(sum);
             self.admit(cx, from);
         } else {
             teaching.failures += 1;
@@ -1253,7 +1253,7 @@ impl Leading<'_> {
         };
         link.aligned = false;
         if let Some(teaching) = &link.teaching {
-            self.store.end_sum(teaching.sum);
+            self.store.sums.end(teaching.sum);
         }
     }
 

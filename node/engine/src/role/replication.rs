@@ -331,7 +331,7 @@ impl Leading<'_> {
             .collect();
         for id in gone {
             if let Some(teaching) = lead.links.remove(&id).and_then(|l| l.teaching) {
-                store.end_sum(teaching.sum());
+                store.sums.end(teaching.sum());
             }
         }
         for id in required {
@@ -343,7 +343,7 @@ impl Leading<'_> {
             if in_sync.contains(id)
                 && let Some(teaching) = link.teaching.take()
             {
-                store.end_sum(teaching.sum());
+                store.sums.end(teaching.sum());
             }
         }
         for id in learners.iter().filter(|id| !required.contains(id)) {

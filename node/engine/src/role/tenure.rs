@@ -164,7 +164,7 @@ impl Slot {
     pub(crate) fn depose(&mut self, host: &mut Host) {
         let at = self.at;
         if let Some(held) = &mut self.held {
-            held.store.end_sums();
+            held.store.sums.clear();
         }
         for name in host.waiting.end(at) {
             host.turn_away(at, name);

@@ -1,8 +1,8 @@
 //! How an action changes a key.
 
-use super::effect::{Before, Effect, Key};
+use super::effect::{Before, Effect};
 use crate::value::cause::Cause;
-use crate::value::entry::Entry;
+use crate::value::entry::{Entry, Key};
 use crate::value::kind::Kind;
 use bytes::Bytes;
 use doyen_placement::MapId;

@@ -1,20 +1,17 @@
 //! The contents of one partition: a map of each number, and what all of them have together.
 
-use super::effect::{Effect, Key, Undo};
-use super::index::{Index, Order};
-use super::map::{Map, Replaced, SORTED_OVERHEAD, cost};
+use super::effect::{Effect, Undo};
+use super::map::{Map, Replaced};
+use super::maps::AllMaps;
 use super::prefetch::Ahead;
-use super::sums::{Cursor, Piece, Position, SUM_BYTES, Spot, Sum, digest};
+use super::sums::{SUM_BYTES, Spot, Sums, digest};
 use super::surveyor::Surveyor;
 use super::victims::Hand;
 use crate::mutant::{self, broken};
-use crate::value::deadline;
-use crate::value::entry::{ENTRY_WORK, Entry};
-use bytes::Bytes;
+use crate::value::entry::{ENTRY_WORK, Entry, Key};
 use doyen_placement::{MapId, OrderKey};
-use litemap::LiteMap;
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, Deref};
 
 /// The position of a survey: this segment of the index of this map, or of a table in it, is next.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +32,23 @@ pub(super) struct Tombstones {
     pub(super) cleared: Vec<Cleared>,
 }
 
+impl Tombstones {
+    /// Whether a row of a snapshot was deleted since, by itself or with its table or map.
+    pub(super) fn is_dead(&self, map: MapId, key: &[u8], row: &Entry) -> bool {
+        let newer = |seq: &u64| *seq > row.version();
+        if self.clears.get(&map).is_some_and(newer) {
+            return true;
+        }
+        if self.keys.is_empty() && self.rows.is_empty() {
+            return false;
+        }
+        let at = (map, Key::from(key));
+        let rows = self.rows.get(&at);
+        self.keys.get(&at).is_some_and(newer)
+            || rows.is_some_and(|rows| rows.get(row.key()).is_some_and(newer))
+    }
+}
+
 /// What was cleared at a sequence.
 #[derive(Debug)]
 pub(super) struct Cleared {
@@ -45,119 +59,52 @@ pub(super) struct Cleared {
     pub(super) was: Map,
 }
 
-/// The contents of one partition.
+/// The contents of one partition: its maps, which all may read, and what each write keeps right
+/// beside them.
 #[derive(Debug)]
 pub(crate) struct Store {
-    pub(super) seed: OrderKey,
-    /// Whether keys are also kept in the order of their bytes.
-    pub(super) sorted: bool,
-    pub(super) maps: LiteMap<MapId, Map>,
-    /// The cost of all maps in bytes.
-    pub(super) bytes: usize,
-    pub(super) sums: Vec<Sum>,
+    pub(super) maps: AllMaps,
+    pub(crate) sums: Sums,
     pub(super) tombstones: Option<Box<Tombstones>>,
-    /// Number of maps that still have keys to draw.
-    pub(super) parts: usize,
     pub(super) hand: Hand,
+}
+
+/// What only reads is asked of the maps. There is no `DerefMut`: a write that passed by the store
+/// would leave its checksums wrong.
+impl Deref for Store {
+    type Target = AllMaps;
+
+    #[inline]
+    fn deref(&self) -> &AllMaps {
+        &self.maps
+    }
 }
 
 impl Store {
     /// An empty store. The seed decides the order of keys. It is the same at all members.
     pub(crate) const fn new(seed: OrderKey) -> Self {
         Self {
-            seed,
-            sorted: false,
-            maps: LiteMap::new_vec(),
-            bytes: 0,
-            sums: Vec::new(),
+            maps: AllMaps::new(seed),
+            sums: Sums::NONE,
             tombstones: None,
-            parts: 0,
             hand: (MapId(0), 0),
         }
     }
 
     /// The same store. If `sorted`, it keeps keys in the order of their bytes, too.
-    pub(crate) fn sorted(self, sorted: bool) -> Self {
-        Self { sorted, ..self }
-    }
-
-    /// Whether it keeps keys in the order of their bytes, too.
-    pub(crate) const fn is_sorted(&self) -> bool {
-        self.sorted
+    pub(crate) fn sorted(mut self, sorted: bool) -> Self {
+        self.maps.sorted = sorted;
+        self
     }
 
     /// An empty store with the same settings.
     pub(crate) fn emptied(&self) -> Self {
-        Self::new(self.seed).sorted(self.sorted)
-    }
-
-    /// The place of a key in every map's order. An operation with several lookups computes it once.
-    pub(crate) fn order(&self, key: &[u8]) -> u64 {
-        self.seed.order(key)
-    }
-
-    /// The entry of a key, overdue or not.
-    pub(crate) fn entry(&self, map: MapId, order: u64, key: &[u8]) -> Option<&Entry> {
-        self.maps.get(&map)?.index.get(order, key)
-    }
-
-    /// The index and the order for looking up a key.
-    pub(crate) fn lookup(&self, map: MapId, key: &[u8]) -> Option<(&Index, u64)> {
-        Some((&self.maps.get(&map)?.index, self.order(key)))
-    }
-
-    /// The same for a field of a table.
-    pub(crate) fn lookup_row(&self, map: MapId, key: &[u8], field: &[u8]) -> Option<(&Index, u64)> {
-        let map = self.maps.get(&map).filter(|map| !map.tables.is_empty())?;
-        Some((&map.tables.get(key)?.index, self.order(field)))
-    }
-
-    /// Entries of a map in the order of their keys, from one up to another. None if the order is
-    /// not kept.
-    pub(crate) fn range(
-        &self,
-        map: MapId,
-        from: &[u8],
-        to: &[u8],
-        reverse: bool,
-    ) -> impl Iterator<Item = &Entry> {
-        let mut range = self
-            .maps
-            .get(&map)
-            .into_iter()
-            .flat_map(move |map| map.range(from, to));
-        std::iter::from_fn(move || {
-            if reverse {
-                range.next_back()
-            } else {
-                range.next()
-            }
-        })
-    }
-
-    /// Entries after a key of a map, in the order of maps and keys, if that is kept.
-    pub(crate) fn sorted_after<'a>(
-        &'a self,
-        after: Option<(MapId, &'a [u8])>,
-    ) -> impl Iterator<Item = (MapId, &'a Entry)> {
-        let first = after.map_or(MapId(0), |(map, _)| map);
-        self.maps
-            .iter()
-            .filter(move |(id, _)| **id >= first)
-            .flat_map(move |(id, map)| {
-                let begin = after
-                    .filter(|(map, _)| map == id)
-                    .map_or(Bound::Unbounded, |(_, key)| Bound::Excluded(key));
-                let sorted = map.sorted.as_ref().into_iter();
-                sorted
-                    .flat_map(move |sorted| sorted.range::<[u8], _>((begin, Bound::Unbounded)))
-                    .map(|entry| (*id, &entry.0))
-            })
+        Self::new(self.maps.seed).sorted(self.maps.sorted)
     }
 
     /// Lets the next entries be looked at, which may move them in memory. False: there are no more.
     pub(crate) fn survey(&mut self, place: &mut Place, surveyor: &mut impl Surveyor) -> bool {
-        let Some((id, map)) = self.maps.iter_mut().find(|(id, _)| **id >= place.map) else {
+        let Some((id, map)) = self.maps.all.iter_mut().find(|(id, _)| **id >= place.map) else {
             return false;
         };
         if *id != place.map {
@@ -191,62 +138,6 @@ impl Store {
             place.map = MapId(next);
         }
         true
-    }
-
-    /// The cost of an entry here.
-    pub(crate) fn cost(&self, entry: &Entry) -> usize {
-        cost(entry) + if self.sorted { SORTED_OVERHEAD } else { 0 }
-    }
-
-    /// The maps that have keys here.
-    pub(crate) fn map_ids(&self) -> impl Iterator<Item = MapId> {
-        self.maps.iter().map(|(id, _)| *id)
-    }
-
-    /// How many keys of a map are here, and their cost in bytes.
-    pub(crate) fn size_of(&self, map: MapId) -> (usize, usize) {
-        let map = self.maps.get(&map);
-        map.map_or((0, 0), |map| (map.about(), map.bytes))
-    }
-
-    /// How many keys a map has.
-    pub(crate) fn count(&self, map: MapId) -> usize {
-        self.maps.get(&map).map_or(0, Map::len)
-    }
-
-    /// The cost of the keys of a map.
-    pub(crate) fn bytes_of(&self, map: MapId) -> usize {
-        self.maps.get(&map).map_or(0, |map| map.bytes)
-    }
-
-    /// For each of these maps that is here: its place in the list, about how many keys it has, and
-    /// how many of those expire.
-    pub(crate) fn each_of(&self, maps: &[MapId], mut tell: impl FnMut(usize, usize, usize)) {
-        // Most partitions have one map or two.
-        if self.maps.len() < maps.len() {
-            for (id, map) in &self.maps {
-                maps.iter()
-                    .position(|wanted| wanted == id)
-                    .into_iter()
-                    .for_each(|place| tell(place, map.about(), map.expiring.len()));
-            }
-        } else {
-            let here = maps
-                .iter()
-                .enumerate()
-                .filter_map(|(place, id)| Some((place, self.maps.get(id)?)));
-            here.for_each(|(place, map)| tell(place, map.about(), map.expiring.len()));
-        }
-    }
-
-    /// How many keys there are; only about, while some are still to be drawn.
-    pub(crate) fn keys(&self) -> usize {
-        self.maps.values().map(Map::about).sum()
-    }
-
-    /// Their cost in bytes; only about, while some are still to be drawn.
-    pub(crate) const fn bytes(&self) -> usize {
-        self.bytes
     }
 
     /// Applies an effect as of sequence `seq`. Returns what it replaced.
@@ -295,12 +186,12 @@ impl Store {
                     Undo::Dated(deadline, version)
                 }),
             Effect::Clear { map } => {
-                self.unsum_map(*map);
-                let Some(map) = self.maps.remove(map) else {
+                self.sums.drop_map(*map);
+                let Some(map) = self.maps.all.remove(map) else {
                     return Undo::Nothing;
                 };
-                self.bytes -= map.bytes;
-                self.parts -= usize::from(map.rest.is_some());
+                self.maps.bytes -= map.bytes;
+                self.maps.parts -= usize::from(map.rest.is_some());
                 Undo::Map(Box::new(map))
             }
             Effect::Many(parts) => {
@@ -337,9 +228,9 @@ impl Store {
                 self.date(*map, order, key, deadline, version);
             }
             (Effect::Clear { map }, Undo::Map(entries)) => {
-                self.bytes += entries.bytes;
-                self.parts += usize::from(entries.rest.is_some());
-                self.maps.insert(*map, *entries);
+                self.maps.bytes += entries.bytes;
+                self.maps.parts += usize::from(entries.rest.is_some());
+                self.maps.all.insert(*map, *entries);
             }
             (Effect::Many(parts), Undo::Many(undos)) => {
                 let most = if broken(&mutant::UNDOES_ONE) {
@@ -429,9 +320,9 @@ impl Store {
             // The map is set aside as a whole, and `sift` brings newer entries back. There may be
             // millions, too many to delete in one go.
             Effect::Clear { map } => {
-                let was = self.maps.remove(map);
-                self.bytes -= was.as_ref().map_or(0, |was| was.bytes);
-                self.unsum_map(*map);
+                let was = self.maps.all.remove(map);
+                self.maps.bytes -= was.as_ref().map_or(0, |was| was.bytes);
+                self.sums.drop_map(*map);
                 if let Some(t) = &mut self.tombstones {
                     t.clears.insert(*map, seq);
                     t.cleared.extend(was.map(|was| Cleared {
@@ -514,118 +405,16 @@ impl Store {
         self.tombstones = keep.then(Box::default);
     }
 
-    /// Some keys of a map that are overdue, earliest deadline first, and some fields with their
-    /// keys.
-    pub(crate) fn overdue(&self, clock: u64, limit: usize) -> Vec<(MapId, Key, Option<Key>)> {
-        let mut found = Vec::new();
-        for (id, map) in &self.maps {
-            let left = limit - found.len();
-            found.extend(
-                map.expiring
-                    .iter()
-                    .take_while(|(d, _)| deadline::is_over(*d, clock))
-                    .take(left)
-                    .map(|(_, e)| (*id, e.0.key().into(), None)),
-            );
-            let tables = map.due.iter();
-            for (_, key) in tables.take_while(|(d, _)| deadline::is_over(*d, clock)) {
-                let left = limit - found.len();
-                let rows = map.tables.get(key).into_iter();
-                let rows = rows.flat_map(|table| table.overdue_rows(clock)).take(left);
-                found.extend(rows.map(|row| (*id, key.clone(), Some(row.key().into()))));
-                if found.len() == limit {
-                    return found;
-                }
-            }
-        }
-        found
-    }
-
-    /// Whether any key or field is overdue.
-    pub(crate) fn is_overdue(&self, clock: u64) -> bool {
-        self.maps.values().any(|m| {
-            let key = m.expiring.first().map(|(deadline, _)| *deadline);
-            let field = m.due.first().map(|(deadline, _)| *deadline);
-            [key, field]
-                .into_iter()
-                .flatten()
-                .any(|deadline| deadline::is_over(deadline, clock))
-        })
-    }
-
-    /// Whether any key or field here expires, or may be drawn that does.
-    pub(crate) fn expires(&self) -> bool {
-        self.maps
-            .values()
-            .any(|m| !m.expiring.is_empty() || !m.due.is_empty() || m.rest.is_some())
-    }
-
-    /// The place of a key, or of a field of it.
-    pub(crate) fn position_of(&self, map: MapId, key: &[u8], field: Option<Bytes>) -> Position {
-        Position {
-            map,
-            key: key.into(),
-            field: field.map(|field| (self.order(&field), Key::from(&*field))),
-        }
-    }
-
-    /// The entries that follow `after`, over all maps.
-    pub(crate) fn following<'a>(
-        &'a self,
-        after: &Cursor,
-    ) -> impl Iterator<Item = Piece<'a>> + use<'a> {
-        let first_map = after.as_ref().map_or(MapId(0), |at| at.map);
-        let skip = after.clone();
-        self.maps
-            .iter()
-            .filter(move |(id, _)| **id >= first_map)
-            .flat_map(move |(id, map)| {
-                let after = skip.as_ref().filter(|at| at.map == *id);
-                map.pieces(*id, after)
-            })
-    }
-
-    /// The entries of one map with this order or a later one.
-    pub(crate) fn at_or_after(
-        &self,
-        map: MapId,
-        order: u64,
-    ) -> impl Iterator<Item = &Entry> + use<'_> {
-        self.maps
-            .get(&map)
-            .map(|m| m.index.iter_from(order))
-            .into_iter()
-            .flatten()
-    }
-
-    /// Begins a checksum. `advance_sum` covers more and more of the store, and writes keep the
-    /// covered part right.
-    pub(crate) fn begin_sum(&mut self, session: u32) {
-        self.end_sum(session);
-        self.sums.push(Sum {
-            session,
-            upto: None,
-            done: false,
-            maps: BTreeMap::new(),
-            tables: BTreeMap::new(),
-        });
-    }
-
-    /// Whether a checksum has begun.
-    pub(crate) fn sums(&self, session: u32) -> bool {
-        self.sums.iter().any(|s| s.session == session)
-    }
-
     /// Covers the next entries, at most `count` and about [`SUM_BYTES`]. Returns true once
     /// everything is covered, and how many bytes were looked at.
     pub(crate) fn advance_sum(&mut self, session: u32, count: usize) -> (bool, usize) {
-        let Some(at) = self.sums.iter().position(|s| s.session == session) else {
+        let Some(at) = self.sums.0.iter().position(|s| s.session == session) else {
             return (false, 0);
         };
-        if self.sums[at].done {
+        if self.sums.0[at].done {
             return (true, 0);
         }
-        let after = self.sums[at].upto.as_ref().map(|(_, upto)| upto.clone());
+        let after = self.sums.0[at].upto.as_ref().map(|(_, upto)| upto.clone());
         let mut added = Vec::new();
         let (mut last, mut bytes) = (None, 0);
         let mut following = Ahead::of(self.following(&after));
@@ -658,7 +447,7 @@ impl Store {
             .into_iter()
             .map(|(map, of, more)| (map, of.map(Key::from), more))
             .collect();
-        let sum = &mut self.sums[at];
+        let sum = &mut self.sums.0[at];
         for (map, of, more) in added {
             let total = sum.total(map, of.as_deref());
             *total = total.wrapping_add(more);
@@ -670,54 +459,17 @@ impl Store {
         (done, bytes)
     }
 
-    /// The checksum, once it covers everything.
-    pub(crate) fn sum(&self, session: u32) -> Option<u64> {
-        let sum = self.sums.iter().find(|s| s.session == session && s.done)?;
-        let all = sum.maps.values().chain(sum.tables.values());
-        Some(all.fold(0, |all, one| all.wrapping_add(*one)))
-    }
-
-    /// The checksum of all contents, at once: for inspection only.
-    pub(crate) fn content(&self) -> u64 {
-        let contents = self.contents();
-        contents.fold(0, |sum, (map, of, entry)| {
-            let piece = Piece {
-                map,
-                of: of.as_deref(),
-                entry: &entry,
-            };
-            sum.wrapping_add(piece.digest())
-        })
-    }
-
-    /// All contents, drawn or not, each row with its key: for inspection only.
-    pub(crate) fn contents(&self) -> impl Iterator<Item = (MapId, Option<Key>, Entry)> {
-        self.following(&None)
-            .map(|piece| (piece.map, piece.of.map(Key::from), piece.entry.clone()))
-            .chain(self.undrawn())
-    }
-
-    /// Ends a checksum.
-    pub(crate) fn end_sum(&mut self, session: u32) {
-        self.sums.retain(|s| s.session != session);
-    }
-
-    /// Ends all checksums.
-    pub(crate) fn end_sums(&mut self) {
-        self.sums.clear();
-    }
-
     /// Takes all contents out, to be freed in slices.
     pub(crate) fn take(&mut self) -> Vec<Map> {
         self.sums.clear();
-        (self.bytes, self.parts) = (0, 0);
+        (self.maps.bytes, self.maps.parts) = (0, 0);
         let cleared = self
             .tombstones
             .take()
             .into_iter()
             .flat_map(|t| t.cleared)
             .map(|cleared| cleared.was);
-        std::mem::take(&mut self.maps)
+        std::mem::take(&mut self.maps.all)
             .into_iter()
             .map(|(_, map)| map)
             .chain(cleared)
@@ -725,19 +477,20 @@ impl Store {
     }
 
     pub(super) fn insert(&mut self, map: MapId, order: u64, entry: Entry) -> Replaced {
-        let covered = self.covered(Spot::of((map, order, entry.key())));
+        let covered = self.sums.covers(Spot::of((map, order, entry.key())));
         let summed = covered.then(|| entry.clone());
         let entries = self
             .maps
+            .all
             .entry(map)
-            .or_insert_with(|| Map::new(self.seed, self.sorted));
+            .or_insert_with(|| Map::new(self.maps.seed, self.maps.sorted));
         let before = entries.bytes;
         let old = entries.insert(order, entry);
-        self.bytes = self.bytes + entries.bytes - before;
+        self.maps.bytes = self.maps.bytes + entries.bytes - before;
         if let Some(entry) = summed {
             let spot = Spot::of((map, order, entry.key()));
             let former = old.entry.as_ref().map_or(0, |e| digest(map, e));
-            self.summed(spot, digest(map, &entry), former);
+            self.sums.changed(spot, digest(map, &entry), former);
         }
         old
     }
@@ -751,7 +504,7 @@ impl Store {
         version: u64,
     ) -> Option<(u64, u64)> {
         let spot = Spot::of((map, order, key));
-        let covered = self.covered(spot);
+        let covered = self.sums.covers(spot);
         let digested = |store: &Self| {
             if covered {
                 store.entry(map, order, key).map_or(0, |e| digest(map, e))
@@ -760,42 +513,29 @@ impl Store {
             }
         };
         let before = digested(self);
-        let entries = self.maps.get_mut(&map)?;
+        let entries = self.maps.all.get_mut(&map)?;
         let bytes = entries.bytes;
         let old = entries.date(order, key, deadline, version)?;
-        self.bytes = self.bytes + entries.bytes - bytes;
-        self.summed(spot, digested(self), before);
+        self.maps.bytes = self.maps.bytes + entries.bytes - bytes;
+        self.sums.changed(spot, digested(self), before);
         Some(old)
     }
 
-    /// Whether any checksum covers this. Only then must its digest be computed.
-    pub(super) fn covered(&self, spot: Spot<'_>) -> bool {
-        self.sums.iter().any(|s| s.covers(spot))
-    }
-
-    /// The covered part of checksums changed.
-    pub(super) fn summed(&mut self, spot: Spot<'_>, added: u64, removed: u64) {
-        for sum in self.sums.iter_mut().filter(|s| s.covers(spot)) {
-            let total = sum.total(spot.map, spot.row.map(|_| spot.key));
-            *total = total.wrapping_add(added).wrapping_sub(removed);
-        }
-    }
-
     pub(super) fn remove(&mut self, map: MapId, order: u64, key: &[u8]) -> Replaced {
-        let Some(entries) = self.maps.get_mut(&map) else {
+        let Some(entries) = self.maps.all.get_mut(&map) else {
             return Replaced::default();
         };
         let before = entries.bytes;
         let old = entries.remove(order, key);
-        self.bytes = self.bytes + entries.bytes - before;
+        self.maps.bytes = self.maps.bytes + entries.bytes - before;
         if entries.index.is_empty() && entries.rest.is_none() {
-            self.maps.remove(&map);
+            self.maps.all.remove(&map);
         }
         let spot = Spot::of((map, order, key));
         if let Some(entry) = &old.entry
-            && self.covered(spot)
+            && self.sums.covers(spot)
         {
-            self.summed(spot, 0, digest(map, entry));
+            self.sums.changed(spot, 0, digest(map, entry));
         }
         old
     }

@@ -4,13 +4,9 @@ use super::fields::Dropped;
 use super::map::Map;
 use crate::mutant::{self, broken};
 use crate::value::cause::Cause;
-use crate::value::entry::Entry;
+use crate::value::entry::{Entry, Key};
 use crate::value::kind::Kind;
 use doyen_placement::MapId;
-use std::sync::Arc;
-
-/// A key by itself, for a deletion or a place in a scan.
-pub(crate) type Key = Arc<[u8]>;
 
 /// The effect of a log entry. Effects are replicated, never commands.
 #[derive(Debug, Clone, PartialEq, Eq)]

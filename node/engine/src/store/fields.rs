@@ -18,12 +18,13 @@
 
 use super::change::{Change, RowChange};
 use super::contents::{Cleared, Store};
-use super::effect::{Key, Undo};
+use super::effect::Undo;
 use super::map::{ENTRY_OVERHEAD, EXPIRY_OVERHEAD, Map, Replaced, TABLE_OVERHEAD, cost};
+use super::maps::AllMaps;
 use super::sums::{Piece, Position, Spot, digest, digest_row};
 use crate::mutant::{self, broken};
 use crate::value::deadline;
-use crate::value::entry::Entry;
+use crate::value::entry::{Entry, Key};
 use crate::value::kind::Kind;
 use bytes::Bytes;
 use doyen_placement::MapId;
@@ -297,48 +298,13 @@ fn rows_of<'a>(
 type Place<'a> = (MapId, u64, &'a [u8]);
 
 impl Store {
-    /// How the table of a key changes if fields are overdue, and how many are: some thousand at
-    /// most. `None`: none is.
-    pub(crate) fn purged(&self, found: Found<'_>, clock: u64) -> Option<(Change, u64)> {
-        let table = found.table?;
-        let overdue = table.overdue_rows(clock).take(PURGED_MAX);
-        let rows: Vec<_> = overdue
-            .map(|row| RowChange::Delete(Bytes::copy_from_slice(row.key())))
-            .collect();
-        let count = rows.len() as u64;
-        match rows.len() {
-            0 => None,
-            all if all == table.len() => Some((Change::Delete, count)),
-            _ => {
-                let kind = found.entry?.kind();
-                Some((Change::Rows { kind, rows }, count))
-            }
-        }
-    }
-
-    /// The same for commands, which do not see an unfinished table.
-    #[inline]
-    pub(crate) fn shown(&self, map: MapId, order: u64, key: &[u8]) -> Found<'_> {
-        let found = self.found(map, order, key);
-        match found.table {
-            Some(_) if found.entry.is_some_and(Entry::is_unfinished) => Found::default(),
-            _ => found,
-        }
-    }
-
-    /// What a key holds, overdue or not.
-    pub(crate) fn found(&self, map: MapId, order: u64, key: &[u8]) -> Found<'_> {
-        let map = self.maps.get(&map);
-        map.map_or(Found::default(), |map| map.found(order, key))
-    }
-
     /// What undoes a change that replaced this.
     pub(super) fn undo_of(&mut self, map: MapId, replaced: Replaced, absent: Undo) -> Undo {
         match (replaced.entry, replaced.table) {
             (None, _) => absent,
             (Some(entry), None) => Undo::Was(entry),
             (Some(entry), Some(table)) => Undo::Table(Box::new(Dropped {
-                sums: self.unsum_table(map, entry.key()),
+                sums: self.sums.drop_table(map, entry.key()),
                 entry,
                 table,
             })),
@@ -351,12 +317,12 @@ impl Store {
         let key: Key = entry.key().into();
         let replaced = self.insert(map, order, entry);
         self.forget(map, replaced);
-        if let Some(entries) = self.maps.get_mut(&map) {
+        if let Some(entries) = self.maps.all.get_mut(&map) {
             let before = entries.bytes;
             entries.put_table(key.clone(), *table);
-            self.bytes = self.bytes + entries.bytes - before;
+            self.maps.bytes = self.maps.bytes + entries.bytes - before;
         }
-        for sum in &mut self.sums {
+        for sum in &mut self.sums.0 {
             if let Some((_, counted)) = sums.iter().find(|(session, _)| *session == sum.session) {
                 sum.tables.insert((map, key.clone()), *counted);
             }
@@ -366,7 +332,7 @@ impl Store {
     /// Nothing needs what was replaced.
     pub(super) fn forget(&mut self, map: MapId, replaced: Replaced) {
         if let (Some(entry), Some(_)) = (&replaced.entry, &replaced.table) {
-            self.unsum_table(map, entry.key());
+            self.sums.drop_table(map, entry.key());
         }
     }
 
@@ -375,7 +341,7 @@ impl Store {
         let (Some(entry), Some(was)) = (replaced.entry, replaced.table) else {
             return;
         };
-        self.unsum_table(map, entry.key());
+        self.sums.drop_table(map, entry.key());
         if let Some(t) = &mut self.tombstones {
             t.cleared.push(Cleared {
                 map,
@@ -383,22 +349,6 @@ impl Store {
                 seq: from,
                 was: *was,
             });
-        }
-    }
-
-    /// Checksums do not count a table any more. Returns what they had counted.
-    fn unsum_table(&mut self, map: MapId, key: &[u8]) -> Vec<(u32, u64)> {
-        let at = (map, Key::from(key));
-        let sums = self.sums.iter_mut();
-        sums.filter_map(|sum| Some((sum.session, sum.tables.remove(&at)?)))
-            .collect()
-    }
-
-    /// Checksums do not count a map any more.
-    pub(super) fn unsum_map(&mut self, map: MapId) {
-        for sum in &mut self.sums {
-            sum.maps.remove(&map);
-            sum.tables.retain(|(of, _), _| *of != map);
         }
     }
 
@@ -542,7 +492,12 @@ impl Store {
             Some(_) | None => return false,
         };
         let version = row.version();
-        if version < born || self.is_dead(map, key, &row) {
+        if version < born
+            || self
+                .tombstones
+                .as_ref()
+                .is_some_and(|t| t.is_dead(map, key, &row))
+        {
             return false;
         }
         let newer = self
@@ -552,29 +507,6 @@ impl Store {
             self.insert_row((map, order, key), row);
         }
         newer
-    }
-
-    /// Whether a row of a snapshot was deleted since, by itself or with its table or map.
-    fn is_dead(&self, map: MapId, key: &[u8], row: &Entry) -> bool {
-        let Some(t) = &self.tombstones else {
-            return false;
-        };
-        let newer = |seq: &u64| *seq > row.version();
-        if t.clears.get(&map).is_some_and(newer) {
-            return true;
-        }
-        if t.keys.is_empty() && t.rows.is_empty() {
-            return false;
-        }
-        let at = (map, Key::from(key));
-        let rows = t.rows.get(&at);
-        t.keys.get(&at).is_some_and(newer)
-            || rows.is_some_and(|rows| rows.get(row.key()).is_some_and(newer))
-    }
-
-    /// The row of a field.
-    fn row(&self, map: MapId, order: u64, key: &[u8], field: &[u8]) -> Option<&Entry> {
-        self.found(map, order, key).table?.row(field)
     }
 
     /// A table changes as of this sequence. Returns the version that it had; `None` if the key is
@@ -587,10 +519,10 @@ impl Store {
         let entry = entry.clone();
         let former = entry.version();
         let spot = Spot::of((map, order, key));
-        if self.covered(spot) {
+        if self.sums.covers(spot) {
             let before = digest(map, &entry);
             entry.date(entry.deadline(), version);
-            self.summed(spot, digest(map, &entry), before);
+            self.sums.changed(spot, digest(map, &entry), before);
         } else {
             entry.date(entry.deadline(), version);
         }
@@ -619,17 +551,17 @@ impl Store {
         key: &[u8],
         change: impl FnOnce(&mut Map) -> R,
     ) -> Option<R> {
-        let entries = self.maps.get_mut(&map)?;
+        let entries = self.maps.all.get_mut(&map)?;
         let before = entries.bytes;
         let result = entries.in_table(key, change);
-        self.bytes = self.bytes + entries.bytes - before;
+        self.maps.bytes = self.maps.bytes + entries.bytes - before;
         result
     }
 
     fn insert_row(&mut self, place: Place<'_>, row: Entry) -> Option<Entry> {
         let (map, _, key) = place;
         let of_row = self.order(row.key());
-        let covered = self.covered(Spot::of(place).row(of_row, row.key()));
+        let covered = self.sums.covers(Spot::of(place).row(of_row, row.key()));
         let summed = covered.then(|| row.clone());
         let old = self.in_table(map, key, |table| {
             let walked = table.is_walked().then(|| row.clone());
@@ -642,7 +574,7 @@ impl Store {
         if let Some(row) = summed {
             let spot = Spot::of(place).row(of_row, row.key());
             let former = old.as_ref().map_or(0, |old| digest_row(map, key, old));
-            self.summed(spot, digest_row(map, key, &row), former);
+            self.sums.changed(spot, digest_row(map, key, &row), former);
         }
         old
     }
@@ -656,9 +588,51 @@ impl Store {
             old
         })??;
         let spot = Spot::of(place).row(of_row, field);
-        if self.covered(spot) {
-            self.summed(spot, 0, digest_row(map, key, &old));
+        if self.sums.covers(spot) {
+            self.sums.changed(spot, 0, digest_row(map, key, &old));
         }
         Some(old)
+    }
+}
+
+impl AllMaps {
+    /// How the table of a key changes if fields are overdue, and how many are: some thousand at
+    /// most. `None`: none is.
+    pub(crate) fn purged(&self, found: Found<'_>, clock: u64) -> Option<(Change, u64)> {
+        let table = found.table?;
+        let overdue = table.overdue_rows(clock).take(PURGED_MAX);
+        let rows: Vec<_> = overdue
+            .map(|row| RowChange::Delete(Bytes::copy_from_slice(row.key())))
+            .collect();
+        let count = rows.len() as u64;
+        match rows.len() {
+            0 => None,
+            all if all == table.len() => Some((Change::Delete, count)),
+            _ => {
+                let kind = found.entry?.kind();
+                Some((Change::Rows { kind, rows }, count))
+            }
+        }
+    }
+
+    /// The same for commands, which do not see an unfinished table.
+    #[inline]
+    pub(crate) fn shown(&self, map: MapId, order: u64, key: &[u8]) -> Found<'_> {
+        let found = self.found(map, order, key);
+        match found.table {
+            Some(_) if found.entry.is_some_and(Entry::is_unfinished) => Found::default(),
+            _ => found,
+        }
+    }
+
+    /// What a key holds, overdue or not.
+    pub(crate) fn found(&self, map: MapId, order: u64, key: &[u8]) -> Found<'_> {
+        let map = self.all.get(&map);
+        map.map_or(Found::default(), |map| map.found(order, key))
+    }
+
+    /// The row of a field.
+    fn row(&self, map: MapId, order: u64, key: &[u8], field: &[u8]) -> Option<&Entry> {
+        self.found(map, order, key).table?.row(field)
     }
 }

@@ -14,12 +14,13 @@
 //! is there, and then from what it would have drawn, except for keys that are gone there.
 
 use super::contents::Store;
-use super::effect::Key;
+
 use super::map::{ByKey, Map};
+use super::maps::AllMaps;
 use crate::mutant::{self, broken};
 use crate::store::index::Index;
 use crate::value::deadline;
-use crate::value::entry::Entry;
+use crate::value::entry::{Entry, Key};
 use doyen_placement::MapId;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -220,7 +221,7 @@ impl Map {
 impl Store {
     /// Takes its contents for others to draw from. The rest goes to the garbage.
     pub(crate) fn into_former(mut self, behind_ms: u64, garbage: &mut Vec<Map>) -> Former {
-        let maps = std::mem::take(&mut self.maps)
+        let maps = std::mem::take(&mut self.maps.all)
             .into_iter()
             .map(|(id, mut map)| {
                 let tables = std::mem::take(&mut map.tables);
@@ -243,11 +244,12 @@ impl Store {
             for (id, from, tables) in maps {
                 let map = self
                     .maps
+                    .all
                     .entry(*id)
-                    .or_insert_with(|| Map::new(self.seed, self.sorted));
+                    .or_insert_with(|| Map::new(self.maps.seed, self.maps.sorted));
                 let rest = map.rest.get_or_insert_with(|| {
-                    self.parts += 1;
-                    let (portion, gone) = (portion.clone(), Index::new(self.seed));
+                    self.maps.parts += 1;
+                    let (portion, gone) = (portion.clone(), Index::new(self.maps.seed));
                     Box::new(Rest {
                         layers: Vec::new(),
                         portion,
@@ -275,22 +277,10 @@ impl Store {
                     rest.keys += before.keys / shared_by.max(1);
                 }
                 map.bytes += bytes;
-                self.bytes += bytes;
+                self.maps.bytes += bytes;
             }
         }
         self
-    }
-
-    /// Whether nothing is left to be drawn.
-    pub(crate) const fn is_whole(&self) -> bool {
-        self.parts == 0
-    }
-
-    /// Whether a map may have any keys.
-    pub(crate) fn has(&self, map: MapId) -> bool {
-        self.maps
-            .get(&map)
-            .is_some_and(|map| map.len() > 0 || map.rest.is_some())
     }
 
     /// Draws a key: from now on it is here, if it exists.
@@ -303,7 +293,12 @@ impl Store {
 
     #[cold]
     fn draw_key(&mut self, map: MapId, order: u64, key: &[u8]) {
-        let Some(here) = self.maps.get(&map).filter(|here| here.lacks(order, key)) else {
+        let Some(here) = self
+            .maps
+            .all
+            .get(&map)
+            .filter(|here| here.lacks(order, key))
+        else {
             return;
         };
         let found = here
@@ -320,6 +315,7 @@ impl Store {
     fn draw_all(&mut self, map: MapId, entries: Vec<Entry>, layer: usize) -> usize {
         let Some((portion, from)) = self
             .maps
+            .all
             .get(&map)
             .and_then(|here| here.rest.as_ref())
             .and_then(|rest| Some((rest.portion.clone(), rest.layers.get(layer)?.clone())))
@@ -339,6 +335,7 @@ impl Store {
             };
             if self
                 .maps
+                .all
                 .get(&map)
                 .is_some_and(|here| here.lacks(order, entry.key()) && !hidden(here))
             {
@@ -373,13 +370,13 @@ impl Store {
         let bytes = self.cost(&entry) + table.as_ref().map_or(0, Map::table_cost);
         let key = table.as_ref().map(|_| Key::from(entry.key()));
         self.insert(map, order, entry);
-        if let Some(here) = self.maps.get_mut(&map) {
+        if let Some(here) = self.maps.all.get_mut(&map) {
             if let Some((key, table)) = key.zip(table) {
                 let before = here.bytes;
                 here.put_table(key, table);
-                self.bytes = self.bytes + here.bytes - before;
+                self.maps.bytes = self.maps.bytes + here.bytes - before;
             }
-            self.bytes -= here.came(bytes);
+            self.maps.bytes -= here.came(bytes);
         }
     }
 
@@ -389,11 +386,17 @@ impl Store {
         while left > 0
             && let Some(map) = self
                 .maps
+                .all
                 .iter()
                 .find(|(_, map)| map.rest.is_some())
                 .map(|(id, _)| *id)
         {
-            let Some(rest) = self.maps.get_mut(&map).and_then(|here| here.rest.as_mut()) else {
+            let Some(rest) = self
+                .maps
+                .all
+                .get_mut(&map)
+                .and_then(|here| here.rest.as_mut())
+            else {
                 return;
             };
             let Some(number) = rest.layers.iter().position(|layer| !layer.drawn) else {
@@ -430,19 +433,19 @@ impl Store {
 
     /// All keys of a map are here.
     fn drawn_up(&mut self, map: MapId, garbage: &mut Vec<Map>) {
-        let Some(here) = self.maps.get_mut(&map) else {
+        let Some(here) = self.maps.all.get_mut(&map) else {
             return;
         };
         let Some(rest) = here.rest.take() else { return };
-        self.parts -= 1;
+        self.maps.parts -= 1;
         here.bytes -= rest.bytes;
-        self.bytes -= rest.bytes;
+        self.maps.bytes -= rest.bytes;
         garbage.push(Map {
             rest: Some(rest),
-            ..Map::new(self.seed, false)
+            ..Map::new(self.maps.seed, false)
         });
         if here.index.is_empty() {
-            self.maps.remove(&map);
+            self.maps.all.remove(&map);
         }
     }
 
@@ -456,7 +459,11 @@ impl Store {
         count: usize,
         reverse: bool,
     ) -> Option<Key> {
-        let rest = self.maps.get(&map).and_then(|here| here.rest.as_ref())?;
+        let rest = self
+            .maps
+            .all
+            .get(&map)
+            .and_then(|here| here.rest.as_ref())?;
         let (portion, layers) = (rest.portion.clone(), rest.layers.clone());
         // Keys outside of the portion belong to other partitions, however many they are.
         let (first, end) = portion.span(map)?;
@@ -517,6 +524,7 @@ impl Store {
     ) -> Option<u64> {
         let layers = self
             .maps
+            .all
             .get(&map)
             .and_then(|here| here.rest.as_ref())?
             .layers
@@ -543,10 +551,24 @@ impl Store {
         }
         upto
     }
+}
+
+impl AllMaps {
+    /// Whether nothing is left to be drawn.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.parts == 0
+    }
+
+    /// Whether a map may have any keys.
+    pub(crate) fn has(&self, map: MapId) -> bool {
+        self.all
+            .get(&map)
+            .is_some_and(|map| map.len() > 0 || map.rest.is_some())
+    }
 
     /// The keys that are still to be drawn, as they will be: for inspection only.
     pub(super) fn undrawn(&self) -> impl Iterator<Item = (MapId, Option<Key>, Entry)> {
-        self.maps
+        self.all
             .iter()
             .filter_map(|(id, here)| Some((*id, here, here.rest.as_ref()?)))
             .flat_map(move |(id, here, rest)| {

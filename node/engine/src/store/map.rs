@@ -1,11 +1,10 @@
 //! The keys of one map: an index, and the orders beside it.
 
-use super::effect::Key;
 use super::index::Index;
 use super::inheriting::Rest;
 use super::surveyor::Surveyor;
 use super::table_pages::Walks;
-use crate::value::entry::Entry;
+use crate::value::entry::{Entry, Key};
 use doyen_placement::OrderKey;
 use std::borrow::Borrow;
 use std::cmp::Ordering;

@@ -1,8 +1,6 @@
 //! Checksums of contents: digests of entries and rows, and the part that a sum covers.
 
-use super::contents::Store;
-use super::effect::Key;
-use crate::value::entry::Entry;
+use crate::value::entry::{Entry, Key};
 use doyen_placement::MapId;
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -47,6 +45,79 @@ impl Sum {
     }
 }
 
+/// The checksums that are being built, by their sessions.
+#[derive(Debug)]
+pub(crate) struct Sums(pub(super) Vec<Sum>);
+
+impl Sums {
+    /// No checksum.
+    pub(super) const NONE: Self = Self(Vec::new());
+
+    /// Begins a checksum. `Store::advance_sum` covers more and more of the store, and writes keep
+    /// the covered part right.
+    pub(crate) fn begin(&mut self, session: u32) {
+        self.end(session);
+        self.0.push(Sum {
+            session,
+            upto: None,
+            done: false,
+            maps: BTreeMap::new(),
+            tables: BTreeMap::new(),
+        });
+    }
+
+    /// Whether a checksum has begun.
+    pub(crate) fn has(&self, session: u32) -> bool {
+        self.0.iter().any(|s| s.session == session)
+    }
+
+    /// The checksum, once it covers everything.
+    pub(crate) fn of(&self, session: u32) -> Option<u64> {
+        let sum = self.0.iter().find(|s| s.session == session && s.done)?;
+        let all = sum.maps.values().chain(sum.tables.values());
+        Some(all.fold(0, |all, one| all.wrapping_add(*one)))
+    }
+
+    /// Ends a checksum.
+    pub(crate) fn end(&mut self, session: u32) {
+        self.0.retain(|s| s.session != session);
+    }
+
+    /// Ends all checksums.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Whether any checksum covers this. Only then must its digest be computed.
+    pub(super) fn covers(&self, spot: Spot<'_>) -> bool {
+        self.0.iter().any(|s| s.covers(spot))
+    }
+
+    /// The covered part of checksums changed.
+    pub(super) fn changed(&mut self, spot: Spot<'_>, added: u64, removed: u64) {
+        for sum in self.0.iter_mut().filter(|s| s.covers(spot)) {
+            let total = sum.total(spot.map, spot.row.map(|_| spot.key));
+            *total = total.wrapping_add(added).wrapping_sub(removed);
+        }
+    }
+
+    /// Checksums do not count a table any more. Returns what they had counted.
+    pub(super) fn drop_table(&mut self, map: MapId, key: &[u8]) -> Vec<(u32, u64)> {
+        let at = (map, Key::from(key));
+        let sums = self.0.iter_mut();
+        sums.filter_map(|sum| Some((sum.session, sum.tables.remove(&at)?)))
+            .collect()
+    }
+
+    /// Checksums do not count a map any more.
+    pub(super) fn drop_map(&mut self, map: MapId) {
+        for sum in &mut self.0 {
+            sum.maps.remove(&map);
+            sum.tables.retain(|(of, _), _| *of != map);
+        }
+    }
+}
+
 /// Where an entry or a row stands in the order of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Spot<'a> {
@@ -87,23 +158,6 @@ pub(crate) struct Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// Where it stands.
-    pub(crate) fn position(&self, store: &Store) -> Position {
-        let own: Key = self.entry.key().into();
-        match self.of {
-            None => Position {
-                map: self.map,
-                key: own,
-                field: None,
-            },
-            Some(key) => Position {
-                map: self.map,
-                key: key.into(),
-                field: Some((store.order(&own), own)),
-            },
-        }
-    }
-
     pub(super) fn digest(&self) -> u64 {
         match self.of {
             None => digest(self.map, self.entry),

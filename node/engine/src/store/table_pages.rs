@@ -13,10 +13,10 @@
 //! leads it.
 
 use super::contents::Store;
-use super::effect::Key;
+
 use super::index::Index;
 use super::map::{ENTRY_OVERHEAD, Map};
-use crate::value::entry::Entry;
+use crate::value::entry::{Entry, Key};
 use crate::value::kind::Kind;
 use bytes::Bytes;
 use doyen_placement::MapId;

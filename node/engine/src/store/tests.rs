@@ -361,6 +361,7 @@ fn check(store: &Store, model: &Model) {
         .collect();
     let indexed: BTreeSet<_> = store
         .maps
+        .all
         .iter()
         .flat_map(|(id, m)| {
             m.expiring
@@ -377,7 +378,7 @@ fn check(store: &Store, model: &Model) {
         let first = expected.entry((*map, key.clone())).or_insert(u64::MAX);
         *first = held.deadline.min(*first);
     }
-    let due = store.maps.iter().flat_map(|(id, map)| {
+    let due = store.maps.all.iter().flat_map(|(id, map)| {
         map.due
             .iter()
             .map(|(deadline, key)| ((*id, key.clone()), *deadline))
@@ -427,15 +428,15 @@ proptest! {
         for e in &first {
             apply(&mut store, e, false);
         }
-        store.begin_sum(1);
+        store.sums.begin(1);
         for (e, is_undone) in &later {
             store.advance_sum(1, slice);
             apply(&mut store, e, *is_undone);
         }
         while !store.advance_sum(1, slice).0 {}
-        store.begin_sum(2);
+        store.sums.begin(2);
         while !store.advance_sum(2, 1000).0 {}
-        prop_assert_eq!(store.sum(1), store.sum(2));
+        prop_assert_eq!(store.sums.of(1), store.sums.of(2));
     }
 
     #[test]
@@ -493,7 +494,7 @@ proptest! {
         }
         // The sum advances one entry behind the snapshot, so that some entries arrive in its
         // covered part and some outside of it.
-        to.begin_sum(1);
+        to.sums.begin(1);
         let mut chunks = chunks.into_iter();
         let mut take = |to: &mut Store, most: usize| {
             for chunk in chunks.by_ref().take(most) {
@@ -518,7 +519,7 @@ proptest! {
         while !to.sift(1, &mut garbage) {}
         check(&to, &contents(&from));
         while !to.advance_sum(1, slice).0 {}
-        assert_eq!(to.sum(1), Some(from.content()));
+        assert_eq!(to.sums.of(1), Some(from.content()));
     }
 }
 
@@ -933,7 +934,7 @@ fn large_values_are_summed_and_freed_a_few_at_a_time() {
             },
         );
     }
-    store.begin_sum(1);
+    store.sums.begin(1);
     let mut steps = 0;
     while !store.advance_sum(1, 1_000).0 {
         steps += 1;

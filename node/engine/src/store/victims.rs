@@ -13,9 +13,10 @@
 //! Scripts that clients loaded ([`SCRIPTS`]) are never evicted: a client that loads one relies on it.
 
 use super::contents::Store;
-use super::effect::Key;
+
 use super::map::{ByKey, Map};
-use crate::value::entry::Entry;
+use super::maps::AllMaps;
+use crate::value::entry::{Entry, Key};
 use doyen_placement::Eviction;
 use doyen_placement::MapId;
 
@@ -29,7 +30,7 @@ const LOOKS_MORE: usize = 16;
 /// The same if something must be evicted. It is more, because a key that is passed twice in a row
 /// would have had no second chance.
 const LOOKS_URGENT: usize = 512;
-/// Maps that are looked at for one pick. There may be thousands.
+/// AllMaps that are looked at for one pick. There may be thousands.
 const MAPS_LOOKED: usize = 16;
 
 /// The position of the hand: before the first key of this map with this order or a later one.
@@ -67,7 +68,7 @@ impl Picked {
         self.victims.len() >= self.wanted.keys || self.bytes >= self.wanted.bytes
     }
 
-    fn add(&mut self, store: &Store, map: MapId, entry: &Entry) {
+    fn add(&mut self, store: &AllMaps, map: MapId, entry: &Entry) {
         let victim = store.victim_of(map, entry);
         self.bytes += victim.bytes;
         self.victims.push(victim);
@@ -75,20 +76,6 @@ impl Picked {
 }
 
 impl Store {
-    /// How many keys this policy may evict.
-    pub(crate) fn evictable(&self, policy: Eviction) -> usize {
-        match policy {
-            Eviction::None | Eviction::Lfu => 0,
-            Eviction::Lru | Eviction::Random => self.evicted().map(|(_, map)| map.len()).sum(),
-            Eviction::Ttl => self.evicted().map(|(_, map)| map.expiring.len()).sum(),
-        }
-    }
-
-    /// The maps whose keys may be evicted.
-    fn evicted(&self) -> impl Iterator<Item = (&MapId, &Map)> {
-        self.maps.iter().filter(|(id, _)| **id != SCRIPTS)
-    }
-
     /// Picks keys by a policy, except the one that is kept. `random` is a new random number for
     /// each pick.
     pub(crate) fn victims(
@@ -140,7 +127,7 @@ impl Store {
         policy: Eviction,
         random: u64,
     ) -> Option<Victim> {
-        let of = self.maps.get(&map)?;
+        let of = self.maps.all.get(&map)?;
         let (entry, hand) = match policy {
             Eviction::None | Eviction::Lfu => return None,
             Eviction::Lru => {
@@ -160,59 +147,10 @@ impl Store {
             Eviction::Ttl | Eviction::Random => (of.round(random).next(), None),
         };
         let victim = self.victim_of(map, entry?);
-        if let (Some(hand), Some(of)) = (hand, self.maps.get_mut(&map)) {
+        if let (Some(hand), Some(of)) = (hand, self.maps.all.get_mut(&map)) {
             of.hand = hand;
         }
         Some(victim)
-    }
-
-    /// The key of a map with this order, to evict it.
-    pub(crate) fn victim(&self, map: MapId, order: u64) -> Option<Victim> {
-        Some(self.victim_of(map, self.of_order(map, order)?))
-    }
-
-    fn victim_of(&self, map: MapId, entry: &Entry) -> Victim {
-        let order = self.order(entry.key());
-        let table = self.found(map, order, entry.key()).table;
-        Victim {
-            map,
-            order,
-            key: entry.key().into(),
-            bytes: self.cost(entry) + table.map_or(0, Map::table_cost),
-        }
-    }
-
-    /// Whether a map has a key with this order.
-    pub(crate) fn has_order(&self, map: MapId, order: u64) -> bool {
-        self.of_order(map, order).is_some()
-    }
-
-    fn of_order(&self, map: MapId, order: u64) -> Option<&Entry> {
-        let entry = self.maps.get(&map)?.index.iter_from(order).next()?;
-        (self.order(entry.key()) == order).then_some(entry)
-    }
-
-    /// The orders of the keys of a map, beginning with this one or the next, and whether each was
-    /// used since it was in a sample before.
-    pub(crate) fn sample(&self, map: MapId, order: u64) -> impl Iterator<Item = (u64, bool)> {
-        let all = self.maps.get(&map).into_iter();
-        all.flat_map(move |map| map.round(order))
-            .map(|entry| (self.order(entry.key()), entry.take_mark()))
-    }
-
-    /// All entries once, starting at a place.
-    fn round(&self, (first, order): Hand) -> impl Iterator<Item = (MapId, &Entry)> {
-        let all = self.evicted().map(|(_, map)| map.len()).sum();
-        let behind = self.evicted().filter(move |(id, _)| **id >= first);
-        let behind = behind.flat_map(move |(id, map)| {
-            map.index
-                .iter_from(if *id == first { order } else { 0 })
-                .map(|entry| (*id, entry))
-        });
-        let before = self
-            .evicted()
-            .flat_map(|(id, map)| map.index.iter_from(0).map(|entry| (*id, entry)));
-        behind.chain(before).take(all)
     }
 
     /// Moves the hand until it has found enough, or looked at enough.
@@ -241,39 +179,19 @@ impl Store {
         }
     }
 
-    /// A random place: a map, in proportion to its keys, and a place in its order.
-    fn place(&self, random: u64) -> Hand {
-        let maps = self.maps.len();
-        let first = (random % maps.max(1) as u64) as usize;
-        let looked = || {
-            (0..maps.min(MAPS_LOOKED))
-                .filter_map(|n| self.maps.get_indexed((first + n) % maps))
-                .filter(|(id, _)| **id != SCRIPTS)
-        };
-        let all: usize = looked().map(|(_, map)| map.len()).sum();
-        // Other bits of the number than those for the order.
-        let mut nth = (random.rotate_left(32) % all.max(1) as u64) as usize;
-        for (id, map) in looked() {
-            if nth < map.len() {
-                return (*id, random);
-            }
-            nth -= map.len();
-        }
-        (MapId(0), random)
-    }
-
     /// The keys that expire first in some maps, from the hand's map on.
     fn soonest(&mut self, picked: &mut Picked, kept: Option<(MapId, &[u8])>) {
-        let maps = self.maps.len();
+        let maps = self.maps.all.len();
         let first = self
             .maps
+            .all
             .iter()
             .position(|(id, _)| *id >= self.hand.0)
             .unwrap_or(0);
         let mut found = Vec::new();
         let (mut looked, mut passed) = (0, 0);
         while passed < maps && looked < MAPS_LOOKED {
-            if let Some((id, map)) = self.maps.get_indexed((first + passed) % maps)
+            if let Some((id, map)) = self.maps.all.get_indexed((first + passed) % maps)
                 && *id != SCRIPTS
             {
                 looked += usize::from(!map.expiring.is_empty());
@@ -297,10 +215,96 @@ impl Store {
             picked.add(self, map, entry);
         }
         if passed < maps
-            && let Some((id, _)) = self.maps.get_indexed((first + passed) % maps)
+            && let Some((id, _)) = self.maps.all.get_indexed((first + passed) % maps)
         {
             self.hand.0 = *id;
         }
+    }
+}
+
+impl AllMaps {
+    /// How many keys this policy may evict.
+    pub(crate) fn evictable(&self, policy: Eviction) -> usize {
+        match policy {
+            Eviction::None | Eviction::Lfu => 0,
+            Eviction::Lru | Eviction::Random => self.evicted().map(|(_, map)| map.len()).sum(),
+            Eviction::Ttl => self.evicted().map(|(_, map)| map.expiring.len()).sum(),
+        }
+    }
+
+    /// The maps whose keys may be evicted.
+    fn evicted(&self) -> impl Iterator<Item = (&MapId, &Map)> {
+        self.all.iter().filter(|(id, _)| **id != SCRIPTS)
+    }
+
+    /// The key of a map with this order, to evict it.
+    pub(crate) fn victim(&self, map: MapId, order: u64) -> Option<Victim> {
+        Some(self.victim_of(map, self.of_order(map, order)?))
+    }
+
+    fn victim_of(&self, map: MapId, entry: &Entry) -> Victim {
+        let order = self.order(entry.key());
+        let table = self.found(map, order, entry.key()).table;
+        Victim {
+            map,
+            order,
+            key: entry.key().into(),
+            bytes: self.cost(entry) + table.map_or(0, Map::table_cost),
+        }
+    }
+
+    /// Whether a map has a key with this order.
+    pub(crate) fn has_order(&self, map: MapId, order: u64) -> bool {
+        self.of_order(map, order).is_some()
+    }
+
+    fn of_order(&self, map: MapId, order: u64) -> Option<&Entry> {
+        let entry = self.all.get(&map)?.index.iter_from(order).next()?;
+        (self.order(entry.key()) == order).then_some(entry)
+    }
+
+    /// The orders of the keys of a map, beginning with this one or the next, and whether each was
+    /// used since it was in a sample before.
+    pub(crate) fn sample(&self, map: MapId, order: u64) -> impl Iterator<Item = (u64, bool)> {
+        let all = self.all.get(&map).into_iter();
+        all.flat_map(move |map| map.round(order))
+            .map(|entry| (self.order(entry.key()), entry.take_mark()))
+    }
+
+    /// All entries once, starting at a place.
+    fn round(&self, (first, order): Hand) -> impl Iterator<Item = (MapId, &Entry)> {
+        let all = self.evicted().map(|(_, map)| map.len()).sum();
+        let behind = self.evicted().filter(move |(id, _)| **id >= first);
+        let behind = behind.flat_map(move |(id, map)| {
+            map.index
+                .iter_from(if *id == first { order } else { 0 })
+                .map(|entry| (*id, entry))
+        });
+        let before = self
+            .evicted()
+            .flat_map(|(id, map)| map.index.iter_from(0).map(|entry| (*id, entry)));
+        behind.chain(before).take(all)
+    }
+
+    /// A random place: a map, in proportion to its keys, and a place in its order.
+    fn place(&self, random: u64) -> Hand {
+        let maps = self.all.len();
+        let first = (random % maps.max(1) as u64) as usize;
+        let looked = || {
+            (0..maps.min(MAPS_LOOKED))
+                .filter_map(|n| self.all.get_indexed((first + n) % maps))
+                .filter(|(id, _)| **id != SCRIPTS)
+        };
+        let all: usize = looked().map(|(_, map)| map.len()).sum();
+        // Other bits of the number than those for the order.
+        let mut nth = (random.rotate_left(32) % all.max(1) as u64) as usize;
+        for (id, map) in looked() {
+            if nth < map.len() {
+                return (*id, random);
+            }
+            nth -= map.len();
+        }
+        (MapId(0), random)
     }
 }
 

@@ -17,6 +17,9 @@ use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 use triomphe::{Arc, ThinArc};
 
+/// A key by itself, for a deletion or a place in a scan.
+pub(crate) type Key = std::sync::Arc<[u8]>;
+
 /// The work of an entry that is in no cache, in handled bytes.
 pub(crate) const ENTRY_WORK: usize = 1024;
 /// The largest value that is stored beside its key. A larger one is copied in one go, which needs

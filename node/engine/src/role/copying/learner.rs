@@ -188,7 +188,7 @@ impl Following<'_> {
         let complete = *self.was_in_sync && self.follower.sink().is_none_or(Sink::complete);
         // An empty copy is better sent a snapshot than the whole log.
         if complete && committed >= kept && committed <= seq && self.log.last() > 0 {
-            self.store.end_sums();
+            self.store.sums.clear();
             *self.fence = epoch;
             self.learn(Follow { since, session }, from, SinkPhase::Resuming);
             cx.peers.send(
@@ -244,7 +244,7 @@ impl Following<'_> {
         }
         *self.fence = epoch;
         self.learn(Follow { since, session }, from, SinkPhase::Arriving);
-        self.store.begin_sum(session);
+        self.store.sums.begin(session);
         cx.memory.bytes += self.bytes();
         self.acknowledge(cx, from, epoch);
         fault::pass(Point::TargetBegins);
@@ -413,7 +413,7 @@ impl Following<'_> {
         if summed {
             // The message that the checksum is ready may be lost, and the checksum was dropped once
             // it was compared.
-            self.store.end_sums();
+            self.store.sums.clear();
             self.sum_sink(cx);
         }
     }
@@ -485,8 +485,8 @@ impl Following<'_> {
         };
         sink.phase = SinkPhase::Summing;
         let sum = sink.sum;
-        if !self.store.sums(sum) {
-            self.store.begin_sum(sum);
+        if !self.store.sums.has(sum) {
+            self.store.sums.begin(sum);
         }
         cx.timers.wake(self.at, cx.now);
     }
@@ -544,7 +544,7 @@ impl Following<'_> {
             );
             return;
         }
-        let Some(mine) = self.store.sum(name) else {
+        let Some(mine) = self.store.sums.of(name) else {
             // It compared before, and was asked twice how much had arrived.
             return self.sum_sink(cx);
         };
@@ -562,7 +562,7 @@ impl Following<'_> {
             ]
             .into_iter()
             .any(broken);
-        self.store.end_sum(name);
+        self.store.sums.end(name);
         cx.peers.send(
             from,
             Lane::Calls,
