@@ -32,6 +32,7 @@ pub(crate) use file::nearest;
 pub use file::unread_variables;
 pub use files::{read_line, secrets_of};
 pub use first::FirstTable;
+#[cfg(feature = "fuzz")]
 pub(crate) use http::tokens_of;
 pub use http::{HttpConfig, http_tokens};
 pub use memory::{Memory, MemoryConfig};

@@ -12,10 +12,10 @@
 //! ```
 //!
 //! A command is a row ([`Description`]) in the file of its family, and nothing else says anything
-//! of it. Its `parse` makes an [`Action`] of its arguments. Several commands share one action, as
-//! `INCR` and `DECRBY` do. What an action may do and cost is its
-//! [`Footprint`](crate::command::operation::Footprint). If a name has a bar, the row is that of a
-//! subcommand: `object|freq` is `OBJECT FREQ`.
+//! of it. Its `parse` makes an [`Action`](operation::Action) of its arguments. Several commands share
+//! one action, as `INCR` and `DECRBY` do. What an action may do and cost is its
+//! [`Footprint`](operation::Footprint). If a name has a bar, the row is that of a subcommand:
+//! `object|freq` is `OBJECT FREQ`.
 //!
 //! Commands on connections, the server, the cluster and whole keyspaces are rows of the same kind.
 //! They are in the front door that knows of those (`doyen::resp::command`).

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// How nodes recognize the members of their cluster. Secrets are never shown, because configurations
 /// end up in logs.
 ///
-/// Example: [`Config`].
+/// Example: [`Config`](super::Config).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
     /// No secret: only nodes on this machine.
@@ -84,7 +84,7 @@ impl Trust {
     }
 }
 
-/// TLS on ports for clients that are no nodes. Example: [`Config`].
+/// TLS on ports for clients that are no nodes. Example: [`Config`](super::Config).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PortTls {
     /// The files of the certificate and of its key; `None`: as nodes trust each other.

@@ -8,7 +8,7 @@ use crate::config::PortTls;
 #[cfg(any(feature = "http", feature = "resp"))]
 use crate::config::value::Toggle;
 use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span};
-use crate::config::{Config, Defaults, MemoryConfig, Options, Trust};
+use crate::config::{Config, Defaults, Memory, MemoryConfig, Options, Trust};
 use crate::control::shared::Shared;
 use crate::control::{self, ControlOptions};
 use crate::data::{self, DataOptions};
@@ -468,13 +468,17 @@ async fn run(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<No
 }
 
 fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Node, Error> {
-    warn(&config);
+    for warning in &config.exposed {
+        tracing::warn!("{warning}");
+    }
     config.ports.are_built()?;
     #[cfg(feature = "http")]
     let http_tokens = (config.http.token_file.clone())
         .map(TokenFile::open)
         .transpose()?;
     let sockets = Sockets::open(&config.ports)?;
+    // An error is one line, so only a node whose ports are open says more.
+    log_memory(&config.memory.of_node);
     let addresses = sockets.addresses(&config.ports, &config.seeds)?;
     let name = (config.name.clone()).unwrap_or_else(|| addresses.control.to_string());
     let identity = identity_of(&config.trust, TrustRole::Member, &name)?;
@@ -586,12 +590,8 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     }))
 }
 
-/// Logs what a person should know of this configuration.
-fn warn(config: &Config) {
-    for warning in &config.exposed {
-        tracing::warn!("{warning}");
-    }
-    let memory = &config.memory.of_node;
+/// Logs how much memory the node may use.
+fn log_memory(memory: &Memory) {
     if memory.exceeds_bound() {
         tracing::warn!(
             "{memory}: the system will kill this process before it refuses writes; give a smaller \

@@ -120,7 +120,8 @@ pub struct HalfKeys {
     pub next: Option<String>,
 }
 
-/// A string, or a field of a hash or another collection. `doyen split export` writes one a line. Example: [`HalfReport`].
+/// A string, or a field of a hash or another collection. `doyen split export` writes one a line.
+/// Example: [`HalfReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HalfKey {
     /// The map. Absent: a database of Redis clients, or a map that was dropped.

@@ -258,7 +258,8 @@ fn two_recovered_halves_stop_and_the_one_that_is_kept_serves_again() {
     let name = path.display().to_string();
     story.says(2, &["split", "export", &name]);
     let saved = std::fs::read_to_string(&path).expect("a file");
-    assert!(saved.contains(r#""key":"a","value":"right""#), "{saved}");
+    let pair = r#""key":"a","kind":"string","value":"right""#;
+    assert!(saved.contains(pair), "{saved}");
 
     story.says(0, &["split", "keep"]);
     story.eventually(NOTICED, "the half that is kept serves", |s| {

@@ -392,7 +392,7 @@ pub enum Action {
     Peek,
     /// As `Strlen`, without marking the key as used. → `Int`
     PeekLength,
-    /// How Redis would store the value (see [`Encoding`]). → `Int` or `Nil`
+    /// How Redis would store the value: the number of an encoding. → `Int` or `Nil`
     Encoding,
     /// Bytes of memory that the entry takes at its primary. → `Int` or `Nil`
     Footprint,
