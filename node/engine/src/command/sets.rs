@@ -463,7 +463,8 @@ static COMBINE: Joint = Joint {
     },
 };
 
-/// Combination many members several sets have in common; at most so many, if the number is not 0. → `Int`
+/// How many members several sets have in common. The number is the most that is counted; 0: all. →
+/// `Int`
 static COUNT_COMMON: Joint = Joint {
     number: NUMBER + 11,
     name: "set count common",
@@ -606,7 +607,7 @@ fn store_combined(
 fn combined<'k>(
     rows: &mut Rows<'_>,
     map: MapId,
-    keys: impl Iterator<Item = &'k [u8]> + Clone,
+    keys: impl Iterator<Item = &'k [u8]>,
     how: Combination,
     most: usize,
 ) -> Result<Vec<u8>, Failure> {
@@ -631,11 +632,16 @@ fn combined<'k>(
 fn with_sets<'k, R>(
     rows: &mut Rows<'_>,
     map: MapId,
-    keys: impl Iterator<Item = &'k [u8]> + Clone,
+    keys: impl Iterator<Item = &'k [u8]>,
     with: impl FnOnce(&[View<'_>]) -> R,
 ) -> Result<R, Failure> {
+    // A key that is given again adds nothing, except that the first set may be taken from itself.
+    let mut given = BTreeSet::new();
+    let keys = keys.enumerate();
+    let keys = keys.filter(|(at, key)| *at == 0 || given.insert(*key));
+    let keys: Vec<&[u8]> = keys.map(|(_, key)| key).collect();
     let mut there = Vec::new();
-    for key in keys.clone() {
+    for &key in &keys {
         let found = rows.find(map, key);
         if found
             .as_ref()
@@ -646,7 +652,7 @@ fn with_sets<'k, R>(
         there.push((found.is_some(), Unpacked::new()));
     }
     let cx = *rows.cx();
-    let sets = keys.zip(&there).map(|(key, (exists, unpacked))| {
+    let sets = keys.iter().zip(&there).map(|(key, (exists, unpacked))| {
         let found = if *exists {
             rows.held(map, key)
         } else {
@@ -658,29 +664,68 @@ fn with_sets<'k, R>(
     Ok(with(&sets.ok_or(Failure::WrongType)?))
 }
 
+/// A set in which members are looked for.
+enum Sought<'a> {
+    Rows(View<'a>),
+    /// A packed set would be read from its beginning for each member.
+    Packed(BTreeSet<&'a [u8]>),
+}
+
+impl<'a> Sought<'a> {
+    fn of(set: View<'a>) -> Self {
+        match set.table() {
+            Some(_) => Self::Rows(set),
+            None => Self::Packed(members_of(set).collect()),
+        }
+    }
+
+    fn has(&self, member: &[u8]) -> bool {
+        match self {
+            Self::Rows(set) => set.get(member).is_some(),
+            Self::Packed(members) => members.contains(member),
+        }
+    }
+}
+
+fn members_of(set: View<'_>) -> impl Iterator<Item = &[u8]> {
+    set.pairs().map(|(member, _)| member)
+}
+
 /// Takes the members that sets have together, until one is not taken. False: one was not.
 fn take<'a>(how: Combination, sets: &[View<'a>], mut take: impl FnMut(&'a [u8]) -> bool) -> bool {
     let Some((first, others)) = sets.split_first() else {
         return true;
     };
-    let members = |set: View<'a>| set.pairs().map(|(member, _)| member);
     match how {
         Combination::Union => {
             let mut seen = BTreeSet::new();
-            let mut all = sets.iter().flat_map(|set| members(*set));
+            let mut all = sets.iter().flat_map(|set| members_of(*set));
             all.all(|member| !seen.insert(member) || take(member))
         }
         Combination::Intersection => {
             // The smallest has the fewest to look for.
-            let Some(least) = sets.iter().min_by_key(|set| set.len()) else {
+            let Some(least) = (0..sets.len()).min_by_key(|at| sets[*at].len()) else {
                 return true;
             };
-            let mut all = members(*least);
-            all.all(|member| sets.iter().any(|set| set.get(member).is_none()) || take(member))
+            let others = (0..sets.len()).filter(|at| *at != least);
+            let others: Vec<Sought<'a>> = others.map(|at| Sought::of(sets[at])).collect();
+            let mut all = members_of(sets[least]);
+            all.all(|member| others.iter().any(|set| !set.has(member)) || take(member))
         }
+        // As in Redis: each member is looked for in the other sets, or the members of those are
+        // taken away, whichever is less work.
         Combination::Difference => {
-            let mut all = members(*first);
-            all.all(|member| others.iter().any(|set| set.get(member).is_some()) || take(member))
+            let looks = first.len().saturating_mul(others.len());
+            if looks <= sets.iter().map(|set| set.len()).sum() {
+                let others: Vec<Sought<'a>> = others.iter().map(|set| Sought::of(*set)).collect();
+                let mut all = members_of(*first);
+                return all.all(|member| others.iter().any(|set| set.has(member)) || take(member));
+            }
+            let mut left: BTreeSet<&[u8]> = members_of(*first).collect();
+            for member in others.iter().flat_map(|set| members_of(*set)) {
+                left.remove(member);
+            }
+            left.into_iter().all(take)
         }
     }
 }
