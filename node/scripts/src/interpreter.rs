@@ -213,12 +213,13 @@ impl Interpreter {
         self.used = Used::default();
         let began = self.clock.map(|clock| clock()).unwrap_or_default();
         let deadline = began.saturating_add(limits.time);
-        let until = self.compile_until().map(|until| until.min(deadline));
         let given: usize = keys.iter().chain(args).map(|arg| arg.len() + 64).sum();
         let known = self.levels.get(script.sha1()).copied().unwrap_or(0);
         let mut level = Budget::level_of(given).max(known);
         let (ended, left) = loop {
             let random = self.random;
+            // A script that has grown is compiled again, in a new machine.
+            let until = self.compile_until().map(|until| until.min(deadline));
             let machine = self.machine()?;
             let function = machine.compile(script, until).map_err(|why| match why {
                 // Other scripts of the caller took its time.

@@ -262,6 +262,24 @@ fn a_reply_is_bounded_in_size_and_depth() {
     assert!(matches!(nested, Reply::Array(_)), "{nested:?}");
 }
 
+/// The time to compile is that of each time: a script that grew after it had been passed was refused
+/// as one that takes long to compile.
+#[test]
+fn a_script_that_grows_late_is_compiled_again() {
+    let limits = Limits {
+        instructions: u64::MAX,
+        time: Duration::from_secs(60),
+        memory_bytes: 16 << 20,
+        ..LIMITS
+    };
+    let body = "for i = 1, 2e7 do end local s = string.rep('x', 4e6) return #s";
+    let script = Script::parse(body.to_owned()).unwrap();
+    let mut interpreter = Interpreter::with_clock(clock);
+    let mut store = Store::default();
+    let ended = interpreter.run(&script, &[], &[], &mut store, &limits);
+    assert_eq!(ended, Ok(Reply::Int(4_000_000)));
+}
+
 #[test]
 fn a_clock_bounds_the_time() {
     let limits = Limits {
