@@ -200,7 +200,8 @@ pub(super) struct Asked {
 /// is ready.
 ///
 /// # Errors
-/// See [`doyen_engine::Subscriber::subscribe`]. Some partition may have no primary for 5 s, or the thread has ended.
+/// See [`doyen_engine::Subscriber::subscribe`]. Some partition may have no primary for 5 s, or the
+/// thread has ended.
 ///
 /// With an interval, it is told about this often that it was told all ([`Told::Confirmed`]), and is
 /// not woken for a change alone.

@@ -125,7 +125,7 @@ fn parts(list: &str) -> Vec<&str> {
     found
 }
 
-/// The types of which a function takes `&mut`.
+/// The types that a function takes by `&mut`.
 fn changed(head: &str) -> BTreeSet<&str> {
     let borrowed = head.match_indices('&').filter_map(|(at, _)| {
         let rest = &head[at + 1..];

@@ -135,8 +135,8 @@ pub(super) fn places(
 }
 
 impl Description<Parse> {
-    /// The request of these arguments, of which the command takes so many. `unix_ms` is the wall
-    /// time, only to check whether a time to live overflows.
+    /// Parses arguments whose number is already checked. `unix_ms` is the wall time, only to check
+    /// whether a time to live overflows.
     ///
     /// # Errors
     /// Redis's texts.

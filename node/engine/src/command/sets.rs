@@ -326,7 +326,7 @@ static ALL: Procedure = Procedure {
     run: Run::All,
 };
 
-/// Combination many members there are. → `Int`
+/// How many members there are. → `Int`
 static LENGTH: Procedure = Procedure {
     number: NUMBER + 5,
     name: "set length",
@@ -436,8 +436,8 @@ static MOVE: Joint = Joint {
     },
 };
 
-/// The members of sets together, as the number says ([`Combination`]). The runs are the further keys. →
-/// `Bulk`, all in one run of bytes
+/// The members of sets together, as the number says ([`Combination`]). The runs are the further
+/// keys. → `Bulk`, all in one run of bytes
 static COMBINE: Joint = Joint {
     number: NUMBER + 10,
     name: "set combine",

@@ -53,7 +53,7 @@ impl<'a> From<Option<&'a Entry>> for Found<'a> {
 }
 
 impl Found<'_> {
-    /// Of which kind it is.
+    /// The kind of the value; an absent one counts as a string.
     pub(crate) fn kind(&self) -> Kind {
         self.entry.map_or(Kind::String, Entry::kind)
     }

@@ -30,7 +30,7 @@ const LOOKS_MORE: usize = 16;
 /// The same if something must be evicted. It is more, because a key that is passed twice in a row
 /// would have had no second chance.
 const LOOKS_URGENT: usize = 512;
-/// AllMaps that are looked at for one pick. There may be thousands.
+/// Maps that are looked at for one pick. There may be thousands.
 const MAPS_LOOKED: usize = 16;
 
 /// The position of the hand: before the first key of this map with this order or a later one.

@@ -1,11 +1,11 @@
-//! HeldAnswers to the operations of a peer: what it is owed, and what waits for room.
+//! Answers to the operations of a peer: what it is owed, and what waits for room.
 
 use super::frame::ReplyTo;
 use crate::value::outcome::Outcome;
 use doyen_placement::PartitionRef;
 use std::collections::VecDeque;
 
-/// HeldAnswers up to this size never wait: there are at most `waiting_max` of them.
+/// Answers up to this size never wait: there are at most `waiting_max` of them.
 pub(crate) const SMALL_ANSWER_BYTES: usize = 1 << 10;
 
 /// What an answer to a peer weighs: 0 if it never waits.
@@ -14,12 +14,12 @@ pub(crate) fn answer_weight(outcome: &Outcome) -> usize {
     if bytes > SMALL_ANSWER_BYTES { bytes } else { 0 }
 }
 
-/// HeldAnswers to the operations of a peer.
+/// Answers to the operations of a peer.
 #[derive(Debug, Default)]
 pub(super) struct HeldAnswers {
     /// Bytes of large answers to its executed operations, whether committed or not.
     pub(super) owed: usize,
-    /// HeldAnswers that may be sent once there is room.
+    /// Answers that may be sent once there is room.
     held: VecDeque<(PartitionRef, ReplyTo, Outcome)>,
 }
 

@@ -73,7 +73,7 @@ pub(crate) struct Peer {
     held_back: bool,
     /// Whether the logs of learners had the first turn when it last had room again.
     learners_turn: bool,
-    /// HeldAnswers to its operations.
+    /// Answers to its operations.
     answers: HeldAnswers,
     /// Clocks of partitions that it is told in the next datagrams.
     clocks: Vec<(PartitionRef, Epoch, u64)>,
@@ -413,7 +413,7 @@ impl Peers {
         })
     }
 
-    /// A peer whose callers wait here sends a stamp. HeldAnswers to operations that are executed from
+    /// A peer whose callers wait here sends a stamp. Answers to operations that are executed from
     /// now on name it, so the peer knows that they were not executed before it sent that.
     pub(crate) fn stamp(&mut self, id: MemberId, stamp: u64) {
         if let Some(peer) = self.all.get_mut(&id) {
@@ -465,7 +465,7 @@ impl Peers {
         }
     }
 
-    /// HeldAnswers a peer's operation for which it is owed this: now, or once it has room.
+    /// Answers a peer's operation for which it is owed this: now, or once it has room.
     pub(crate) fn answer(&mut self, id: MemberId, at: PartitionRef, to: ReplyTo, outcome: Outcome) {
         let weight = answer_weight(&outcome);
         let Some(peer) = self.all.get_mut(&id) else {
