@@ -36,6 +36,7 @@ KNOWN = [
     (r"^CLUSTER (INFO|SLOTS|NODES|SHARDS|MYID)$", "the reply is about this cluster"),
     (r"^(TIME|LASTSAVE|LOLWUT( \S+)*)$", "the reply is about this server"),
     (r"^ACL (LIST|GETUSER default)$", "Redis shows sanitize-payload since 7.2"),
+    (r"^ACL LOG$", "entries have numbers and times, as in Redis 7.2"),
     (r"^FUNCTION STATS$", "there is no script engine"),
     (r"^CLIENT KILL MAXAGE\b", "Redis has it since 7.4"),
     (r"^CONFIG SET (slowlog-max-len -1|maxclients 0)$", "limits are different"),

@@ -642,6 +642,8 @@ async fn a_client_without_the_password_gets_nothing() {
         if text.starts_with("NOAUTH HELLO must be called")));
     assert_eq!(ask("AUTH secret").await, Reply::Simple("OK".to_owned()));
     assert_eq!(ask("GET a").await, Reply::Nil);
+    let misnamed = "ERR Client names cannot contain spaces, newlines or special characters.";
+    assert_eq!(ask("CLIENT SETNAME a\u{1}").await, error(misnamed));
     assert_eq!(ask("RESET").await, Reply::Simple("RESET".to_owned()));
     assert_eq!(ask("GET a").await, error("NOAUTH Authentication required."));
     assert_eq!(
