@@ -29,22 +29,27 @@ mod member_core;
 #[cfg(test)]
 mod net;
 mod others;
+mod pings;
 mod problem;
 mod publication;
+mod recover;
 mod requests;
 mod split;
+mod tables;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod timing;
 
 pub use api::{
     AdminReply, AdminRequest, AgreementConfig, Input, NoVotersGone, OtherCluster, Output,
-    Oversight, Peer, Seeds, Status, Timing, View, VotersGone,
+    Oversight, Peer, Seeds, Status, View, VotersGone,
 };
 pub use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
 pub use event::{Event, Half, Severity, Stage, consequence, stages};
 pub use problem::{Explain, Found, MissingVoter, Problem};
 pub use split::Split;
+pub use timing::Timing;
 
 use crate::hints::Hint;
 use crate::mutant::{self, broken};
@@ -53,7 +58,6 @@ use crate::wire::{Commit, Message, ProcessState, ProcessStatus};
 use bootstrap::{Formed, Forming};
 use context::{Context, NamedTable, earlier};
 use doyen_placement::{ClusterId, Loads, MemberId, MemberState, Version, VoteKey};
-use election::Role;
 use join::Joining;
 use member_core::MemberCore;
 use others::Others;
@@ -61,6 +65,7 @@ use publication::Leader;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
+use tasks::CoordinatorTasks;
 
 /// Addresses of former members that are still dialled.
 const FORMER_MAX: usize = 64;
@@ -118,7 +123,7 @@ impl Agreement {
             if core.over {
                 return;
             }
-            if core.late(&self.cx) {
+            if core.pings.late(&self.cx) {
                 core.woke(&self.cx);
             }
         }
@@ -151,24 +156,26 @@ impl Agreement {
     /// Whether this node coordinates.
     #[must_use]
     pub fn leading(&self) -> bool {
-        matches!(&self.phase, Phase::Member(core) if matches!(core.role, Role::Leader(_)))
+        self.coordinates().is_some()
     }
 
     /// The loads of partitions and members, as far as they were reported. `None`: this node does
     /// not coordinate.
     #[must_use]
     pub fn loads(&self) -> Option<&Loads> {
-        match &self.phase {
-            Phase::Member(core) => core.loads(),
-            Phase::Forming(_) | Phase::Joining(_) => None,
-        }
+        self.coordinates().map(|tasks| &tasks.told.loads)
     }
 
     /// What this node sees of moves. `None`: it does not coordinate.
     #[must_use]
     pub fn oversight(&self) -> Option<Oversight> {
+        self.coordinates().map(CoordinatorTasks::oversight)
+    }
+
+    /// What this node looks after as the coordinator.
+    fn coordinates(&self) -> Option<&CoordinatorTasks> {
         match &self.phase {
-            Phase::Member(core) => core.oversight(),
+            Phase::Member(core) => Some(&core.election.as_leader()?.tasks),
             Phase::Forming(_) | Phase::Joining(_) => None,
         }
     }
@@ -176,7 +183,7 @@ impl Agreement {
     /// Whether this node serves nothing, because its half of a split was recovered (rule 13).
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        matches!(&self.phase, Phase::Member(core) if core.is_stopped())
+        matches!(&self.phase, Phase::Member(core) if core.halves.is_stopped())
     }
 
     /// The number of messages of peers that were dropped, because they did not fit.
@@ -196,7 +203,7 @@ impl Agreement {
     pub fn unproven(&self, since: Time) -> Vec<MemberId> {
         match &self.phase {
             Phase::Forming(_) | Phase::Joining(_) => Vec::new(),
-            Phase::Member(core) => core.unproven(self.cx.me(), since),
+            Phase::Member(core) => core.pings.unproven(self.cx.me(), &core.tables, since),
         }
     }
 
@@ -235,29 +242,31 @@ impl Agreement {
                     nothing(text(&problem), problem.to_string())
                 }
             },
-            Phase::Member(core) => Status {
-                me,
-                coordinator: core.leader,
-                leading: matches!(core.role, Role::Leader(_))
-                    && core.leader == Some(me)
-                    && !core.out
-                    && now >= self.cx.now,
-                installed: Some(core.committed.name),
-                closed: core.closed(),
-                planning: core.is_planning(),
-                unanswered: core.unanswered(&self.cx),
-                filled: core
-                    .loads()
+            Phase::Member(core) => {
+                let (tables, problem) = (&core.tables, core.leaderless_problem(&self.cx));
+                let tasks = self.coordinates();
+                let loads = tasks
                     .into_iter()
-                    .flat_map(Loads::members)
-                    .map(|(member, load)| (member, load.told()))
-                    .collect(),
-                waiting: core.leader.is_none().then(|| core.why_leaderless(&self.cx)),
-                why: (core.leader.is_none()).then(|| core.leaderless_problem(&self.cx).to_string()),
-                voters: core.distinct_voters().into_iter().collect(),
-                others: self.others.met(now),
-                split: core.split(),
-            },
+                    .flat_map(|tasks| tasks.told.loads.members());
+                Status {
+                    me,
+                    coordinator: core.election.leader,
+                    leading: tasks.is_some()
+                        && core.election.leader == Some(me)
+                        && !tables.out
+                        && now >= self.cx.now,
+                    installed: Some(tables.committed.name),
+                    closed: tasks.map_or_else(Vec::new, |tasks| tasks.closed(&tables.committed)),
+                    planning: tasks.is_some_and(|tasks| tasks.is_planning(tables)),
+                    unanswered: core.pings.unanswered(&self.cx, tables),
+                    filled: loads.map(|(member, load)| (member, load.told())).collect(),
+                    waiting: problem.as_ref().map(text),
+                    why: problem.map(|problem| problem.to_string()),
+                    voters: tables.distinct_voters().into_iter().collect(),
+                    others: self.others.met(now),
+                    split: core.halves.split(tables),
+                }
+            }
         }
     }
 
@@ -272,7 +281,7 @@ impl Agreement {
             }
             (Input::Identified { .. }, Phase::Joining(_) | Phase::Member(_)) => {}
             (Input::Speaks { id, level, key }, Phase::Member(core)) => {
-                cx.learn(id, (level, key), |id| core.names(id))
+                cx.learn(id, (level, key), |id| core.tables.member(id).is_some())
             }
             (Input::Speaks { id, level, key }, Phase::Forming(_) | Phase::Joining(_)) => {
                 cx.learn(id, (level, key), |_| false)
@@ -287,6 +296,7 @@ impl Agreement {
             (Input::Scouted { .. }, Phase::Joining(_)) => {}
             (Input::Scouted { id, address }, Phase::Member(core)) => {
                 let known = core
+                    .tables
                     .committed
                     .members
                     .iter()
@@ -301,19 +311,29 @@ impl Agreement {
             (Input::Hint(hint), Phase::Member(core)) => core.on_hint(cx, &hint),
             (Input::Seeds(seeds), _) => cx.config.seeds = seeds,
             (Input::Minute(minute), _) => cx.minute = Some(minute),
-            (Input::Prove, Phase::Member(core)) => core.prove(cx),
+            (Input::Prove, Phase::Member(core)) => {
+                core.pings.prove(cx, &core.tables, &core.election)
+            }
             (Input::Prove, Phase::Forming(_) | Phase::Joining(_)) => {}
             (Input::DataThreadAlive, _) => cx.alive_at = cx.now,
             (Input::Used, phase) => {
                 cx.used_asked = true;
                 if let Phase::Member(core) = phase {
-                    core.used = true;
+                    core.tables.used = true;
                 }
             }
             (Input::Opened(opened), Phase::Member(core)) => core.opened(cx, &opened),
-            (Input::InSync(requests), Phase::Member(core)) => core.in_sync(cx, requests),
+            (Input::InSync(requests), Phase::Member(core)) => {
+                let (cluster, origin) = (core.tables.cluster(), cx.me());
+                let message = Message::InSync {
+                    cluster,
+                    origin,
+                    requests,
+                };
+                core.tell_coordinator(cx, message);
+            }
             (Input::Admin { ticket, request }, Phase::Member(core)) => {
-                core.admin(cx, ticket, request)
+                core.requests.admin(cx, ticket, request)
             }
             (Input::Recover { dead, gone, ticket }, Phase::Member(core)) => {
                 core.recover(cx, &dead, gone, ticket)
@@ -322,15 +342,17 @@ impl Agreement {
                 core.measured(cx, thread, report)
             }
             (Input::Planned { base, proposal }, Phase::Member(core)) => {
-                core.planned(base, proposal)
+                if let Some(leader) = core.election.as_leader_mut() {
+                    leader.tasks.planned(base, proposal);
+                }
             }
             (Input::Leave(pace), Phase::Member(core)) => {
-                core.leave(cx, pace);
+                core.requests.leave(cx.now, pace);
                 // A process that starts again may be at one of the addresses that this member
                 // knows.
                 self.dial_at = cx.now;
             }
-            (Input::Depart, Phase::Member(core)) => core.depart(cx),
+            (Input::Depart, Phase::Member(core)) => core.requests.depart(cx.now),
             (Input::Pull(name), Phase::Member(core)) => core.pull_any(cx, name),
             (
                 Input::Admin { ticket, .. } | Input::Recover { ticket, .. },
@@ -386,9 +408,9 @@ impl Agreement {
             return;
         };
         core.turn(cx);
-        core.forget_halves(cx);
+        core.halves.turn(cx, &core.tables);
         self.others.turn(cx);
-        if cx.used_asked && core.used {
+        if cx.used_asked && core.tables.used {
             cx.used_asked = false;
             cx.outputs.push_back(Output::UsedOk);
         }
@@ -418,16 +440,16 @@ impl Agreement {
             // Another process may run by now at the address of a member that does not answer. It
             // may know what became of the cluster, even if every member that this node knows is
             // gone.
-            let (quiet, live): (Vec<_>, Vec<_>) = core
-                .committed
-                .members
-                .iter()
-                .partition(|m| m.state == MemberState::Silent || core.silent(&self.cx, m.id));
+            let (quiet, live): (Vec<_>, Vec<_>) =
+                core.tables.committed.members.iter().partition(|m| {
+                    m.state == MemberState::Silent || core.pings.silent(&self.cx, m.id)
+                });
             taken.extend(live.iter().map(|m| m.addresses.control));
             silent.extend(quiet.iter().map(|m| m.addresses.control));
             // One of those that were asserted dead may live.
-            silent.extend(core.named_addresses());
+            silent.extend(core.tables.accepted.annex.named().map(|n| n.control));
             let members: BTreeMap<_, _> = core
+                .tables
                 .committed
                 .members
                 .iter()
@@ -479,10 +501,11 @@ impl Agreement {
         if self.scout_at > self.cx.now {
             return;
         }
-        let members = u32::try_from(core.committed.members.len()).unwrap_or(u32::MAX);
+        let members = u32::try_from(core.tables.committed.members.len()).unwrap_or(u32::MAX);
         let interval = DIAL.0.saturating_mul(members).min(SCOUT_MAX);
         self.scout_at = self.cx.now + self.cx.jitter(interval, interval * 3 / 2);
         let of_members: BTreeSet<SocketAddr> = core
+            .tables
             .committed
             .members
             .iter()
@@ -503,7 +526,7 @@ impl Agreement {
         match &self.phase {
             Phase::Forming(forming) => forming.process_state(&self.cx),
             Phase::Joining(_) => ProcessState::Joining,
-            Phase::Member(core) => core.membership(),
+            Phase::Member(core) => core.tables.membership(),
         }
     }
 
@@ -516,10 +539,10 @@ impl Agreement {
             Some(Formed::Founded(table)) => {
                 let members: Vec<MemberId> = table.members.iter().map(|m| m.id).collect();
                 let mut core = MemberCore::new(cx, table.clone(), None, members.len() > 1);
-                core.voted = Some(cx.me());
-                core.role =
-                    Role::Leader(Box::new(Leader::new(cx, members.iter().copied().collect())));
-                core.set_leader(cx, Some(cx.me()));
+                core.election.voted = Some(cx.me());
+                core.election
+                    .lead(Leader::new(cx, members.iter().copied().collect()));
+                core.election.set_leader(cx, &core.tables, Some(cx.me()));
                 let me = cx.me();
                 for member in members.into_iter().filter(|m| *m != me) {
                     let (name, predecessor) = (table.name, table.name);
@@ -536,9 +559,9 @@ impl Agreement {
             Some(Formed::Founder(table)) => {
                 let writer = table.members.iter().map(|m| m.id).min();
                 let mut core = MemberCore::new(cx, table, None, true);
-                core.voted = writer;
-                core.proposer = writer;
-                core.set_leader(cx, writer);
+                core.election.voted = writer;
+                core.tables.proposer = writer;
+                core.election.set_leader(cx, &core.tables, writer);
                 self.enter(core);
             }
             Some(Formed::Found(cluster, contact, seen)) => {
@@ -565,12 +588,14 @@ impl Agreement {
         let (cx, Phase::Member(core)) = (&mut self.cx, &mut self.phase) else {
             return;
         };
-        let ours = core.cluster();
+        let ours = core.tables.cluster();
         if ours == theirs {
             let (name, address) = &who;
             self.others.joined(cx, name, *address);
-            core.show_descent(cx, from, &who);
-            if core.is_apart(from) {
+            let is_led = core.election.leader.is_some();
+            core.halves
+                .show_descent(cx, &core.tables, is_led, from, &who);
+            if core.halves.is_apart(from) {
                 // Neither half takes the tables of the other one.
                 return;
             }
@@ -578,24 +603,24 @@ impl Agreement {
             // was left behind: the cluster went on without it. A sender unknown to all members is
             // never told, so it must ask. If this member is the one that was left behind, the pull
             // asks a question that it does not know to ask.
-            if core.committed.member(from).is_none() {
+            if core.tables.committed.member(from).is_none() {
                 core.pull(cx, from);
-                core.on_pull(cx, from, None);
+                core.tables.on_pull(cx, from, None);
             }
             return;
         }
-        if !used && core.used {
+        if !used && core.tables.used {
             // The sender is a new cluster of one, which gives way.
             core.requests.newcomer(cx.now, from);
         }
-        let fresh =
-            (!core.used || broken(&mutant::SURRENDERS_USED)) && core.committed.members.len() == 1;
+        let fresh = (!core.tables.used || broken(&mutant::SURRENDERS_USED))
+            && core.tables.committed.members.len() == 1;
         if fresh && (used || theirs < ours) {
             cx.event(Event::note(format!(
                 "this cluster of one, {ours}, is unused: it gives way to {theirs} and joins it"
             )));
             self.phase = Phase::Joining(Box::new(Joining::new(cx, theirs, from, version)));
-        } else if used && core.used {
+        } else if used && core.tables.used {
             self.others.meet(cx, ours, theirs, who);
         }
     }
@@ -748,34 +773,56 @@ impl Agreement {
         };
         if message
             .cluster()
-            .is_some_and(|theirs| theirs != core.cluster())
+            .is_some_and(|theirs| theirs != core.tables.cluster())
         {
             // Either two clusters have met, or the sender is behind. Its status will tell.
             cx.ignore();
             if self.others.may_ask(cx.now) {
-                let status = cx.process_status(core.membership());
+                let status = cx.process_status(core.tables.membership());
                 cx.send(from, Message::Probe(status));
             }
             return;
         }
         if let Message::Descent(said) = message {
-            return core.on_descent(cx, from, *said);
+            let is_led = core.election.leader.is_some();
+            return core
+                .halves
+                .on_descent(cx, &core.tables, is_led, from, *said);
         }
-        if message.term().is_some_and(|term| !core.plausible(term)) || core.is_apart(from) {
+        let is_plausible = |term| core.election.plausible(term);
+        if !message.term().is_none_or(is_plausible) || core.halves.is_apart(from) {
             return cx.ignore();
         }
+        let MemberCore {
+            election,
+            tables,
+            pings,
+            ..
+        } = &mut **core;
         match message {
             Message::Ping(ping) => core.on_ping(cx, from, ping),
             Message::Pong(pong) => core.on_pong(cx, from, pong),
-            Message::PreVote(ballot) => core.on_pre_vote(cx, from, ballot),
-            Message::PreVoteAnswer(answer) => core.on_pre_vote_answer(cx, from, answer),
-            Message::Vote(ballot) => core.on_vote(cx, from, ballot),
-            Message::VoteAnswer(answer) => core.on_vote_answer(cx, from, answer, None),
-            Message::SignedVote(answer, signature) => {
-                core.on_vote_answer(cx, from, answer, Some(signature))
+            Message::PreVote(ballot) => election.on_pre_vote(cx, tables, pings, from, ballot),
+            Message::PreVoteAnswer(answer) => {
+                let votes = election.on_pre_vote_answer(cx, tables, from, answer);
+                core.win(cx, votes);
             }
-            Message::Mandate(mandate) => core.on_mandate(cx, from, *mandate),
-            Message::AskMandate { term, .. } => core.on_ask_mandate(cx, from, term),
+            Message::Vote(ballot) => election.on_vote(cx, tables, pings, from, ballot),
+            Message::VoteAnswer(answer) => {
+                let votes = election.on_vote_answer(cx, tables, from, answer, None);
+                core.win(cx, votes);
+            }
+            Message::SignedVote(answer, signature) => {
+                let votes = election.on_vote_answer(cx, tables, from, answer, Some(signature));
+                core.win(cx, votes);
+            }
+            Message::Mandate(mandate) => {
+                let early = election.on_mandate(cx, tables, pings, from, *mandate);
+                if let Some((by, proposal)) = early {
+                    core.on_propose(cx, by, proposal);
+                }
+            }
+            Message::AskMandate { term, .. } => election.on_ask_mandate(cx, from, term),
             Message::Propose(proposal) => core.on_propose(cx, from, *proposal),
             Message::Ack(ack) => core.on_ack(cx, from, *ack),
             Message::Refuse {
@@ -785,7 +832,7 @@ impl Agreement {
                 whole,
             } => core.on_refuse(cx, from, name, term, coordinator, whole),
             Message::Commit(commit) => core.on_commit(cx, from, *commit),
-            Message::Pull { have, .. } => core.on_pull(cx, from, have),
+            Message::Pull { have, .. } => tables.on_pull(cx, from, have),
             Message::Committed(committed) => core.on_committed(cx, from, *committed),
             Message::Join { .. }
             | Message::InSync { .. }
@@ -794,16 +841,16 @@ impl Agreement {
             | Message::Admin { .. }
             | Message::Leave { .. } => core.on_request(cx, from, message),
             Message::JoinRefused { member, .. }
-                if member != cx.me() && core.leader == Some(from) =>
+                if member != cx.me() && election.leader == Some(from) =>
             {
                 cx.send(member, message)
             }
-            Message::OpenedSeen { sequence, .. } if core.leader == Some(from) => {
-                core.report_read(sequence)
+            Message::OpenedSeen { sequence, .. } if election.leader == Some(from) => {
+                core.requests.report_read(sequence)
             }
             Message::AdminReply { ticket, reply, .. } => {
                 let me = cx.me();
-                core.reply(cx, me, ticket, reply);
+                cx.reply(tables.cluster(), me, ticket, reply);
             }
             Message::Found { .. }
             | Message::Promise(_)

@@ -3,8 +3,8 @@
 use super::event::Event;
 use super::problem::Explain;
 use super::split::Split;
+use super::timing::Timing;
 use crate::hints::Hint;
-use crate::mutant::{self, broken};
 use crate::signing::SigningSeed;
 use crate::time::Time;
 use crate::wire::Message;
@@ -14,8 +14,9 @@ use doyen_placement::planner::{
     BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, PlannedChanges,
 };
 use doyen_placement::{
-    Addresses, BranchId, ClusterId, Epoch, Loads, Location, MapEntry, MapId, MapWish, MemberId,
-    OrderKey, PartitionRef, Role, Schedulers, Settings, Table, TableName, VoteKey, WantedMap,
+    Addresses, Age, BranchId, ClusterId, Epoch, Loads, Location, MapEntry, MapId, MapWish, Member,
+    MemberId, MemberState, OrderKey, PartitionRef, Role, Schedulers, Settings, Table, TableName,
+    VoteKey, WantedMap,
 };
 use std::fmt;
 use std::net::SocketAddr;
@@ -98,56 +99,36 @@ pub struct AgreementConfig {
     pub rng_seed: u64,
 }
 
-/// The durations of the protocol.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Timing {
-    /// How long an answered ping lets a primary serve: 500 ms.
-    pub lease: Duration,
-    /// The time between pings: 100 ms.
-    pub ping_interval: Duration,
-    /// Added to every wait for a lease to end: 5 ms.
-    pub margin: Duration,
-    /// The number of unanswered pings after which a member is expelled: 6.
-    pub pings_missed_max: u32,
-    /// The least time between two tables that only change in-sync sets or move data: 20 ms.
-    pub batch: Duration,
-    /// How long a new node listens before it forms a cluster: 1 s.
-    pub listen: Duration,
-    /// For how long a range must be busy before it is split: 15 s.
-    pub busy_for: Duration,
-    /// For how long neighbouring ranges must be small and idle before they are merged: 5 minutes.
-    pub cold_for: Duration,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            lease: Duration::from_millis(500),
-            ping_interval: Duration::from_millis(100),
-            margin: Duration::from_millis(5),
-            pings_missed_max: 6,
-            batch: Duration::from_millis(20),
-            listen: Duration::from_secs(1),
-            busy_for: Duration::from_secs(15),
-            cold_for: Duration::from_secs(300),
-        }
-    }
-}
-
-impl Timing {
-    /// Two clocks that may each be wrong by 1 %: (1 + 0.01) / (1 - 0.01), rounded up.
-    const DRIFT: f64 = 1.0204;
-
-    /// How long a new primary waits for the lease of a predecessor of which it knows nothing (rule
-    /// 9).
-    #[must_use]
-    pub fn takeover_wait(&self) -> Duration {
-        let drift = if broken(&mutant::WAITS_WITHOUT_DRIFT) {
-            1.0
+impl AgreementConfig {
+    /// This process as a member. The coordinator sets the age and the key.
+    pub(super) fn member(&self) -> Member {
+        let Self {
+            id,
+            name,
+            role,
+            addresses,
+            location,
+            weight,
+            drained,
+            ..
+        } = self;
+        let state = if *drained {
+            MemberState::Draining
         } else {
-            Self::DRIFT
+            MemberState::Live
         };
-        self.lease.mul_f64(drift) + self.margin
+        let (name, addresses, location) = (name.clone(), addresses.clone(), location.clone());
+        Member {
+            id: *id,
+            age: Age(0),
+            name,
+            role: *role,
+            state,
+            addresses,
+            location,
+            weight: *weight,
+            vote_key: None,
+        }
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) struct Forming {
     report_at: Time,
     /// Whether nothing was missing at the last report.
     complete: bool,
-    peers: BTreeMap<MemberId, Heard>,
+    peers: BTreeMap<MemberId, PeerStatus>,
     /// The process that answered at each address.
     at: BTreeMap<SocketAddr, MemberId>,
     promise: Option<NamedTable>,
@@ -69,7 +69,7 @@ pub(super) struct Forming {
 }
 
 #[derive(Debug)]
-struct Heard {
+struct PeerStatus {
     status: ProcessStatus,
     at: Time,
 }
@@ -278,7 +278,7 @@ impl Forming {
     pub(super) fn turn(&mut self, cx: &mut Context) -> Option<Formed> {
         let alone = cx.config.expect.is_none_or(|n| n == 1);
         if alone && cx.config.seeds.is_none() && self.hinted.is_empty() {
-            return Some(Formed::Founded(self.first(cx, vec![cx.member()])));
+            return Some(Formed::Founded(self.first(cx, vec![cx.config.member()])));
         }
         self.lapse(cx);
         self.probe(cx);
@@ -408,7 +408,7 @@ impl Forming {
         }
         if self.peers.len() < PEERS_MAX {
             self.at.insert(status.member.addresses.control, from);
-            self.peers.insert(from, Heard { status, at: cx.now });
+            self.peers.insert(from, PeerStatus { status, at: cx.now });
         }
         None
     }
@@ -516,7 +516,7 @@ impl Forming {
         let expect = usize::from(self.expect(cx));
         let mut founders = initial;
         if let Some(n) = cx.config.expect {
-            let same = |h: &&Heard| {
+            let same = |h: &&PeerStatus| {
                 matches!(
                     h.status.state,
                     ProcessState::Forming { told: true, expect, .. } if expect == n
@@ -581,7 +581,7 @@ impl Forming {
         };
         let member = |id: &MemberId| {
             if *id == cx.me() {
-                Some(cx.member())
+                Some(cx.config.member())
             } else {
                 self.fresh(cx, *id).map(|s| s.member.clone())
             }

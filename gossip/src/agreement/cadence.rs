@@ -13,8 +13,9 @@
 //! at most, and a lease, which lasts five intervals, never waits for one voter.
 
 use super::context::Context;
-use super::election::Role;
-use super::member_core::MemberCore;
+use super::election::Election;
+use super::pings::Pings;
+use super::tables::Tables;
 use doyen_placement::MemberId;
 use doyen_placement::quorum::majority;
 use std::collections::BTreeSet;
@@ -24,33 +25,28 @@ const CALM_INTERVALS: u64 = 2;
 /// If the coordinator has not pinged this member for this many intervals, the member pings it.
 const LED_INTERVALS: u32 = 3;
 
-impl MemberCore {
+impl Pings {
     /// The peers that are pinged in this interval.
-    pub(super) fn due(&self, cx: &Context) -> BTreeSet<MemberId> {
-        let (me, mut due) = (cx.me(), self.asked(cx.me()));
-        let votes = |m: MemberId| {
-            [
-                &self.committed.voters,
-                &self.accepted.voters,
-                &self.committed_voters,
-            ]
-            .iter()
-            .any(|v| v.contains(&m))
-        };
-        if votes(me) {
-            due.retain(|m| votes(*m) || !self.detector.is_calm(*m) || self.turn_of(*m));
+    pub(super) fn due(
+        &self,
+        cx: &Context,
+        tables: &Tables,
+        election: &Election,
+    ) -> BTreeSet<MemberId> {
+        let (me, mut due) = (cx.me(), self.asked(cx.me(), tables, election));
+        if tables.votes(me) {
+            due.retain(|m| tables.votes(*m) || !self.detector.is_calm(*m) || self.turn_of(*m));
             return due;
         }
         // If anything is unusual, the member pings all peers.
-        let leading = matches!(self.role, Role::Leader(_));
-        let usual = self.leader.is_some()
-            && !leading
-            && !self.out
-            && self.committed.voters == self.accepted.voters;
-        if !usual || self.committed.voters != self.committed_voters {
+        let usual = election.leader.is_some()
+            && !election.leads()
+            && !tables.out
+            && tables.committed.voters == tables.accepted.voters;
+        if !usual || tables.committed.voters != tables.committed_voters {
             return due;
         }
-        let enough = self.enough(cx);
+        let enough = self.enough(cx, &tables.committed.voters, election.leader);
         due.retain(|m| !self.detector.is_calm(*m) || (self.turn_of(me) && enough.contains(m)));
         due
     }
@@ -67,12 +63,16 @@ impl MemberCore {
     /// Voters whose answers make a lease, and the coordinator if this member hears nothing of it
     /// otherwise. Each member begins with another voter. The coordinator comes last, because it has
     /// most to do.
-    fn enough(&self, cx: &Context) -> BTreeSet<MemberId> {
-        let voters = &self.committed.voters;
+    fn enough(
+        &self,
+        cx: &Context,
+        voters: &[MemberId],
+        leader: Option<MemberId>,
+    ) -> BTreeSet<MemberId> {
         let led = self
             .led_at
             .is_some_and(|at| cx.now.since(at) <= cx.config.timing.ping_interval * LED_INTERVALS);
-        let mut enough: BTreeSet<MemberId> = self.leader.filter(|_| !led).into_iter().collect();
+        let mut enough: BTreeSet<MemberId> = leader.filter(|_| !led).into_iter().collect();
         let first =
             usize::try_from(cx.me().0 / CALM_INTERVALS % voters.len().max(1) as u64).unwrap_or(0);
         let others = voters
@@ -80,8 +80,8 @@ impl MemberCore {
             .cycle()
             .skip(first)
             .take(voters.len())
-            .filter(|v| Some(**v) != self.leader);
-        for voter in others.chain(self.leader.iter()) {
+            .filter(|v| Some(**v) != leader);
+        for voter in others.chain(leader.iter()) {
             // A voter that owes an answer is pinged anyway, the coordinator too. It counts for
             // nothing until it has answered.
             if majority(voters, |v| enough.contains(&v) && self.detector.is_calm(v)) {

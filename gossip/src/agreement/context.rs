@@ -1,13 +1,13 @@
 //! What every phase of the machine shares: configuration, time, random numbers, outputs.
 
-use super::api::{AgreementConfig, Output, Peer};
+use super::api::{AdminReply, AgreementConfig, Output, Peer};
 use super::event::Event;
 use super::problem::Problem;
 use crate::mutant::{self, broken};
 use crate::signing::SigningKey;
 use crate::time::Time;
 use crate::wire::{Message, ProcessState, ProcessStatus};
-use doyen_placement::{Age, Member, MemberId, MemberState, Table, TableName, VoteKey};
+use doyen_placement::{ClusterId, MemberId, Table, TableName, VoteKey};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -23,6 +23,8 @@ pub(super) struct Context {
     pub(super) config: AgreementConfig,
     pub(super) now: Time,
     pub(super) outputs: VecDeque<Output>,
+    /// Answers to requests that people made here, by their tickets.
+    pub(super) replies: Vec<(u64, AdminReply)>,
     /// The number of messages that did not fit the state of this process.
     pub(super) ignored: u64,
     /// When the data threads last made progress (rule 12).
@@ -48,6 +50,7 @@ impl Context {
             config,
             now,
             outputs,
+            replies: Vec::new(),
             ignored: 0,
             alive_at: now,
             minute: None,
@@ -121,6 +124,28 @@ impl Context {
         self.outputs.push_back(Output::Event(event));
     }
 
+    /// Answers a person's request, here or at another member. Here, the requests pass it on.
+    pub(super) fn reply(
+        &mut self,
+        cluster: ClusterId,
+        origin: MemberId,
+        ticket: u64,
+        reply: AdminReply,
+    ) {
+        if origin == self.me() {
+            self.replies.push((ticket, reply));
+        } else {
+            self.send(
+                origin,
+                Message::AdminReply {
+                    cluster,
+                    ticket,
+                    reply,
+                },
+            );
+        }
+    }
+
     /// Counts a peer's message that does not fit the state of this process, and ignores it.
     pub(super) fn ignore(&mut self) {
         self.ignored += 1;
@@ -143,41 +168,10 @@ impl Context {
         from + Duration::from_micros(self.random() % span)
     }
 
-    /// This process as a member. The coordinator sets the age and the key.
-    pub(super) fn member(&self) -> Member {
-        let AgreementConfig {
-            id,
-            name,
-            role,
-            addresses,
-            location,
-            weight,
-            drained,
-            ..
-        } = &self.config;
-        let state = if *drained {
-            MemberState::Draining
-        } else {
-            MemberState::Live
-        };
-        let (name, addresses, location) = (name.clone(), addresses.clone(), location.clone());
-        Member {
-            id: *id,
-            age: Age(0),
-            name,
-            role: *role,
-            state,
-            addresses,
-            location,
-            weight: *weight,
-            vote_key: None,
-        }
-    }
-
     pub(super) fn process_status(&mut self, state: ProcessState) -> Box<ProcessStatus> {
         self.stood += 1;
         Box::new(ProcessStatus {
-            member: self.member(),
+            member: self.config.member(),
             number: self.stood,
             state,
         })

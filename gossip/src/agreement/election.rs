@@ -1,14 +1,22 @@
 //! Votes, pre-votes and terms (rules 1, 2 and 6).
+//!
+//! ```text
+//!   follower ──no coordinator──> pre-candidate ──majorities would──> candidate ──majorities did──┐
+//!      ^                                                                                         │
+//!      └──────── a higher term, or no answers of a majority ───────── leader <───────────────────┘
+//! ```
 
 use super::context::{Context, earlier};
 use super::event::Event;
-use super::member_core::MemberCore;
+use super::mandate::Mandates;
+use super::pings::Pings;
+use super::problem::{MissingVoter, Problem};
 use super::publication::Leader;
+use super::tables::Tables;
 use crate::mutant::{self, broken};
 use crate::signing::Signature;
 use crate::time::Time;
-use crate::wire::{Ballot, BallotAnswer, Mandate, Message};
-use doyen_placement::quorum::majority;
+use crate::wire::{Ballot, BallotAnswer, Message, Pulse};
 use doyen_placement::{MemberId, TableName, Term};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,6 +31,13 @@ const VOTE_PATIENCE: Duration = Duration::from_millis(200);
 const RETRY_DELAY: Duration = Duration::from_millis(60);
 /// The random part of that wait.
 const RETRY_JITTER: Duration = Duration::from_millis(120);
+
+/// After this long without a coordinator, people are told why.
+const LEADERLESS_PATIENCE: Duration = Duration::from_secs(2);
+/// The time between two such reports.
+const LEADERLESS_AGAIN: Duration = Duration::from_secs(10);
+/// A term that is further ahead than this is invalid: terms rise by one with each election.
+const TERM_AHEAD_MAX: u64 = 1 << 20;
 
 /// The role of a member in elections.
 #[derive(Debug)]
@@ -43,54 +58,132 @@ pub(super) struct VoteCount {
     term: Term,
     until: Time,
     /// The voters that said yes.
-    granted: BTreeMap<MemberId, Granted>,
+    granted: Votes,
+}
+
+impl VoteCount {
+    /// A candidate votes for itself.
+    fn begin(cx: &Context, tables: &Tables, term: Term, signature: Option<Signature>) -> Self {
+        let accepted = tables.accepted.name;
+        let own = Granted {
+            accepted,
+            signature,
+        };
+        Self {
+            term,
+            until: cx.now + VOTE_PATIENCE,
+            granted: BTreeMap::from([(cx.me(), own)]),
+        }
+    }
 }
 
 /// A voter said yes.
 #[derive(Debug, Clone, Copy)]
-struct Granted {
+pub(super) struct Granted {
     /// The table that it had accepted.
-    accepted: TableName,
+    pub(super) accepted: TableName,
     /// Its signature, which was checked. `None`: its key is not known, or this was a pre-vote.
-    signature: Option<Signature>,
+    pub(super) signature: Option<Signature>,
 }
 
-impl MemberCore {
-    pub(super) fn role_timeout(&self, cx: &Context) -> Option<Time> {
+/// The voters that voted for a candidate.
+pub(super) type Votes = BTreeMap<MemberId, Granted>;
+
+/// What a member knows of terms and coordinators.
+#[derive(Debug)]
+pub(super) struct Election {
+    pub(super) term: Term,
+    /// The highest term that any member named.
+    pub(super) term_seen: Term,
+    /// The candidate that this node voted for in `term`.
+    pub(super) voted: Option<MemberId>,
+    /// The coordinator of `term`.
+    pub(super) leader: Option<MemberId>,
+    /// Who is known to be elected.
+    pub(super) mandates: Mandates,
+    /// Until then, this member votes only for the coordinator that it followed and that stands
+    /// again.
+    loyal_until: Time,
+    pub(super) role: Role,
+    stand_at: Option<Time>,
+    /// Since when no coordinator has been known, and when people were last told why.
+    leaderless: Option<(Time, Option<Time>)>,
+}
+
+impl Election {
+    pub(super) fn new(term: Term) -> Self {
+        Self {
+            term,
+            term_seen: term,
+            voted: None,
+            leader: None,
+            mandates: Mandates::default(),
+            loyal_until: Time::ZERO,
+            role: Role::Follower,
+            stand_at: None,
+            leaderless: None,
+        }
+    }
+
+    /// Whether this member coordinates.
+    pub(super) fn leads(&self) -> bool {
+        self.as_leader().is_some()
+    }
+
+    /// What this member does as the coordinator. `None`: it is not the coordinator.
+    pub(super) fn as_leader(&self) -> Option<&Leader> {
         match &self.role {
+            Role::Leader(leader) => Some(leader),
+            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
+        }
+    }
+
+    pub(super) fn as_leader_mut(&mut self) -> Option<&mut Leader> {
+        match &mut self.role {
+            Role::Leader(leader) => Some(leader),
+            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
+        }
+    }
+
+    /// This member has won.
+    pub(super) fn lead(&mut self, leader: Leader) {
+        self.role = Role::Leader(Box::new(leader));
+    }
+
+    /// Whether a peer may name this term at all.
+    pub(super) fn plausible(&self, term: Term) -> bool {
+        term.0 <= self.term.0.saturating_add(TERM_AHEAD_MAX)
+    }
+
+    /// What a ping or a pong of this member says.
+    pub(super) fn pulse(&self, tables: &Tables) -> Pulse {
+        Pulse {
+            cluster: tables.cluster(),
+            sequence: 0,
+            term: self.term,
+            coordinator: self.leader,
+            accepted: tables.accepted.name,
+            committed: tables.committed.name,
+        }
+    }
+
+    pub(super) fn timeout(&self, cx: &Context) -> Option<Time> {
+        let role = match &self.role {
             Role::Follower => None,
             Role::PreCandidate(count) | Role::Candidate(count) => Some(count.until),
-            Role::Leader(leader) => earlier(leader.timeout(cx), None),
-        }
-    }
-
-    /// Whether these members contain majorities of the committed and of the accepted configuration
-    /// (rule 2). This member counts.
-    pub(super) fn both_majorities(&self, with: impl Fn(MemberId) -> bool) -> bool {
-        (self.quorum(&self.committed_voters, &with) || broken(&mutant::WINS_WITHOUT_COMMITTED))
-            && (self.quorum(&self.accepted.voters, &with) || broken(&mutant::WINS_WITHOUT_ACCEPTED))
-    }
-
-    /// Whether these members contain a majority of these voters. After an operator declared voters
-    /// dead, all others are required: any one of the remaining voters may be the only one that
-    /// knows what a lost majority committed.
-    pub(super) fn quorum(&self, voters: &[MemberId], with: &impl Fn(MemberId) -> bool) -> bool {
-        if self.asserted_dead.is_empty() {
-            return majority(voters, with);
-        }
-        let living: Vec<MemberId> = voters
-            .iter()
-            .copied()
-            .filter(|v| !self.asserted_dead.contains(v))
-            .collect();
-        if broken(&mutant::RECOVERS_WITH_MOST) {
-            return majority(&living, with);
-        }
-        !living.is_empty() && living.into_iter().all(with)
+            Role::Leader(leader) => leader.timeout(cx),
+        };
+        earlier(self.stand_at, role)
     }
 
     /// Joins another term. This node's role in the term before ends.
-    pub(super) fn join_term(&mut self, cx: &mut Context, term: Term, leader: Option<MemberId>) {
+    pub(super) fn join_term(
+        &mut self,
+        cx: &mut Context,
+        tables: &Tables,
+        term: Term,
+        leader: Option<MemberId>,
+    ) {
         self.role = Role::Follower;
         self.term = term;
         self.mandates.join(term);
@@ -99,26 +192,26 @@ impl MemberCore {
         self.voted = leader;
         self.leader = None;
         self.stand_at = None;
-        self.set_leader(cx, leader);
+        self.set_leader(cx, tables, leader);
     }
 
-    pub(super) fn set_leader(&mut self, cx: &mut Context, leader: Option<MemberId>) {
+    pub(super) fn set_leader(
+        &mut self,
+        cx: &mut Context,
+        tables: &Tables,
+        leader: Option<MemberId>,
+    ) {
         if self.leader == leader {
             return;
         }
         self.leader = leader;
         if let Some(id) = leader {
             self.stand_at = None;
-            if !matches!(self.role, Role::Leader(_)) {
+            if !self.leads() {
                 self.role = Role::Follower;
             }
-            self.requests.new_coordinator();
-            let name = self
-                .accepted
-                .member(id)
-                .map_or_else(|| id.to_string(), |m| m.name.clone());
             cx.event(Event::Coordinator {
-                name,
+                name: tables.name_of(id),
                 term: self.term.0,
             });
         }
@@ -126,30 +219,38 @@ impl MemberCore {
 
     /// Steps down. This node publishes nothing more in this term: its next candidacy takes another
     /// term.
-    pub(super) fn follow(&mut self, cx: &mut Context) {
-        if matches!(self.role, Role::Leader(_)) {
+    pub(super) fn follow(&mut self, cx: &mut Context, tables: &Tables) {
+        if self.leads() {
             self.leader = None;
             self.mandates.settle();
-            self.refuse_all(cx);
+            self.abandon(cx, tables);
         }
         self.role = Role::Follower;
         self.stand_at = None;
     }
 
+    /// The term ends. The members that asked for changes ask the next coordinator, or are told that
+    /// the outcome is not known.
+    fn abandon(&mut self, cx: &mut Context, tables: &Tables) {
+        if let Role::Leader(leader) = std::mem::replace(&mut self.role, Role::Follower) {
+            leader.abandon(cx, tables.cluster());
+        }
+    }
+
     /// Whether this node hears a coordinator: by round trips, and not if the coordinator's host
     /// denies it.
-    fn heard(&self, cx: &Context) -> bool {
+    fn heard(&self, cx: &Context, pings: &Pings) -> bool {
         match self.leader {
             None => false,
-            Some(leader) if leader == cx.me() => matches!(self.role, Role::Leader(_)),
+            Some(leader) if leader == cx.me() => self.leads(),
             Some(leader) => {
-                !self.detector.suspected(leader)
-                    && !self.silent(cx, leader)
-                    && self.detector.answered_at(leader).is_some_and(|at| {
+                !pings.detector.suspected(leader)
+                    && !pings.silent(cx, leader)
+                    && pings.detector.answered_at(leader).is_some_and(|at| {
                         cx.now.since(at)
                             <= cx.config.timing.ping_interval
                                 * (cx.config.timing.pings_missed_max + 1)
-                                + self.indulgence()
+                                + pings.indulgence()
                     })
             }
         }
@@ -157,115 +258,93 @@ impl MemberCore {
 
     /// Gives up a silent coordinator. If this node coordinates and no majority answers it, it steps
     /// down (rule 6).
-    pub(super) fn watch_leader(&mut self, cx: &mut Context) {
+    pub(super) fn watch_leader(&mut self, cx: &mut Context, tables: &Tables, pings: &Pings) {
         let me = cx.me();
         match self.leader {
             Some(leader) if leader == me => {
-                let answers = |v: MemberId| v == me || !self.silent(cx, v);
-                if !self.both_majorities(answers) && !broken(&mutant::LEADS_UNHEARD) {
-                    self.follow(cx);
+                let answers = |v: MemberId| v == me || !pings.silent(cx, v);
+                if !tables.both_majorities(answers) && !broken(&mutant::LEADS_UNHEARD) {
+                    self.follow(cx, tables);
                 }
             }
-            Some(leader)
-                if self.silent(cx, leader)
-                    || (self.accepted.member(leader).is_none()
-                        && self.committed.member(leader).is_none()) =>
-            {
+            Some(leader) if pings.silent(cx, leader) || tables.member(leader).is_none() => {
                 self.leader = None;
             }
             Some(_) | None => {}
         }
     }
 
-    pub(super) fn elect(&mut self, cx: &mut Context) {
+    /// Stands for election if there is no coordinator. Returns the votes if that is enough to win.
+    pub(super) fn elect(
+        &mut self,
+        cx: &mut Context,
+        tables: &Tables,
+        pings: &Pings,
+    ) -> Option<Votes> {
         let me = cx.me();
-        let may_stand = !self.out
-            && (self.accepted.voters.contains(&me) || self.committed_voters.contains(&me));
+        let may_stand = !tables.out && tables.voters().any(|v| v == me);
         if self.leader.is_some() || !may_stand || cx.hung() {
             self.stand_at = None;
-            if !matches!(self.role, Role::Leader(_)) {
+            if !self.leads() {
                 self.role = Role::Follower;
             }
-            return;
+            return None;
         }
         match &self.role {
             Role::PreCandidate(count) | Role::Candidate(count) if cx.now >= count.until => {
                 self.role = Role::Follower;
-                let delay =
-                    self.rank_delay(cx) + RETRY_DELAY + cx.jitter(Duration::ZERO, RETRY_JITTER);
+                let delay = self.rank_delay(cx, tables, pings)
+                    + RETRY_DELAY
+                    + cx.jitter(Duration::ZERO, RETRY_JITTER);
                 self.stand_at = Some(cx.now + delay);
             }
             Role::Follower => match self.stand_at {
                 None => {
-                    self.stand_at =
-                        Some(cx.now + self.rank_delay(cx) + cx.jitter(Duration::ZERO, STAND_JITTER))
+                    self.stand_at = Some(
+                        cx.now
+                            + self.rank_delay(cx, tables, pings)
+                            + cx.jitter(Duration::ZERO, STAND_JITTER),
+                    )
                 }
-                Some(at) if at <= cx.now => self.ask_for_votes(cx),
+                Some(at) if at <= cx.now => return self.ask_for_votes(cx, tables),
                 Some(_) => {}
             },
             Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => {}
         }
+        None
     }
 
     /// Age is a preference: a younger candidate gives each older voter that answers some time.
-    fn rank_delay(&self, cx: &Context) -> Duration {
+    fn rank_delay(&self, cx: &Context, tables: &Tables, pings: &Pings) -> Duration {
         let me = cx.me();
-        let older = self
+        let older = tables
             .accepted
             .voters
             .iter()
             .take_while(|v| **v != me)
-            .filter(|v| !self.silent(cx, **v))
+            .filter(|v| !pings.silent(cx, **v))
             .count();
         RANK_DELAY * u32::try_from(older).unwrap_or(u32::MAX)
     }
 
-    fn electors(&self, me: MemberId) -> Vec<MemberId> {
-        let mut electors: Vec<MemberId> = self
-            .committed_voters
-            .iter()
-            .chain(&self.accepted.voters)
-            .copied()
-            .filter(|v| *v != me)
-            .collect();
-        electors.sort_unstable();
-        electors.dedup();
-        electors
-    }
-
     /// Asks whether it would win. It spends a term only if it would.
-    fn ask_for_votes(&mut self, cx: &mut Context) {
+    fn ask_for_votes(&mut self, cx: &mut Context, tables: &Tables) -> Option<Votes> {
         let term = self.term.max(self.term_seen).next();
         self.stand_at = None;
-        let own = Granted {
-            accepted: self.accepted.name,
-            signature: None,
-        };
-        let granted = BTreeMap::from([(cx.me(), own)]);
-        self.role = Role::PreCandidate(VoteCount {
-            term,
-            until: cx.now + VOTE_PATIENCE,
-            granted,
-        });
-        for voter in self.electors(cx.me()) {
-            cx.send(
-                voter,
-                Message::PreVote(Ballot {
-                    term,
-                    accepted: self.accepted.name,
-                }),
-            );
-        }
-        self.count(cx);
+        let count = VoteCount::begin(cx, tables, term, None);
+        self.role = Role::PreCandidate(count);
+        ask_electors(cx, tables, term, Message::PreVote);
+        self.count(cx, tables)
     }
 
-    /// Becomes a candidate in a term above every term that it knows.
-    pub(super) fn become_candidate(&mut self, cx: &mut Context) {
+    /// Becomes a candidate in a term above every term that it knows. Returns the votes if its own
+    /// is enough.
+    pub(super) fn become_candidate(&mut self, cx: &mut Context, tables: &Tables) -> Option<Votes> {
         let term = self.term.max(self.term_seen).next();
-        if matches!(self.role, Role::Leader(_)) {
+        if self.leads() {
             self.loyal_until = cx.now + VOTE_PATIENCE;
         }
-        self.refuse_all(cx);
+        self.abandon(cx, tables);
         self.mandates.settle();
         self.mandates.join(term);
         self.term = term;
@@ -273,99 +352,70 @@ impl MemberCore {
         self.voted = Some(cx.me());
         self.leader = None;
         self.stand_at = None;
-        let own = Granted {
-            accepted: self.accepted.name,
-            signature: Some(cx.signing.sign(&self.vote(term, cx.me()))),
-        };
-        let granted = BTreeMap::from([(cx.me(), own)]);
-        self.role = Role::Candidate(VoteCount {
-            term,
-            until: cx.now + VOTE_PATIENCE,
-            granted,
-        });
-        for voter in self.electors(cx.me()) {
-            cx.send(
-                voter,
-                Message::Vote(Ballot {
-                    term,
-                    accepted: self.accepted.name,
-                }),
-            );
-        }
-        self.count(cx);
+        let signature = cx.signing.sign(&tables.vote(term, cx.me()));
+        let count = VoteCount::begin(cx, tables, term, Some(signature));
+        self.role = Role::Candidate(count);
+        ask_electors(cx, tables, term, Message::Vote);
+        self.count(cx, tables)
     }
 
-    fn count(&mut self, cx: &mut Context) {
+    /// The votes, if they are enough to win. Enough answers to a pre-candidate make it a candidate.
+    fn count(&mut self, cx: &mut Context, tables: &Tables) -> Option<Votes> {
+        let enough = |count: &VoteCount| tables.both_majorities(|v| count.granted.contains_key(&v));
         match &self.role {
-            Role::PreCandidate(count)
-                if self.both_majorities(|v| count.granted.contains_key(&v)) =>
-            {
-                self.become_candidate(cx)
-            }
-            Role::Candidate(count) if self.both_majorities(|v| count.granted.contains_key(&v)) => {
-                let granted = count.granted.clone();
-                self.win(cx, granted);
-            }
-            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => {}
+            Role::PreCandidate(count) if enough(count) => self.become_candidate(cx, tables),
+            Role::Candidate(count) if enough(count) => Some(count.granted.clone()),
+            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => None,
         }
     }
 
-    fn win(&mut self, cx: &mut Context, granted: BTreeMap<MemberId, Granted>) {
-        // A table that both majorities have accepted is committed. It does not matter which member
-        // proposed it (rule 2).
-        let mine = self.accepted.name;
-        let same = |name: &TableName| {
-            *name == mine || (name.version == mine.version && broken(&mutant::WINS_BY_VERSION))
-        };
-        let committed =
-            self.both_majorities(|v| granted.get(&v).is_some_and(|g| same(&g.accepted)));
-        let votes = granted.iter().map(|(voter, g)| (*voter, g.signature));
-        let mandate = Mandate {
-            cluster: self.cluster(),
-            term: self.term,
-            candidate: cx.me(),
-            votes: votes.collect(),
-        };
-        self.role = Role::Leader(Box::new(Leader::new(cx, granted.into_keys().collect())));
-        if committed && mine.order() > self.committed.name.order() {
-            let table = self.accepted.clone();
-            self.committed_voters = table.voters.clone();
-            self.install(cx, table, None);
+    fn answer(&self, tables: &Tables, ballot: Ballot, granted: bool) -> BallotAnswer {
+        BallotAnswer {
+            term: ballot.term,
+            granted,
+            mine: self.term,
+            accepted: tables.accepted.name,
         }
-        self.set_leader(cx, Some(cx.me()));
-        self.show_mandate(cx, mandate);
-        self.ping_all(cx);
     }
 
-    pub(super) fn on_pre_vote(&mut self, cx: &mut Context, from: MemberId, ballot: Ballot) {
+    pub(super) fn on_pre_vote(
+        &mut self,
+        cx: &mut Context,
+        tables: &Tables,
+        pings: &Pings,
+        from: MemberId,
+        ballot: Ballot,
+    ) {
         if self.leader == Some(from) && ballot.term > self.term {
             // A coordinator asks for no votes, so the sender coordinates nothing. It answers pings,
             // so nothing else would correct this node's mistake.
             self.leader = None;
         }
-        let granted = !self.out
+        let granted = !tables.out
             && !cx.hung()
-            && (!self.heard(cx) || broken(&mutant::PREEMPTS))
+            && (!self.heard(cx, pings) || broken(&mutant::PREEMPTS))
             && ballot.term > self.term
-            && ballot.accepted.order() >= self.accepted.name.order();
-        let answer = BallotAnswer {
-            term: ballot.term,
-            granted,
-            mine: self.term,
-            accepted: self.accepted.name,
-        };
+            && ballot.accepted.order() >= tables.accepted.name.order();
+        let answer = self.answer(tables, ballot, granted);
         cx.send(from, Message::PreVoteAnswer(answer));
     }
 
-    pub(super) fn on_vote(&mut self, cx: &mut Context, from: MemberId, ballot: Ballot) {
-        let up_to_date = ballot.accepted.order() >= self.accepted.name.order()
+    pub(super) fn on_vote(
+        &mut self,
+        cx: &mut Context,
+        tables: &Tables,
+        pings: &Pings,
+        from: MemberId,
+        ballot: Ballot,
+    ) {
+        let up_to_date = ballot.accepted.order() >= tables.accepted.name.order()
             || broken(&mutant::VOTES_FOR_STALE);
         let first = (self.voted.is_none_or(|v| v == from) && self.leader.is_none())
             || broken(&mutant::VOTES_TWICE);
         let free = ballot.term > self.term || (ballot.term == self.term && first);
         // A voter that hears a coordinator votes for no other member, and leaves a coordinator that
         // stands again the time for it. Otherwise any member could replace it, by asking.
-        let led = (self.heard(cx) && self.leader != Some(from))
+        let led = (self.heard(cx, pings) && self.leader != Some(from))
             || (cx.now < self.loyal_until && self.voted != Some(from) && self.leader != Some(from));
         // Who votes twice, or preempts, does not mind that either.
         let minds = [
@@ -374,28 +424,23 @@ impl MemberCore {
             &mutant::PREEMPTS,
         ];
         let led = led && !minds.into_iter().any(broken);
-        let granted = !self.out && up_to_date && free && !led;
+        let granted = !tables.out && up_to_date && free && !led;
         self.term_seen = self.term_seen.max(ballot.term);
         if granted {
             if self.leader == Some(from) {
                 self.loyal_until = cx.now + VOTE_PATIENCE;
             }
             if ballot.term > self.term {
-                self.follow(cx);
-                self.join_term(cx, ballot.term, None);
+                self.follow(cx, tables);
+                self.join_term(cx, tables, ballot.term, None);
             }
             self.voted = Some(from);
             self.role = Role::Follower;
             self.stand_at = Some(cx.now + VOTE_PATIENCE + cx.jitter(Duration::ZERO, RETRY_JITTER));
         }
-        let answer = BallotAnswer {
-            term: ballot.term,
-            granted,
-            mine: self.term,
-            accepted: self.accepted.name,
-        };
+        let answer = self.answer(tables, ballot, granted);
         let message = if granted {
-            let signature = cx.signing.sign(&self.vote(ballot.term, from));
+            let signature = cx.signing.sign(&tables.vote(ballot.term, from));
             Message::SignedVote(answer, signature)
         } else {
             Message::VoteAnswer(answer)
@@ -406,9 +451,10 @@ impl MemberCore {
     pub(super) fn on_pre_vote_answer(
         &mut self,
         cx: &mut Context,
+        tables: &Tables,
         from: MemberId,
         answer: BallotAnswer,
-    ) {
+    ) -> Option<Votes> {
         self.term_seen = self.term_seen.max(answer.mine);
         if let Role::PreCandidate(count) = &mut self.role
             && count.term == answer.term
@@ -419,30 +465,33 @@ impl MemberCore {
                 signature: None,
             };
             count.granted.insert(from, granted);
-            self.count(cx);
+            return self.count(cx, tables);
         }
+        None
     }
 
     pub(super) fn on_vote_answer(
         &mut self,
         cx: &mut Context,
+        tables: &mut Tables,
         from: MemberId,
         answer: BallotAnswer,
         signature: Option<Signature>,
-    ) {
+    ) -> Option<Votes> {
         self.term_seen = self.term_seen.max(answer.mine);
         let stands = matches!(&self.role, Role::Candidate(count) if count.term == answer.term);
-        if stands && !answer.granted && answer.accepted.order() > self.accepted.name.order() {
-            self.recovers_elsewhere(cx, from);
+        if stands && !answer.granted && answer.accepted.order() > tables.accepted.name.order() {
+            tables.recover_elsewhere(cx, from);
         }
-        let signature = match self.vote_key(from).filter(|_| stands && answer.granted) {
+        let signature = match tables.vote_key(from).filter(|_| stands && answer.granted) {
             // Others could not check it either.
             None => None,
             Some(key) => {
-                let vote = self.vote(answer.term, cx.me());
+                let vote = tables.vote(answer.term, cx.me());
                 let Some(signature) = signature.filter(|s| s.is_of(&key, &vote)) else {
                     // A mandate with this vote would convince no other member.
-                    return cx.ignore();
+                    cx.ignore();
+                    return None;
                 };
                 Some(signature)
             }
@@ -455,12 +504,74 @@ impl MemberCore {
                     signature,
                 };
                 count.granted.insert(from, granted);
-                self.count(cx);
+                return self.count(cx, tables);
             }
             Role::Leader(leader) if self.term == answer.term && answer.granted => {
                 leader.joined(from)
             }
             Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => {}
         }
+        None
+    }
+
+    // ---- without a coordinator
+
+    /// Tells people, again and again, why there is no coordinator. A half that stopped says so by
+    /// itself, and needs none.
+    pub(super) fn report_leaderless(
+        &mut self,
+        cx: &mut Context,
+        tables: &Tables,
+        pings: &Pings,
+        is_stopped: bool,
+    ) {
+        if self.leader.is_some() || tables.out {
+            self.leaderless = None;
+            return;
+        }
+        let (since, told) = *self.leaderless.get_or_insert((cx.now, None));
+        if !is_stopped
+            && cx.now.since(since) >= LEADERLESS_PATIENCE
+            && told.is_none_or(|at| cx.now.since(at) >= LEADERLESS_AGAIN)
+        {
+            self.leaderless = Some((since, Some(cx.now)));
+            let why = cx.explain(&leaderless_problem(cx, tables, pings));
+            cx.event(Event::NoCoordinator { why });
+        }
+    }
+
+    /// For how long no coordinator has been known.
+    pub(super) fn leaderless_for(&self, now: Time) -> Duration {
+        self.leaderless
+            .map_or(Duration::ZERO, |(since, _)| now.since(since))
+    }
+}
+
+/// A candidate asks all other voters.
+fn ask_electors(cx: &mut Context, tables: &Tables, term: Term, ask: fn(Ballot) -> Message) {
+    let accepted = tables.accepted.name;
+    let me = cx.me();
+    for voter in tables.distinct_voters().into_iter().filter(|v| *v != me) {
+        cx.send(voter, ask(Ballot { term, accepted }));
+    }
+}
+
+/// Why no coordinator is known. While a majority answers, the reason is the election: a voter that
+/// is missing does not stand in its way.
+pub(super) fn leaderless_problem(cx: &Context, tables: &Tables, pings: &Pings) -> Problem {
+    let me = cx.me();
+    if tables.both_majorities(|v| v == me || !pings.silent(cx, v)) {
+        return Problem::Election;
+    }
+    let voters = tables.distinct_voters();
+    let missing = |v: &MemberId| MissingVoter {
+        name: tables.name_of(*v),
+        http: tables.member(*v).and_then(|m| m.addresses.http),
+    };
+    let silent = voters.iter().filter(|v| **v != me && pings.silent(cx, **v));
+    Problem::NoMajority {
+        missing: silent.map(missing).collect(),
+        voters: voters.len(),
+        votes: voters.contains(&me),
     }
 }

@@ -107,7 +107,7 @@ impl Joining {
             self.ask_at = cx.now + ASK_AGAIN;
             self.turn = self.turn.wrapping_add(1);
             if let Some(contact) = self.contacts.get(self.turn % self.contacts.len().max(1)) {
-                let (cluster, member) = (self.cluster, Box::new(cx.member()));
+                let (cluster, member) = (self.cluster, Box::new(cx.config.member()));
                 cx.send(
                     *contact,
                     Message::Join {

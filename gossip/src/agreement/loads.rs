@@ -4,13 +4,12 @@
 //! Loads are soft state: a report that is lost is sent again, a new coordinator hears everything
 //! anew, and no load is ever in a table.
 
-use super::api::{Oversight, Timing};
+use super::api::Oversight;
 use super::context::Context;
-use super::election::Role;
 use super::event::Event;
-use super::member_core::MemberCore;
+use super::tasks::CoordinatorTasks;
+use super::timing::Timing;
 use crate::time::Time;
-use crate::wire::Message;
 use doyen_placement::hash::Digest;
 use doyen_placement::loads::{
     LoadWindow, Loads, MemberLoad, PROGRESS_MAX, Progress, REPORT_BYTES_MAX, Report, Reporter,
@@ -55,6 +54,72 @@ impl Telling {
     pub(super) fn new_coordinator(&mut self) {
         self.reporter.forget();
         self.due = Time::ZERO;
+    }
+
+    /// A data thread of this node has measured its load. Returns what the coordinator is to be told,
+    /// if it is time to.
+    pub(super) fn measured(
+        &mut self,
+        cx: &mut Context,
+        table: &Table,
+        leader: Option<MemberId>,
+        thread: u8,
+        Report {
+            member,
+            partitions,
+            moves,
+            unheard,
+        }: Report,
+    ) -> Option<Report> {
+        let me = cx.me();
+        if thread >= THREADS_MAX {
+            return None;
+        }
+        self.threads.insert(thread, member);
+        self.moves.insert(thread, moves);
+        self.unheard.insert(thread, unheard);
+        self.reporter.measure(partitions);
+        if self.due > cx.now || leader.is_none() {
+            return None;
+        }
+        let moves: Vec<Progress> = self
+            .moves
+            .values()
+            .flatten()
+            .copied()
+            .take(PROGRESS_MAX)
+            .collect();
+        self.due = cx.now
+            + if moves.is_empty() {
+                REPORT
+            } else {
+                REPORT_MOVES
+            };
+        let tenure = |at| {
+            table
+                .partition(at)
+                .filter(|p| p.primary() == me)
+                .map(|p| p.since)
+        };
+        let partitions = self.reporter.report(tenure);
+        let member = self.member();
+        // The coordinator tells events about this member as long as there is a coordinator.
+        let own =
+            passed(&mut self.watermark, member.told(), table, me).filter(|_| leader != Some(me));
+        // A member that one thread hears is connected.
+        let unheard = self
+            .unheard
+            .values()
+            .map(|unheard| unheard.iter().copied().collect::<BTreeSet<_>>())
+            .reduce(|all, one| &all & &one);
+        let unheard = unheard.into_iter().flatten().take(UNHEARD_MAX).collect();
+        own.into_iter().for_each(|event| cx.event(event));
+        Some(Report {
+            member,
+            partitions,
+            moves,
+            unheard,
+        })
     }
 
     /// The sums over all threads, which share the memory. Each thread has a core of its own.
@@ -250,113 +315,35 @@ fn passed(mark: &mut u8, filled: u8, table: &Table, id: MemberId) -> Option<Even
     })
 }
 
-impl MemberCore {
-    /// A data thread of this node has measured its load. Tells the coordinator, if it is time to.
-    pub(super) fn measured(
-        &mut self,
-        cx: &mut Context,
-        thread: u8,
-        Report {
-            member,
-            partitions,
-            moves,
-            unheard,
-        }: Report,
-    ) {
-        let me = cx.me();
-        if thread >= THREADS_MAX {
-            return;
-        }
-        let telling = &mut self.requests.telling;
-        telling.threads.insert(thread, member);
-        telling.moves.insert(thread, moves);
-        telling.unheard.insert(thread, unheard);
-        telling.reporter.measure(partitions);
-        if telling.due > cx.now || self.leader.is_none() {
-            return;
-        }
-        let moves: Vec<Progress> = telling
-            .moves
-            .values()
-            .flatten()
-            .copied()
-            .take(PROGRESS_MAX)
-            .collect();
-        telling.due = cx.now
-            + if moves.is_empty() {
-                REPORT
-            } else {
-                REPORT_MOVES
-            };
-        let table = &self.committed.table;
-        let tenure = |at| {
-            table
-                .partition(at)
-                .filter(|p| p.primary() == me)
-                .map(|p| p.since)
-        };
-        let partitions = telling.reporter.report(tenure);
-        let member = telling.member();
-        // The coordinator tells events about this member as long as there is a coordinator.
-        let own = passed(&mut telling.watermark, member.told(), table, me)
-            .filter(|_| self.leader != Some(me));
-        // A member that one thread hears is connected.
-        let unheard = telling
-            .unheard
-            .values()
-            .map(|unheard| unheard.iter().copied().collect::<BTreeSet<_>>())
-            .reduce(|all, one| &all & &one);
-        let unheard = unheard.into_iter().flatten().take(UNHEARD_MAX).collect();
-        let report = Report {
-            member,
-            partitions,
-            moves,
-            unheard,
-        };
-        let cluster = self.cluster();
-        own.into_iter().for_each(|event| cx.event(event));
-        self.tell_coordinator(
-            cx,
-            Message::Loads {
-                cluster,
-                origin: me,
-                report: Box::new(report),
-            },
-        );
-    }
-
+impl CoordinatorTasks {
     /// A member reports. The report is believed as to the member itself and to partitions that it
     /// leads.
-    pub(super) fn on_loads(&mut self, cx: &mut Context, from: MemberId, report: Report) {
-        let Role::Leader(leader) = &mut self.role else {
-            return;
-        };
+    pub(super) fn on_loads(
+        &mut self,
+        cx: &mut Context,
+        table: &Table,
+        from: MemberId,
+        report: Report,
+    ) {
         if report.partitions.len() > REPORTED_MAX {
             return cx.ignore();
         }
-        leader.tasks.unheard(
-            cx.now,
-            from,
-            report.unheard.iter().copied().take(UNHEARD_MAX),
-        );
-        let told = &mut leader.tasks.told;
-        told.loads.tell(&self.committed.table, from, report);
-        let passed = told.pass_watermark(&self.committed.table, from);
+        let unheard = report.unheard.iter().copied().take(UNHEARD_MAX);
+        self.unheard(cx.now, from, unheard);
+        let told = &mut self.told;
+        told.loads.tell(table, from, report);
+        let passed = told.pass_watermark(table, from);
         let known = told.loads.uneven();
-        let wanted = told.look(
-            cx.now,
-            &self.committed.table,
-            cx.config.range_bytes_max,
-            &cx.config.timing,
-        );
+        let config = &cx.config;
+        let wanted = told.look(cx.now, table, config.range_bytes_max, &config.timing);
         let uneven = told.loads.uneven();
         if wanted {
-            leader.tasks.want_plan();
+            self.want_plan();
         }
-        leader.tasks.look_for_room(cx.now);
+        self.look_for_room(cx.now);
         if passed.is_some() {
             // A target of a move may be full by now, and another member may have room.
-            leader.tasks.think_again();
+            self.think_again();
         }
         passed.into_iter().for_each(|event| cx.event(event));
         for (of, is, was) in [
@@ -369,22 +356,11 @@ impl MemberCore {
         }
     }
 
-    /// The loads of the cluster, if this node coordinates.
-    pub(super) fn loads(&self) -> Option<&Loads> {
-        match &self.role {
-            Role::Leader(leader) => Some(&leader.tasks.told.loads),
-            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
-        }
-    }
-
-    /// What this node sees of moves, if it coordinates.
-    pub(super) fn oversight(&self) -> Option<Oversight> {
-        match &self.role {
-            Role::Leader(leader) => Some(Oversight {
-                moves_standing: leader.tasks.told.standing(),
-                moves_failed: leader.tasks.moves_failed(),
-            }),
-            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
+    /// What this node sees of moves.
+    pub(super) fn oversight(&self) -> Oversight {
+        Oversight {
+            moves_standing: self.told.standing(),
+            moves_failed: self.moves_failed(),
         }
     }
 }

@@ -12,16 +12,16 @@
 //! member whose tables are too old for that would never join again, so a member that has known no
 //! coordinator for [`UNCHECKED_AFTER`] believes what it cannot check.
 
-use super::context::{Context, NamedTable};
-use super::election::Role;
-use super::member_core::MemberCore;
+use super::context::Context;
+use super::election::Election;
+use super::pings::Pings;
+use super::tables::Tables;
 use crate::mutant::{self, broken};
-use crate::signing::Vote;
 use crate::time::Time;
-use crate::wire::{Mandate, Message, Proposal};
+use crate::wire::{Mandate, Message, Proposal, Pulse};
 use doyen_placement::quorum::majority;
 use doyen_placement::table::validate::VOTERS_MAX;
-use doyen_placement::{Age, MemberId, TableName, Term, VoteKey};
+use doyen_placement::{MemberId, TableName, Term};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -76,112 +76,84 @@ impl Mandates {
     }
 }
 
-impl MemberCore {
+impl Election {
     /// Whether this member is known to have been elected in this term, or is believed without
     /// proof.
-    pub(super) fn elected(&self, cx: &Context, term: Term, member: MemberId) -> bool {
+    pub(super) fn elected(
+        &self,
+        cx: &Context,
+        tables: &Tables,
+        term: Term,
+        member: MemberId,
+    ) -> bool {
         let mandate = self.mandates.known.get(&term);
         mandate.is_some_and(|m| m.candidate == member)
-            || self.wrote_first(term, member)
+            || tables.wrote_first(term, member)
             || self.unchecked(cx)
             || broken(&mutant::BELIEVES_UNSIGNED)
     }
 
     /// Whether this member believes what it cannot check.
     pub(super) fn unchecked(&self, cx: &Context) -> bool {
-        self.leader.is_none() && self.leaderless_for(cx) >= UNCHECKED_AFTER
+        self.leader.is_none() && self.leaderless_for(cx.now) >= UNCHECKED_AFTER
     }
 
-    /// The first term has no election: the writer of the first table, who is the oldest member,
-    /// coordinates (I12).
-    fn wrote_first(&self, term: Term, member: MemberId) -> bool {
-        let oldest = |age| age == Age(1);
-        term == Term(1) && self.committed.member(member).is_some_and(|m| oldest(m.age))
-    }
-
-    /// The key of a member's votes, if a table says it.
-    pub(super) fn vote_key(&self, member: MemberId) -> Option<VoteKey> {
-        let tables = [&self.accepted, &self.committed];
-        let key = |table: &NamedTable| table.member(member)?.vote_key;
-        tables.into_iter().find_map(key)
-    }
-
-    /// What a voter signs.
-    pub(super) fn vote(&self, term: Term, candidate: MemberId) -> Vote {
-        Vote {
-            cluster: self.cluster(),
-            term,
-            candidate,
+    /// Takes what a ping or a pong says of terms and coordinators.
+    pub(super) fn hear(
+        &mut self,
+        cx: &mut Context,
+        tables: &Tables,
+        pings: &Pings,
+        from: MemberId,
+        pulse: &Pulse,
+    ) {
+        self.term_seen = self.term_seen.max(pulse.term);
+        let unknown = pulse.term == self.term && self.leader.is_none();
+        if pulse.coordinator == Some(from) && (pulse.term > self.term || unknown) {
+            self.hear_coordinator(cx, tables, pings, from, pulse.term);
+        } else if pulse.term > self.term
+            && let Some(coordinator) = pulse.coordinator
+            && self.leads()
+        {
+            self.hear_of(cx, tables, from, (pulse.term, coordinator));
         }
-    }
-
-    /// Whether voters have elected the candidate of a mandate, as far as this member's tables tell:
-    /// a majority of the voters of the committed or of the accepted one. The vote of a voter whose
-    /// key no table says yet counts unsigned. A wrong signature makes the whole mandate wrong:
-    /// candidates check each vote before they count it.
-    fn holds(&self, mandate: &Mandate) -> bool {
-        let in_order = mandate.votes.is_sorted_by(|one, other| one.0 < other.0);
-        if mandate.votes.len() > VOTES_MAX || !in_order {
-            return false;
-        }
-        let listed: BTreeSet<MemberId> = mandate.votes.iter().map(|(voter, _)| *voter).collect();
-        if !self.suffices(&listed) {
-            // No signature is checked for nothing.
-            return false;
-        }
-        let vote = mandate.vote();
-        let mut voted = BTreeSet::new();
-        for (voter, signature) in &mandate.votes {
-            if !self.accepted.voters.contains(voter) && !self.committed.voters.contains(voter) {
-                continue;
-            }
-            match (self.vote_key(*voter), signature) {
-                (None, _) => _ = voted.insert(*voter),
-                (Some(key), Some(signature)) if signature.is_of(&key, &vote) => {
-                    _ = voted.insert(*voter);
-                }
-                (Some(_), Some(_)) => return false,
-                (Some(_), None) => {}
-            }
-        }
-        self.suffices(&voted)
-    }
-
-    fn suffices(&self, voted: &BTreeSet<MemberId>) -> bool {
-        let voters = [&self.committed.voters, &self.accepted.voters];
-        voters
-            .into_iter()
-            .any(|v| majority(v, |id| voted.contains(&id)))
     }
 
     /// A member says that it coordinates a later term than this member's, or this member's term, in
     /// which this member knows no coordinator.
-    pub(super) fn hear_coordinator(&mut self, cx: &mut Context, from: MemberId, term: Term) {
+    fn hear_coordinator(
+        &mut self,
+        cx: &mut Context,
+        tables: &Tables,
+        pings: &Pings,
+        from: MemberId,
+        term: Term,
+    ) {
         let later = term > self.term;
         // A peer that sends and does not answer is not heard.
-        if !later && (self.silent(cx, from) || self.detector.suspected(from)) {
+        if !later && (pings.silent(cx, from) || pings.detector.suspected(from)) {
             return;
         }
-        if !self.elected(cx, term, from) {
+        if !self.elected(cx, tables, term, from) {
             if self.leader == Some(from) {
                 // It left this term. If its mandate of the later one cannot be checked, this member
                 // must notice that it knows no coordinator.
                 self.leader = None;
             }
-            self.ask_mandate(cx, from, term);
+            self.ask_mandate(cx, tables, from, term);
         } else if later {
-            self.join_term(cx, term, Some(from));
+            self.join_term(cx, tables, term, Some(from));
         } else {
-            self.set_leader(cx, Some(from));
+            self.set_leader(cx, tables, Some(from));
         }
     }
 
     /// A member claims that it, or another one, coordinates a term, and there is no proof of it.
-    pub(super) fn ask_mandate(&mut self, cx: &mut Context, from: MemberId, term: Term) {
-        if matches!(self.role, Role::Leader(_)) {
+    fn ask_mandate(&mut self, cx: &mut Context, tables: &Tables, from: MemberId, term: Term) {
+        if self.leads() {
             self.mandates.doubted.get_or_insert(cx.now);
         }
-        let cluster = self.cluster();
+        let cluster = tables.cluster();
         cx.send(from, Message::AskMandate { cluster, term });
     }
 
@@ -190,19 +162,26 @@ impl MemberCore {
     pub(super) fn hear_of(
         &mut self,
         cx: &mut Context,
+        tables: &Tables,
         from: MemberId,
         (term, coordinator): (Term, MemberId),
     ) {
-        if self.elected(cx, term, coordinator) {
-            self.follow(cx);
+        if self.elected(cx, tables, term, coordinator) {
+            self.follow(cx, tables);
         } else {
-            self.ask_mandate(cx, from, term);
+            self.ask_mandate(cx, tables, from, term);
         }
     }
 
     /// A proposal of a member that is not known to be elected waits for its mandate.
-    pub(super) fn wait_for_mandate(&mut self, cx: &mut Context, from: MemberId, early: Proposal) {
-        self.ask_mandate(cx, from, early.name.term);
+    pub(super) fn wait_for_mandate(
+        &mut self,
+        cx: &mut Context,
+        tables: &Tables,
+        from: MemberId,
+        early: Proposal,
+    ) {
+        self.ask_mandate(cx, tables, from, early.name.term);
         self.mandates.early = Some((from, early));
     }
 
@@ -212,35 +191,41 @@ impl MemberCore {
         }
     }
 
-    pub(super) fn on_mandate(&mut self, cx: &mut Context, from: MemberId, mandate: Mandate) {
+    /// Returns the proposal that waited for this mandate, and its sender.
+    pub(super) fn on_mandate(
+        &mut self,
+        cx: &mut Context,
+        tables: &Tables,
+        pings: &Pings,
+        from: MemberId,
+        mandate: Mandate,
+    ) -> Option<(MemberId, Proposal)> {
         let (term, elected) = (mandate.term, mandate.candidate);
         let later = term > self.term;
         if elected == cx.me() || !(later || (term == self.term && self.leader.is_none())) {
-            return;
+            return None;
         }
         let known = self.mandates.known.get(&term);
         if known.is_none_or(|known| known.candidate != elected) {
-            let proved = self.holds(&mandate);
+            let proved = holds(tables, &mandate);
             // What is believed without proof must not stand in the way of what is proved.
             if !proved && (known.is_some() || !self.unchecked(cx)) {
-                return cx.ignore();
+                cx.ignore();
+                return None;
             }
             self.mandates.keep(mandate);
         }
         if from == elected {
-            self.hear_coordinator(cx, from, term);
-        } else if later && matches!(self.role, Role::Leader(_)) {
-            self.follow(cx);
+            self.hear_coordinator(cx, tables, pings, from, term);
+        } else if later && self.leads() {
+            self.follow(cx, tables);
         }
-        if let Some((by, proposal)) = self.mandates.early.take_if(|(by, _)| *by == elected) {
-            self.on_propose(cx, by, proposal);
-        }
+        self.mandates.early.take_if(|(by, _)| *by == elected)
     }
 
     /// This member has won an election. Every member gets the proof before anything that needs it.
-    pub(super) fn show_mandate(&mut self, cx: &mut Context, mandate: Mandate) {
-        let members = self.committed.members.iter().chain(&self.accepted.members);
-        let mut members: BTreeSet<MemberId> = members.map(|m| m.id).collect();
+    pub(super) fn show_mandate(&mut self, cx: &mut Context, tables: &Tables, mandate: Mandate) {
+        let mut members: BTreeSet<MemberId> = tables.members().collect();
         members.remove(&cx.me());
         for member in members {
             cx.send(member, Message::Mandate(Box::new(mandate.clone())));
@@ -251,13 +236,14 @@ impl MemberCore {
 
     /// Whether members could not check this coordinator's mandate by the table in force: voters
     /// have got their keys since the election, or others have become voters. Then it stands again.
-    pub(super) fn outlived_mandate(&mut self, cx: &Context) -> bool {
-        let (now, settled) = (self.committed.name, self.accepted.name);
-        if self.mandates.compared == Some(now) || settled != now || !self.asserted_dead.is_empty() {
+    pub(super) fn outlived_mandate(&mut self, cx: &Context, tables: &Tables) -> bool {
+        let (now, settled) = (tables.committed.name, tables.accepted.name);
+        if self.mandates.compared == Some(now) || settled != now || !tables.recovery.dead.is_empty()
+        {
             return false;
         }
         self.mandates.compared = Some(now);
-        if self.wrote_first(self.term, cx.me()) {
+        if tables.wrote_first(self.term, cx.me()) {
             return false;
         }
         let Some(mandate) = self.mandates.known.get(&self.term) else {
@@ -265,19 +251,60 @@ impl MemberCore {
         };
         // The signatures were checked when the votes were counted.
         let counts = |(voter, signature): &(MemberId, Option<_>)| {
-            (signature.is_some() || self.vote_key(*voter).is_none()).then_some(*voter)
+            (signature.is_some() || tables.vote_key(*voter).is_none()).then_some(*voter)
         };
         let voted: BTreeSet<MemberId> = mandate.votes.iter().filter_map(counts).collect();
-        !majority(&self.committed.voters, |v| voted.contains(&v))
+        !majority(&tables.committed.voters, |v| voted.contains(&v))
     }
+}
+
+/// Whether voters have elected the candidate of a mandate, as far as this member's tables tell:
+/// a majority of the voters of the committed or of the accepted one. The vote of a voter whose
+/// key no table says yet counts unsigned. A wrong signature makes the whole mandate wrong:
+/// candidates check each vote before they count it.
+fn holds(tables: &Tables, mandate: &Mandate) -> bool {
+    let in_order = mandate.votes.is_sorted_by(|one, other| one.0 < other.0);
+    if mandate.votes.len() > VOTES_MAX || !in_order {
+        return false;
+    }
+    let listed: BTreeSet<MemberId> = mandate.votes.iter().map(|(voter, _)| *voter).collect();
+    if !suffices(tables, &listed) {
+        // No signature is checked for nothing.
+        return false;
+    }
+    let vote = mandate.vote();
+    let mut voted = BTreeSet::new();
+    for (voter, signature) in &mandate.votes {
+        if !tables.accepted.voters.contains(voter) && !tables.committed.voters.contains(voter) {
+            continue;
+        }
+        match (tables.vote_key(*voter), signature) {
+            (None, _) => _ = voted.insert(*voter),
+            (Some(key), Some(signature)) if signature.is_of(&key, &vote) => {
+                _ = voted.insert(*voter);
+            }
+            (Some(_), Some(_)) => return false,
+            (Some(_), None) => {}
+        }
+    }
+    suffices(tables, &voted)
+}
+
+fn suffices(tables: &Tables, voted: &BTreeSet<MemberId>) -> bool {
+    let voters = [&tables.committed.voters, &tables.accepted.voters];
+    voters
+        .into_iter()
+        .any(|v| majority(v, |id| voted.contains(&id)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agreement::context::NamedTable;
     use crate::agreement::fixtures::members;
+    use crate::agreement::member_core::MemberCore;
     use crate::agreement::net::Net;
-    use crate::signing::{Signature, SigningKey, SigningSeed};
+    use crate::signing::{Signature, SigningKey, SigningSeed, Vote};
     use crate::wire::BallotAnswer;
     use std::sync::Arc;
 
@@ -302,14 +329,28 @@ mod tests {
         (cx, core)
     }
 
+    fn answered(
+        core: &mut MemberCore,
+        cx: &mut Context,
+        from: MemberId,
+        answer: BallotAnswer,
+        signature: Option<Signature>,
+    ) {
+        let tables = &mut core.tables;
+        let votes = core
+            .election
+            .on_vote_answer(cx, tables, from, answer, signature);
+        core.win(cx, votes);
+    }
+
     /// A vote that would convince no other member is not counted.
     #[test]
     fn a_candidate_counts_no_vote_with_a_wrong_signature() {
         let (mut cx, mut core) = first_of(3);
-        core.become_candidate(&mut cx);
-        let vote = core.vote(core.term, id(1));
+        core.stand(&mut cx);
+        let vote = core.tables.vote(core.election.term, id(1));
         let of = |by: u64, vote: Vote| Some(key(id(by)).sign(&vote));
-        let (term, candidate) = (core.term.next(), id(2));
+        let (term, candidate) = (core.election.term.next(), id(2));
         let wrong: [Option<Signature>; 5] = [
             None,
             of(3, vote),
@@ -323,16 +364,19 @@ mod tests {
             .chain([(of(2, vote), true)])
         {
             let answer = BallotAnswer {
-                term: core.term,
+                term: core.election.term,
                 granted: true,
-                mine: core.term,
-                accepted: core.accepted.name,
+                mine: core.election.term,
+                accepted: core.tables.accepted.name,
             };
-            core.on_vote_answer(&mut cx, id(2), answer, signature);
-            assert_eq!(matches!(core.role, Role::Leader(_)), wins, "{signature:?}");
+            answered(&mut core, &mut cx, id(2), answer, signature);
+            assert_eq!(core.election.leads(), wins, "{signature:?}");
         }
-        let mandate = &core.mandates.known[&core.term];
-        assert_eq!((mandate.votes.len(), core.holds(mandate)), (2, true));
+        let mandate = &core.election.mandates.known[&core.election.term];
+        assert_eq!(
+            (mandate.votes.len(), holds(&core.tables, mandate)),
+            (2, true)
+        );
         assert_eq!(cx.ignored, 5);
     }
 
@@ -341,37 +385,42 @@ mod tests {
     #[test]
     fn a_coordinator_whose_voters_changed_stands_again() {
         let (mut cx, mut core) = first_of(5);
-        core.become_candidate(&mut cx);
+        core.stand(&mut cx);
         for by in [2, 3] {
             let answer = BallotAnswer {
-                term: core.term,
+                term: core.election.term,
                 granted: true,
-                mine: core.term,
-                accepted: core.accepted.name,
+                mine: core.election.term,
+                accepted: core.tables.accepted.name,
             };
-            let signature = key(id(by)).sign(&core.vote(core.term, id(1)));
-            core.on_vote_answer(&mut cx, id(by), answer, Some(signature));
+            let signature = key(id(by)).sign(&core.tables.vote(core.election.term, id(1)));
+            answered(&mut core, &mut cx, id(by), answer, Some(signature));
         }
-        assert!(matches!(core.role, Role::Leader(_)));
-        assert!(!core.outlived_mandate(&cx));
+        assert!(core.election.leads());
+        assert!(!core.election.outlived_mandate(&cx, &core.tables));
         for (voters, outlived) in [([1, 2, 5], false), ([1, 4, 5], true), ([1, 4, 5], false)] {
-            let mut table = (*core.committed.table).clone();
+            let mut table = (*core.tables.committed.table).clone();
             table.version = table.version.next();
             table.voters = voters.map(id).to_vec();
-            core.committed = NamedTable::new(Arc::new(table));
-            core.accepted = core.committed.clone();
+            core.tables.committed = NamedTable::new(Arc::new(table));
+            core.tables.accepted = core.tables.committed.clone();
             // Asked twice of one table, it answers once.
-            let asked = [core.outlived_mandate(&cx), core.outlived_mandate(&cx)];
+            let asked = [(); 2].map(|()| core.election.outlived_mandate(&cx, &core.tables));
             assert_eq!(asked, [outlived, false], "{voters:?}");
             if outlived {
-                core.mandates.compared = None;
-                core.mandates.known.clear();
-                core.mandates.keep(Mandate {
-                    cluster: core.cluster(),
-                    term: core.term,
+                core.election.mandates.compared = None;
+                core.election.mandates.known.clear();
+                core.election.mandates.keep(Mandate {
+                    cluster: core.tables.cluster(),
+                    term: core.election.term,
                     candidate: id(1),
                     votes: voters
-                        .map(|v| (id(v), Some(key(id(v)).sign(&core.vote(core.term, id(1))))))
+                        .map(|v| {
+                            (
+                                id(v),
+                                Some(key(id(v)).sign(&core.tables.vote(core.election.term, id(1)))),
+                            )
+                        })
                         .to_vec(),
                 });
             }

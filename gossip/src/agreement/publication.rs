@@ -2,17 +2,20 @@
 
 use super::api::AdminReply;
 use super::context::{Context, NamedTable};
-use super::election::Role;
-use super::lease::deposed;
+use super::election::Votes;
+use super::lease::{Tenures, deposed};
 use super::member_core::MemberCore;
-use super::tasks::{CoordinatorTasks, Draft};
+use super::pings::Pings;
+use super::tables::Tables;
+use super::tasks::{CoordinatorTasks, Draft, Known};
 use crate::mutant::{self, broken};
 use crate::time::Time;
-use crate::wire::{Ack, Commit, Message, Payload, Proposal};
+use crate::wire::{Ack, Commit, Mandate, Message, Payload, Proposal};
 use doyen_placement::level::ANNEX;
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
-use doyen_placement::{Branch, MemberId, MemberState, PartitionRef, TableName, Term};
+use doyen_placement::table::validate::VOTERS_MAX;
+use doyen_placement::{Branch, ClusterId, MemberId, MemberState, PartitionRef, TableName, Term};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,34 +87,223 @@ impl Leader {
         }
     }
 
-    /// The draft whose replies will not come, because the term ends before the commit.
-    pub(super) fn abandoned(self) -> Draft {
-        self.pending.map(|f| f.draft).unwrap_or_default()
+    /// The term ends before the commit.
+    pub(super) fn abandon(self, cx: &mut Context, cluster: ClusterId) {
+        if let Some(pending) = self.pending {
+            let unknown = AdminReply::unknown("the coordinator changed meanwhile");
+            pending.draft.refuse(cx, cluster, &unknown);
+        }
+    }
+
+    /// Sends the proposal to members that have not acknowledged it, if it is time to.
+    fn resend(&mut self, cx: &mut Context, tables: &Tables) {
+        let Some(pending) = &mut self.pending else {
+            return;
+        };
+        if pending.resend_at > cx.now {
+            return;
+        }
+        pending.resend_at = cx.now + RESEND;
+        for &member in &pending.recipients {
+            if !pending.acks.contains_key(&member) {
+                let payload = Payload::Delta(Box::new(pending.delta.clone()));
+                cx.send(member, pending.message(tables, payload));
+            }
+        }
+    }
+
+    /// Returns false if the ack is of no proposal that is on its way.
+    fn acknowledged(&mut self, from: MemberId, ack: Ack) -> bool {
+        let pending = (self.pending.as_mut())
+            .filter(|f| f.table.name == ack.name && f.recipients.contains(&from));
+        let Some(pending) = pending else {
+            return false;
+        };
+        self.joined.insert(from);
+        let ages = ack.ages.map(|ages| ages.into_iter().collect());
+        pending.acks.entry(from).or_insert(Stored {
+            ages,
+            seal: ack.seal,
+        });
+        true
+    }
+
+    /// A member has no base for the difference.
+    fn send_whole(&self, cx: &mut Context, tables: &Tables, to: MemberId, name: TableName) {
+        let pending = self.pending.as_ref();
+        if let Some(pending) =
+            pending.filter(|f| f.table.name == name && f.recipients.contains(&to))
+        {
+            let payload = Payload::Whole(pending.table.table.clone());
+            cx.send(to, pending.message(tables, payload));
+        }
+    }
+
+    /// The proposal, if it can be committed.
+    fn take_stored(
+        &mut self,
+        cx: &Context,
+        tables: &Tables,
+        pings: &Pings,
+    ) -> Option<PendingProposal> {
+        let is_stored = |pending: &mut PendingProposal| pending.is_stored(cx, tables, pings);
+        self.pending.take_if(is_stored)
+    }
+}
+
+impl PendingProposal {
+    fn message(&self, tables: &Tables, payload: Payload) -> Message {
+        Message::Propose(Box::new(Proposal {
+            name: self.table.name,
+            committed: self.predecessor,
+            commit: tables.last_commit.clone(),
+            voters: tables.committed_voters.clone(),
+            payload,
+        }))
+    }
+
+    /// Whether majorities have stored it, and the primaries that it deposes have said what they
+    /// opened.
+    fn is_stored(&self, cx: &Context, tables: &Tables, pings: &Pings) -> bool {
+        let acked = |v| self.acks.contains_key(&v);
+        let old =
+            tables.quorum(&tables.committed_voters, &acked) || broken(&mutant::COMMITS_WITHOUT_OLD);
+        let new = tables.quorum(&self.table.voters, &acked) || broken(&mutant::COMMITS_WITHOUT_NEW);
+        let comes = |m: &MemberId| !self.acks.contains_key(m) && !pings.silent(cx, *m);
+        old && new && (cx.now >= self.hold_until || !self.hold.iter().any(comes))
+    }
+
+    fn commit(&self, tables: &Tables) -> Commit {
+        let primaries = deposed(&tables.committed, &self.table);
+        let ages = primaries
+            .keys()
+            .filter_map(|p| Some((*p, self.least_age(&tables.committed_voters, *p)?)))
+            .collect();
+        let seal = |p: MemberId| Some((p, self.acks.get(&p)?.seal.clone()?));
+        let seals = primaries.keys().filter_map(|p| seal(*p)).collect();
+        Commit {
+            name: self.table.name,
+            predecessor: self.predecessor,
+            ages,
+            seals,
+        }
+    }
+
+    /// The greatest age such that a committing quorum reported at least that age. An operator's
+    /// word is no quorum: if it makes up for a majority, there may be leases that no remaining
+    /// member knows of. Then the next primary waits for all of them.
+    fn least_age(&self, committed_voters: &[MemberId], primary: MemberId) -> Option<u64> {
+        let age = |v: MemberId| self.acks.get(&v)?.ages.as_ref()?.get(&primary).copied();
+        let configurations = [committed_voters, &self.table.voters];
+        let voters = configurations.into_iter().flatten();
+        let mut ages: Vec<u64> = voters.filter_map(|v| age(*v)).collect();
+        ages.sort_unstable();
+        let enough = |least: &u64| {
+            let mut configurations = configurations.into_iter();
+            configurations.all(|voters| majority(voters, |v| age(v) >= Some(*least)))
+        };
+        ages.into_iter().rev().find(enough)
+    }
+}
+
+impl Tenures {
+    /// The content of this node's ack of a table: how long it has given no answer to the primaries
+    /// that the table deposes, and its seal if it is one of them. It is made before the table is
+    /// stored, and says what this node did until then. Once the table is stored, this node's data
+    /// threads serve none of the partitions that the table takes from it.
+    fn stored(
+        &self,
+        cx: &Context,
+        committed: &NamedTable,
+        predecessor: TableName,
+        table: &NamedTable,
+    ) -> Stored {
+        let known = (predecessor == committed.name && predecessor.version.next() == table.version)
+            || broken(&mutant::AGES_UNKNOWN);
+        let (me, now) = (cx.me(), cx.now);
+        let ages = || self.ages(me, now, committed, table).into_iter().collect();
+        Stored {
+            ages: known.then(ages),
+            seal: known.then(|| self.seal(me, committed, table)).flatten(),
+        }
     }
 }
 
 impl MemberCore {
     /// What a coordinator does after something happened.
     pub(super) fn lead(&mut self, cx: &mut Context) {
-        let Role::Leader(leader) = &self.role else {
+        let Some(leader) = self.election.as_leader() else {
             return;
         };
-        if self.term_seen > self.term && !self.mandates.waits(cx.now) {
-            // It becomes a candidate again, above the term that another member named, and without a
-            // pre-vote (rule 1).
-            return self.become_candidate(cx);
-        }
         let idle = leader.idle();
-        if idle && self.outlived_mandate(cx) {
-            return self.become_candidate(cx);
+        // If another member named a later term, it becomes a candidate again above that term, and
+        // without a pre-vote (rule 1).
+        let outrun =
+            self.election.term_seen > self.election.term && !self.election.mandates.waits(cx.now);
+        if outrun || (idle && self.election.outlived_mandate(cx, &self.tables)) {
+            return self.stand(cx);
         }
         if !idle {
-            self.resend(cx);
-            self.try_commit(cx);
+            self.advance(cx);
         }
         // Changes that waited for the commit may follow it at once.
-        if matches!(&self.role, Role::Leader(leader) if leader.idle()) && !self.out {
+        if self.election.as_leader().is_some_and(Leader::idle) && !self.tables.out {
             self.attend(cx);
+        }
+    }
+
+    /// Becomes a candidate without asking before whether it would win.
+    pub(super) fn stand(&mut self, cx: &mut Context) {
+        let votes = self.election.become_candidate(cx, &self.tables);
+        self.win(cx, votes);
+    }
+
+    /// With enough votes, this member coordinates.
+    pub(super) fn win(&mut self, cx: &mut Context, votes: Option<Votes>) {
+        let Some(votes) = votes else {
+            return;
+        };
+        // A table that both majorities have accepted is committed. It does not matter which member
+        // proposed it (rule 2).
+        let mine = self.tables.accepted.name;
+        let same = |name: &TableName| {
+            *name == mine || (name.version == mine.version && broken(&mutant::WINS_BY_VERSION))
+        };
+        let accepted = |v| votes.get(&v).is_some_and(|g| same(&g.accepted));
+        let committed = self.tables.both_majorities(accepted);
+        let signed = votes.iter().map(|(voter, g)| (*voter, g.signature));
+        let mandate = Mandate {
+            cluster: self.tables.cluster(),
+            term: self.election.term,
+            candidate: cx.me(),
+            votes: signed.collect(),
+        };
+        self.election
+            .lead(Leader::new(cx, votes.into_keys().collect()));
+        if committed && mine.order() > self.tables.committed.name.order() {
+            let table = self.tables.accepted.clone();
+            self.tables.committed_voters = table.voters.clone();
+            self.install(cx, table, None);
+        }
+        let me = cx.me();
+        self.election.set_leader(cx, &self.tables, Some(me));
+        self.election.show_mandate(cx, &self.tables, mandate);
+        self.pings.ping_all(cx, &self.tables, &self.election);
+    }
+
+    /// Does everything that is due, in one table.
+    fn attend(&mut self, cx: &mut Context) {
+        let Some(leader) = self.election.as_leader_mut() else {
+            return;
+        };
+        let known = Known {
+            tables: &self.tables,
+            pings: &self.pings,
+            requests: &self.requests,
+        };
+        match leader.draft(cx, &known) {
+            Some(draft) => self.propose(cx, draft),
+            None => leader.ask_for_plan(cx, &self.tables),
         }
     }
 
@@ -121,15 +313,15 @@ impl MemberCore {
         let mut table = draft
             .table
             .clone()
-            .unwrap_or_else(|| (*self.accepted.table).clone());
-        table.term = self.term;
-        table.version = self.accepted.version.next();
-        if let Some(branch) = &self.branch
+            .unwrap_or_else(|| (*self.tables.accepted.table).clone());
+        table.term = self.election.term;
+        table.version = self.tables.accepted.version.next();
+        if let Some(branch) = &self.tables.recovery.branch
             && table.level >= ANNEX
             && table.annex.branch(branch.id).is_none()
         {
             // No table of the recovered half is without it, so it is in the first one.
-            let base = self.accepted.name;
+            let base = self.tables.accepted.name;
             let branch = Branch {
                 base,
                 ..branch.clone()
@@ -140,27 +332,20 @@ impl MemberCore {
             // This is a fault of our own planner: the table must not reach any member.
             tracing::error!(%why, "the next table would be invalid");
             cx.ignore();
-            return self.refuse(
-                cx,
-                draft,
-                &AdminReply::Refused(format!(
-                    "the change was not made: the next table would be invalid ({why})"
-                )),
-            );
+            let why = format!("the change was not made: the next table would be invalid ({why})");
+            return draft.refuse(cx, self.tables.cluster(), &AdminReply::Refused(why));
         }
         // A cluster of one is used before it proposes a second member.
-        self.used = true;
+        self.tables.used = true;
         let table = NamedTable::new(table.into());
-        let stored = self.stored(cx, self.committed.name, &table);
-        let members = self
-            .committed
-            .members
-            .iter()
-            .chain(&self.accepted.members)
-            .chain(&table.members)
-            .map(|m| m.id);
-        let recipients: BTreeSet<MemberId> = members.filter(|m| *m != me).collect();
-        let mut hold: BTreeSet<MemberId> = deposed(&self.committed, &table).into_keys().collect();
+        let committed = &self.tables.committed;
+        let stored = self.tenures.stored(cx, committed, committed.name, &table);
+        let members = self.tables.members();
+        let recipients: BTreeSet<MemberId> = members
+            .chain(table.members.iter().map(|m| m.id))
+            .filter(|m| *m != me)
+            .collect();
+        let mut hold: BTreeSet<MemberId> = deposed(committed, &table).into_keys().collect();
         // Dead members do not acknowledge.
         hold.retain(|m| {
             *m != me
@@ -168,12 +353,13 @@ impl MemberCore {
                     .member(*m)
                     .is_some_and(|m| m.state != MemberState::Silent)
         });
-        let delta = TableDelta::between(&self.committed, &table);
+        let delta = TableDelta::between(committed, &table);
+        let predecessor = committed.name;
         if !broken(&mutant::PROPOSES_UNSTORED) {
             self.accept(cx, table.clone());
         }
         let pending = PendingProposal {
-            predecessor: self.committed.name,
+            predecessor,
             delta,
             recipients,
             acks: BTreeMap::from([(me, stored)]),
@@ -183,77 +369,26 @@ impl MemberCore {
             draft,
             table,
         };
-        if let Role::Leader(leader) = &mut self.role {
+        if let Some(leader) = self.election.as_leader_mut() {
             leader.pending = Some(pending);
         }
-        self.resend(cx);
+        self.advance(cx);
+    }
+
+    /// Sends the proposal on its way again, and commits it if enough members have stored it.
+    fn advance(&mut self, cx: &mut Context) {
+        if let Some(leader) = self.election.as_leader_mut() {
+            leader.resend(cx, &self.tables);
+        }
         self.try_commit(cx);
-    }
-
-    /// The content of this node's ack of a table: how long it has given no answer to the primaries
-    /// that the table deposes, and its seal if it is one of them. It is made before the table is
-    /// stored, and says what this node did until then. Once the table is stored, this node's data
-    /// threads serve none of the partitions that the table takes from it.
-    fn stored(&self, cx: &Context, predecessor: TableName, table: &NamedTable) -> Stored {
-        let known = (predecessor == self.committed.name
-            && predecessor.version.next() == table.version)
-            || broken(&mutant::AGES_UNKNOWN);
-        let ages = known.then(|| {
-            self.tenures
-                .ages(cx.me(), cx.now, &self.committed, table)
-                .into_iter()
-                .collect()
-        });
-        let seal = if known {
-            self.tenures.seal(cx.me(), &self.committed, table)
-        } else {
-            None
-        };
-        Stored { ages, seal }
-    }
-
-    fn resend(&mut self, cx: &mut Context) {
-        let Role::Leader(leader) = &mut self.role else {
-            return;
-        };
-        let Some(pending) = &mut leader.pending else {
-            return;
-        };
-        if pending.resend_at > cx.now {
-            return;
-        }
-        pending.resend_at = cx.now + RESEND;
-        for &member in pending
-            .recipients
-            .iter()
-            .filter(|m| !pending.acks.contains_key(m))
-        {
-            let payload = Payload::Delta(Box::new(pending.delta.clone()));
-            let (name, committed, voters) = (
-                pending.table.name,
-                pending.predecessor,
-                self.committed_voters.clone(),
-            );
-            let commit = self.last_commit.clone();
-            cx.send(
-                member,
-                Message::Propose(Box::new(Proposal {
-                    name,
-                    committed,
-                    commit,
-                    voters,
-                    payload,
-                })),
-            );
-        }
     }
 
     pub(super) fn on_propose(&mut self, cx: &mut Context, from: MemberId, proposal: Proposal) {
         let Proposal {
             name, committed, ..
         } = proposal;
-        if name.term < self.term && !broken(&mutant::TAKES_OLD_TERMS) {
-            let (term, coordinator) = (self.term, self.leader);
+        if name.term < self.election.term && !broken(&mutant::TAKES_OLD_TERMS) {
+            let (term, coordinator) = (self.election.term, self.election.leader);
             return cx.send(
                 from,
                 Message::Refuse {
@@ -264,22 +399,28 @@ impl MemberCore {
                 },
             );
         }
-        let contradicts =
-            committed.version == self.committed.version && committed != self.committed.name;
-        if !self.near(name.version) || committed.order() >= name.order() || contradicts {
+        let contradicts = committed.version == self.tables.committed.version
+            && committed != self.tables.committed.name;
+        if !self.tables.near(name.version) || committed.order() >= name.order() || contradicts {
             return cx.ignore();
         }
-        let follows = name.term == self.term && self.leader == Some(from);
-        if name.term == self.term && !follows && (self.leader.is_some() || from == cx.me()) {
+        let follows = name.term == self.election.term && self.election.leader == Some(from);
+        if name.term == self.election.term
+            && !follows
+            && (self.election.leader.is_some() || from == cx.me())
+        {
             return cx.ignore();
         }
-        if !follows && !self.elected(cx, name.term, from) {
-            return self.wait_for_mandate(cx, from, proposal);
+        if !follows && !self.election.elected(cx, &self.tables, name.term, from) {
+            return self
+                .election
+                .wait_for_mandate(cx, &self.tables, from, proposal);
         }
-        if name.term > self.term {
-            self.join_term(cx, name.term, Some(from));
-        } else if !follows && name.term == self.term && !self.silent(cx, from) {
-            self.set_leader(cx, Some(from));
+        if name.term > self.election.term {
+            self.election
+                .join_term(cx, &self.tables, name.term, Some(from));
+        } else if !follows && name.term == self.election.term && !self.pings.silent(cx, from) {
+            self.election.set_leader(cx, &self.tables, Some(from));
         }
         let Proposal {
             commit,
@@ -287,7 +428,7 @@ impl MemberCore {
             payload,
             ..
         } = proposal;
-        if self.accepted.name == name {
+        if self.tables.accepted.name == name {
             // The ack was lost. Its content may be wrong by now, so this ack has none.
             return cx.send(
                 from,
@@ -298,15 +439,16 @@ impl MemberCore {
                 })),
             );
         }
-        let older = name.order() <= self.accepted.name.order() && !broken(&mutant::TAKES_OLD_TERMS);
-        if older || name.version <= self.committed.version {
+        let older =
+            name.order() <= self.tables.accepted.name.order() && !broken(&mutant::TAKES_OLD_TERMS);
+        if older || name.version <= self.tables.committed.version {
             return cx.ignore();
         }
-        let Some(table) = self.unpack(&name, &payload) else {
+        let Some(table) = self.tables.unpack(&name, &payload) else {
             if matches!(payload, Payload::Whole(_)) {
                 return cx.ignore();
             }
-            let term = self.term;
+            let term = self.election.term;
             return cx.send(
                 from,
                 Message::Refuse {
@@ -317,48 +459,37 @@ impl MemberCore {
                 },
             );
         };
-        if !table.may_follow(&self.committed) || !self.may_take(cx, &table) {
+        if !table.may_follow(&self.tables.committed) || !self.tables.may_take(cx.me(), &table) {
             return cx.ignore();
         }
-        if voters.is_empty() || voters.len() > doyen_placement::table::validate::VOTERS_MAX {
+        if voters.is_empty() || voters.len() > VOTERS_MAX {
             return cx.ignore();
         }
-        let stored = committed == self.accepted.name
-            || (committed.version == self.accepted.version && broken(&mutant::INSTALLS_BY_VERSION));
-        if stored && committed.order() > self.committed.name.order() {
+        let stored = committed == self.tables.accepted.name
+            || (committed.version == self.tables.accepted.version
+                && broken(&mutant::INSTALLS_BY_VERSION));
+        if stored && committed.order() > self.tables.committed.name.order() {
             // The coordinator says that the table that is stored here is committed.
-            let stored = self.accepted.clone();
+            let stored = self.tables.accepted.clone();
             self.install(cx, stored, commit.filter(|c| c.name == committed));
             if self.over {
                 return;
             }
         }
-        let Stored { ages, seal } = self.stored(cx, committed, &table);
+        let Stored { ages, seal } =
+            (self.tenures).stored(cx, &self.tables.committed, committed, &table);
         let ages = ages.map(|ages| ages.into_iter().collect());
-        self.committed_voters = voters;
-        self.proposer = Some(from);
+        self.tables.committed_voters = voters;
+        self.tables.proposer = Some(from);
         self.accept(cx, table);
         cx.send(from, Message::Ack(Box::new(Ack { name, ages, seal })));
     }
 
     pub(super) fn on_ack(&mut self, cx: &mut Context, from: MemberId, ack: Ack) {
-        let Role::Leader(leader) = &mut self.role else {
-            return;
-        };
-        let Some(pending) = leader
-            .pending
-            .as_mut()
-            .filter(|f| f.table.name == ack.name && f.recipients.contains(&from))
-        else {
-            return;
-        };
-        leader.joined.insert(from);
-        let ages = ack.ages.map(|ages| ages.into_iter().collect());
-        pending.acks.entry(from).or_insert(Stored {
-            ages,
-            seal: ack.seal,
-        });
-        self.try_commit(cx);
+        let leader = self.election.as_leader_mut();
+        if leader.is_some_and(|leader| leader.acknowledged(from, ack)) {
+            self.try_commit(cx);
+        }
     }
 
     pub(super) fn on_refuse(
@@ -370,118 +501,50 @@ impl MemberCore {
         coordinator: Option<MemberId>,
         whole: bool,
     ) {
-        self.term_seen = self.term_seen.max(term);
-        let Role::Leader(leader) = &self.role else {
+        self.election.term_seen = self.election.term_seen.max(term);
+        let Some(leader) = self.election.as_leader() else {
             return;
         };
-        if term > self.term {
+        if term > self.election.term {
             if let Some(coordinator) = coordinator.filter(|c| *c != cx.me()) {
-                self.hear_of(cx, from, (term, coordinator));
+                let claim = (term, coordinator);
+                self.election.hear_of(cx, &self.tables, from, claim);
             }
-            return;
+        } else if whole {
+            leader.send_whole(cx, &self.tables, from, name);
         }
-        let Some(pending) = leader
-            .pending
-            .as_ref()
-            .filter(|f| f.table.name == name && whole && f.recipients.contains(&from))
-        else {
-            return;
-        };
-        let (committed, voters, commit) = (
-            pending.predecessor,
-            self.committed_voters.clone(),
-            self.last_commit.clone(),
-        );
-        let payload = Payload::Whole(pending.table.table.clone());
-        cx.send(
-            from,
-            Message::Propose(Box::new(Proposal {
-                name,
-                committed,
-                commit,
-                voters,
-                payload,
-            })),
-        );
     }
 
     fn try_commit(&mut self, cx: &mut Context) {
-        let Role::Leader(leader) = &self.role else {
+        let leader = self.election.as_leader_mut();
+        let Some(pending) =
+            leader.and_then(|leader| leader.take_stored(cx, &self.tables, &self.pings))
+        else {
             return;
         };
-        let Some(pending) = &leader.pending else {
-            return;
-        };
-        let acked = |v| pending.acks.contains_key(&v);
-        let old =
-            self.quorum(&self.committed_voters, &acked) || broken(&mutant::COMMITS_WITHOUT_OLD);
-        let new =
-            self.quorum(&pending.table.voters, &acked) || broken(&mutant::COMMITS_WITHOUT_NEW);
-        if !old || !new {
-            return;
-        }
-        let comes = |m: &MemberId| !pending.acks.contains_key(m) && !self.silent(cx, *m);
-        if cx.now < pending.hold_until && pending.hold.iter().any(comes) {
-            return;
-        }
-        let commit = self.commit(pending);
-        let Role::Leader(leader) = &mut self.role else {
-            return;
-        };
-        let Some(pending) = leader.pending.take() else {
-            return;
-        };
-        self.committed_voters = pending.table.voters.clone();
+        let commit = pending.commit(&self.tables);
+        self.tables.committed_voters = pending.table.voters.clone();
         for &member in &pending.recipients {
             cx.send(member, Message::Commit(Box::new(commit.clone())));
         }
-        let before = self.committed.clone();
+        let before = self.tables.committed.clone();
         self.install(cx, pending.table, Some(commit));
-        self.finished(cx, &before, pending.draft);
-    }
-
-    fn commit(&self, pending: &PendingProposal) -> Commit {
-        let primaries = deposed(&self.committed, &pending.table);
-        let ages = primaries
-            .keys()
-            .filter_map(|p| Some((*p, self.least_age(pending, *p)?)))
-            .collect();
-        let seal = |p: MemberId| Some((p, pending.acks.get(&p)?.seal.clone()?));
-        let seals = primaries.keys().filter_map(|p| seal(*p)).collect();
-        Commit {
-            name: pending.table.name,
-            predecessor: pending.predecessor,
-            ages,
-            seals,
+        let cluster = self.tables.cluster();
+        if let Some(leader) = self.election.as_leader_mut() {
+            let now = &self.tables.committed;
+            leader.tasks.committed(cx.now, &before, now, &pending.draft);
         }
-    }
-
-    /// The greatest age such that a committing quorum reported at least that age. An operator's
-    /// word is no quorum: if it makes up for a majority, there may be leases that no remaining
-    /// member knows of. Then the next primary waits for all of them.
-    fn least_age(&self, pending: &PendingProposal, primary: MemberId) -> Option<u64> {
-        let age = |v: MemberId| pending.acks.get(&v)?.ages.as_ref()?.get(&primary).copied();
-        let mut ages: Vec<u64> = self
-            .committed_voters
-            .iter()
-            .chain(&pending.table.voters)
-            .filter_map(|v| age(*v))
-            .collect();
-        ages.sort_unstable();
-        let enough = |least: &u64| {
-            [&self.committed_voters, &pending.table.voters]
-                .iter()
-                .all(|voters| majority(voters, |v| age(v) >= Some(*least)))
-        };
-        ages.into_iter().rev().find(enough)
+        pending.draft.answer(cx, cluster);
+        let voters = &self.tables.committed.table.voters;
+        self.tables.recovery.committed(cx, voters);
     }
 
     pub(super) fn on_commit(&mut self, cx: &mut Context, from: MemberId, commit: Commit) {
-        if commit.name.order() <= self.committed.name.order() {
+        if commit.name.order() <= self.tables.committed.name.order() {
             return;
         }
-        if self.accepted.name == commit.name && self.proposer == Some(from) {
-            let table = self.accepted.clone();
+        if self.tables.accepted.name == commit.name && self.tables.proposer == Some(from) {
+            let table = self.tables.accepted.clone();
             self.install(cx, table, Some(commit));
         } else {
             self.pull(cx, from);

@@ -15,7 +15,7 @@
 use super::api::Output;
 use super::context::Context;
 use super::event::{Event, Half};
-use super::member_core::MemberCore;
+use super::tables::Tables;
 use crate::mutant::{self, broken};
 use crate::signing::Signature;
 use crate::time::Time;
@@ -73,7 +73,7 @@ impl fmt::Display for Split {
 /// What a member knows of other halves.
 #[derive(Debug, Default)]
 pub(super) struct Halves {
-    heard: BTreeMap<MemberId, Heard>,
+    heard: BTreeMap<MemberId, OtherHalf>,
     /// The last statements of voters of this half. Others show them once those voters are gone: the
     /// other half named them, and believes no other process.
     kept: BTreeMap<MemberId, Descent>,
@@ -88,7 +88,7 @@ pub(super) struct Halves {
 
 /// A process whose statement was checked.
 #[derive(Debug)]
-struct Heard {
+struct OtherHalf {
     name: String,
     address: Option<SocketAddr>,
     half: Half,
@@ -109,13 +109,13 @@ fn keeps(table: &Table) -> u64 {
 }
 
 impl Halves {
-    fn is_fresh(&self, heard: &Heard) -> bool {
+    fn is_fresh(&self, heard: &OtherHalf) -> bool {
         self.now.since(heard.at) < QUIET
     }
 
     /// This process is of no other half. What stops this half is not forgotten.
     fn forget(&mut self, process: MemberId) {
-        let stops = |heard: &Heard| matches!(heard.half, Half::Stopped { .. });
+        let stops = |heard: &OtherHalf| matches!(heard.half, Half::Stopped { .. });
         if !self.heard.get(&process).is_some_and(stops) {
             self.heard.remove(&process);
         }
@@ -131,22 +131,24 @@ impl Halves {
     }
 }
 
-impl MemberCore {
+impl Halves {
     /// The branch of an operator's word. Its table is known when the first one is proposed.
-    pub(super) fn new_branch(&mut self, cx: &mut Context, dead: &[MemberId]) -> Branch {
+    pub(super) fn new_branch(
+        &mut self,
+        cx: &mut Context,
+        tables: &Tables,
+        dead: &[MemberId],
+    ) -> Branch {
         // What a dead member said of a table that no survivor has proves no life.
-        let base = self.accepted.name;
-        self.halves
-            .kept
-            .retain(|_, k| k.committed.order() <= base.order());
+        let base = tables.accepted.name;
+        self.kept.retain(|_, k| k.committed.order() <= base.order());
         let mut named: Vec<NamedDead> = Vec::new();
         for id in dead {
-            let tables = [&self.accepted, &self.committed];
-            let known = tables.into_iter().find_map(|table| table.member(*id));
+            let known = tables.member(*id);
             if let Some(member) = known.filter(|_| !named.iter().any(|n| n.id == *id)) {
                 named.push(NamedDead {
                     id: *id,
-                    key: self.vote_key(*id).or_else(|| cx.vote_key(*id)),
+                    key: tables.vote_key(*id).or_else(|| cx.vote_key(*id)),
                     name: member.name.clone(),
                     control: member.addresses.control,
                 });
@@ -160,54 +162,41 @@ impl MemberCore {
         }
     }
 
-    /// The control ports of members that were asserted dead.
-    pub(super) fn named_addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.accepted.annex.named().map(|named| named.control)
-    }
-
     /// Whether this node serves nothing: a process that was asserted dead by this half follows
     /// tables without its branch, and no operator has kept this half since.
     pub(super) fn is_stopped(&self) -> bool {
-        let stops = |heard: &Heard| matches!(heard.half, Half::Stopped { .. });
-        self.halves.heard.values().any(stops)
+        let stops = |heard: &OtherHalf| matches!(heard.half, Half::Stopped { .. });
+        self.heard.values().any(stops)
     }
 
     /// Whether this process follows tables of another half. Nothing that it says about agreement
     /// counts: otherwise two halves that ping each other would raise the term again and again.
     pub(super) fn is_apart(&self, process: MemberId) -> bool {
-        self.halves.heard.contains_key(&process)
-    }
-
-    /// Whether this table is of this half. No half takes a table of the other one, believed or not:
-    /// what it acknowledged would be lost without a word.
-    pub(super) fn may_take(&self, cx: &Context, table: &Table) -> bool {
-        let before = &self.committed;
-        let gave_up = || table.annex.gave_up(cx.me(), before.name, &before.annex);
-        table.annex.descends_from(&before.annex) && !gave_up()
+        self.heard.contains_key(&process)
     }
 
     /// What is known of the other half, if there is one: what concerns this one most.
-    pub(super) fn split(&self) -> Option<Split> {
-        let rank = |heard: &&Heard| match heard.half {
+    pub(super) fn split(&self, tables: &Tables) -> Option<Split> {
+        let rank = |heard: &&OtherHalf| match heard.half {
             Half::Serves => (0, false, false),
             Half::Doubted => (1, false, false),
             // What was said last counts, and not what a process said that is gone.
-            Half::Stopped { both } => (2, self.halves.is_fresh(heard), !both),
+            Half::Stopped { both } => (2, self.is_fresh(heard), !both),
         };
-        let heard = self.halves.heard.values().max_by_key(rank)?;
+        let heard = self.heard.values().max_by_key(rank)?;
         Some(Split {
             name: heard.name.clone(),
             address: heard.address,
             half: heard.half,
-            is_heard: self.halves.is_fresh(heard),
-            lacks: self
+            is_heard: self.is_fresh(heard),
+            lacks: tables
                 .accepted
                 .annex
                 .branches
                 .iter()
                 .map(|b| b.id)
                 .find(|id| {
-                    let mut heard = self.halves.heard.values();
+                    let mut heard = self.heard.values();
                     heard.any(|heard| heard.lacks == Some(*id))
                 }),
         })
@@ -218,65 +207,73 @@ impl MemberCore {
     pub(super) fn show_descent(
         &mut self,
         cx: &mut Context,
+        tables: &Tables,
+        is_led: bool,
         to: MemberId,
         (name, address): &(String, SocketAddr),
     ) {
-        if self.halves.met.len() >= HEARD_MAX {
-            self.halves.met.clear();
+        if self.met.len() >= HEARD_MAX {
+            self.met.clear();
         }
-        self.halves.met.insert(to, (name.clone(), *address));
-        let gone: Vec<Descent> = self.said_by_former_members().collect();
-        let own = self.statement(cx);
+        self.met.insert(to, (name.clone(), *address));
+        let gone: Vec<Descent> = self.said_by_former_members(tables).collect();
+        let own = self.statement(cx, tables, is_led);
         for said in gone.into_iter().chain(own) {
-            self.pass_on(cx, to, &said);
+            pass_on(cx, to, &said);
         }
     }
 
     /// Members came or went. Voters tell all members which table they follow now, and newcomers what
     /// voters said that are gone: they can show it to another half later.
-    pub(super) fn tell_descent(&mut self, cx: &mut Context, newcomers: &[MemberId]) {
+    pub(super) fn tell_descent(
+        &mut self,
+        cx: &mut Context,
+        tables: &Tables,
+        is_led: bool,
+        newcomers: &[MemberId],
+    ) {
         let me = cx.me();
-        if !self.committed.voters.contains(&me) {
+        if !tables.committed.voters.contains(&me) {
             return;
         }
-        let gone: Vec<Descent> = self.said_by_former_members().collect();
-        let own = self.statement(cx);
-        let members: Vec<MemberId> = self.committed.members.iter().map(|m| m.id).collect();
+        let gone: Vec<Descent> = self.said_by_former_members(tables).collect();
+        let own = self.statement(cx, tables, is_led);
+        let members: Vec<MemberId> = tables.committed.members.iter().map(|m| m.id).collect();
         for member in members.into_iter().filter(|m| *m != me) {
             let gone = gone.iter().filter(|_| newcomers.contains(&member));
             for said in gone.chain(&own) {
-                self.pass_on(cx, member, said);
+                pass_on(cx, member, said);
             }
         }
     }
 
-    fn said_by_former_members(&self) -> impl Iterator<Item = Descent> {
-        let gone = |said: &&Descent| self.committed.member(said.member).is_none();
-        self.halves.kept.values().filter(gone).cloned()
-    }
-
-    fn pass_on(&self, cx: &mut Context, to: MemberId, said: &Descent) {
-        if cx.speaks(to).is_some_and(|level| level >= ANNEX) {
-            cx.send(to, Message::Descent(Box::new(said.clone())));
-        }
+    fn said_by_former_members(&self, tables: &Tables) -> impl Iterator<Item = Descent> {
+        let gone = |said: &&Descent| tables.committed.member(said.member).is_none();
+        self.kept.values().filter(gone).cloned()
     }
 
     /// What this process says. `None`: the cluster has no table with branches yet.
-    fn statement(&mut self, cx: &Context) -> Option<Descent> {
-        if self.committed.level < ANNEX {
+    fn statement(&mut self, cx: &Context, tables: &Tables, is_led: bool) -> Option<Descent> {
+        if tables.committed.level < ANNEX {
             return None;
         }
         let name_of = |branch: &Branch| (branch.id, branch.base, branch.kept);
         let mut said = Descent {
-            cluster: self.cluster(),
+            cluster: tables.cluster(),
             member: cx.me(),
-            committed: self.committed.name,
+            committed: tables.committed.name,
             // A half that stopped serves by no coordinator.
-            led: self.leader.is_some() && !self.is_stopped(),
-            branches: self.committed.annex.branches.iter().map(name_of).collect(),
+            led: is_led && !self.is_stopped(),
+            branches: tables
+                .committed
+                .annex
+                .branches
+                .iter()
+                .map(name_of)
+                .collect(),
             signature: Signature::new([[0; 32]; 2]),
         };
-        let own = self.halves.own.take().filter(|own| {
+        let own = self.own.take().filter(|own| {
             said.signature = own.signature;
             *own == said
         });
@@ -284,18 +281,25 @@ impl MemberCore {
             said.signature = cx.signing.state(&said);
             said
         });
-        self.halves.own = Some(own.clone());
+        self.own = Some(own.clone());
         Some(own)
     }
 
     /// A process says which tables it follows, or passes on what another one said.
-    pub(super) fn on_descent(&mut self, cx: &mut Context, from: MemberId, said: Descent) {
-        self.halves.now = cx.now;
+    pub(super) fn on_descent(
+        &mut self,
+        cx: &mut Context,
+        tables: &Tables,
+        has_coordinator: bool,
+        from: MemberId,
+        said: Descent,
+    ) {
+        self.now = cx.now;
         let speaker = said.member;
         if speaker == cx.me() || said.branches.len() > BRANCHES_MAX {
             return cx.ignore();
         }
-        let ours = &self.accepted.annex.branches;
+        let ours = &tables.accepted.annex.branches;
         let theirs = |id: BranchId| said.branches.iter().any(|(of, ..)| *of == id);
         let unshared: Vec<&Branch> = ours.iter().filter(|b| !theirs(b.id)).collect();
         let foreign: Vec<(TableName, u32)> = said
@@ -306,11 +310,11 @@ impl MemberCore {
             .collect();
         if unshared.is_empty() && foreign.is_empty() {
             // It is of this half. What a voter says that is a member may be of use to others later.
-            let known = self.halves.kept.get(&speaker);
+            let known = self.kept.get(&speaker);
             let later = known.is_none_or(|k| k.committed.order() < said.committed.order());
-            let key = self.vote_key(speaker).or_else(|| self.former_key(speaker));
+            let key = tables.key_of_any(speaker);
             if later && key.is_some_and(|key| said.signature.vouches(&key, &said)) {
-                self.halves.keep(said);
+                self.keep(said);
             }
             return;
         }
@@ -319,9 +323,7 @@ impl MemberCore {
         let proved = named.as_ref().and_then(|named| named.key);
         // The hello showed the key of the sender, and of no other process.
         let shown = || cx.vote_key(speaker).filter(|_| from == speaker);
-        let key = (proved.or_else(|| self.vote_key(speaker)))
-            .or_else(|| self.former_key(speaker))
-            .or_else(shown);
+        let key = proved.or_else(|| tables.key_of_any(speaker)).or_else(shown);
         let unproved = broken(&mutant::BELIEVES_UNPROVED_SPLITS);
         let is_signed = key.is_some_and(|key| said.signature.vouches(&key, &said));
         if !is_signed && !unproved {
@@ -336,7 +338,7 @@ impl MemberCore {
                 .max()
                 .unwrap_or_default(),
         );
-        let known = self.halves.heard.get(&speaker);
+        let known = self.heard.get(&speaker);
         if from != speaker && known.is_some_and(|heard| heard.kept > kept.1) {
             // It has said more since.
             return cx.ignore();
@@ -353,11 +355,11 @@ impl MemberCore {
         let half = if unshared.is_empty() {
             // The other half was recovered. A member that was left behind, alone, joins it again, as
             // one that was expelled. Only voters can have gone on.
-            let name = self.committed.name.order();
-            let votes = self.committed.voters.contains(&cx.me());
+            let name = tables.committed.name.order();
+            let votes = tables.committed.voters.contains(&cx.me());
             let behind = !votes || foreign.iter().any(|(base, _)| name <= base.order());
-            if self.leader.is_none() && behind {
-                return self.halves.forget(speaker);
+            if !has_coordinator && behind {
+                return self.forget(speaker);
             }
             Half::Serves
         } else {
@@ -366,9 +368,9 @@ impl MemberCore {
             let left_behind = |b: &&Branch| said.committed.order() <= b.base.order();
             let behind = proved.is_none() || unshared.iter().all(left_behind);
             if foreign.is_empty() && !is_led && behind && !unproved {
-                return self.halves.forget(speaker);
+                return self.forget(speaker);
             }
-            let is_member = self.accepted.member(speaker).is_some();
+            let is_member = tables.accepted.member(speaker).is_some();
             // Otherwise an operator could keep both halves, one after the other.
             let known = known.map(|heard| heard.half);
             let as_before = from != speaker && known == Some(Half::Stopped { both: false });
@@ -389,83 +391,87 @@ impl MemberCore {
             }
         };
         let lacks = unshared.first().map(|b| b.id);
-        let (name, address) = self.called(speaker, named);
-        let heard = Heard {
+        let (name, address) = self.called(tables, speaker, named);
+        let heard = OtherHalf {
             name,
             address,
             half,
             lacks,
             at: cx.now,
             kept: kept.1,
-            judged_after: keeps(&self.accepted),
+            judged_after: keeps(&tables.accepted),
             led_since,
         };
-        self.hear_half(cx, said, heard);
+        self.hear_half(cx, tables, said, heard);
     }
 
     /// What a process of another half is called, and its control port.
-    fn called(&self, speaker: MemberId, named: Option<NamedDead>) -> (String, Option<SocketAddr>) {
-        let tables = [&self.accepted, &self.committed];
-        let member = tables.into_iter().find_map(|table| table.member(speaker));
+    fn called(
+        &self,
+        tables: &Tables,
+        speaker: MemberId,
+        named: Option<NamedDead>,
+    ) -> (String, Option<SocketAddr>) {
+        let member = tables.member(speaker);
         let named = named.map(|named| (named.name, Some(named.control)));
         let member = || member.map(|m| (m.name.clone(), Some(m.addresses.control)));
         named
             .or_else(member)
             .or_else(|| {
-                let (name, address) = self.halves.met.get(&speaker)?;
+                let (name, address) = self.met.get(&speaker)?;
                 Some((name.clone(), Some(*address)))
             })
             .unwrap_or_else(|| (speaker.to_string(), None))
     }
 
-    fn hear_half(&mut self, cx: &mut Context, said: Descent, heard: Heard) {
+    fn hear_half(&mut self, cx: &mut Context, tables: &Tables, said: Descent, heard: OtherHalf) {
         let (speaker, half) = (said.member, heard.half);
-        let known = self.halves.heard.get(&speaker).map(|heard| heard.half);
-        if known.is_none() && self.halves.heard.len() >= HEARD_MAX {
+        let known = self.heard.get(&speaker).map(|heard| heard.half);
+        if known.is_none() && self.heard.len() >= HEARD_MAX {
             return cx.ignore();
         }
         let was_stopped = self.is_stopped();
-        self.halves.heard.insert(speaker, heard);
+        self.heard.insert(speaker, heard);
         if self.is_stopped() && !was_stopped && !broken(&mutant::SERVES_THOUGH_SPLIT) {
             cx.outputs.push_back(Output::Lease(Time::ZERO));
         }
-        self.tell_split(cx);
+        self.tell_split(cx, tables);
         if known != Some(half) && matches!(half, Half::Stopped { .. }) {
             // The others of this half may not reach that process. They check its word themselves.
             let me = cx.me();
-            let others: Vec<MemberId> = self.committed.members.iter().map(|m| m.id).collect();
+            let others: Vec<MemberId> = tables.committed.members.iter().map(|m| m.id).collect();
             for member in others.into_iter().filter(|m| *m != me) {
-                self.pass_on(cx, member, &said);
+                pass_on(cx, member, &said);
             }
         }
     }
 
     /// Forgets halves that were not heard for long. One that stops this half is remembered until an
     /// operator keeps this half: then its next statement is judged again.
-    pub(super) fn forget_halves(&mut self, cx: &mut Context) {
-        self.halves.now = cx.now;
-        if self.halves.heard.is_empty() {
+    pub(super) fn turn(&mut self, cx: &mut Context, tables: &Tables) {
+        self.now = cx.now;
+        if self.heard.is_empty() {
             return;
         }
-        let kept = keeps(&self.committed).max(keeps(&self.accepted));
-        let mut heard = std::mem::take(&mut self.halves.heard);
+        let kept = keeps(&tables.committed).max(keeps(&tables.accepted));
+        let mut heard = std::mem::take(&mut self.heard);
         heard.retain(|_, heard| match heard.half {
             Half::Stopped { .. } if broken(&mutant::BELIEVES_UNPROVED_SPLITS) => true,
             Half::Stopped { .. } => kept <= heard.judged_after,
-            Half::Serves | Half::Doubted => self.halves.is_fresh(heard),
+            Half::Serves | Half::Doubted => self.is_fresh(heard),
         });
-        self.halves.heard = heard;
-        self.tell_split(cx);
+        self.heard = heard;
+        self.tell_split(cx, tables);
     }
 
     /// Tells people what changed.
-    fn tell_split(&mut self, cx: &mut Context) {
-        let split = self.split();
+    fn tell_split(&mut self, cx: &mut Context, tables: &Tables) {
+        let split = self.split(tables);
         let half = split.as_ref().map(|split| split.half);
-        if self.halves.told == half {
+        if self.told == half {
             return;
         }
-        self.halves.told = half;
+        self.told = half;
         cx.event(split.map_or(Event::SplitEnded, |split| {
             Event::Split {
                 name: split.name,
@@ -475,5 +481,11 @@ impl MemberCore {
                 half: split.half,
             }
         }));
+    }
+}
+
+fn pass_on(cx: &mut Context, to: MemberId, said: &Descent) {
+    if cx.speaks(to).is_some_and(|level| level >= ANNEX) {
+        cx.send(to, Message::Descent(Box::new(said.clone())));
     }
 }

@@ -13,10 +13,12 @@ mod voters;
 
 use super::api::{AdminReply, AdminRequest, Output};
 use super::context::{Context, NamedTable, earlier};
-use super::election::Role;
 use super::loads::Told;
-use super::member_core::MemberCore;
+use super::pings::Pings;
 use super::problem::Problem;
+use super::publication::Leader;
+use super::requests::Requests;
+use super::tables::Tables;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::LeaveStep;
@@ -24,12 +26,15 @@ use absent::{Absent, calls_me_silent};
 use admin::administer;
 use doyen_placement::level::LEVELS;
 use doyen_placement::loads::PartitionLoad;
+use doyen_placement::mutant::ANYONE_ASKS;
 use doyen_placement::planner::{
     self, Absence, InSyncChange, InSyncRequest, NotGranted, PlannedChanges, WritesStopped,
 };
 use doyen_placement::quorum::majority;
-use doyen_placement::{Epoch, MemberId, MemberState, PartitionRef, Table, TableName};
-use leavers::Leavers;
+use doyen_placement::{
+    ClusterId, Epoch, MemberId, MemberState, Partition, PartitionRef, Table, TableName,
+};
+use leavers::{Leavers, is_ending};
 use moves::Moves;
 use newcomers::{Newcomers, give_up_names};
 use reshapes::{Reshapes, apart};
@@ -60,6 +65,8 @@ const ASKED_LITTLE: u64 = 100;
 const REPAIR_REST: Duration = Duration::from_millis(30);
 /// The number of primaries' requests that wait at the same time.
 const IN_SYNC_MAX: usize = 32_768;
+/// The number of requests in one message of a primary.
+const REQUESTS_MAX: usize = 16_384;
 /// The number of people's requests that wait at the same time.
 const ADMIN_MAX: usize = 256;
 
@@ -101,6 +108,13 @@ impl<T: Copy> OfTable<T> {
             .insert(known.unwrap_or_else(|| (base.name, work_out(&base.table))));
         known
     }
+}
+
+/// What a coordinator knows of its cluster.
+pub(super) struct Known<'a> {
+    pub(super) tables: &'a Tables,
+    pub(super) pings: &'a Pings,
+    pub(super) requests: &'a Requests,
 }
 
 /// The next table, and the requests that its commit answers.
@@ -214,6 +228,25 @@ impl CoordinatorTasks {
         arrived > 0 && arrived >= learning && !self.disturbs(now)
     }
 
+    /// A draft is committed.
+    pub(super) fn committed(
+        &mut self,
+        now: Time,
+        before: &NamedTable,
+        table: &NamedTable,
+        draft: &Draft,
+    ) {
+        self.rest_until = if self.disturbs(now) {
+            now + (now.since(self.proposed_at) * REST).min(REST_MAX)
+        } else {
+            self.batch_at + REPAIR_REST
+        };
+        self.moves
+            .committed(now, &before.table, &table.table, draft.unplanned);
+        self.opened
+            .retain(|at, since| table.partition(*at).is_some_and(|p| p.since == *since));
+    }
+
     /// A follower holds a proposal that its proposer could not commit. Only a newer table replaces
     /// it. Until then the follower serves nothing that the proposal gives to another member, and no
     /// lease counts its answers.
@@ -221,19 +254,64 @@ impl CoordinatorTasks {
         self.outdone = true;
     }
 
-    pub(super) fn open(&mut self, at: PartitionRef, since: Epoch) {
-        self.opened.insert(at, since);
+    /// A primary reports the tenures that it has opened.
+    pub(super) fn on_opened(
+        &mut self,
+        table: &Table,
+        from: MemberId,
+        opened: &[(PartitionRef, Epoch)],
+    ) {
+        for (at, since) in opened {
+            let partition = table.partition(*at);
+            if partition.is_some_and(|p| p.primary() == from && p.since == *since) {
+                self.opened.insert(*at, *since);
+            }
+        }
     }
 
-    pub(super) fn is_open(&self, at: PartitionRef, since: Epoch) -> bool {
-        self.opened.get(&at) == Some(&since)
+    /// Partitions that do not serve yet, as far as the coordinator knows.
+    pub(super) fn closed(&self, table: &Table) -> Vec<PartitionRef> {
+        // A primary that other members cannot reach does not serve them.
+        let serves = |at: &PartitionRef, p: &Partition| {
+            self.opened.get(at) == Some(&p.since)
+                && !self.told.loads.unreached().contains(&p.primary())
+        };
+        let closed = table.partitions().filter(|(at, p)| !serves(at, p));
+        closed.map(|(at, _)| at).collect()
+    }
+
+    /// Whether the next moves are not known yet: the plan is not made, or not in the table in
+    /// force.
+    pub(super) fn is_planning(&self, tables: &Tables) -> bool {
+        let adopting = self.moves.is_moving() && tables.accepted.name != tables.committed.name;
+        self.moves.is_planning() || self.newcomers.wait() || adopting
     }
 
     pub(super) fn leave(&mut self, member: MemberId, step: LeaveStep) {
         self.leavers.leave(member, step);
     }
 
-    pub(super) fn ask(&mut self, mut requests: Vec<InSyncRequest>) {
+    /// A primary asks for changes of its partitions. Only the primary may ask (rule 7).
+    pub(super) fn on_in_sync(
+        &mut self,
+        cx: &mut Context,
+        tables: &Tables,
+        origin: MemberId,
+        mut requests: Vec<InSyncRequest>,
+    ) {
+        requests.truncate(REQUESTS_MAX);
+        let may_ask = |r: &InSyncRequest| {
+            let partition = tables.accepted.partition(r.partition);
+            partition.is_some_and(|p| p.primary() == origin && p.epoch == r.epoch)
+        };
+        requests.retain(|r| may_ask(r) || broken(&ANYONE_ASKS));
+        if requests.is_empty() {
+            return cx.ignore();
+        }
+        self.ask(requests);
+    }
+
+    fn ask(&mut self, mut requests: Vec<InSyncRequest>) {
         requests.retain(|request| {
             let InSyncChange::WritesStopped { ahead_ms } = request.change else {
                 return true;
@@ -303,57 +381,24 @@ impl CoordinatorTasks {
     }
 }
 
-impl MemberCore {
-    /// Whether the next moves are not known yet: the plan is not made, or not in the table in
-    /// force.
-    pub(super) fn is_planning(&self) -> bool {
-        let Role::Leader(leader) = &self.role else {
-            return false;
-        };
-        let tasks = &leader.tasks;
-        let adopting = tasks.moves.is_moving() && self.accepted.name != self.committed.name;
-        tasks.moves.is_planning() || tasks.newcomers.wait() || adopting
-    }
+impl CoordinatorTasks {
+    // ---- the next table
 
-    /// Does everything that is due, in one table.
-    pub(super) fn attend(&mut self, cx: &mut Context) {
-        let mut role = std::mem::replace(&mut self.role, Role::Follower);
-        let draft = match &mut role {
-            Role::Leader(leader) => {
-                let joined = |m: MemberId| leader.has_joined(m);
-                let joined: BTreeSet<MemberId> = self
-                    .accepted
-                    .members
-                    .iter()
-                    .map(|m| m.id)
-                    .filter(|m| joined(*m))
-                    .chain([cx.me()])
-                    .collect();
-                self.draft(cx, &mut leader.tasks, &joined)
-            }
-            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
-        };
-        self.role = role;
-        match draft {
-            Some(draft) => self.propose(cx, draft),
-            None => self.want_plan(cx),
-        }
-    }
-
-    fn draft(
+    /// The next table, if anything is due. `joined`: members that have joined this term.
+    pub(super) fn draft(
         &mut self,
         cx: &mut Context,
-        tasks: &mut CoordinatorTasks,
+        known: &Known<'_>,
         joined: &BTreeSet<MemberId>,
     ) -> Option<Draft> {
         let base = if broken(&mutant::FORGETS_ACCEPTED) {
-            self.committed.clone()
+            known.tables.committed.clone()
         } else {
-            self.accepted.clone()
+            known.tables.accepted.clone()
         };
         let mut table: Cow<'_, Table> = Cow::Borrowed(&base.table);
         let mut draft = Draft::default();
-        self.draft_members(cx, tasks, &mut table);
+        self.draft_members(cx, known, &mut table);
         if let Cow::Borrowed(_) = table {
         } else {
             draft.unplanned = true;
@@ -365,7 +410,7 @@ impl MemberCore {
                 draft.unplanned = true;
             }
         }
-        self.draft_admin(cx, tasks, &mut table, &mut draft);
+        self.draft_admin(cx, known, &mut table, &mut draft);
         if let Some(next) = cx
             .minute
             .and_then(|minute| planner::at_minute(&table, minute))
@@ -374,57 +419,51 @@ impl MemberCore {
             (draft.unplanned, draft.altered) = (true, true);
         }
         let goes_along = matches!(table, Cow::Owned(_));
-        if cx.now >= tasks.batch_at
+        if cx.now >= self.batch_at
             && (goes_along
-                || cx.now >= tasks.rest_until
-                || tasks.presses(cx.now, &base)
-                || tasks.waits_for_nothing(cx.now, &base))
+                || cx.now >= self.rest_until
+                || self.presses(cx.now, &base)
+                || self.waits_for_nothing(cx.now, &base))
         {
-            tasks.draft_moves(cx, base.name, &mut table, &mut draft);
+            self.draft_moves(cx, base.name, &mut table, &mut draft);
         }
         if table.settings.forbids_more_than(&base.settings) {
-            table = Cow::Owned(planner::call_off(&table, &tasks.told.loads));
+            table = Cow::Owned(planner::call_off(&table, &self.told.loads));
         }
-        self.draft_voters(&base, &mut table, joined);
-        self.draft_level(cx, &base, &mut table);
+        draft_voters(known.tables, &base, &mut table, joined);
+        draft_level(cx, known.tables, &base, &mut table);
         if let Some(noted) = planner::note_gone(&base.table, &table) {
             table = Cow::Owned(noted);
         }
         draft_keys(cx, &mut table);
         let changed = *table != *base.table;
-        let outdone = std::mem::take(&mut tasks.outdone);
-        if !changed && base.name == self.committed.name && !outdone {
+        let outdone = std::mem::take(&mut self.outdone);
+        if !changed && base.name == known.tables.committed.name && !outdone {
             // There is nothing to commit. Requests that ask for the present state are answered.
-            for (origin, ticket, reply) in draft.replies {
-                self.reply(cx, origin, ticket, reply);
-            }
+            draft.answer(cx, known.tables.cluster());
             return None;
         }
-        tasks.batch_at = cx.now + batch(cx.config.timing.batch, table.members.len());
-        tasks.proposed_at = cx.now;
+        self.batch_at = cx.now + batch(cx.config.timing.batch, table.members.len());
+        self.proposed_at = cx.now;
         draft.table = changed.then(|| table.into_owned());
         Some(draft)
     }
 
     /// Members that are dead, silent, back, leaving or new.
-    fn draft_members(
-        &mut self,
-        cx: &mut Context,
-        tasks: &mut CoordinatorTasks,
-        table: &mut Cow<'_, Table>,
-    ) {
-        self.draft_absent(cx, tasks, table);
-        tasks.leavers.draft(&self.accepted, table);
-        give_up_names(table, &tasks.absent.nameless(table));
+    fn draft_members(&mut self, cx: &mut Context, known: &Known<'_>, table: &mut Cow<'_, Table>) {
+        self.draft_absent(cx, known, table);
+        self.leavers.draft(&known.tables.accepted, table);
+        give_up_names(table, &self.absent.nameless(table));
         let answers = |m: MemberId| {
-            self.detector.answered_at(m).is_some() || self.accepted.member(m).is_none()
+            known.pings.detector.answered_at(m).is_some()
+                || known.tables.accepted.member(m).is_none()
         };
-        if tasks.newcomers.wait()
-            && !self.is_ending(cx, table)
-            && tasks.newcomers.settled(cx.now, answers)
+        if self.newcomers.wait()
+            && !is_ending(cx, known, table)
+            && self.newcomers.settled(cx.now, answers)
         {
-            let room = room_for_newcomers(&self.accepted, table);
-            let newcomers = tasks.newcomers.admit(cx, table, room);
+            let room = room_for_newcomers(&known.tables.accepted, table);
+            let newcomers = self.newcomers.admit(cx, table, room);
             *table = Cow::Owned(planner::admit(table, newcomers));
         }
         if !broken(&mutant::LEAVES_THE_DRAINED)
@@ -432,25 +471,29 @@ impl MemberCore {
         {
             *table = Cow::Owned(next);
         }
-        self.draft_end(cx, tasks, table);
+        self.draft_end(cx, known, table);
     }
 
     /// Members that are dead, silent, gone, or back.
-    fn draft_absent(&self, cx: &Context, tasks: &mut CoordinatorTasks, table: &mut Cow<'_, Table>) {
+    fn draft_absent(&mut self, cx: &Context, known: &Known<'_>, table: &mut Cow<'_, Table>) {
         let me = cx.me();
         let mut gone = BTreeMap::new();
         let mut back = BTreeSet::new();
         if calls_me_silent(cx, table) {
             back.insert(me);
         }
-        let absent = &mut tasks.absent;
+        let absent = &mut self.absent;
         absent.keep_those_of(table);
         for member in table.members.iter().filter(|m| m.id != me) {
-            let silent = self.silent(cx, member.id);
+            let silent = known.pings.silent(cx, member.id);
             let recent = |at: Time| cx.now.since(at) <= cx.config.timing.ping_interval * 2;
-            let answers = self.detector.answered_at(member.id).is_some_and(recent);
+            let answers = known
+                .pings
+                .detector
+                .answered_at(member.id)
+                .is_some_and(recent);
             let proven = absent.is_proved_dead(member.id);
-            if proven || self.asserted_dead.contains(&member.id) {
+            if proven || known.tables.recovery.dead.contains(&member.id) {
                 gone.insert(member.id, Absence::Dead);
             } else if member.state == MemberState::Silent && answers && !silent {
                 back.insert(member.id);
@@ -460,7 +503,7 @@ impl MemberCore {
                 gone.insert(member.id, Absence::Silent);
             }
         }
-        for member in tasks.leavers.gone(table) {
+        for member in self.leavers.gone(table) {
             gone.entry(member).or_insert(Absence::Left);
         }
         if !gone.is_empty() {
@@ -479,13 +522,13 @@ impl MemberCore {
     fn draft_admin(
         &mut self,
         cx: &mut Context,
-        tasks: &mut CoordinatorTasks,
+        known: &Known<'_>,
         table: &mut Cow<'_, Table>,
         draft: &mut Draft,
     ) {
-        for (origin, ticket, request) in std::mem::take(&mut tasks.admin) {
-            if let Some(pair) = apart(table, &request, &tasks.told.loads) {
-                tasks.reshapes.bring_together(cx.now, pair);
+        for (origin, ticket, request) in std::mem::take(&mut self.admin) {
+            if let Some(pair) = apart(table, &request, &self.told.loads) {
+                self.reshapes.bring_together(cx.now, pair);
                 draft.replies.push((origin, ticket, AdminReply::Done(None)));
                 continue;
             }
@@ -505,121 +548,98 @@ impl MemberCore {
                         Problem::Access(NotGranted::Changed { .. }) => AdminReply::Outdated(why),
                         _ => AdminReply::Refused(why),
                     };
-                    self.reply(cx, origin, ticket, reply);
+                    cx.reply(known.tables.cluster(), origin, ticket, reply);
                 }
             }
         }
     }
+}
 
-    /// A newcomer becomes a voter in a later table than the one that admits it (rule 4).
-    fn draft_voters(
-        &self,
-        base: &NamedTable,
-        table: &mut Cow<'_, Table>,
-        joined: &BTreeSet<MemberId>,
-    ) {
-        let same = self.committed_voters == base.voters;
-        let may = |voters: &[MemberId]| {
-            let settled = (same && majority(voters, |v| joined.contains(&v)))
-                || broken(&mutant::VOTERS_UNSETTLED);
-            !voters.is_empty() && (!self.asserted_dead.is_empty() || settled)
-        };
-        let may_vote = |v: &MemberId| base.member(*v).is_some() || broken(&mutant::NEWCOMERS_VOTE);
-        let wanted: Vec<MemberId> = planner::elders(table)
-            .into_iter()
-            .filter(may_vote)
-            .collect();
-        if wanted == base.voters && table.voters == wanted {
-            return;
-        }
-        if may(&wanted) {
-            table.to_mut().voters = wanted;
-        } else if table.voters != base.voters && !may(&table.voters) {
-            keep_voters(base, table.to_mut());
-        }
+impl Leader {
+    /// Everything that is due, in one table.
+    pub(super) fn draft(&mut self, cx: &mut Context, known: &Known<'_>) -> Option<Draft> {
+        let members = known.tables.accepted.members.iter().map(|m| m.id);
+        let joined = members.filter(|m| self.has_joined(*m)).chain([cx.me()]);
+        let joined: BTreeSet<MemberId> = joined.collect();
+        self.tasks.draft(cx, known, &joined)
     }
 
-    /// The level rises when every member that is sent this table is known to speak more (I17).
-    /// Silent members, and members that leave or join with this table, are sent it, too.
-    fn draft_level(&self, cx: &Context, base: &NamedTable, table: &mut Cow<'_, Table>) {
-        let speaks = |id: MemberId| {
-            let unknown = if broken(&mutant::RAISES_UNHEARD) {
-                cx.config.level_max
-            } else {
-                LEVELS.0
-            };
-            cx.speaks(id).unwrap_or(unknown)
-        };
-        let members = [&self.committed.members, &base.members, &table.members];
-        let level = members
-            .into_iter()
-            .flatten()
-            .map(|m| speaks(m.id))
-            .fold(cx.config.level_max, u16::min);
-        if level > table.level {
-            table.to_mut().level = level;
-        }
-    }
-
-    fn want_plan(&mut self, cx: &mut Context) {
-        let Role::Leader(leader) = &mut self.role else {
-            return;
-        };
-        let idle = leader.idle() && self.accepted.name == self.committed.name;
-        let tasks = &mut leader.tasks;
+    /// Asks for a plan of moves, if it is time to.
+    pub(super) fn ask_for_plan(&mut self, cx: &mut Context, tables: &Tables) {
+        let (accepted, committed) = (&tables.accepted, &tables.committed);
+        let idle = self.idle() && accepted.name == committed.name;
+        let tasks = &mut self.tasks;
         if tasks.moves.asks_for_plan(cx.now, idle) {
-            let loads = tasks.told.take(&self.committed.table);
+            let loads = tasks.told.take(committed);
             cx.outputs
-                .push_back(Output::Plan(self.committed.table.clone(), loads));
+                .push_back(Output::Plan(committed.table.clone(), loads));
+        }
+    }
+}
+
+impl Draft {
+    /// It is committed.
+    pub(super) fn answer(self, cx: &mut Context, cluster: ClusterId) {
+        for (origin, ticket, reply) in self.replies {
+            cx.reply(cluster, origin, ticket, reply);
         }
     }
 
-    /// A draft is committed.
-    pub(super) fn finished(&mut self, cx: &mut Context, before: &NamedTable, draft: Draft) {
-        for (origin, ticket, reply) in draft.replies {
-            self.reply(cx, origin, ticket, reply);
-        }
-        let now = self.committed.clone();
-        if let Role::Leader(leader) = &mut self.role {
-            let tasks = &mut leader.tasks;
-            tasks.rest_until = if tasks.disturbs(cx.now) {
-                cx.now + (cx.now.since(tasks.proposed_at) * REST).min(REST_MAX)
-            } else {
-                tasks.batch_at + REPAIR_REST
-            };
-            tasks
-                .moves
-                .committed(cx.now, &before.table, &now.table, draft.unplanned);
-            tasks
-                .opened
-                .retain(|at, since| now.partition(*at).is_some_and(|p| p.since == *since));
-        }
-        if !self.asserted_dead.is_empty()
-            && self.asserted_dead.iter().all(|m| !now.voters.contains(m))
-        {
-            self.asserted_dead.clear();
-            self.branch = None;
-            self.recovered(cx);
+    /// Tells the members that asked for its changes why the outcome is not known.
+    pub(super) fn refuse(self, cx: &mut Context, cluster: ClusterId, reply: &AdminReply) {
+        for (origin, ticket, _) in self.replies {
+            cx.reply(cluster, origin, ticket, reply.clone());
         }
     }
+}
 
-    /// The term ends. The members that asked for changes ask the next coordinator, or are told that
-    /// the outcome is not known.
-    pub(super) fn refuse_all(&mut self, cx: &mut Context) {
-        if let Role::Leader(leader) = std::mem::replace(&mut self.role, Role::Follower) {
-            self.refuse(
-                cx,
-                leader.abandoned(),
-                &AdminReply::unknown("the coordinator changed meanwhile"),
-            );
-        }
+/// A newcomer becomes a voter in a later table than the one that admits it (rule 4).
+fn draft_voters(
+    tables: &Tables,
+    base: &NamedTable,
+    table: &mut Cow<'_, Table>,
+    joined: &BTreeSet<MemberId>,
+) {
+    let same = tables.committed_voters == base.voters;
+    let may = |voters: &[MemberId]| {
+        let settled = (same && majority(voters, |v| joined.contains(&v)))
+            || broken(&mutant::VOTERS_UNSETTLED);
+        !voters.is_empty() && (!tables.recovery.dead.is_empty() || settled)
+    };
+    let may_vote = |v: &MemberId| base.member(*v).is_some() || broken(&mutant::NEWCOMERS_VOTE);
+    let wanted: Vec<MemberId> = planner::elders(table)
+        .into_iter()
+        .filter(may_vote)
+        .collect();
+    if wanted == base.voters && table.voters == wanted {
+        return;
     }
+    if may(&wanted) {
+        table.to_mut().voters = wanted;
+    } else if table.voters != base.voters && !may(&table.voters) {
+        keep_voters(base, table.to_mut());
+    }
+}
 
-    /// Tells the members that asked for the changes in this draft why the outcome is not known.
-    pub(super) fn refuse(&mut self, cx: &mut Context, draft: Draft, reply: &AdminReply) {
-        for (origin, ticket, _) in draft.replies {
-            self.reply(cx, origin, ticket, reply.clone());
-        }
+/// The level rises when every member that is sent this table is known to speak more (I17).
+/// Silent members, and members that leave or join with this table, are sent it, too.
+fn draft_level(cx: &Context, tables: &Tables, base: &NamedTable, table: &mut Cow<'_, Table>) {
+    let speaks = |id: MemberId| {
+        let unknown = if broken(&mutant::RAISES_UNHEARD) {
+            cx.config.level_max
+        } else {
+            LEVELS.0
+        };
+        cx.speaks(id).unwrap_or(unknown)
+    };
+    let members = [&tables.committed.members, &base.members, &table.members];
+    let level = members
+        .into_iter()
+        .flatten()
+        .map(|m| speaks(m.id))
+        .fold(cx.config.level_max, u16::min);
+    if level > table.level {
+        table.to_mut().level = level;
     }
 }
 
@@ -646,6 +666,7 @@ mod tests {
     use super::*;
     use crate::agreement::api::Peer;
     use crate::agreement::fixtures::planned;
+    use crate::agreement::member_core::MemberCore;
     use crate::agreement::net::Net;
     use crate::wire::Message;
     use doyen_placement::loads::Report;
@@ -773,6 +794,6 @@ mod tests {
             _ => false,
         };
         assert!(cx.outputs.iter().any(told), "{:?}", cx.outputs);
-        assert_eq!(core.accepted.name, base.name());
+        assert_eq!(core.tables.accepted.name, base.name());
     }
 }

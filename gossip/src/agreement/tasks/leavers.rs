@@ -29,10 +29,9 @@
 //! If no coordinator is elected for `LEADERLESS_LISTENS`, a leaver decides for itself (`requests`).
 
 use super::super::context::Context;
-use super::super::member_core::MemberCore;
 use super::super::requests::LAST_LISTENS;
-use super::CoordinatorTasks;
 use super::newcomers::outlived;
+use super::{CoordinatorTasks, Known};
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::LeaveStep;
@@ -133,17 +132,17 @@ impl Ending {
     }
 }
 
-impl MemberCore {
+impl CoordinatorTasks {
     /// If every member leaves: lets one go, or ends the cluster.
     pub(super) fn draft_end(
-        &self,
+        &mut self,
         cx: &Context,
-        tasks: &mut CoordinatorTasks,
+        known: &Known<'_>,
         table: &mut Cow<'_, Table>,
     ) {
-        let leavers = &mut tasks.leavers;
+        let leavers = &mut self.leavers;
         let asked = |m| leavers.leaving.contains_key(&m);
-        if !self.all_leave(table, asked) || planner::stops(table) {
+        if !known.requests.all_leave(table, asked) || planner::stops(table) {
             leavers.ending = None;
             return;
         }
@@ -170,7 +169,7 @@ impl MemberCore {
         // A leaver that holds nothing goes anyway.
         ending.let_go |= data(MemberState::Leaving).next().is_some();
         let listens = cx.now.since(ending.since) < LAST_LISTENS && !table.always_alone();
-        let at_the_door = tasks.newcomers.wait() || self.requests.at_the_door(cx, table);
+        let at_the_door = self.newcomers.wait() || known.requests.at_the_door(cx, table);
         // Once the time to leave is over for all of them, there is no time left to wait for others.
         let hastes = |m: MemberId| leavers.leaving.get(&m) == Some(&Pace::AtOnce);
         let haste = [MemberState::Live, MemberState::Draining]
@@ -179,7 +178,7 @@ impl MemberCore {
             .all(|m| hastes(m.id));
         let waits = (listens || at_the_door) && !haste && !broken(&mutant::LEAVES_THE_NEWCOMER);
         if !ending.let_go
-            && let Some(next) = self.let_one_go(cx, table)
+            && let Some(next) = let_one_go(cx, known, table)
         {
             ending.let_go = true;
             *table = Cow::Owned(next);
@@ -188,75 +187,45 @@ impl MemberCore {
             *table = Cow::Owned(planner::stop(table));
         }
     }
+}
 
-    /// The table in which one of those that leave holds nothing, because others that answer hold
-    /// all of it.
-    ///
-    /// The coordinator is the last choice: if it went, the others would have to elect another one.
-    fn let_one_go(&self, cx: &Context, table: &Table) -> Option<Table> {
-        let me = cx.me();
-        let answers = |m: MemberId| m == me || !self.silent(cx, m);
-        let data = || {
-            table
-                .members
-                .iter()
-                .filter(|m| m.role == Role::Data && m.state != MemberState::Silent)
-        };
-        if !data().all(|m| answers(m.id)) {
-            // The next table says which members hold what without the silent ones.
-            return None;
-        }
-        let others = data().map(|m| m.id).filter(|m| *m != me);
-        let choices = others.chain(data().map(|m| m.id).filter(|m| *m == me));
-        // No member has left so far, so the member that may go is the one that holds nothing in the
-        // next table.
-        let goes = |next: &Table| {
-            next.members
-                .iter()
-                .any(|m| m.role == Role::Data && m.state == MemberState::Leaving)
-        };
-        choices
-            .map(|leaver| planner::hand_over(table, leaver, Pace::AtOnce))
-            .find(goes)
-    }
-
-    /// Whether no member that holds data stays: all members that could take over data leave
-    /// themselves.
-    ///
-    /// A silent member that the table keeps has not gone, unless it was leaving. If the leavers
-    /// ended, their data would be missing when that member is back.
-    pub(in crate::agreement) fn all_leave(
-        &self,
-        table: &Table,
-        asked: impl Fn(MemberId) -> bool,
-    ) -> bool {
-        let leaves = |id: MemberId, state| match state {
-            MemberState::Live => asked(id),
-            MemberState::Silent => {
-                self.requests.was_leaving(id) || broken(&mutant::LEAVES_THE_SILENT)
-            }
-            // A member that an operator empties takes data that no other member can take
-            // (`planner::refill`). If it cannot, it leaves itself.
-            MemberState::Draining => {
-                !table.settings.balancing.drains(id) || broken(&mutant::LEAVES_THE_DRAINED)
-            }
-            MemberState::Leaving => true,
-        };
-        let mut data = table
+/// The table in which one of those that leave holds nothing, because others that answer hold
+/// all of it.
+///
+/// The coordinator is the last choice: if it went, the others would have to elect another one.
+fn let_one_go(cx: &Context, known: &Known<'_>, table: &Table) -> Option<Table> {
+    let me = cx.me();
+    let answers = |m: MemberId| m == me || !known.pings.silent(cx, m);
+    let data = || {
+        table
             .members
             .iter()
-            .filter(|m| m.role == Role::Data)
-            .peekable();
-        data.peek().is_some() && data.all(|m| leaves(m.id, m.state))
+            .filter(|m| m.role == Role::Data && m.state != MemberState::Silent)
+    };
+    if !data().all(|m| answers(m.id)) {
+        // The next table says which members hold what without the silent ones.
+        return None;
     }
+    let others = data().map(|m| m.id).filter(|m| *m != me);
+    let choices = others.chain(data().map(|m| m.id).filter(|m| *m == me));
+    // No member has left so far, so the member that may go is the one that holds nothing in the
+    // next table.
+    let goes = |next: &Table| {
+        next.members
+            .iter()
+            .any(|m| m.role == Role::Data && m.state == MemberState::Leaving)
+    };
+    choices
+        .map(|leaver| planner::hand_over(table, leaver, Pace::AtOnce))
+        .find(goes)
+}
 
-    /// Whether a full stop is under way. A newcomer would be a member of a cluster that ends.
-    pub(super) fn is_ending(&self, cx: &Context, table: &Table) -> bool {
-        let ends = |id: MemberId, state| {
-            state == MemberState::Leaving && (id == cx.me() || !self.silent(cx, id))
-        };
-        planner::stops(table) && table.members.iter().any(|m| ends(m.id, m.state))
-    }
+/// Whether a full stop is under way. A newcomer would be a member of a cluster that ends.
+pub(super) fn is_ending(cx: &Context, known: &Known<'_>, table: &Table) -> bool {
+    let ends = |id: MemberId, state| {
+        state == MemberState::Leaving && (id == cx.me() || !known.pings.silent(cx, id))
+    };
+    planner::stops(table) && table.members.iter().any(|m| ends(m.id, m.state))
 }
 
 #[cfg(test)]
@@ -264,6 +233,7 @@ mod tests {
     use super::*;
     use crate::agreement::context::NamedTable;
     use crate::agreement::fixtures::members;
+    use crate::agreement::member_core::MemberCore;
     use crate::agreement::net::Net;
     use std::sync::Arc;
 
@@ -273,14 +243,19 @@ mod tests {
             Net::new(1, vec![vec![0]]).config(0, base.members[0].id),
             Time(1_000_000_000_000),
         );
-        let mut core =
-            MemberCore::new(&mut cx, NamedTable::new(Arc::new(base.clone())), None, true);
+        let core = MemberCore::new(&mut cx, NamedTable::new(Arc::new(base.clone())), None, true);
         let mut tasks = CoordinatorTasks::new(cx.now);
         leavers
             .iter()
             .for_each(|leaver| tasks.leave(*leaver, LeaveStep::HandOver(Pace::Repair)));
         let joined = base.members.iter().map(|m| m.id).collect();
-        core.draft(&mut cx, &mut tasks, &joined)
+        let known = Known {
+            tables: &core.tables,
+            pings: &core.pings,
+            requests: &core.requests,
+        };
+        tasks
+            .draft(&mut cx, &known, &joined)
             .and_then(|draft| draft.table)
             .unwrap_or_else(|| base.clone())
     }

@@ -15,14 +15,15 @@
 //! member that lies about it would draw nearly all data to itself.
 
 use super::super::context::Context;
-use super::super::election::Role;
 use super::super::event::Event;
-use super::super::member_core::MemberCore;
+use super::super::pings::Pings;
 use super::super::problem::Problem;
+use super::super::tables::Tables;
+use super::CoordinatorTasks;
 use crate::detector::Hinted;
 use crate::mutant::{self, broken};
 use crate::time::Time;
-use crate::wire::Message;
+use crate::wire::{Message, ProcessState};
 use doyen_placement::hash::Digest;
 use doyen_placement::planner::{TooHeavy, too_heavy};
 use doyen_placement::{Age, ClusterId, Member, MemberId, MemberState, Table, Version};
@@ -75,108 +76,108 @@ struct Unheard {
     told: bool,
 }
 
-impl MemberCore {
-    /// A newcomer asks to be admitted, perhaps through another member.
+impl CoordinatorTasks {
+    /// A process that waits to be admitted somewhere answers this node. Returns what it asked for.
+    pub(in crate::agreement) fn heard_newcomer(
+        &mut self,
+        from: MemberId,
+    ) -> Option<(Member, Version)> {
+        let heard = self.newcomers.unheard.remove(&from)?;
+        Some((heard.member, heard.seen))
+    }
+
+    /// A newcomer asks to be admitted, perhaps through another member. Returns a member that is to
+    /// be asked whether it lives.
     pub(in crate::agreement) fn on_join(
         &mut self,
         cx: &mut Context,
+        tables: &Tables,
+        pings: &mut Pings,
         from: MemberId,
         mut member: Member,
         seen: Version,
-    ) {
+    ) -> Option<MemberId> {
         if member.state != MemberState::Draining {
             member.state = MemberState::Live;
         }
-        if seen < self.removed_at && !broken(&mutant::ADMITS_LATE) {
+        if seen < tables.removed_at && !broken(&mutant::ADMITS_LATE) {
             // It may have been admitted since, and removed again. Then it has acted, and other
             // members have forgotten what they kept for it. A process that is really new asks
             // again, with the version that it hears here.
-            let status = cx.process_status(self.membership());
-            return cx.send(from, Message::ProbeAnswer(status));
+            let status = cx.process_status(tables.membership());
+            cx.send(from, Message::ProbeAnswer(status));
+            return None;
         }
         let id = member.id;
-        let refuse = |cx: &mut Context, cluster, problem: Problem| {
+        let cluster = tables.cluster();
+        let refuse = |cx: &mut Context, problem: Problem| {
             let why = cx.explain(&problem);
-            refuse(cx, from, cluster, id, why, false)
+            refuse(cx, from, cluster, id, why, false);
+            None
         };
-        let cluster = self.cluster();
         if let Err(why) = member.validate() {
-            return refuse(cx, cluster, why.into());
+            return refuse(cx, why.into());
         }
         if member.name.contains(FORMER) {
             let problem = Problem::NameReserved {
                 name: member.name.clone(),
                 part: FORMER,
             };
-            return refuse(cx, cluster, problem);
+            return refuse(cx, problem);
         }
-        if self.accepted.member(member.id).is_some() {
-            return;
+        if tables.accepted.member(member.id).is_some() {
+            return None;
         }
-        let namesakes: Vec<Arc<Member>> = self
-            .accepted
-            .members
-            .iter()
-            .filter(|m| bore(m, &member.name))
-            .cloned()
-            .collect();
-        let heavy = too_heavy(&self.accepted, &member);
+        let members = tables.accepted.members.iter();
+        let namesakes = members.filter(|m| bore(m, &member.name));
+        let heavy = too_heavy(&tables.accepted, &member);
         let mut heard = None;
         for old in namesakes {
-            let silent = old.state == MemberState::Silent || self.silent(cx, old.id);
+            let silent = old.state == MemberState::Silent || pings.silent(cx, old.id);
             let same_place = old.addresses.control == member.addresses.control
                 || broken(&mutant::VOUCHES_FROM_ANYWHERE);
-            let Role::Leader(leader) = &mut self.role else {
-                return;
-            };
             match (silent, same_place) {
                 // A later process of its name, on its address, proves that it is dead (rule 7).
-                (true, true) => leader.tasks.absent.prove_dead(old.id),
+                (true, true) => self.absent.prove_dead(old.id),
                 // It may be alive behind a cut. The keyspace says what becomes of its data. Only
                 // its name is given away, once this process can be admitted.
                 (true, false) if heavy.is_some() => {}
-                (true, false) => leader.tasks.absent.succeed(old.id),
+                (true, false) => self.absent.succeed(old.id),
                 (false, _) => heard = Some((old, same_place)),
             }
         }
         if let Some((old, same_place)) = heard {
-            let Role::Leader(leader) = &mut self.role else {
-                return;
-            };
-            let since = leader.tasks.absent.doubt(cx.now, old.id);
-            let answered = self
-                .detector
-                .answered_at(old.id)
-                .is_some_and(|at| at > since);
+            let since = self.absent.doubt(cx.now, old.id);
+            let answered = pings.detector.answered_at(old.id);
+            let answered = answered.is_some_and(|at| at > since);
             if answered || old.id == cx.me() {
-                leader.tasks.absent.believe(old.id);
+                self.absent.believe(old.id);
                 let problem = Problem::NameTaken {
                     name: member.name.clone(),
                     at: old.addresses.control,
                 };
-                return refuse(cx, cluster, problem);
+                return refuse(cx, problem);
             }
-            if same_place && self.detector.vouched_dead(old.id, cx.now) == Hinted::First {
-                self.ping_suspect(cx, old.id);
-            }
-            return;
+            let vouched =
+                same_place && pings.detector.vouched_dead(old.id, cx.now) == Hinted::First;
+            return vouched.then_some(old.id);
         }
         // What people must do about its weight does not depend on whether it is heard.
         if let Some(heavy) = heavy {
-            let Role::Leader(leader) = &mut self.role else {
-                return;
-            };
-            let newcomers = &mut leader.tasks.newcomers;
-            newcomers.unheard.remove(&id);
-            let why = newcomers.hold_back(cx, heavy);
-            return self::refuse(cx, from, cluster, id, why, true);
+            self.newcomers.unheard.remove(&id);
+            let why = self.newcomers.hold_back(cx, heavy);
+            self::refuse(cx, from, cluster, id, why, true);
+            return None;
         }
         // A newcomer asks only members that it has heard. So a request that it sends here itself
         // proves a round trip. A request that another member passed on proves none.
         if from != member.id {
-            return self.listen(cx, from, member, seen);
+            let membership = tables.membership();
+            self.newcomers
+                .listen(cx, membership, cluster, from, member, seen);
+            return None;
         }
-        let level = self.accepted.level;
+        let level = tables.accepted.level;
         if !may_join(cx, level, member.id) {
             // A process that has not said hello asks again, and has by then.
             if let Some(speaks) = cx.speaks(member.id) {
@@ -185,24 +186,29 @@ impl MemberCore {
                     speaks,
                     level,
                 };
-                refuse(cx, cluster, problem);
+                return refuse(cx, problem);
             }
-            return;
+            return None;
         }
-        if let Role::Leader(leader) = &mut self.role {
-            leader.tasks.newcomers.join(member);
-        }
+        self.newcomers.join(member);
+        None
     }
+}
 
+impl Newcomers {
     /// Asks a newcomer whether it hears this node. Otherwise a newcomer that does not would be
     /// expelled as soon as it is admitted, would join through other members, and be expelled again.
     /// Each time, tables would change and copies move.
-    fn listen(&mut self, cx: &mut Context, from: MemberId, member: Member, seen: Version) {
-        let cluster = self.cluster();
-        let Role::Leader(leader) = &mut self.role else {
-            return;
-        };
-        let unheard = &mut leader.tasks.newcomers.unheard;
+    fn listen(
+        &mut self,
+        cx: &mut Context,
+        membership: ProcessState,
+        cluster: ClusterId,
+        from: MemberId,
+        member: Member,
+        seen: Version,
+    ) {
+        let unheard = &mut self.unheard;
         unheard.retain(|_, waits| cx.now.since(waits.asked) < UNHEARD_FORGOTTEN);
         if unheard.len() >= JOINERS_MAX && !unheard.contains_key(&member.id) {
             return;
@@ -228,21 +234,10 @@ impl MemberCore {
             }
             refuse(cx, from, cluster, id, why, true);
         }
-        let status = cx.process_status(self.membership());
+        let status = cx.process_status(membership);
         cx.dial(address, Message::Probe(status));
     }
 
-    /// A process that waits to be admitted somewhere answers this node.
-    pub(in crate::agreement) fn heard_newcomer(&mut self, cx: &mut Context, from: MemberId) {
-        if let Role::Leader(leader) = &mut self.role
-            && let Some(heard) = leader.tasks.newcomers.unheard.remove(&from)
-        {
-            self.on_join(cx, from, heard.member, heard.seen);
-        }
-    }
-}
-
-impl Newcomers {
     /// Whether some are to be admitted.
     pub(super) fn wait(&self) -> bool {
         !self.joiners.is_empty()

@@ -56,7 +56,7 @@ mod tests {
     use crate::agreement::fixtures::{member, members};
     use crate::agreement::member_core::MemberCore;
     use crate::agreement::net::Net;
-    use crate::agreement::tasks::CoordinatorTasks;
+    use crate::agreement::tasks::{CoordinatorTasks, Known};
     use crate::time::Time;
     use crate::wire::LeaveStep;
     use doyen_placement::planner::{self, Absence, Pace};
@@ -155,7 +155,7 @@ mod tests {
         for (place, stands) in (1..).zip(&case.stand) {
             let silent = matches!(stands, Stands::Silent | Stands::Dead | Stands::Succeeded);
             (0..if silent { 64 } else { 0 })
-                .for_each(|_| _ = core.detector.sent(id(place), cx.now));
+                .for_each(|_| _ = core.pings.detector.sent(id(place), cx.now));
             match stands {
                 Stands::Dead => tasks.absent.prove_dead(id(place)),
                 Stands::Succeeded => tasks.absent.succeed(id(place)),
@@ -180,7 +180,13 @@ mod tests {
             .map(|place| id(*place))
             .chain([id(0)])
             .collect();
-        core.draft(&mut cx, &mut tasks, &joined)
+        let known = Known {
+            tables: &core.tables,
+            pings: &core.pings,
+            requests: &core.requests,
+        };
+        tasks
+            .draft(&mut cx, &known, &joined)
             .and_then(|draft| draft.table)
             .unwrap_or_else(|| base.clone())
     }
