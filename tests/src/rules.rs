@@ -367,6 +367,10 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
         waiting::those_that_wait_ask_the_next_primary,
     ),
     (
+        &shard::STALLS_FOR_EVER,
+        waiting::those_that_come_early_go_on_once_the_primary_is_open,
+    ),
+    (
         &shard::SERVES_THE_GONE,
         waiting::those_that_leave_get_nothing,
     ),

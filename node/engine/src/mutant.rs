@@ -63,6 +63,8 @@ doyen_placement::mutants! {
     LOSES_TICKETS = ("loses-tickets", "waiting"),
     /// What a caller waited for that has left is executed.
     SERVES_THE_GONE = ("serves-the-gone", "waiting"),
+    /// What was asked of a partition that executed nothing yet is not tried once it does.
+    STALLS_FOR_EVER = ("stalls-for-ever", "waiting"),
     /// A primary does not look at those that wait when their key changes.
     SLEEPS_THROUGH_CHANGES = ("sleeps-through-changes", "waiting"),
     /// A primary does not tell all changes that were committed together.

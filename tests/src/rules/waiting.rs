@@ -71,6 +71,18 @@ pub(super) fn those_that_wait_ask_the_next_primary() -> Result<(), String> {
     Ok(())
 }
 
+/// An owner asks the next primary before that one may answer: it has the free lock once it may.
+pub(super) fn those_that_come_early_go_on_once_the_primary_is_open() -> Result<(), String> {
+    let (mut s, _) = held()?;
+    s.show_all(&next(&table(3, &[1, 2]), &[2, 1], &[]));
+    let long = Duration::from_secs(600);
+    let waiting = s.waits(3, "free", acquire(2), long);
+    let here = s.waits(2, "free too", acquire(2), long);
+    s.run(700)?;
+    goes_on(&mut s, waiting, "the lock is free")?;
+    goes_on(&mut s, here, "this one, too")
+}
+
 /// An owner that does not wait any more gets nothing: the lock is free.
 pub(super) fn those_that_leave_get_nothing() -> Result<(), String> {
     let (mut s, token) = held()?;

@@ -7,40 +7,89 @@
 //! operation may wait only if it names what it takes: if a caller asks again because its answer was
 //! lost, it must find that it has it already. An owner of a lock and a claim of a cache do so. An
 //! operation that cannot do so waits with a read, and takes in an ordinary operation.
+//!
+//! While it is blocked it must change nothing, because each attempt would then be a reason for the
+//! next one.
 
-use super::operation::Action;
-use super::procedure::{Called, Procedure};
+use super::operation::{Action, Operation};
+use super::procedure::{Called, Inputs, Procedure};
 use super::{cached, sync};
 use crate::value::outcome::Outcome;
+use bytes::Bytes;
 use std::time::Duration;
 
-/// An operation, and what its outcome says: the milliseconds after which it could go on although
-/// its key did not change. `None`: it is not blocked.
-type Blocking = (&'static Procedure, fn(&Outcome) -> Option<u64>);
+/// An operation that may be blocked.
+struct Blocking {
+    procedure: &'static Procedure,
+    /// Whether it changes nothing while it is blocked.
+    rests: fn(&Inputs) -> bool,
+    /// What its outcome says: the milliseconds after which it could go on although its key did not
+    /// change. `None`: it is not blocked.
+    blocked: fn(&Outcome) -> Option<u64>,
+}
 
-static ALL: &[Blocking] = &[
-    (&sync::ACQUIRE, sync::blocked),
-    (&cached::CLAIM, cached::blocked),
+static BLOCKING: &[Blocking] = &[
+    Blocking {
+        procedure: &sync::ACQUIRE,
+        rests: sync::takes_no_place,
+        blocked: sync::blocked,
+    },
+    Blocking {
+        procedure: &cached::CLAIM,
+        rests: |inputs| !cached::renews(inputs),
+        blocked: cached::blocked,
+    },
 ];
 
 impl Action {
-    fn blocking(&self) -> Option<&'static Blocking> {
+    fn procedure(&self) -> Option<(&'static Procedure, &Inputs)> {
         let Self::Call(call) = self else { return None };
-        let Called::One(procedure) = call.called else {
-            return None;
-        };
-        ALL.iter().find(|(one, _)| one.number == procedure.number)
+        match call.called {
+            Called::One(procedure) => Some((procedure, &call.inputs)),
+            Called::Several(_) => None,
+        }
+    }
+
+    fn blocking(&self) -> Option<(&'static Blocking, &Inputs)> {
+        let (procedure, inputs) = self.procedure()?;
+        let is_it = |one: &&Blocking| one.procedure.number == procedure.number;
+        Some((BLOCKING.iter().find(is_it)?, inputs))
     }
 
     /// Whether a caller may wait with it.
     pub(crate) fn may_wait(&self) -> bool {
-        self.blocking().is_some()
+        self.blocking()
+            .is_some_and(|(blocking, inputs)| (blocking.rests)(inputs))
     }
 
     /// After which time it could go on although its key did not change. `None`: by this outcome it
     /// is not blocked.
     pub(crate) fn blocked(&self, outcome: &Outcome) -> Option<Duration> {
-        let (_, blocked) = self.blocking()?;
-        blocked(outcome).map(|ms| Duration::from_millis(ms.max(1)))
+        let (blocking, _) = self.blocking()?;
+        (blocking.blocked)(outcome).map(Duration::from_millis)
+    }
+}
+
+impl Operation {
+    /// The same with bytes of its own: it keeps nothing of the buffer that it was read from.
+    pub(crate) fn detached(mut self) -> Self {
+        self.key = Bytes::copy_from_slice(&self.key);
+        if let Action::Call(call) = &mut self.action {
+            for run in &mut call.inputs.bytes {
+                *run = Bytes::copy_from_slice(run);
+            }
+        }
+        self
+    }
+
+    /// About how many bytes it takes besides its key and itself.
+    pub(crate) fn bytes_apart(&self) -> usize {
+        self.action.procedure().map_or(0, |(_, inputs)| {
+            let runs = inputs
+                .bytes
+                .iter()
+                .map(|run| run.len() + size_of::<Bytes>());
+            size_of_val(&inputs.numbers[..]) + runs.sum::<usize>()
+        })
     }
 }

@@ -50,6 +50,11 @@ pub(crate) fn blocked(outcome: &Outcome) -> Option<u64> {
     }
 }
 
+/// Whether a claim is only to be renewed.
+pub(crate) fn renews(inputs: &Inputs) -> bool {
+    inputs.numbers[2] != 0
+}
+
 /// The id of a claim, which its caller draws.
 pub type ClaimId = [u8; 16];
 

@@ -83,7 +83,7 @@ mod window;
 mod tests;
 
 use crate::command::operation::{Action, Footprint};
-use crate::command::procedure::{Procedure, READS, Run, WRITES};
+use crate::command::procedure::{Inputs, Procedure, READS, Run, WRITES};
 use crate::value::outcome::{Failure, Outcome};
 pub use bucket::TokenBucket;
 pub(crate) use permits::ACQUIRE;
@@ -109,6 +109,11 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[
     &bucket::TAKE,
     &window::COUNT,
 ];
+
+/// Whether an attempt to acquire a permit takes no place in the entry.
+pub(crate) fn takes_no_place(inputs: &Inputs) -> bool {
+    inputs.numbers[4] == 0
+}
 
 /// Whether an attempt to acquire a permit is blocked, and for how long if the others do nothing
 /// more.

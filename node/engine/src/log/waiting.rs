@@ -7,16 +7,21 @@
 //!   changed, or the time at which the first one could go on ──> next_woken ──> it is executed
 //!        it goes on ──> leave, and the next one is the first ──> next_woken
 //!        it is blocked ──> rest, until the next change or until then
+//!        its partition executes nothing ──> stall, until it does (stir)
 //! ```
 //! A ticket is an operation that answers that it is blocked (`crate::command::blocking`). The
 //! primary executes the first one of a key again when the key changes, and the next ones for as long
 //! as they go on. So one change wakes one waiter if there is enough for one, and waiters that stay
-//! in line cost nothing.
+//! in line cost nothing. Lines are tried in the order in which they were woken.
 //!
 //! Tickets live in memory alone, for a tenure. A caller whose ticket is lost asks again, with its
 //! age. Tickets of a key that come within one lease of the first one are ordered by their age, so
 //! that a line survives a failover; later ones come behind.
+//!
+//! All processes share a room. Each may fill as much of it as is left beside all tickets: one alone
+//! gets a half, two get a third each. So one that fills what it may leaves room for the others.
 
+use crate::mutant::{self, broken};
 use crate::store::Effect;
 use bytes::Bytes;
 use doyen_gossip::Time;
@@ -24,10 +29,10 @@ use doyen_placement::{MapId, MemberId, PartitionRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The most bytes of all tickets of one data thread.
-const BYTES_MAX: usize = 64 << 20;
-/// What a ticket takes besides its key and its operation.
-const TICKET_OVERHEAD: usize = 320;
+/// What a ticket with a line of its own takes besides its key and what its operation points to.
+const TICKET_OVERHEAD: usize = 960;
+/// A line that is blocked rests for this time at least, unless its key changes.
+const REST_LEAST: Duration = Duration::from_millis(5);
 
 /// A key that callers wait for.
 pub(crate) type WaitedKey = (PartitionRef, MapId, Bytes);
@@ -46,61 +51,104 @@ pub(crate) struct Ticket<W> {
     pub(crate) bytes: usize,
 }
 
-impl<W> Ticket<W> {
-    fn bytes_at(&self, key: &WaitedKey) -> usize {
-        self.bytes + key.2.len() + TICKET_OVERHEAD
+/// A ticket that has entered.
+#[derive(Debug)]
+struct Placed<W> {
+    key: WaitedKey,
+    rank: Rank,
+    work: W,
+    /// All that it takes.
+    bytes: usize,
+}
+
+/// How many tickets there are, and what they take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Filled {
+    pub(crate) tickets: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Filled {
+    const fn add(&mut self, bytes: usize) {
+        self.tickets += 1;
+        self.bytes += bytes;
+    }
+
+    const fn remove(&mut self, bytes: usize) {
+        self.tickets -= 1;
+        self.bytes -= bytes;
     }
 }
 
-/// There is no room for another ticket.
+/// There is no room for another ticket of its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RoomIsFull;
 
+/// What is next for the first ticket of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// It is being executed.
+    Now,
+    /// It is tried after those that were woken before.
+    Try(u64),
+    /// It is blocked, so it is tried when the key changes, or at this time.
+    Rest(Time),
+    /// Its partition executes nothing. It is tried once it does.
+    Stall(u64),
+}
+
 #[derive(Debug)]
-struct Line<W> {
+struct Line {
     /// When the first ticket came.
     began: Time,
-    tickets: BTreeMap<Rank, Ticket<W>>,
-    /// When the first one is tried, if the key does not change.
-    again: Option<Time>,
+    tickets: BTreeMap<Rank, TicketName>,
+    next: Next,
 }
 
 /// All lines of one data thread.
 #[derive(Debug)]
 pub(crate) struct WaitingRoom<W> {
-    lines: BTreeMap<(PartitionRef, MapId), BTreeMap<Bytes, Line<W>>>,
-    places: BTreeMap<TicketName, (WaitedKey, Rank)>,
-    /// Lines whose first ticket is to be tried.
-    woken: BTreeSet<WaitedKey>,
+    lines: BTreeMap<(PartitionRef, MapId), BTreeMap<Bytes, Line>>,
+    tickets: BTreeMap<TicketName, Placed<W>>,
+    /// Lines whose first ticket is to be tried, in the order in which they were woken.
+    woken: BTreeMap<u64, WaitedKey>,
     /// Lines whose first ticket is to be tried at a time.
     due: BTreeSet<(Time, WaitedKey)>,
-    arrivals: u64,
-    bytes: usize,
+    /// Lines of partitions that executed nothing, in the order in which they were tried.
+    stalled: BTreeMap<(PartitionRef, u64), WaitedKey>,
+    /// The number of the next arrival, or of the next line that is woken or stalls.
+    number: u64,
+    filled: Filled,
+    /// The part of each process.
+    of_processes: BTreeMap<MemberId, Filled>,
 }
 
 impl<W> Default for WaitingRoom<W> {
     fn default() -> Self {
         Self {
             lines: BTreeMap::new(),
-            places: BTreeMap::new(),
-            woken: BTreeSet::new(),
+            tickets: BTreeMap::new(),
+            woken: BTreeMap::new(),
             due: BTreeSet::new(),
-            arrivals: 0,
-            bytes: 0,
+            stalled: BTreeMap::new(),
+            number: 0,
+            filled: Filled::default(),
+            of_processes: BTreeMap::new(),
         }
     }
 }
 
 impl<W> WaitingRoom<W> {
     /// How many tickets there are.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.places.len()
+        self.tickets.len()
     }
 
     /// Whether there is none.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.tickets.is_empty()
     }
 
     /// How many tickets wait for a key.
@@ -111,102 +159,124 @@ impl<W> WaitingRoom<W> {
         line.map_or(0, |line| line.tickets.len())
     }
 
-    fn line(&self, (at, map, key): &WaitedKey) -> Option<&Line<W>> {
+    fn line(&self, (at, map, key): &WaitedKey) -> Option<&Line> {
         self.lines.get(&(*at, *map))?.get(key)
     }
 
-    fn line_mut(&mut self, (at, map, key): &WaitedKey) -> Option<&mut Line<W>> {
+    fn line_mut(&mut self, (at, map, key): &WaitedKey) -> Option<&mut Line> {
         self.lines.get_mut(&(*at, *map))?.get_mut(key)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.number += 1;
+        self.number
     }
 
     /// A ticket takes its place in a line. It has waited for `age` already, elsewhere. Tickets that
     /// come within `lease` of the first one are ordered by their age. A ticket that is here already
-    /// keeps its place.
+    /// keeps its place. `most` is what the room holds.
     ///
     /// # Errors
-    /// There is no room.
+    /// There is no room for more tickets of this process.
     pub(crate) fn enter(
         &mut self,
         key: WaitedKey,
         ticket: Ticket<W>,
         (now, age, lease): (Time, Duration, Duration),
+        most: Filled,
     ) -> Result<(), RoomIsFull> {
-        if self.places.contains_key(&ticket.name) {
+        let Ticket { name, work, bytes } = ticket;
+        if self.tickets.contains_key(&name) {
             return Ok(());
         }
-        let bytes = ticket.bytes_at(&key);
-        if self.bytes + bytes > BYTES_MAX {
+        let bytes = bytes + key.2.len() + TICKET_OVERHEAD;
+        let process = name.0.member();
+        let mut own = self.of_processes.get(&process).copied().unwrap_or_default();
+        own.add(bytes);
+        if own.tickets > most.tickets.saturating_sub(self.filled.tickets)
+            || own.bytes > most.bytes.saturating_sub(self.filled.bytes)
+        {
             return Err(RoomIsFull);
         }
+        self.of_processes.insert(process, own);
+        self.filled.add(bytes);
+        let number = self.number();
         let lines = self.lines.entry((key.0, key.1)).or_default();
         let line = lines.entry(key.2.clone()).or_insert_with(|| Line {
             began: now,
             tickets: BTreeMap::new(),
-            again: None,
+            next: Next::Now,
         });
         let since = if now.since(line.began) <= lease {
-            Time(
-                now.0
-                    .saturating_sub(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)),
-            )
+            let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+            Time(now.0.saturating_sub(age))
         } else {
             now
         };
-        self.arrivals += 1;
-        let rank = (since, self.arrivals);
-        let is_first = line
-            .tickets
-            .first_key_value()
-            .is_none_or(|(first, _)| rank < *first);
-        self.places.insert(ticket.name, (key.clone(), rank));
-        line.tickets.insert(rank, ticket);
-        self.bytes += bytes;
+        let rank = (since, number);
+        let first = line.tickets.first_key_value();
+        let is_first = first.is_none_or(|(first, _)| rank < *first);
+        line.tickets.insert(rank, name);
         if is_first {
-            self.woken.insert(key);
+            self.wake(&key);
         }
+        let placed = Placed {
+            key,
+            rank,
+            work,
+            bytes,
+        };
+        self.tickets.insert(name, placed);
         Ok(())
     }
 
     /// A ticket leaves: its caller is gone, or has its answer. False: it is not here.
     pub(crate) fn leave(&mut self, name: TicketName) -> bool {
-        let Some((key, rank)) = self.places.remove(&name) else {
+        let Some(Placed { key, rank, .. }) = self.take(name) else {
             return false;
         };
         let Some(line) = self.line_mut(&key) else {
             return false;
         };
-        let was_first = line
-            .tickets
-            .first_key_value()
-            .is_some_and(|(first, _)| *first == rank);
-        let left = line.tickets.remove(&rank);
-        let is_over = line.tickets.is_empty();
-        self.bytes -= left.map_or(0, |ticket| ticket.bytes_at(&key));
-        if is_over {
+        let first = line.tickets.first_key_value();
+        let was_first = first.is_some_and(|(first, _)| *first == rank);
+        line.tickets.remove(&rank);
+        if line.tickets.is_empty() {
             self.end_line(&key);
         } else if was_first {
             // What the first one waited for may be enough for the next one.
-            self.woken.insert(key);
+            self.wake(&key);
         }
         true
     }
 
+    fn take(&mut self, name: TicketName) -> Option<Placed<W>> {
+        let placed = self.tickets.remove(&name)?;
+        let process = name.0.member();
+        self.filled.remove(placed.bytes);
+        if let Some(own) = self.of_processes.get_mut(&process) {
+            own.remove(placed.bytes);
+            if own.tickets == 0 {
+                self.of_processes.remove(&process);
+            }
+        }
+        Some(placed)
+    }
+
     fn end_line(&mut self, key: &WaitedKey) {
+        self.set_next(key, Next::Now);
         let (at, map, name) = key;
         if let Some(lines) = self.lines.get_mut(&(*at, *map)) {
-            if let Some(again) = lines.remove(name).and_then(|line| line.again) {
-                self.due.remove(&(again, key.clone()));
-            }
+            lines.remove(name);
             if lines.is_empty() {
                 self.lines.remove(&(*at, *map));
             }
         }
-        self.woken.remove(key);
     }
 
     /// A data thread is gone, with its callers.
     pub(crate) fn leave_all_of(&mut self, member: MemberId) {
-        let all = self.places.range((member, 0)..=(member, u64::MAX));
+        let all = self.tickets.range((member, 0)..=(member, u64::MAX));
         let names: Vec<TicketName> = all.map(|(name, _)| *name).collect();
         for name in names {
             self.leave(name);
@@ -215,24 +285,21 @@ impl<W> WaitingRoom<W> {
 
     /// Empties the lines of a partition, and returns whose tickets were there.
     pub(crate) fn end(&mut self, at: PartitionRef) -> Vec<TicketName> {
-        let keys: Vec<WaitedKey> = self.keys_of(at).collect();
+        let maps = self.lines.range((at, MapId(0))..=(at, MapId(u32::MAX)));
+        let keys: Vec<WaitedKey> = maps
+            .flat_map(|((at, map), lines)| lines.keys().map(|key| (*at, *map, key.clone())))
+            .collect();
         let mut names = Vec::new();
         for key in keys {
             let line = self.line_mut(&key);
             let tickets = line.map(|line| std::mem::take(&mut line.tickets));
-            for ticket in tickets.into_iter().flat_map(BTreeMap::into_values) {
-                self.bytes -= ticket.bytes_at(&key);
-                self.places.remove(&ticket.name);
-                names.push(ticket.name);
+            for name in tickets.into_iter().flat_map(BTreeMap::into_values) {
+                self.take(name);
+                names.push(name);
             }
             self.end_line(&key);
         }
         names
-    }
-
-    fn keys_of(&self, at: PartitionRef) -> impl Iterator<Item = WaitedKey> {
-        let maps = self.lines.range((at, MapId(0))..=(at, MapId(u32::MAX)));
-        maps.flat_map(|((at, map), lines)| lines.keys().map(|key| (*at, *map, key.clone())))
     }
 
     /// Keys of a partition change.
@@ -250,18 +317,39 @@ impl<W> WaitingRoom<W> {
         if let Some((map, key)) = effect.place() {
             let lines = self.lines.get(&(at, map));
             if let Some((key, _)) = lines.and_then(|lines| lines.get_key_value(key)) {
-                self.woken.insert((at, map, key.clone()));
+                self.wake(&(at, map, key.clone()));
             }
-        } else {
-            self.wake_all(at);
+        } else if let Effect::Clear { map } = effect {
+            let lines = self.lines.get(&(at, *map)).into_iter().flatten();
+            let keys: Vec<WaitedKey> = lines.map(|(key, _)| (at, *map, key.clone())).collect();
+            keys.iter().for_each(|key| self.wake(key));
         }
     }
 
-    /// The first tickets of a partition are tried: it is open now, or has another table.
-    pub(crate) fn wake_all(&mut self, at: PartitionRef) {
-        if !self.is_empty() {
-            let keys: Vec<WaitedKey> = self.keys_of(at).collect();
-            self.woken.extend(keys);
+    /// The first ticket of a line is tried after those of the lines that were woken before.
+    fn wake(&mut self, key: &WaitedKey) {
+        let is_woken = |line: &Line| matches!(line.next, Next::Try(_));
+        if self.line(key).is_some_and(|line| !is_woken(line)) {
+            let number = self.number();
+            self.set_next(key, Next::Try(number));
+        }
+    }
+
+    fn set_next(&mut self, key: &WaitedKey, next: Next) {
+        let Some(line) = self.line_mut(key) else {
+            return;
+        };
+        match std::mem::replace(&mut line.next, next) {
+            Next::Now => {}
+            Next::Try(number) => drop(self.woken.remove(&number)),
+            Next::Rest(until) => _ = self.due.remove(&(until, key.clone())),
+            Next::Stall(number) => drop(self.stalled.remove(&(key.0, number))),
+        }
+        match next {
+            Next::Now => {}
+            Next::Try(number) => drop(self.woken.insert(number, key.clone())),
+            Next::Rest(until) => _ = self.due.insert((until, key.clone())),
+            Next::Stall(number) => drop(self.stalled.insert((key.0, number), key.clone())),
         }
     }
 
@@ -273,39 +361,45 @@ impl<W> WaitingRoom<W> {
 
     /// Takes a line whose first ticket is to be tried.
     pub(crate) fn next_woken(&mut self) -> Option<WaitedKey> {
-        self.woken.pop_first()
+        let (_, key) = self.woken.pop_first()?;
+        self.set_next(&key, Next::Now);
+        Some(key)
     }
 
     /// The first ticket of a line.
-    pub(crate) fn first(&self, key: &WaitedKey) -> Option<&Ticket<W>> {
-        self.line(key)?.tickets.values().next()
+    pub(crate) fn first(&self, key: &WaitedKey) -> Option<(TicketName, &W)> {
+        let (_, name) = self.line(key)?.tickets.first_key_value()?;
+        Some((*name, &self.tickets.get(name)?.work))
     }
 
-    /// The first ticket of a line is blocked. It is tried again when the key changes, and at this
-    /// time. What it changed itself does not count.
-    pub(crate) fn rest(&mut self, key: &WaitedKey, again: Time) {
-        self.woken.remove(key);
-        let Some(line) = self.line_mut(key) else {
-            return;
-        };
-        let before = line.again.replace(again);
-        if let Some(before) = before {
-            self.due.remove(&(before, key.clone()));
+    /// The first ticket of a line is blocked. It is tried again when the key changes, and at the
+    /// latest after this time. What it changed itself does not count.
+    pub(crate) fn rest(&mut self, key: &WaitedKey, now: Time, within: Duration) {
+        self.set_next(key, Next::Rest(now + within.max(REST_LEAST)));
+    }
+
+    /// The partition of a line executes nothing at present.
+    pub(crate) fn stall(&mut self, key: &WaitedKey) {
+        let number = self.number();
+        self.set_next(key, Next::Stall(number));
+    }
+
+    /// A partition executes what callers wait for, perhaps after a time in which it did not.
+    #[inline]
+    pub(crate) fn stir(&mut self, at: PartitionRef) {
+        if !self.stalled.is_empty() && !broken(&mutant::STALLS_FOR_EVER) {
+            let all = self.stalled.range((at, 0)..=(at, u64::MAX));
+            let keys: Vec<WaitedKey> = all.map(|(_, key)| key.clone()).collect();
+            keys.iter().for_each(|key| self.wake(key));
         }
-        self.due.insert((again, key.clone()));
     }
 
     /// Wakes the lines whose time has come.
     pub(crate) fn wake_due(&mut self, now: Time) {
-        while let Some((at, key)) = self.due.pop_first() {
-            if at > now {
-                self.due.insert((at, key));
-                return;
-            }
-            if let Some(line) = self.line_mut(&key) {
-                line.again = None;
-                self.woken.insert(key);
-            }
+        while self.next_due().is_some_and(|due| due <= now)
+            && let Some((_, key)) = self.due.pop_first()
+        {
+            self.wake(&key);
         }
     }
 

@@ -15,7 +15,7 @@ use super::partition::Slot;
 use super::slots::Slots;
 use super::timers::Duty;
 use crate::command::operation::{Operation, Work};
-use crate::log::waiting::{Ticket, TicketName};
+use crate::log::waiting::{Filled, Ticket, TicketName};
 use crate::mutant::{self, broken};
 use crate::role::calls::Executed;
 use crate::value::outcome::{Failure, Outcome};
@@ -69,6 +69,13 @@ pub(crate) struct Tickets {
 }
 
 impl Tickets {
+    fn add(&mut self, n: u64, own: OwnTicket) {
+        self.numbers.insert(own.token, n);
+        self.ends.extend(own.until.map(|until| (until, n)));
+        self.unasked.insert(n);
+        self.own.insert(n, own);
+    }
+
     fn take(&mut self, n: u64) -> Option<OwnTicket> {
         let own = self.own.remove(&n)?;
         self.numbers.remove(&own.token);
@@ -105,6 +112,12 @@ impl Slot {
     pub(crate) fn takes_tickets(&self, me: MemberId) -> bool {
         self.primary() == Some(me) && self.held.as_ref().is_some_and(|held| held.lead().is_some())
     }
+
+    /// Whether it executes now what callers wait for.
+    pub(crate) fn executes_tickets(&self) -> bool {
+        let writes = !self.still || broken(&mutant::WRITES_WHILE_RESHAPED);
+        self.serving() && self.is_open() && writes
+    }
 }
 
 impl Slots {
@@ -133,20 +146,17 @@ impl Slots {
                 .0
                 .saturating_sub(u64::try_from(age.as_nanos()).unwrap_or(0)),
         );
-        host.tickets.own.insert(
+        host.tickets.add(
             n,
             OwnTicket {
                 token,
-                operation,
+                operation: operation.detached(),
                 since,
                 until,
                 asked: None,
                 again: false,
             },
         );
-        host.tickets.numbers.insert(token, n);
-        host.tickets.unasked.insert(n);
-        host.tickets.ends.extend(until.map(|until| (until, n)));
         self.ask(host, n);
         host.set_wait_timer();
     }
@@ -267,15 +277,18 @@ impl Host {
     ) {
         // Clients leave room for members, as for calls.
         let shares = if name.0.is_client() { 1 } else { 2 };
-        let most = self.limits.waiting_max.saturating_mul(shares);
+        let most = Filled {
+            tickets: self.limits.waiting_max.saturating_mul(shares),
+            bytes: self.limits.tickets_bytes_max() / 2 * shares,
+        };
         let key = (at, operation.map, operation.key.clone());
         let ticket = Ticket {
             name,
-            bytes: operation.action.footprint().given.bytes,
+            bytes: operation.bytes_apart(),
             work: operation,
         };
         let times = (self.now, age, self.limits.takeover_wait);
-        if self.waiting.len() >= most || self.waiting.enter(key, ticket, times).is_err() {
+        if self.waiting.enter(key, ticket, times, most).is_err() {
             self.answer_waiter(at, name, 0, Outcome::Failed(Failure::Overloaded));
         }
     }

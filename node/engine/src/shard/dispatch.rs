@@ -131,6 +131,9 @@ impl Context {
 
     /// Executes or sends parked calls in order. Calls on one key never overtake each other.
     pub(crate) fn pump(&mut self, slot: &mut Slot) {
+        if slot.executes_tickets() {
+            self.host.waiting.stir(slot.at);
+        }
         if slot.calls.parked.is_empty() {
             return;
         }
@@ -307,14 +310,16 @@ impl Context {
             || belongs == Some(false)
             || !operation.action.may_wait()
         {
-            return Err(Malformed("a wait for what is never blocked here"));
+            return Err(Malformed("a wait with what would not stay blocked here"));
         }
-        if belongs.is_none() || !self.may_ask(name.0) || !slot.takes_tickets(self.host.me) {
+        // The table that names this map comes in a moment.
+        let is_known = belongs.is_some() && !self.host.bounds.is_unknown(operation.map);
+        if !is_known || !self.may_ask(name.0) || !slot.takes_tickets(self.host.me) {
             self.host.turn_away(at, name);
         } else {
             let age = Duration::from_millis(age_ms);
             self.host.peers.stamp(name.0, stamp);
-            self.host.enter(at, name, age, operation);
+            self.host.enter(at, name, age, operation.detached());
         }
         Ok(())
     }

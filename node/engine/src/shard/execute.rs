@@ -46,8 +46,7 @@ enum Step {
 
 /// How many tickets are executed before others have their turn.
 const WOKEN_SLICE: usize = 64;
-/// If a partition cannot execute what callers wait for, they are looked at again after this time, or
-/// when it can.
+/// If there is no room for what a caller waits with, it is tried again after this time.
 const STALLED: Duration = Duration::from_millis(50);
 
 /// How often an operation on several keys is run at most before it waits for room.
@@ -97,10 +96,13 @@ impl Context {
 
     /// Executes the first ticket of a line. If it is still blocked, it stays where it is.
     fn try_first(&mut self, slot: &mut Slot, key: &WaitedKey) {
-        let Some(ticket) = self.host.waiting.first(key) else {
+        let Some((name, operation)) = self.host.waiting.first(key) else {
             return;
         };
-        let (name, operation) = (ticket.name, ticket.work.clone());
+        if !slot.executes_tickets() {
+            return self.host.waiting.stall(key);
+        }
+        let operation = operation.clone();
         let (member, n) = name;
         // What is executed now is executed after this.
         let stamp = match self.host.peers.get(member) {
@@ -119,19 +121,12 @@ impl Context {
             maybe: false,
             tried: None,
         };
-        let writes = !slot.still || broken(&mutant::WRITES_WHILE_RESHAPED);
-        let takes = slot.serving() && slot.is_open() && writes;
-        let step = if takes {
-            self.step(slot, &call, None)
-        } else {
-            Step::Park
-        };
         let now = self.host.now;
-        let (outcome, seq, logged) = match step {
+        let (outcome, seq, logged) = match self.step(slot, &call, None) {
             Step::Done(outcome, seq, logged) => (outcome, seq, logged),
             Step::Refused(failure) => (Outcome::Failed(failure), 0, false),
             Step::Park | Step::Later | Step::Overtaken(_) | Step::Drop => {
-                return self.host.waiting.rest(key, now + STALLED);
+                return self.host.waiting.rest(key, now, STALLED);
             }
         };
         let blocked = match &call.work {
@@ -139,7 +134,7 @@ impl Context {
             Work::Partition(_) | Work::Transaction(_) | Work::Script(_) => None,
         };
         if let Some(within) = blocked {
-            return self.host.waiting.rest(key, now + within);
+            return self.host.waiting.rest(key, now, within);
         }
         self.host.waiting.leave(name);
         self.host.callers.outstanding += 1;

@@ -288,7 +288,6 @@ impl Context {
         }
         self.reroute(slot);
         slot.advance(&mut self.host);
-        self.host.waiting.wake_all(slot.at);
         self.pump(slot);
     }
 

@@ -217,7 +217,6 @@ impl Context {
     /// A timer of the partition is due.
     pub(crate) fn wake(&mut self, slot: &mut Slot) {
         slot.advance(&mut self.host);
-        self.host.waiting.wake_all(slot.at);
         self.pump(slot);
         slot.sift(&mut self.host);
         if let Some(mut following) = slot.following() {

@@ -2,15 +2,29 @@
 //! deadlines, and gone without a trace.
 
 use super::*;
+use crate::command::cached::{self, Found, Verdict};
 use crate::command::sync::{
-    Acquired, Owner, Permits, acquire, look, read_acquired, read_done, read_looked, release,
+    Acquired, Owner, Permits, acquire, cancel, look, read_acquired, read_done, read_looked, release,
 };
+use crate::wire::api::Malformed;
 use crate::wire::frame::Frame;
 use doyen_placement::Reshape;
 use doyen_placement::division::Cut;
 
+const LONG: Duration = Duration::from_secs(60);
+
 fn owner(n: u16) -> Owner {
     Owner(u128::from(n).to_be_bytes())
+}
+
+/// An operation on the key of a lock.
+fn on(key: &str, action: Action) -> Operation {
+    Operation {
+        keyspace: KeyspaceId(0),
+        map: MapId(0),
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        action,
+    }
 }
 
 impl World {
@@ -18,12 +32,7 @@ impl World {
     fn wait_for(&mut self, n: u64, key: &str, of: u16, limit: Option<Duration>) -> Token {
         let token = self.next_token;
         self.next_token += 1;
-        let operation = Operation {
-            keyspace: KeyspaceId(0),
-            map: MapId(0),
-            key: Bytes::copy_from_slice(key.as_bytes()),
-            action: acquire(owner(of), Permits::ONE, 60_000, 0),
-        };
+        let operation = on(key, acquire(owner(of), Permits::ONE, 60_000, 0));
         let until = limit.map(|limit| self.now + limit);
         self.wait_with(n, token, operation, until);
         token
@@ -35,6 +44,31 @@ impl World {
         let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
         shard.submit(self.now, 1_700_000_000_000, token, operation, patience);
         self.drain(n);
+    }
+
+    /// What a peer sends that asks to wait.
+    fn wait_frame(&self, n: u64, operation: Operation) -> Frame {
+        let table = &self.tables[0].keyspaces[0];
+        let partition = table.partition_of(operation.map, &operation.key);
+        Frame::Wait {
+            at: PartitionRef {
+                keyspace: operation.keyspace,
+                partition: partition.unwrap(),
+            },
+            n,
+            age_ms: 0,
+            stamp: 1,
+            work: Work::Key(operation),
+        }
+    }
+
+    /// A peer asks node 1 to let it wait.
+    fn asks_to_wait(&mut self, peer: u64, n: u64, operation: Operation) -> Result<bool, Malformed> {
+        let mut bytes = self.wait_frame(n, operation).wire();
+        let shard = &mut self.nodes.get_mut(&1).unwrap().shard;
+        let received = shard.receive(self.now, 0, id(peer), Lane::Calls, &mut bytes);
+        self.drain(1);
+        received
     }
 
     fn leave(&mut self, n: u64, token: Token) {
@@ -287,12 +321,7 @@ fn the_next_one_goes_on_when_the_time_of_the_holder_is_over() {
     }
     let token = w.next_token;
     w.next_token += 1;
-    let operation = Operation {
-        keyspace: KeyspaceId(0),
-        map: MapId(0),
-        key: key.clone().into(),
-        action: acquire(owner(3), two, 60_000, 0),
-    };
+    let operation = on(&key, acquire(owner(3), two, 60_000, 0));
     w.wait_with(3, token, operation, None);
     w.settle(Duration::from_millis(300));
     assert!(w.waited(token).is_none());
@@ -370,23 +399,203 @@ fn a_member_of_the_level_before_is_not_asked_and_no_peer_waits_for_what_is_never
     w.settle(Duration::from_millis(50));
     let token = w.wait_for(2, &key_of(0), 1, None);
     assert_eq!(w.outcomes[&token], Outcome::Failed(Failure::OldMembers));
-    let operation = Operation {
-        keyspace: KeyspaceId(0),
-        map: MapId(0),
-        key: key_of(0).into(),
-        action: Action::Delete,
+    assert!(
+        w.asks_to_wait(2, 1, on(&key_of(0), Action::Delete))
+            .is_err()
+    );
+}
+
+/// A peer may ask with what the library never asks with.
+#[test]
+fn what_would_not_stay_blocked_is_refused_at_the_door() {
+    let mut w = World::new(92, 2, |_| vec![1, 2]);
+    let key = key_of(0);
+    w.wait_for(1, &key, 1, None);
+    w.settle(Duration::from_millis(20));
+    // It would write with each attempt, or be tried a thousand times a second.
+    let queues = acquire(owner(2), Permits::ONE, 60_000, 1);
+    let renews = cached::renew([2; 16], LONG);
+    for (n, action) in [(1, queues), (2, renews)] {
+        assert!(w.asks_to_wait(2, n, on(&key, action)).is_err());
+    }
+    // No table names the map yet, so its caller asks again when it likes.
+    let mut unknown = on(&key, acquire(owner(2), Permits::ONE, 60_000, 0));
+    unknown.map = MapId(5);
+    assert_eq!(w.asks_to_wait(2, 3, unknown), Ok(false));
+    let host = &w.nodes[&1].shard.cx.host;
+    assert!(host.waiting.is_empty() && !w.wires[&(1, 2, Lane::Calls)].is_empty());
+}
+
+#[test]
+fn a_ticket_keeps_nothing_of_the_buffer_that_it_came_in() {
+    let mut w = World::new(93, 2, |_| vec![1, 2]);
+    let at = |name: &str| on(name, acquire(owner(1), Permits::ONE, 60_000, 0));
+    for key in ["k1", "k2"] {
+        w.ask(1, key, at(key).action);
+    }
+    w.ask(1, "k3", cached::claim_for([1; 16], LONG, Duration::ZERO));
+    for (n, operation) in [
+        on("k1", acquire(owner(2), Permits::ONE, 60_000, 0)),
+        on("k3", cached::claim_for([2; 16], LONG, Duration::ZERO)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut bytes = w.wait_frame(n as u64, operation).wire();
+        let whole = bytes.capacity();
+        let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
+        let received = shard.receive(w.now, 0, id(2), Lane::Calls, &mut bytes);
+        assert_eq!(received, Ok(false));
+        assert_eq!(shard.cx.host.waiting.len(), 1 + n);
+        assert!(bytes.try_reclaim(whole), "nothing else has a part of it");
+    }
+}
+
+#[test]
+fn a_peer_that_fills_the_room_leaves_a_place_to_each_other_one() {
+    let mut limits = limits();
+    limits.waiting_max = 8;
+    let mut w = World::with_limits(94, 3, |_| 1, &limits, |_| vec![1, 2]);
+    let key = key_of(0);
+    w.wait_for(1, &key, 100, None);
+    w.settle(Duration::from_millis(20));
+    for n in 0..100 {
+        let action = acquire(owner(200 + n), Permits::ONE, 60_000, 0);
+        let asked = w.asks_to_wait(2, u64::from(n), on(&key, action));
+        assert_eq!(asked, Ok(false));
+    }
+    let room = |w: &World| w.nodes[&1].shard.cx.host.waiting.len();
+    assert_eq!(room(&w), 8, "half of it");
+    let others: Vec<Token> = (1..=6).map(|of| w.wait_for(3, &key, of, None)).collect();
+    let client = w.add_client(1);
+    w.settle(Duration::from_millis(50));
+    let waits = |w: &World| {
+        let out = others.iter().filter(|t| w.outcomes.contains_key(t));
+        6 - out.count()
     };
-    let wait = Frame::Wait {
-        at: PartitionRef {
+    assert_eq!(waits(&w), 4, "half of the rest");
+    assert_eq!(room(&w), 12);
+    let late = w.wait_for(client, &key, 50, None);
+    w.settle(Duration::from_millis(50));
+    let full = Outcome::Failed(Failure::Overloaded);
+    assert_eq!(w.outcomes.get(&late), Some(&full), "members come first");
+    // What one leaves is room for all.
+    w.disconnect(2, 1);
+    let token = w.wait_for(3, &key, 7, None);
+    w.settle(Duration::from_millis(50));
+    assert_eq!((w.outcomes.get(&token), room(&w)), (None, 5));
+}
+
+/// A line is tried again when something has happened to it, and not because its partition has other
+/// work.
+#[test]
+fn a_timer_of_a_partition_looks_at_none_that_wait_for_other_things() {
+    let mut w = World::new(95, 2, |_| vec![1, 2]);
+    let keys: Vec<String> = (0..1_000).map(|n| format!("k{n}")).collect();
+    for (of, key) in (0..).zip(&keys) {
+        w.ask(1, key, acquire(owner(of), Permits::ONE, 60_000, 0));
+        w.wait_for(2, key, 2_000 + of, None);
+    }
+    w.settle(Duration::from_millis(200));
+    let node = w.nodes.get_mut(&1).unwrap();
+    assert_eq!(node.shard.cx.host.waiting.len(), 1_000);
+    for partition in 0..u32::from(PARTITIONS) {
+        let at = PartitionRef {
             keyspace: KeyspaceId(0),
-            partition: PartitionId(0),
-        },
-        n: 1,
-        age_ms: 0,
-        stamp: 1,
-        work: Work::Key(operation),
-    };
-    let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
-    let received = shard.receive(w.now, 0, id(2), Lane::Calls, &mut wait.wire());
-    assert!(received.is_err());
+            partition: PartitionId(partition),
+        };
+        node.shard.cx.host.timers.wake(at, w.now);
+    }
+    node.shard.tick(w.now);
+    assert!(!node.shard.cx.host.waiting.has_woken());
+}
+
+/// Many keys change in one pass, more than a pass looks at, some of them again and again.
+#[test]
+fn each_of_many_keys_goes_to_the_caller_that_came_first() {
+    let mut w = World::new(96, 3, |_| vec![1, 2]);
+    let keys: Vec<String> = (0..200).map(|n| format!("k{n}")).collect();
+    let mut held = Vec::new();
+    for key in &keys {
+        let taken = w.ask(1, key, acquire(owner(0), Permits::ONE, 60_000, 0));
+        let Ok(Acquired::Granted { token, .. }) = read_acquired(&taken) else {
+            panic!("it was free: {taken:?}");
+        };
+        held.push(token);
+    }
+    let mut waiting: Vec<Vec<(u64, u16, Token)>> = vec![Vec::new(); keys.len()];
+    for round in 0..4_u16 {
+        for (at, key) in keys.iter().enumerate() {
+            // The callers of each key come in another order, from all nodes.
+            let n = 1 + (u64::from(round) + at as u64) % 3;
+            let of = 1 + (round + at as u16) % 7;
+            waiting[at].push((n, of, w.wait_for(n, key, of, None)));
+        }
+        w.settle(Duration::from_millis(20));
+    }
+    for round in 0..4 {
+        // All of them before the next pass of the primary.
+        w.released = false;
+        for (at, key) in keys.iter().enumerate() {
+            let (n, of) = match round {
+                0 => (1, 0),
+                _ => (waiting[at][round - 1].0, waiting[at][round - 1].1),
+            };
+            w.submit(n, key, release(owner(of), held[at]));
+        }
+        w.released = true;
+        w.settle(Duration::from_millis(100));
+        for (at, line) in waiting.iter().enumerate() {
+            let granted: Vec<bool> = line
+                .iter()
+                .map(|(.., token)| w.outcomes.contains_key(token))
+                .collect();
+            let wanted: Vec<bool> = (0..4).map(|place| place <= round).collect();
+            assert_eq!(granted, wanted, "{}", keys[at]);
+            held[at] = w.waited(line[round].2).expect("it is granted");
+        }
+    }
+}
+
+/// The answer to a grant is under way when its caller's time is over.
+#[test]
+fn what_is_granted_as_its_caller_gives_up_is_given_back() {
+    let mut w = World::new(97, 3, |_| vec![1, 2]);
+    let key = key_of(0);
+    let limit = Duration::from_millis(300);
+    let claim = |id: u8| cached::claim_for([id; 16], LONG, Duration::ZERO);
+    let first = [
+        acquire(owner(1), Permits::ONE, 60_000, 0),
+        cached::claim_for([1; 16], LONG, Duration::ZERO),
+    ];
+    let late = [acquire(owner(2), Permits::ONE, 60_000, 0), claim(2)];
+    let gives_back = [cancel(owner(1)), cached::release([1; 16], Duration::ZERO)];
+    let gives_up = [cancel(owner(2)), cached::release([2; 16], Duration::ZERO)];
+    for (kind, key) in [(0, key.as_str()), (1, "k9")] {
+        w.ask(1, key, first[kind].clone());
+        let token = w.next_token;
+        w.next_token += 1;
+        let until = Some(w.now + limit);
+        w.wait_with(3, token, on(key, late[kind].clone()), until);
+        w.settle(Duration::from_millis(100));
+        w.submit(1, key, gives_back[kind].clone());
+        for _ in 0..10 {
+            w.deliver((1, 2, Lane::Calls), true);
+            w.deliver((2, 1, Lane::Calls), true);
+        }
+        let answered = w.wires.contains_key(&(1, 3, Lane::Calls));
+        assert!(answered, "it is granted, and its answer is under way");
+        // The time passes at its caller's node first.
+        w.now = w.now + limit;
+        let (now, node) = (w.now, w.nodes.get_mut(&3).unwrap());
+        node.shard.tick(now);
+        w.drain(3);
+        assert_eq!(w.outcomes.get(&token), Some(&Outcome::Nil));
+        let gave = w.ask(3, key, gives_up[kind].clone());
+        assert_eq!(gave, Outcome::Int(1), "it had it");
+    }
+    let free = w.ask(1, &key, acquire(owner(3), Permits::ONE, 60_000, 0));
+    assert!(matches!(read_acquired(&free), Ok(Acquired::Granted { .. })));
+    let (verdict, _) = Found::of_claim(w.ask(1, "k9", claim(3))).unwrap();
+    assert_eq!(verdict, Verdict::Claimed);
 }

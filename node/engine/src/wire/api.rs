@@ -89,6 +89,9 @@ const SHARE_BYTES_MAX: usize = 256 << 20;
 /// This part of the memory is kept for subscribers of changes at most, and so much at a client.
 const READERS_PART: usize = 16;
 const READERS_BYTES_OF_CLIENT: usize = 64 << 20;
+/// Tickets of callers that wait may always take the first, and never take more than the second.
+const TICKETS_BYTES_LEAST: usize = 1 << 20;
+const TICKETS_BYTES_MAX: usize = 160 << 20;
 /// Frames that are not whole may always take the first, and need never take more than the second
 /// because values are large.
 const FRAMES_BYTES_LEAST: usize = 4 << 20;
@@ -190,6 +193,11 @@ impl Limits {
         } else {
             self.memory_bytes_max / READERS_PART
         }
+    }
+
+    /// The most bytes of all tickets of callers that wait here.
+    pub(crate) fn tickets_bytes_max(&self) -> usize {
+        self.share(1).clamp(TICKETS_BYTES_LEAST, TICKETS_BYTES_MAX)
     }
 
     /// The share of buffers of one kind, besides what is stored. A client of the cluster stores

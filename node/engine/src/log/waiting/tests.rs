@@ -4,6 +4,12 @@ use doyen_placement::{KeyspaceId, PartitionId};
 use proptest::prelude::*;
 
 const LEASE: Duration = Duration::from_millis(500);
+const MOST: Filled = Filled {
+    tickets: 10_000,
+    bytes: 64 << 20,
+};
+/// What a ticket of these tests takes.
+const EACH: usize = 10 + 1 + TICKET_OVERHEAD;
 
 fn at(partition: u32) -> PartitionRef {
     PartitionRef {
@@ -39,13 +45,14 @@ fn deletion(key: u8) -> Effect {
 impl WaitingRoom<()> {
     fn come(&mut self, n: u64, now: u64, age: u64) {
         let times = (ms(now), Duration::from_millis(age), LEASE);
-        self.enter(key(0, 1), ticket(1, n), times).expect("room");
+        self.enter(key(0, 1), ticket(1, n), times, MOST)
+            .expect("room");
     }
 
     /// The tickets of a line, as they go on one after the other.
     fn served(&mut self) -> Vec<u64> {
         let mut served = Vec::new();
-        while let Some(name) = self.first(&key(0, 1)).map(|first| first.name) {
+        while let Some(name) = self.first(&key(0, 1)).map(|(name, ())| name) {
             served.push(name.1);
             self.leave(name);
         }
@@ -85,10 +92,11 @@ fn a_change_wakes_one_and_only_those_of_its_key() {
     for n in 0..1_000 {
         room.come(n, n, 0);
     }
-    room.enter(key(0, 2), ticket(2, 1), (ms(0), Duration::ZERO, LEASE))
+    let times = (ms(0), Duration::ZERO, LEASE);
+    room.enter(key(0, 2), ticket(2, 1), times, MOST)
         .expect("room");
     while let Some(woken) = room.next_woken() {
-        room.rest(&woken, ms(60_000));
+        room.rest(&woken, ms(0), Duration::from_secs(60));
     }
     room.changed(at(1), &deletion(1));
     assert!(!room.has_woken(), "it is another partition");
@@ -98,8 +106,10 @@ fn a_change_wakes_one_and_only_those_of_its_key() {
     // It goes on, so the next one has its turn, and is blocked.
     room.leave((MemberId(1), 0));
     assert_eq!(room.next_woken(), Some(key(0, 1)));
-    room.rest(&key(0, 1), ms(70_000));
+    room.rest(&key(0, 1), ms(0), Duration::from_secs(70));
     assert!(!room.has_woken());
+    room.changed(at(0), &Effect::Clear { map: MapId(1) });
+    assert!(!room.has_woken(), "it is another map");
     room.changed(at(0), &Effect::Clear { map: MapId(0) });
     let all = [room.next_woken(), room.next_woken(), room.next_woken()];
     assert_eq!(all, [Some(key(0, 1)), Some(key(0, 2)), None]);
@@ -110,8 +120,8 @@ fn a_line_that_rests_is_tried_at_its_time() {
     let mut room = WaitingRoom::default();
     room.come(1, 0, 0);
     let first = room.next_woken().expect("it is to be tried");
-    room.rest(&first, ms(50));
-    room.rest(&first, ms(80));
+    room.rest(&first, ms(0), Duration::from_millis(50));
+    room.rest(&first, ms(10), Duration::from_millis(70));
     assert_eq!(room.next_due(), Some(ms(80)));
     room.wake_due(ms(79));
     assert!(!room.has_woken());
@@ -119,23 +129,103 @@ fn a_line_that_rests_is_tried_at_its_time() {
     assert_eq!((room.next_woken(), room.next_due()), (Some(first), None));
 }
 
+/// One key that is woken again and again, by a peer that changes it or by a time that has come,
+/// costs each pass one look, and the other keys nothing.
 #[test]
-fn a_room_is_bounded_by_bytes_and_free_again_once_they_leave() {
+fn lines_are_tried_in_the_order_in_which_they_were_woken_and_rest_for_a_while() {
     let mut room = WaitingRoom::default();
-    let large = |n| Ticket {
-        bytes: BYTES_MAX / 4,
-        ..ticket(7, n)
-    };
+    for name in [3, 1, 2] {
+        let times = (ms(0), Duration::ZERO, LEASE);
+        let ticket = ticket(1, name.into());
+        room.enter(key(0, name), ticket, times, MOST).expect("room");
+    }
+    for name in [3, 1, 2] {
+        assert_eq!(room.next_woken(), Some(key(0, name)));
+        room.rest(&key(0, name), ms(0), Duration::from_secs(60));
+    }
+    for name in [1, 2, 3] {
+        room.changed(at(0), &deletion(name));
+    }
+    let mut tried = Vec::new();
+    for _ in 0..4 {
+        let woken = room.next_woken().expect("it is woken");
+        tried.push(woken.2[0]);
+        room.rest(&woken, ms(0), Duration::ZERO);
+        room.changed(at(0), &deletion(1));
+    }
+    assert_eq!(tried, [1, 2, 3, 1]);
+    // Without a change it is not tried at once, whatever its operation says.
+    while let Some(woken) = room.next_woken() {
+        room.rest(&woken, ms(1), Duration::ZERO);
+    }
+    room.wake_due(ms(4));
+    assert!(!room.has_woken());
+}
+
+#[test]
+fn lines_of_a_partition_that_executes_nothing_are_tried_once_it_does() {
+    let mut room = WaitingRoom::default();
+    for (partition, name) in [(0, 1), (0, 2), (1, 1)] {
+        let times = (ms(0), Duration::ZERO, LEASE);
+        let ticket = ticket(1, u64::from(10 * partition) + u64::from(name));
+        let key = key(partition, name);
+        room.enter(key, ticket, times, MOST).expect("room");
+    }
+    while let Some(woken) = room.next_woken() {
+        room.stall(&woken);
+    }
+    room.wake_due(ms(600_000));
+    assert_eq!((room.next_due(), room.has_woken()), (None, false));
+    room.leave((MemberId(1), 11));
+    room.stir(at(1));
+    assert_eq!([room.next_woken(), room.next_woken()], [None, None]);
+    room.stir(at(0));
+    let both = [room.next_woken(), room.next_woken(), room.next_woken()];
+    assert_eq!(both, [Some(key(0, 1)), Some(key(0, 2)), None]);
+}
+
+/// How many more tickets of this size a thread of a process gets in.
+fn fill(room: &mut WaitingRoom<()>, member: u64, most: Filled, bytes: usize) -> usize {
+    let first = 1_000 * room.number;
     let times = (ms(0), Duration::ZERO, LEASE);
-    let fit: Vec<bool> = (0..5)
-        .map(|n| room.enter(key(n, 1), large(n.into()), times).is_ok())
-        .collect();
-    assert_eq!(fit, [true, true, true, false, false]);
-    assert!(room.leave((MemberId(7), 1)));
-    assert!(room.enter(key(9, 1), large(9), times).is_ok());
-    room.leave_all_of(MemberId(7));
-    assert!(room.is_empty());
-    assert_eq!(room.bytes, 0);
+    let fits = |n: &u64| {
+        let ticket = Ticket {
+            bytes,
+            ..ticket(member, first + n)
+        };
+        room.enter(key(0, 1), ticket, times, most).is_ok()
+    };
+    (0..1_000).take_while(fits).count()
+}
+
+#[test]
+fn each_process_may_fill_as_much_of_a_room_as_is_left() {
+    let by_number = Filled {
+        tickets: 12,
+        bytes: usize::MAX,
+    };
+    let by_bytes = Filled {
+        tickets: usize::MAX,
+        bytes: 12 * EACH,
+    };
+    for most in [by_number, by_bytes] {
+        let mut room = WaitingRoom::default();
+        // Two threads of one process have a part together.
+        let process = MemberId::of_member(5 << 4).0;
+        assert_eq!(fill(&mut room, process, most, 10), 6);
+        assert_eq!(fill(&mut room, process + 1, most, 10), 0);
+        let parts: Vec<usize> = (6..10).map(|n| fill(&mut room, n << 4, most, 10)).collect();
+        assert_eq!(parts, [3, 2, 1, 0], "{most:?}");
+        // What one leaves is room for all.
+        room.leave_all_of(MemberId(process));
+        assert_eq!(fill(&mut room, 9 << 4, most, 10), 3);
+        (6..10).for_each(|n| room.leave_all_of(MemberId(n << 4)));
+        assert!(room.is_empty() && room.of_processes.is_empty());
+        assert_eq!(room.filled, Filled::default());
+    }
+    // Nothing that is larger than all gets in.
+    let mut room = WaitingRoom::default();
+    assert_eq!(fill(&mut room, 16, by_bytes, 12 * EACH), 0);
 }
 
 /// What happens to a room.
@@ -152,6 +242,9 @@ enum Event {
     Change(u32, u8),
     /// The first of the next woken line goes on, or is blocked for so long.
     Try(bool, u64),
+    /// The partition of the next woken line executes nothing.
+    Stall,
+    Stir(u32),
     Pass(u64),
 }
 
@@ -164,9 +257,24 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (1..4_u64).prop_map(Event::Gone),
         1 => (0..2_u32).prop_map(Event::End),
         3 => key().prop_map(|(at, key)| Event::Change(at, key)),
-        4 => (any::<bool>(), 1..1_000_u64).prop_map(|(goes, rest)| Event::Try(goes, rest)),
+        4 => (any::<bool>(), 0..1_000_u64).prop_map(|(goes, rest)| Event::Try(goes, rest)),
+        2 => Just(Event::Stall),
+        1 => (0..2_u32).prop_map(Event::Stir),
         2 => (1..900_u64).prop_map(Event::Pass),
     ]
+}
+
+/// The tickets of each key in order.
+type Lines = BTreeMap<WaitedKey, Vec<(Rank, TicketName)>>;
+
+/// Takes a ticket out of its line, which is returned if it was the first there.
+fn leave(lines: &mut Lines, name: TicketName) -> Option<WaitedKey> {
+    let (key, line) = lines
+        .iter_mut()
+        .find(|(_, line)| line.iter().any(|(_, of)| *of == name))?;
+    let was_first = line[0].1 == name;
+    line.retain(|(_, of)| *of != name);
+    was_first.then(|| key.clone())
 }
 
 proptest! {
@@ -175,10 +283,10 @@ proptest! {
     #[test]
     fn no_ticket_is_lost_and_no_change_slept_through(events in prop::collection::vec(event(), 0..80)) {
         let mut room = WaitingRoom::default();
-        // By key: (since, n) of each ticket in order, and the names; and what is to be tried.
-        let mut lines: BTreeMap<WaitedKey, Vec<(Rank, TicketName)>> = BTreeMap::new();
+        let mut lines = Lines::new();
         let mut began: BTreeMap<WaitedKey, Time> = BTreeMap::new();
-        let mut stirred: BTreeSet<WaitedKey> = BTreeSet::new();
+        let mut stirred: Vec<WaitedKey> = Vec::new();
+        let mut stalled: Vec<WaitedKey> = Vec::new();
         let mut due: BTreeMap<WaitedKey, Time> = BTreeMap::new();
         let (mut now, mut n) = (Time(10_000_000_000), 0);
         for event in events {
@@ -187,7 +295,8 @@ proptest! {
                     n += 1;
                     let at = key(partition, name);
                     let age = Duration::from_millis(age);
-                    let entered = room.enter(at.clone(), ticket(member, n), (now, age, LEASE));
+                    let times = (now, age, LEASE);
+                    let entered = room.enter(at.clone(), ticket(member, n), times, MOST);
                     prop_assert_eq!(entered, Ok(()));
                     let line = lines.entry(at.clone()).or_default();
                     if line.is_empty() {
@@ -198,7 +307,7 @@ proptest! {
                     line.push(((since, n), (MemberId(member), n)));
                     line.sort();
                     if line[0].1.1 == n {
-                        stirred.insert(at);
+                        stirred.push(at);
                     }
                 }
                 Event::Leave(which) => {
@@ -207,21 +316,16 @@ proptest! {
                         let name = all[which % all.len()];
                         prop_assert!(room.leave(name));
                         prop_assert!(!room.leave(name), "it has left");
-                        for (at, line) in &mut lines {
-                            if line.first().is_some_and(|(_, first)| *first == name) {
-                                stirred.insert(at.clone());
-                            }
-                            line.retain(|(_, n)| *n != name);
-                        }
+                        stirred.extend(leave(&mut lines, name));
                     }
                 }
                 Event::Gone(member) => {
                     room.leave_all_of(MemberId(member));
-                    for (at, line) in &mut lines {
-                        if line.first().is_some_and(|(_, first)| first.0 == MemberId(member)) {
-                            stirred.insert(at.clone());
-                        }
-                        line.retain(|(_, n)| n.0 != MemberId(member));
+                    let all = lines.values().flatten().map(|(_, name)| *name);
+                    let gone: BTreeSet<TicketName> =
+                        all.filter(|name| name.0 == MemberId(member)).collect();
+                    for name in gone {
+                        stirred.extend(leave(&mut lines, name));
                     }
                 }
                 Event::End(partition) => {
@@ -233,39 +337,60 @@ proptest! {
                 }
                 Event::Change(partition, name) => {
                     room.changed(at(partition), &deletion(name));
-                    stirred.insert(key(partition, name));
+                    stirred.push(key(partition, name));
                 }
                 Event::Try(goes, rest) => {
                     let Some(woken) = room.next_woken() else { continue };
-                    prop_assert!(stirred.remove(&woken), "{woken:?} had no reason");
+                    prop_assert_eq!(stirred.remove(0), woken.clone(), "it was woken first");
                     let first = lines[&woken][0].1;
-                    prop_assert_eq!(room.first(&woken).map(|first| first.name), Some(first));
+                    prop_assert_eq!(room.first(&woken).map(|(name, ())| name), Some(first));
                     if goes {
                         room.leave(first);
                         lines.entry(woken.clone()).or_default().remove(0);
-                        stirred.insert(woken);
+                        stirred.push(woken);
                     } else {
-                        let again = now + Duration::from_millis(rest);
-                        room.rest(&woken, again);
-                        due.insert(woken, again);
+                        let within = Duration::from_millis(rest);
+                        room.rest(&woken, now, within);
+                        due.insert(woken, now + within.max(REST_LEAST));
                     }
+                }
+                Event::Stall => {
+                    let Some(woken) = room.next_woken() else { continue };
+                    prop_assert_eq!(stirred.remove(0), woken.clone());
+                    room.stall(&woken);
+                    stalled.push(woken);
+                }
+                Event::Stir(partition) => {
+                    room.stir(at(partition));
+                    let of = stalled.iter().filter(|line| line.0 == at(partition));
+                    stirred.extend(of.cloned());
                 }
                 Event::Pass(time) => {
                     now = now + Duration::from_millis(time);
                     room.wake_due(now);
-                    let over = due.iter().filter(|(_, at)| **at <= now);
-                    stirred.extend(over.map(|(line, _)| line.clone()));
-                    due.retain(|_, at| *at > now);
+                    let mut over: Vec<(Time, WaitedKey)> =
+                        due.iter().map(|(line, at)| (*at, line.clone())).collect();
+                    over.retain(|(at, _)| *at <= now);
+                    over.sort();
+                    stirred.extend(over.into_iter().map(|(_, line)| line));
                 }
             }
             lines.retain(|_, line| !line.is_empty());
-            stirred.retain(|line| lines.contains_key(line));
-            due.retain(|line, _| lines.contains_key(line));
-            prop_assert_eq!(&room.woken, &stirred);
+            // A line that is woken already keeps its place.
+            let mut seen = BTreeSet::new();
+            stirred.retain(|line| lines.contains_key(line) && seen.insert(line.clone()));
+            stalled.retain(|line| lines.contains_key(line) && !stirred.contains(line));
+            due.retain(|line, _| lines.contains_key(line) && !stirred.contains(line));
+            prop_assert_eq!(room.woken.values().cloned().collect::<Vec<_>>(), stirred.clone());
+            prop_assert_eq!(room.stalled.len(), stalled.len());
             prop_assert_eq!(room.next_due(), due.values().min().copied());
             prop_assert_eq!(room.len(), lines.values().map(Vec::len).sum::<usize>());
-            let bytes = lines.values().flatten().count() * (10 + 1 + TICKET_OVERHEAD);
-            prop_assert_eq!(room.bytes, bytes);
+            let tickets = lines.values().flatten().count();
+            let filled = Filled { tickets, bytes: tickets * EACH };
+            prop_assert_eq!(room.filled, filled);
+            let parts = room.of_processes.values();
+            let sum = parts.fold((0, 0), |(n, sum), own| (n + own.tickets, sum + own.bytes));
+            prop_assert_eq!(sum, (filled.tickets, filled.bytes));
         }
     }
 }
