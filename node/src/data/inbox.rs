@@ -36,7 +36,7 @@ pub(crate) struct Inbox {
     state: Mutex<State>,
     thread_waker: ThreadWaker,
     signals: Signals,
-    /// Limit of operations without an outcome.
+    /// Limit of operations without an outcome, and of callers in line.
     waiting_max: usize,
 }
 
@@ -45,6 +45,9 @@ struct State {
     calls: VecDeque<Left>,
     messages: Vec<Message>,
     slots: Slab<Waiting>,
+    /// How many of them wait in line. They take no places from operations, with which the others
+    /// end their waiting.
+    in_line: usize,
     /// All handles are dropped: nothing more will be left.
     closed: bool,
     /// The data thread has ended.
@@ -96,8 +99,10 @@ enum Waiting {
         read: bool,
     },
     Done(Outcome),
-    /// The caller does not wait any more.
-    Abandoned,
+    /// The caller does not wait any more. It waited in line, or not.
+    Abandoned {
+        in_line: bool,
+    },
 }
 
 impl Inbox {
@@ -135,13 +140,19 @@ impl Inbox {
         if state.ended {
             return Err(Failure::Stopped);
         }
-        if state.slots.len() >= self.waiting_max {
-            return Err(Failure::Overloaded);
-        }
         let work = match &ask {
             Ask::Execute(work) => Some(work),
             Ask::Wait(_) | Ask::Leave => None,
         };
+        let executed = state.slots.len() - state.in_line;
+        let has_place = match work {
+            Some(work) => work.finds_place(executed, self.waiting_max),
+            None => state.in_line < self.waiting_max,
+        };
+        if !has_place {
+            return Err(Failure::Overloaded);
+        }
+        state.in_line += usize::from(matches!(ask, Ask::Wait(_)));
         let alone = work.is_some() && state.slots.is_empty();
         let watches = alone.then(|| self.signals.caller_watches()).flatten();
         let slot = state.slots.insert(Waiting::Open {
@@ -214,7 +225,10 @@ impl Inbox {
                         }),
                     );
                 }
-                Some(Waiting::Abandoned) => drop(state.slots.remove(slot)),
+                Some(Waiting::Abandoned { in_line }) => {
+                    let in_line = *in_line;
+                    drop(state.remove(slot, in_line));
+                }
                 Some(Waiting::Done(_)) | None => {}
             }
         }
@@ -255,6 +269,11 @@ impl Inbox {
 impl State {
     fn is_empty(&self) -> bool {
         self.calls.is_empty() && self.messages.is_empty()
+    }
+
+    fn remove(&mut self, slot: Slot, in_line: bool) -> Waiting {
+        self.in_line -= usize::from(in_line);
+        self.slots.remove(slot)
     }
 }
 
@@ -383,7 +402,7 @@ impl Future for Asked {
                 Poll::Pending
             }
             Some(Waiting::Done(_)) => {
-                let done = state.slots.remove(slot);
+                let done = state.remove(slot, self.waits);
                 drop(state);
                 #[cfg(feature = "near")]
                 if let Some(written) = self.written.take() {
@@ -391,11 +410,15 @@ impl Future for Asked {
                 }
                 Poll::Ready(match done {
                     Waiting::Done(outcome) => outcome,
-                    Waiting::Open { .. } | Waiting::Abandoned => Outcome::Failed(Failure::Unknown),
+                    Waiting::Open { .. } | Waiting::Abandoned { .. } => {
+                        Outcome::Failed(Failure::Unknown)
+                    }
                 })
             }
             // Only `drop` abandons.
-            Some(Waiting::Abandoned) | None => Poll::Ready(Outcome::Failed(Failure::Unknown)),
+            Some(Waiting::Abandoned { .. }) | None => {
+                Poll::Ready(Outcome::Failed(Failure::Unknown))
+            }
         }
     }
 }
@@ -405,9 +428,12 @@ impl Drop for Asked {
         let Step::Left(slot) = self.step else { return };
         let mut state = self.inbox.state();
         match state.slots.get_mut(slot) {
-            Some(waiting @ Waiting::Open { .. }) => *waiting = Waiting::Abandoned,
-            Some(Waiting::Done(_)) => return drop(state.slots.remove(slot)),
-            Some(Waiting::Abandoned) | None => return,
+            Some(waiting @ Waiting::Open { .. }) => {
+                let in_line = self.waits;
+                *waiting = Waiting::Abandoned { in_line };
+            }
+            Some(Waiting::Done(_)) => return drop(state.remove(slot, self.waits)),
+            Some(Waiting::Abandoned { .. }) | None => return,
         }
         if self.waits && !state.ended {
             // In order with what the caller leaves after this.
@@ -427,6 +453,7 @@ impl Drop for Asked {
 mod tests {
     use super::*;
     use doyen_engine::op::Action;
+    use doyen_engine::sync;
     use doyen_placement::{KeyspaceId, MapId};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
@@ -541,6 +568,63 @@ mod tests {
             })
             .collect();
         assert_eq!(asks, [("wait", 0), ("leave", 0), ("execute", 1)]);
+    }
+
+    /// Callers of a lock that have filled all places would keep its holder from giving it back.
+    #[test]
+    fn those_that_wait_leave_room_for_releases_and_operations_leave_room_for_them_too() {
+        let inbox = inbox(3);
+        let mut cx = Context::from_waker(Waker::noop());
+        let owner = sync::Owner([7; 16]);
+        let wait = || {
+            let Work::Key(operation) = work(sync::try_acquire(owner, sync::Permits::ONE, 1_000))
+            else {
+                panic!("it is about a key");
+            };
+            let (since, until) = (Time(1), None);
+            let wait = Wait {
+                operation,
+                since,
+                until,
+            };
+            Box::pin(Asked::new(inbox.clone(), Ask::Wait(Box::new(wait))))
+        };
+        let asks = |action| Box::pin(Asked::new(inbox.clone(), work(action)));
+        let full = Poll::Ready(Outcome::Failed(Failure::Overloaded));
+        let mut waiting: Vec<_> = (0..3).map(|_| wait()).collect();
+        assert!(
+            waiting
+                .iter_mut()
+                .all(|w| w.as_mut().poll(&mut cx).is_pending())
+        );
+        assert_eq!(wait().as_mut().poll(&mut cx), full);
+        let mut operations: Vec<_> = (0..3).map(|_| asks(Action::Delete)).collect();
+        assert!(
+            operations
+                .iter_mut()
+                .all(|o| o.as_mut().poll(&mut cx).is_pending())
+        );
+        assert_eq!(asks(Action::Delete).as_mut().poll(&mut cx), full);
+        // What others wait for finds a place, up to a limit as well.
+        let mut released = asks(sync::release(owner, 1));
+        assert!(released.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(
+            asks(sync::renew(owner, 1, 1_000)).as_mut().poll(&mut cx),
+            full
+        );
+        // A caller that has left or has its answer takes no place any more.
+        let slots = taken(&inbox);
+        drop(waiting.pop());
+        let mut answers = slots[1..3]
+            .iter()
+            .map(|slot| (*slot, Outcome::Nil))
+            .collect();
+        inbox.answer(&mut answers, &mut Vec::new());
+        drop((waiting, operations, released));
+        let mut answers = slots.iter().map(|slot| (*slot, Outcome::Nil)).collect();
+        inbox.answer(&mut answers, &mut Vec::new());
+        let state = inbox.state();
+        assert_eq!((state.slots.len(), state.in_line), (0, 0));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Operations that a caller may wait with: they answer that they are blocked, and when they could go
-//! on at the latest.
+//! on at the latest. And those with which a caller keeps or gives back what it was given then.
 //!
 //! The primary of the key executes such an operation again, once it is its turn and the key has
 //! changed (`crate::log::waiting`). What it may write then has no number by which a repeated
@@ -11,7 +11,7 @@
 //! While it is blocked it must change nothing, because each attempt would then be a reason for the
 //! next one.
 
-use super::operation::{Action, Operation};
+use super::operation::{Action, Operation, Work};
 use super::procedure::{Called, Inputs, Procedure};
 use super::{cached, sync};
 use crate::value::outcome::Outcome;
@@ -40,6 +40,9 @@ static BLOCKING: &[Blocking] = &[
         blocked: cached::blocked,
     },
 ];
+
+/// Beyond the limit of operations that wait, this part of it is kept for those of holders.
+const HOLDERS_PART: usize = 8;
 
 impl Action {
     fn procedure(&self) -> Option<(&'static Procedure, &Inputs)> {
@@ -91,5 +94,30 @@ impl Operation {
                 .map(|run| run.len() + size_of::<Bytes>());
             size_of_val(&inputs.numbers[..]) + runs.sum::<usize>()
         })
+    }
+}
+
+impl Work {
+    /// Whether its caller keeps or gives back with it what it holds: the sooner that happens, the
+    /// fewer wait.
+    fn is_of_holder(&self) -> bool {
+        let Self::Key(operation) = self else {
+            return false;
+        };
+        operation
+            .action
+            .procedure()
+            .is_some_and(|(procedure, inputs)| {
+                let is_it = |one: &&Procedure| one.number == procedure.number;
+                sync::OF_HOLDERS.iter().any(is_it) || cached::is_of_holder(procedure, inputs)
+            })
+    }
+
+    /// Whether one more operation may wait for its outcome where this many do, if `most` is the
+    /// limit. Those of holders find a place although the others have reached it.
+    #[must_use]
+    pub fn finds_place(&self, waiting: usize, most: usize) -> bool {
+        let kept = most.div_ceil(HOLDERS_PART);
+        waiting < most || (waiting < most.saturating_add(kept) && self.is_of_holder())
     }
 }

@@ -55,6 +55,11 @@ pub(crate) fn renews(inputs: &Inputs) -> bool {
     inputs.numbers[2] != 0
 }
 
+/// Whether a caller keeps or gives back a claim with it.
+pub(crate) fn is_of_holder(procedure: &Procedure, inputs: &Inputs) -> bool {
+    procedure.number == RELEASE.number || (procedure.number == CLAIM.number && renews(inputs))
+}
+
 /// The id of a claim, which its caller draws.
 pub type ClaimId = [u8; 16];
 

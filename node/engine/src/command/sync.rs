@@ -110,6 +110,10 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[
     &window::COUNT,
 ];
 
+/// Those with which an owner keeps or gives back what it has.
+pub(crate) static OF_HOLDERS: [&Procedure; 3] =
+    [&permits::RENEW, &permits::RELEASE, &permits::CANCEL];
+
 /// Whether an attempt to acquire a permit takes no place in the entry.
 pub(crate) fn takes_no_place(inputs: &Inputs) -> bool {
     inputs.numbers[4] == 0

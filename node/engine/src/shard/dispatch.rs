@@ -211,7 +211,7 @@ impl Context {
         if before.is_some_and(|before| before <= forwarded.n) {
             return Err(Malformed("an operation that names itself as a later write"));
         }
-        if self.admits(slot, right, peer, forwarded, work.is_write())? {
+        if self.admits(slot, right, peer, forwarded, Some(&work))? {
             self.host
                 .traces
                 .begin_serving(self.host.now, peer, forwarded, || spans::name(&work));
@@ -231,13 +231,8 @@ impl Context {
         entry: Entry,
     ) -> Result<(), Malformed> {
         let at = forwarded.at;
-        if self.admits(
-            slot,
-            self.belongs(at, map, entry.key()),
-            peer,
-            forwarded,
-            true,
-        )? {
+        let belongs = self.belongs(at, map, entry.key());
+        if self.admits(slot, belongs, peer, forwarded, None)? {
             self.host
                 .traces
                 .begin_serving(self.host.now, peer, forwarded, || "write");
@@ -330,15 +325,15 @@ impl Context {
         Some(belongs && key.len() <= self.host.limits.key_bytes_max)
     }
 
-    /// Whether a peer's operation is accepted. If not, it was refused, or belongs to a refused
-    /// attempt.
+    /// Whether a peer's operation is accepted (`None`: a write without conditions). If not, it was
+    /// refused, or belongs to a refused attempt.
     fn admits(
         &mut self,
         slot: &mut Slot,
         right: Option<bool>,
         peer: MemberId,
         forwarded: &Forwarded,
-        write: bool,
+        work: Option<&Work>,
     ) -> Result<bool, Malformed> {
         let Forwarded {
             at,
@@ -353,6 +348,7 @@ impl Context {
             ));
         }
         // Its caller has not heard that the partition was split or merged.
+        let write = work.is_none_or(Work::is_write);
         if right.is_none()
             || !self.may_ask(peer)
             || (peer.is_client() && write && !self.host.is_fresh(peer))
@@ -379,7 +375,9 @@ impl Context {
         // A peer may have as many calls here as the callers of this node: twice the limit bounds
         // both together. Clients leave room for members.
         let shares = if peer.is_client() { 1 } else { 2 };
-        if self.host.callers.outstanding >= self.host.limits.waiting_max.saturating_mul(shares) {
+        let most = self.host.limits.waiting_max.saturating_mul(shares);
+        let waiting = self.host.callers.outstanding;
+        if waiting >= most && !work.is_some_and(|work| work.finds_place(waiting, most)) {
             self.host.peers.send(
                 peer,
                 Lane::Calls,

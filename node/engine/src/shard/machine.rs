@@ -180,7 +180,8 @@ impl Shard {
             self.cx.host.callers.answer(token, Outcome::Failed(failure));
             return false;
         };
-        if self.cx.host.callers.outstanding >= self.cx.host.limits.waiting_max {
+        let waiting = self.cx.host.callers.outstanding;
+        if !work.finds_place(waiting, self.cx.host.limits.waiting_max) {
             self.cx
                 .host
                 .callers
