@@ -58,7 +58,7 @@ pub use store::census::Outside;
 pub use store::victims::SCRIPTS;
 pub use value::extended::Extended;
 pub use value::integer::integer;
-pub use wire::api::{Lane, Limits, Malformed, Patience, Request, Token};
+pub use wire::api::{Lane, Limits, Malformed, OpenCaller, Patience, Request, Token};
 pub use wire::questions::AskedSubscribers;
 pub use wire::trace::TraceContext;
 pub use wire::visit::PARK;

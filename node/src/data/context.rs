@@ -16,8 +16,8 @@ use bytes::BytesMut;
 use doyen_engine::grants::Refusal;
 use doyen_engine::op::{Failure, Operation, Outcome, Work};
 use doyen_engine::{
-    AskedSubscribers, CountQuestion, Counted, Filter, Lane, Limits, Malformed, Patience,
-    Publication, Shard, SubscriptionId, Told,
+    AskedSubscribers, CountQuestion, Counted, Filter, Lane, Limits, Malformed, OpenCaller,
+    Patience, Publication, Shard, SubscriptionId, Told,
 };
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
@@ -412,7 +412,7 @@ impl<D: Door> Context<D> {
     }
 
     /// This process became another member: everything that it held is void. Reads are submitted
-    /// again. The outcome of writes is unknown.
+    /// again, and callers in line wait as callers of that member. The outcome of writes is unknown.
     pub(super) fn restart(&mut self, me: MemberId) {
         self.incarnations += 1;
         self.me = me;
@@ -421,21 +421,24 @@ impl<D: Door> Context<D> {
         let former = std::mem::replace(&mut self.shard, shard);
         self.shard.set_ahead(self.now, self.ahead);
         self.redo_until = self.now + self.limits.park.min(REDO_MAX);
-        let calls: Vec<_> = former
-            .into_calls(&mut self.shard)
-            .filter(|(_, call, _)| !call.is_write())
-            .collect();
-        for (token, call, overtaken) in calls {
-            if !overtaken || self.may_ask_again(token) {
-                self.redo.push((token, call));
+        let unanswered: Vec<_> = former.into_calls(&mut self.shard).collect();
+        let mut open = BTreeSet::new();
+        for caller in unanswered {
+            match caller {
+                OpenCaller::InLine(token) => _ = open.insert(token),
+                OpenCaller::Call(token, call, overtaken) => {
+                    if !call.is_write() && (!overtaken || self.may_ask_again(token)) {
+                        open.insert(token);
+                        self.redo.push((token, call));
+                    }
+                }
             }
         }
-        let again: BTreeSet<u64> = self.redo.iter().map(|(token, _)| *token).collect();
         for token in self
             .waiters
             .tokens()
             .into_iter()
-            .filter(|token| !again.contains(token))
+            .filter(|token| !open.contains(token))
         {
             let read = matches!(
                 self.waiters.get(token),

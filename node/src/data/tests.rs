@@ -5,6 +5,7 @@ use super::door::NoDoor;
 use super::*;
 use crate::control::Errand;
 use doyen_engine::op::{Action, Failure, PartitionAction};
+use doyen_engine::sync::{self, Acquired, Permits};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, View};
 use doyen_placement::planner::NotGranted;
@@ -305,6 +306,67 @@ async fn a_node_without_a_door_drains_at_once_and_counts_no_connections() {
     let stats = node.handle.stats().await;
     assert_eq!((stats.connections, stats.commands), (0, 0));
     node.stop().await;
+}
+
+/// A node is expelled and joins again while its callers wait: they ask again, and are served.
+#[tokio::test]
+async fn callers_in_line_wait_on_as_those_of_the_next_incarnation() {
+    let node = doorless(2);
+    let take = |owner| {
+        operation(sync::try_acquire(
+            sync::Owner([owner; 16]),
+            Permits::ONE,
+            60_000,
+        ))
+    };
+    let granted = |outcome: &Outcome| {
+        let read = sync::read_acquired(outcome);
+        matches!(read, Ok(Acquired::Granted { .. }))
+    };
+    assert!(granted(&node.handle.execute(take(1)).await));
+    let soon = Duration::from_millis(300);
+    let wait = |owner, limit: Option<Duration>| {
+        let now = Instant::now();
+        let until = limit.map(|limit| now + limit);
+        tokio::spawn(node.handle.wait(take(owner), now, until))
+    };
+    let first = wait(2, None);
+    while waiters(&node.handle).await < 1 {
+        tokio::task::yield_now().await;
+    }
+    let late = wait(3, Some(soon));
+    let gone = wait(4, None);
+    while waiters(&node.handle).await < 3 {
+        tokio::task::yield_now().await;
+    }
+    let me = MemberId(0xbee0);
+    let addresses = Addresses {
+        further: vec![ThreadPorts {
+            data: 2,
+            resp_cluster: None,
+        }],
+        ..addresses()
+    };
+    let publish = |view| {
+        let local = crate::control::shared::Local { me, view };
+        node.shared.publish(local);
+    };
+    // It has no table for a while.
+    publish(None);
+    gone.abort();
+    assert!(gone.await.is_err());
+    publish(Some(view_of(vec![member(me, addresses)], 1)));
+    let (_, outcome) = first.await.unwrap().expect("it is free there");
+    assert!(granted(&outcome), "{outcome:?}");
+    assert_eq!(late.await.unwrap(), Err(Outcome::Nil));
+    assert_eq!(waiters(&node.handle).await, 0);
+    node.stop().await;
+}
+
+/// How many callers wait for the lock of these tests.
+async fn waiters(node: &DataHandle) -> usize {
+    let looked = node.execute(operation(sync::look())).await;
+    sync::read_looked(&looked).expect("looked").waiters
 }
 
 #[tokio::test]

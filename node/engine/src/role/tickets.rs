@@ -76,6 +76,27 @@ impl Tickets {
         self.own.insert(n, own);
     }
 
+    /// The callers of this process ask again that waited while it was another member, in their
+    /// order.
+    pub(crate) fn inherit(&mut self, former: Self, mut number: impl FnMut() -> u64) {
+        for own in former.own.into_values() {
+            let (asked, again) = (None, true);
+            self.add(
+                number(),
+                OwnTicket {
+                    asked,
+                    again,
+                    ..own
+                },
+            );
+        }
+    }
+
+    /// The callers that wait.
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = Token> {
+        self.numbers.keys().copied()
+    }
+
     fn take(&mut self, n: u64) -> Option<OwnTicket> {
         let own = self.own.remove(&n)?;
         self.numbers.remove(&own.token);
@@ -169,6 +190,10 @@ impl Slots {
         let (age, operation) = (host.now.since(own.since), own.operation.clone());
         let place = (operation.keyspace, operation.map, &operation.key);
         let Some(at) = host.tables.place(place.0, place.1, place.2) else {
+            // Without a table it may be that one comes.
+            if host.tables.view.is_none() {
+                return;
+            }
             return host.answer_ticket(n, Outcome::Failed(Failure::NoPartition));
         };
         let Some(slot) = self.get(at) else { return };

@@ -1,7 +1,6 @@
 //! New tables: each partition gets its assignment, and begins or ends what follows from it.
 
 use super::context::Context;
-use crate::command::operation::Work;
 use crate::mutant::{self, broken};
 use crate::role::calls::Executed;
 use crate::role::calls::{Call, Source};
@@ -9,7 +8,7 @@ use crate::role::partition::{Assigned, Held, Slot};
 use crate::role::threads::{self, Threads};
 use crate::role::timers::Duty;
 use crate::shard::machine::Shard;
-use crate::wire::api::{Lane, Token};
+use crate::wire::api::{Lane, OpenCaller, Token};
 use crate::wire::frame::Frame;
 use crate::wire::visit;
 use doyen_gossip::Time;
@@ -182,12 +181,18 @@ impl Shard {
         self.pump_all();
     }
 
-    /// Ends this machine, and returns the calls of local callers that are not answered. Each comes
-    /// with whether a later write on the same key may have overtaken it (`poll_overtaken`).
+    /// Ends this machine, and returns what its callers have no answer to.
     ///
     /// `heir` is the machine that takes the place of this one, under a new member id. It takes over
-    /// the memory of this machine and frees it in slices, because that takes long if it is large.
-    pub fn into_calls(mut self, heir: &mut Self) -> impl Iterator<Item = (Token, Work, bool)> {
+    /// the callers that wait in line. It also takes over the memory of this machine and frees it in
+    /// slices, because that takes long if it is large.
+    pub fn into_calls(mut self, heir: &mut Self) -> impl Iterator<Item = OpenCaller> {
+        let tickets = std::mem::take(&mut self.cx.host.tickets);
+        let in_line: Vec<Token> = tickets.tokens().collect();
+        let callers = &mut heir.cx.host.callers;
+        let number = || callers.number();
+        heir.cx.host.tickets.inherit(tickets, number);
+        heir.cx.host.set_wait_timer();
         self.slots
             .iter_mut()
             .for_each(|slot| slot.discard(&mut self.cx.host));
@@ -209,10 +214,11 @@ impl Shard {
             let ready = ready.remove(&slot.at).unwrap_or_default();
             slot.calls.into_all(ready, slot.at.keyspace)
         });
-        calls.filter_map(|c| {
+        let calls = calls.filter_map(|c| {
             let overtaken = c.before().is_some();
-            Some((c.source.token()?, c.work, overtaken))
-        })
+            Some(OpenCaller::Call(c.source.token()?, c.work, overtaken))
+        });
+        calls.chain(in_line.into_iter().map(OpenCaller::InLine))
     }
 }
 

@@ -599,3 +599,64 @@ fn what_is_granted_as_its_caller_gives_up_is_given_back() {
     let (verdict, _) = Found::of_claim(w.ask(1, "k9", claim(3))).unwrap();
     assert_eq!(verdict, Verdict::Claimed);
 }
+
+/// The process is another member now. Its callers still wait, in their order and for as long as
+/// they said.
+#[test]
+fn callers_wait_again_as_the_next_member_of_their_process() {
+    let mut w = World::new(98, 4, |_| vec![1, 2]);
+    let key = key_of(0);
+    let first = w.wait_for(1, &key, 1, None);
+    w.settle(Duration::from_millis(20));
+    let limit = Some(Duration::from_secs(2));
+    let waiting: Vec<Token> = (2..=4).map(|of| w.wait_for(3, &key, of, None)).collect();
+    let late = w.wait_for(3, &key, 5, limit);
+    w.settle(Duration::from_millis(50));
+    let last = w.wait_for(2, &key, 6, None);
+    w.settle(Duration::from_millis(50));
+    assert_eq!(w.looked(1, &key), (1, 5));
+    // Before it has a table, it asks nothing and fails nothing.
+    let mut heir = Shard::new(id(4), limits(), 4, w.now);
+    let dead = Shard::new(id(3), limits(), 3, w.now);
+    let former = std::mem::replace(&mut w.nodes.get_mut(&3).unwrap().shard, dead);
+    w.kill(3);
+    let mut in_line: Vec<Token> = former
+        .into_calls(&mut heir)
+        .map(|caller| match caller {
+            OpenCaller::InLine(token) => token,
+            OpenCaller::Call(..) => panic!("it waits: {caller:?}"),
+        })
+        .collect();
+    in_line.sort_unstable();
+    assert_eq!(in_line, [&waiting[..], &[late]].concat());
+    heir.release(w.now, w.now + LEASE, true);
+    assert!(heir.poll_outcome().is_none());
+    for n in [1, 2, 3] {
+        w.disconnect(4, n);
+    }
+    w.nodes.get_mut(&4).unwrap().shard = heir;
+    w.show(4, true);
+    for n in [1, 2] {
+        w.connect(4, n);
+    }
+    w.settle(Duration::from_millis(100));
+    assert_eq!(w.looked(1, &key), (1, 5));
+    let mut token = w.waited(first).expect("it was free");
+    let mut holder = (1, 1);
+    // Their age counts.
+    for (of, next) in (2..).zip(waiting) {
+        w.release(holder.0, &key, holder.1, token);
+        w.settle(Duration::from_millis(30));
+        token = w
+            .waited(next)
+            .unwrap_or_else(|| panic!("{of} is the next one"));
+        holder = (4, of);
+    }
+    assert!(!w.outcomes.contains_key(&late));
+    w.settle(Duration::from_secs(2));
+    assert_eq!(w.outcomes.get(&late), Some(&Outcome::Nil));
+    assert_eq!(w.looked(1, &key), (1, 1));
+    w.release(4, &key, 4, token);
+    w.settle(Duration::from_millis(30));
+    assert!(w.waited(last).is_some());
+}

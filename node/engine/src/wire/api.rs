@@ -1,5 +1,6 @@
 //! What a shell sees of a shard besides its methods: names, limits, counters, requests.
 
+use crate::command::operation::Work;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncRequest;
 use doyen_placement::loads::Report;
@@ -81,6 +82,16 @@ pub enum Request {
     /// At a client: the member that answers belongs to another cluster than the one that the client
     /// first met. Map numbers differ between clusters, so the client asks nothing there.
     OtherCluster(TableName),
+}
+
+/// A caller of a machine that ended, with no answer.
+#[derive(Debug)]
+pub enum OpenCaller {
+    /// Its call, and whether a later write on the same key may have overtaken it
+    /// (`Shard::poll_overtaken`).
+    Call(Token, Work, bool),
+    /// It waits in line, from now on as a caller of the next machine.
+    InLine(Token),
 }
 
 /// Buffers of one kind take this part of the memory at most, and no more than this of a large one.
