@@ -277,6 +277,13 @@ impl DataHandle {
         self.asked(inbox, Work::Key(op))
     }
 
+    /// Runs an operation whose outcome its caller does not wait for.
+    pub(crate) fn send(&self, op: Operation) {
+        use futures_util::FutureExt;
+        // The first poll hands it over, and dropping it undoes nothing.
+        let _ = self.execute(op).now_or_never();
+    }
+
     /// Runs an operation on a whole partition.
     pub fn execute_partition(
         &self,

@@ -73,13 +73,17 @@ struct Place {
 }
 
 impl Place {
-    fn execute(&self, action: Action) -> impl Future<Output = Outcome> + Send + use<> {
-        self.data.execute(Operation {
+    fn operation(&self, action: Action) -> Operation {
+        Operation {
             keyspace: self.keyspace,
             map: self.map,
             key: self.key.clone(),
             action,
-        })
+        }
+    }
+
+    fn execute(&self, action: Action) -> impl Future<Output = Outcome> + Send + use<> {
+        self.data.execute(self.operation(action))
     }
 
     /// Executes once it is not blocked ([`DataHandle::wait`]).
@@ -89,20 +93,12 @@ impl Place {
         since: Instant,
         until: Option<Instant>,
     ) -> impl Future<Output = Result<(Instant, Outcome), Outcome>> + Send + use<> {
-        let operation = Operation {
-            keyspace: self.keyspace,
-            map: self.map,
-            key: self.key.clone(),
-            action,
-        };
-        self.data.wait(operation, since, until)
+        self.data.wait(self.operation(action), since, until)
     }
 
     /// Executes without waiting for the outcome.
     fn send(&self, action: Action) {
-        use futures_util::FutureExt;
-        // The first poll hands it over, and dropping it undoes nothing.
-        let _ = self.execute(action).now_or_never();
+        self.data.send(self.operation(action));
     }
 }
 

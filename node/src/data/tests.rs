@@ -117,7 +117,7 @@ fn run_errand(shared: &Shared, errand: Errand) -> AdminReply {
 }
 
 /// A node without a front door.
-fn doorless(threads: u8) -> Running {
+pub(crate) fn doorless(threads: u8) -> Running {
     let further = (2..).take(usize::from(threads) - 1);
     let further = further.map(|data| ThreadPorts {
         data,

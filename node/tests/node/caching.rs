@@ -108,6 +108,40 @@ async fn if_the_node_that_loads_dies_another_caller_loads() {
     dying.abort();
 }
 
+/// The runtime of a program ends while its loader runs. Its node lives on, and would keep the claim
+/// for the rest of its lease.
+#[tokio::test]
+async fn a_load_whose_runtime_has_ended_gives_its_claim_back() {
+    let one = node_with("one", &[], |builder| builder).await;
+    let two = node_with("two", &[&one], |builder| builder).await;
+    safe(&one, 2).await;
+    let open = async |node: &Node| -> Cache<u64, u32> {
+        let cache = node.cache("answers").claim_lease(LONG);
+        cache.await.expect("a cache")
+    };
+    let (there, here) = (open(&two).await, open(&one).await);
+    let ends = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.expect("a runtime").block_on(async move {
+            let begun = Arc::new(Notify::new());
+            let told = begun.clone();
+            let load = move || async move {
+                told.notify_one();
+                std::future::pending::<Result<u32, Infallible>>().await
+            };
+            tokio::select! {
+                _ = there.get_or_load(&7, load) => panic!("it never loads"),
+                () = begun.notified() => {}
+            }
+        });
+    });
+    ends.await.expect("it ends");
+    let loaded = here.get_or_load(&7, || value(42)).await;
+    assert_eq!(loaded, Ok(42));
+}
+
 /// The claim is renewed by a thread of the node, although the loader blocks its own thread for
 /// several leases.
 #[tokio::test]

@@ -152,10 +152,13 @@ impl Load {
         let (since, until) = (Instant::now(), after(self.settings.hard_timeout));
         let mut pause = LOOK;
         let mut abroad = Abroad::new(self.link.clone(), self.data.clone());
+        let mut own = OwnClaim::new(self, key);
         // The claim that is in the way.
         let mut holder = None;
         loop {
             let claim = cached::claim_for(id, self.settings.lease, self.ahead);
+            let waits = holder.is_some();
+            own.may_be_there = true;
             let claimed = match holder.take() {
                 None => self.execute(key, claim).await,
                 Some(holder) => {
@@ -180,6 +183,7 @@ impl Load {
             let claimed = match claimed {
                 // There is no room for a claim, so no other caller knows of this load.
                 Err(Error::MapFull) => {
+                    own.may_be_there = false;
                     let brought = self.bring(key, id, loader).await?;
                     tracing::debug!("a loaded value is not stored: {}", Error::MapFull);
                     return Ok(Landed {
@@ -188,7 +192,10 @@ impl Load {
                     });
                 }
                 // To claim again with the same id is harmless.
-                Err(Error::Unknown) if Instant::now() < until => {
+                Err(why)
+                    if Instant::now() < until
+                        && (why == Error::Unknown || (waits && why.retryable())) =>
+                {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LOOK_MAX);
                     continue;
@@ -197,10 +204,11 @@ impl Load {
             };
             let (verdict, found) = Found::of_claim(claimed)
                 .ok_or_else(|| Error::Unexpected("no answer to a claim".into()))?;
+            own.may_be_there = verdict == Verdict::Claimed;
             match verdict {
                 Verdict::Claimed => {
                     drop(abroad);
-                    return self.load(key, id, loader).await;
+                    return self.load(own, loader).await;
                 }
                 Verdict::Fresh => {
                     return Ok(Landed {
@@ -232,14 +240,15 @@ impl Load {
     }
 
     /// Loads what this caller has claimed.
-    async fn load(&self, key: &Bytes, id: ClaimId, loader: Loader) -> Result<Landed, Error> {
+    async fn load(&self, mut own: OwnClaim<'_>, loader: Loader) -> Result<Landed, Error> {
+        let (key, id) = (own.key, self.link.id());
         let brought = match self.bring(key, id, loader).await {
             Ok(brought) => brought,
-            Err(why) => return self.give_up(key, id, why).await,
+            Err(why) => return self.give_up(own, why).await,
         };
         let head = match brought.extra.head() {
             Ok(head) => head,
-            Err(why) => return self.give_up(key, id, why).await,
+            Err(why) => return self.give_up(own, why).await,
         };
         let times = match (&brought.body, self.settings.absent) {
             (Some(_), _) => brought.extra.times(&self.settings),
@@ -252,9 +261,12 @@ impl Load {
         };
         let store = cached::store_as(Some(id), times, head, brought.body.clone());
         let is_void = match self.execute(key, store).await {
-            Ok(Outcome::Int(stored)) => stored == 0,
+            Ok(Outcome::Int(stored)) => {
+                own.may_be_there = false;
+                stored == 0
+            }
             Ok(other) => return Err(Error::unexpected(other)),
-            // The value is right, although it is not stored. The claim ends by itself.
+            // The value is right, although it is not stored.
             Err(why) => {
                 tracing::debug!("a loaded value is not stored: {why}");
                 false
@@ -296,10 +308,11 @@ impl Load {
     }
 
     /// Lets another caller load, and fails for this reason.
-    async fn give_up(&self, key: &Bytes, id: ClaimId, why: Error) -> Result<Landed, Error> {
-        let release = cached::release(id, self.settings.retry);
-        if let Err(why) = self.execute(key, release).await {
-            tracing::debug!("a claim ends by itself: {why}");
+    async fn give_up(&self, mut own: OwnClaim<'_>, why: Error) -> Result<Landed, Error> {
+        let release = cached::release(self.link.id(), self.settings.retry);
+        match self.execute(own.key, release).await {
+            Ok(_) => own.may_be_there = false,
+            Err(why) => tracing::debug!("a claim is not given back at once: {why}"),
         }
         Err(why)
     }
@@ -318,6 +331,34 @@ impl Load {
     }
 }
 
+/// The claim of a load. If it may still be there when this is dropped, it is given back: it may
+/// have been granted just when its load gave up, or the runtime of its load has ended.
+struct OwnClaim<'a> {
+    load: &'a Load,
+    key: &'a Bytes,
+    may_be_there: bool,
+}
+
+impl<'a> OwnClaim<'a> {
+    const fn new(load: &'a Load, key: &'a Bytes) -> Self {
+        Self {
+            load,
+            key,
+            may_be_there: false,
+        }
+    }
+}
+
+impl Drop for OwnClaim<'_> {
+    fn drop(&mut self) {
+        if self.may_be_there {
+            let Load { link, data, .. } = self.load;
+            let release = cached::release(link.id(), Duration::ZERO);
+            data.send(self.load.operation(self.key, release));
+        }
+    }
+}
+
 /// The outcome of an operation that was done.
 fn done(outcome: Outcome) -> Result<Outcome, Error> {
     match outcome {
@@ -332,5 +373,75 @@ struct Keeping(JoinHandle<()>);
 impl Drop for Keeping {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::tests::{doorless, operation};
+    use crate::map::cache::waits::Entry;
+    use doyen_gossip::Time;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    fn claim(id: u8) -> Operation {
+        operation(cached::claim_for([id; 16], LONG, Duration::ZERO))
+    }
+
+    /// The claim is granted, and its answer is under way when the time of the load is over. With it,
+    /// no caller would load the entry for the rest of its lease.
+    #[tokio::test]
+    async fn a_claim_that_is_granted_as_its_load_gives_up_is_given_back() {
+        let node = doorless(1);
+        let verdict = |outcome| Found::of_claim(outcome).map(|(verdict, _)| verdict);
+        let first = node.handle.execute(claim(1)).await;
+        assert_eq!(verdict(first), Some(Verdict::Claimed));
+        let Operation {
+            keyspace, map, key, ..
+        } = claim(2);
+        let entry = Entry {
+            cluster: None,
+            place: (keyspace, map),
+            key: key.clone(),
+        };
+        let load = Load {
+            link: Link::new([2; 16], entry, "a".into(), None),
+            data: node.handle.clone(),
+            place: (keyspace, map),
+            settings: Arc::new(Settings {
+                times: Times {
+                    fresh: LONG,
+                    stale: Duration::ZERO,
+                    kept: Duration::ZERO,
+                },
+                absent: None,
+                ahead: 0.0,
+                jitter: 0.0,
+                lease: LONG,
+                soft_timeout: None,
+                hard_timeout: Duration::from_millis(500),
+                retry: Duration::ZERO,
+            }),
+            ahead: Duration::ZERO,
+        };
+        let executed = async || node.handle.stats().await.shard.executed;
+        let loading = tokio::spawn(async move {
+            let loader = || async { panic!("it has no answer") }.boxed();
+            load.run(&key, Box::new(loader)).await.map(drop)
+        });
+        while executed().await < 2 {
+            tokio::task::yield_now().await;
+        }
+        // Without a lease, what is executed is not answered.
+        node.shared.extend_lease(Time::ZERO);
+        node.handle
+            .send(operation(cached::release([1; 16], Duration::ZERO)));
+        let landed = loading.await.expect("it runs");
+        assert!(matches!(landed, Err(Error::LoadTimeout(_))), "{landed:?}");
+        node.shared.extend_lease(Time(u64::MAX));
+        let next = node.handle.execute(claim(3)).await;
+        assert_eq!(verdict(next), Some(Verdict::Claimed));
+        node.stop().await;
     }
 }
