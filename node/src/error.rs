@@ -93,6 +93,12 @@ pub enum Error {
          nodes at most) is above the limit: nothing happened; store less at once"
     )]
     TooLarge,
+    /// The operation does so much that others would wait for too long.
+    #[error(
+        "it is too much work for one operation: nothing happened; split it into several smaller \
+         ones"
+    )]
+    TooMuchWork,
     /// A copy has no memory left.
     #[error("memory is full: nothing happened; delete keys, or raise --memory-max")]
     OutOfMemory,
@@ -230,6 +236,7 @@ impl Error {
     pub(crate) fn of_write(failure: Failure) -> Self {
         match failure {
             Failure::TooLarge => Self::TooLarge,
+            Failure::TooMuchWork => Self::TooMuchWork,
             Failure::OutOfMemory => Self::OutOfMemory,
             Failure::MapFull => Self::MapFull,
             Failure::Dropped => Self::Dropped,

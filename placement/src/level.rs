@@ -74,5 +74,8 @@ pub const LATENESS: u16 = 16;
 /// Connections of this version carry the clocks of partitions apart from their logs.
 pub const CLOCKS: u16 = 16;
 
+/// Connections of this version carry that an operation was refused because it does too much.
+pub const WORK: u16 = 16;
+
 /// From this level on, values may be of other kinds than strings and hashes.
 pub const KINDS: u16 = 16;

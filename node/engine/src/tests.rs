@@ -2,6 +2,7 @@
 //! simple coordinator.
 
 mod bounds;
+mod budgets;
 mod clients;
 mod compacting;
 mod eviction;

@@ -3,6 +3,7 @@
 
 mod alerts;
 mod bad_input;
+mod budgets;
 mod clocks;
 mod cuts;
 mod documents;

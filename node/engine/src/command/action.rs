@@ -220,6 +220,7 @@ fn append(entry: Option<&Entry>, value: &[u8], cx: &RunContext) -> (Outcome, Cha
     if value.is_empty() && entry.is_some() {
         return (Outcome::Int(bytes(old.len())), Change::None);
     }
+    cx.budget.copy(old.len());
     let new = [old, value].concat();
     (
         Outcome::Int(bytes(new.len())),
@@ -305,26 +306,30 @@ fn expire(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::budget::Budget;
     use proptest::prelude::*;
 
-    const CX: RunContext = RunContext {
-        clock: 1_000,
-        unix_ms: 50_000,
-        default_ttl_ms: None,
-        value_bytes_max: 64,
-        packed_bytes_max: 64,
-        level: u16::MAX,
-        versions_from: 1 << 44,
-        next_write: 1 << 44,
-        waiting: 0,
-    };
+    fn context() -> RunContext<'static> {
+        RunContext {
+            clock: 1_000,
+            unix_ms: 50_000,
+            default_ttl_ms: None,
+            value_bytes_max: 64,
+            packed_bytes_max: 64,
+            level: u16::MAX,
+            versions_from: 1 << 44,
+            next_write: 1 << 44,
+            waiting: 0,
+            budget: Budget::endless(),
+        }
+    }
 
     /// The deadline at this moment of the partition's clock; 0: never.
     fn at(clock: u64) -> u64 {
         if clock == 0 {
             0
         } else {
-            CX.after(clock - CX.clock)
+            context().after(clock - context().clock)
         }
     }
 
@@ -353,22 +358,31 @@ mod tests {
     fn reads_see_value_length_presence_and_deadline() {
         let e = entry("abc", 3_500);
         assert_eq!(
-            apply(&Action::Get, Some(&e), &CX),
+            apply(&Action::Get, Some(&e), &context()),
             (text("abc"), Change::None)
         );
-        assert_eq!(apply(&Action::Get, None, &CX).0, Outcome::Nil);
-        assert_eq!(apply(&Action::Strlen, Some(&e), &CX).0, Outcome::Int(3));
-        assert_eq!(apply(&Action::Strlen, None, &CX).0, Outcome::Int(0));
-        assert_eq!(apply(&Action::Exists, Some(&e), &CX).0, Outcome::Int(1));
-        assert_eq!(apply(&Action::Exists, None, &CX).0, Outcome::Int(0));
-        assert_eq!(apply(&Action::PTtl, Some(&e), &CX).0, Outcome::Int(2_500));
+        assert_eq!(apply(&Action::Get, None, &context()).0, Outcome::Nil);
         assert_eq!(
-            apply(&Action::PTtl, Some(&entry("a", 0)), &CX).0,
+            apply(&Action::Strlen, Some(&e), &context()).0,
+            Outcome::Int(3)
+        );
+        assert_eq!(apply(&Action::Strlen, None, &context()).0, Outcome::Int(0));
+        assert_eq!(
+            apply(&Action::Exists, Some(&e), &context()).0,
+            Outcome::Int(1)
+        );
+        assert_eq!(apply(&Action::Exists, None, &context()).0, Outcome::Int(0));
+        assert_eq!(
+            apply(&Action::PTtl, Some(&e), &context()).0,
+            Outcome::Int(2_500)
+        );
+        assert_eq!(
+            apply(&Action::PTtl, Some(&entry("a", 0)), &context()).0,
             Outcome::Int(-1)
         );
-        assert_eq!(apply(&Action::PTtl, None, &CX).0, Outcome::Int(-2));
+        assert_eq!(apply(&Action::PTtl, None, &context()).0, Outcome::Int(-2));
         assert_eq!(
-            apply(&Action::PExpireTime, Some(&e), &CX).0,
+            apply(&Action::PExpireTime, Some(&e), &context()).0,
             Outcome::Int(52_500)
         );
     }
@@ -391,7 +405,7 @@ mod tests {
         for (condition, present, get, outcome, written) in cases {
             let change = if written { put("new", 0) } else { Change::None };
             assert_eq!(
-                apply(&set_with(condition, Expiry::None, get), present, &CX),
+                apply(&set_with(condition, Expiry::None, get), present, &context()),
                 (outcome, change),
                 "{condition:?} {get}"
             );
@@ -404,22 +418,31 @@ mod tests {
         let with = |expiry, present, cx: &RunContext| {
             apply(&set_with(Condition::Always, expiry, false), present, cx).1
         };
-        assert_eq!(with(Expiry::In(10), Some(&e), &CX), put("new", 1_010));
-        assert_eq!(with(Expiry::At(50_020), Some(&e), &CX), put("new", 1_020));
-        assert_eq!(with(Expiry::Keep, Some(&e), &CX), put("new", 3_000));
-        assert_eq!(with(Expiry::Keep, None, &CX), put("new", 0));
-        assert_eq!(with(Expiry::None, Some(&e), &CX), put("new", 0));
-        assert_eq!(with(Expiry::At(1), Some(&e), &CX), Change::Delete);
-        assert_eq!(with(Expiry::In(0), None, &CX), Change::None);
-        let latest = with(Expiry::In(i64::MAX), None, &CX);
+        assert_eq!(
+            with(Expiry::In(10), Some(&e), &context()),
+            put("new", 1_010)
+        );
+        assert_eq!(
+            with(Expiry::At(50_020), Some(&e), &context()),
+            put("new", 1_020)
+        );
+        assert_eq!(with(Expiry::Keep, Some(&e), &context()), put("new", 3_000));
+        assert_eq!(with(Expiry::Keep, None, &context()), put("new", 0));
+        assert_eq!(with(Expiry::None, Some(&e), &context()), put("new", 0));
+        assert_eq!(with(Expiry::At(1), Some(&e), &context()), Change::Delete);
+        assert_eq!(with(Expiry::In(0), None, &context()), Change::None);
+        let latest = with(Expiry::In(i64::MAX), None, &context());
         assert!(
             matches!(latest, Change::Put { deadline: latest, .. } if deadline::moved(latest, 1) == latest),
             "{latest:?}"
         );
-        assert_eq!(with(Expiry::At(i64::MIN), Some(&e), &CX), Change::Delete);
+        assert_eq!(
+            with(Expiry::At(i64::MIN), Some(&e), &context()),
+            Change::Delete
+        );
         let cx = RunContext {
             default_ttl_ms: Some(500),
-            ..CX
+            ..context()
         };
         assert_eq!(with(Expiry::None, Some(&e), &cx), put("new", 1_500));
         assert_eq!(with(Expiry::Keep, None, &cx), put("new", 1_500));
@@ -442,7 +465,7 @@ mod tests {
             },
             Action::Append { value: big },
         ] {
-            assert_eq!(apply(&action, None, &CX), failed(Failure::TooLarge));
+            assert_eq!(apply(&action, None, &context()), failed(Failure::TooLarge));
         }
     }
 
@@ -454,23 +477,23 @@ mod tests {
             value: Bytes::from_static(b"new"),
         };
         assert_eq!(
-            apply(&cas(Some("old")), Some(&e), &CX),
+            apply(&cas(Some("old")), Some(&e), &context()),
             (Outcome::Int(1), put("new", 3_000))
         );
         assert_eq!(
-            apply(&cas(Some("other")), Some(&e), &CX),
+            apply(&cas(Some("other")), Some(&e), &context()),
             (Outcome::Int(0), Change::None)
         );
         assert_eq!(
-            apply(&cas(None), Some(&e), &CX),
+            apply(&cas(None), Some(&e), &context()),
             (Outcome::Int(0), Change::None)
         );
         assert_eq!(
-            apply(&cas(None), None, &CX),
+            apply(&cas(None), None, &context()),
             (Outcome::Int(1), put("new", 0))
         );
         assert_eq!(
-            apply(&cas(Some("old")), None, &CX),
+            apply(&cas(Some("old")), None, &context()),
             (Outcome::Int(0), Change::None)
         );
     }
@@ -478,7 +501,7 @@ mod tests {
     #[test]
     fn getex_reads_and_redates() {
         let e = entry("v", 3_000);
-        let with = |expiry| apply(&Action::GetEx { expiry }, Some(&e), &CX);
+        let with = |expiry| apply(&Action::GetEx { expiry }, Some(&e), &context());
         assert_eq!(with(Expiry::Keep), (text("v"), Change::None));
         assert_eq!(with(Expiry::None), (text("v"), Change::Deadline(0)));
         assert_eq!(
@@ -492,7 +515,7 @@ mod tests {
                     expiry: Expiry::In(5)
                 },
                 None,
-                &CX
+                &context()
             ),
             (Outcome::Nil, Change::None)
         );
@@ -502,19 +525,19 @@ mod tests {
     fn deletes_say_whether_there_was_something() {
         let e = entry("v", 0);
         assert_eq!(
-            apply(&Action::Delete, Some(&e), &CX),
+            apply(&Action::Delete, Some(&e), &context()),
             (Outcome::Int(1), Change::Delete)
         );
         assert_eq!(
-            apply(&Action::Delete, None, &CX),
+            apply(&Action::Delete, None, &context()),
             (Outcome::Int(0), Change::None)
         );
         assert_eq!(
-            apply(&Action::GetDel, Some(&e), &CX),
+            apply(&Action::GetDel, Some(&e), &context()),
             (text("v"), Change::Delete)
         );
         assert_eq!(
-            apply(&Action::GetDel, None, &CX),
+            apply(&Action::GetDel, None, &context()),
             (Outcome::Nil, Change::None)
         );
     }
@@ -525,16 +548,19 @@ mod tests {
             value: Bytes::from_static(s.as_bytes()),
         };
         assert_eq!(
-            apply(&append("b"), Some(&entry("a", 9_000)), &CX),
+            apply(&append("b"), Some(&entry("a", 9_000)), &context()),
             (Outcome::Int(2), put("ab", 9_000))
         );
         assert_eq!(
-            apply(&append("b"), None, &CX),
+            apply(&append("b"), None, &context()),
             (Outcome::Int(1), put("b", 0))
         );
-        assert_eq!(apply(&append(""), None, &CX), (Outcome::Int(0), put("", 0)));
         assert_eq!(
-            apply(&append(""), Some(&entry("a", 0)), &CX),
+            apply(&append(""), None, &context()),
+            (Outcome::Int(0), put("", 0))
+        );
+        assert_eq!(
+            apply(&append(""), Some(&entry("a", 0)), &context()),
             (Outcome::Int(1), Change::None)
         );
     }
@@ -573,8 +599,8 @@ mod tests {
             (Action::Encoding, Outcome::Int(1), Outcome::Nil, false),
             (Action::Footprint, bytes, Outcome::Nil, false),
         ] {
-            assert_eq!(apply(&action, Some(&e), &CX), (there, Change::None));
-            assert_eq!(apply(&action, None, &CX), (absent, Change::None));
+            assert_eq!(apply(&action, Some(&e), &context()), (there, Change::None));
+            assert_eq!(apply(&action, None, &context()), (absent, Change::None));
             let footprint = action.footprint();
             assert!(!footprint.writes && footprint.looks_up);
             assert_eq!(footprint.uses, uses, "{action:?}");
@@ -593,7 +619,7 @@ mod tests {
             ]),
             deadline in prop_oneof![Just(0), Just(5_000)],
         ) {
-            let cx = RunContext { value_bytes_max: 1 << 20, ..CX };
+            let cx = RunContext { value_bytes_max: 1 << 20, ..context() };
             let found = there.as_deref().map(|value| entry(value, deadline));
             let (outcome, change) = apply(&action, found.as_ref(), &cx);
             let footprint = action.footprint();
@@ -612,9 +638,10 @@ mod tests {
 
     #[test]
     fn integers_are_read_strictly_and_never_overflow() {
-        let add = |value: &str, by| apply(&Action::IncrBy(by), Some(&entry(value, 7_000)), &CX);
+        let add =
+            |value: &str, by| apply(&Action::IncrBy(by), Some(&entry(value, 7_000)), &context());
         assert_eq!(
-            apply(&Action::IncrBy(-3), None, &CX),
+            apply(&Action::IncrBy(-3), None, &context()),
             (Outcome::Int(-3), put("-3", 0))
         );
         assert_eq!(add("41", 1), (Outcome::Int(42), put("42", 7_000)));
@@ -644,12 +671,12 @@ mod tests {
             apply(
                 &Action::IncrByFloat(number(by)),
                 Some(&entry(value, 7_000)),
-                &CX,
+                &context(),
             )
         };
         assert_eq!(add("10.50", "0.1"), (text("10.6"), put("10.6", 7_000)));
         assert_eq!(
-            apply(&Action::IncrByFloat(number("2.5")), None, &CX),
+            apply(&Action::IncrByFloat(number("2.5")), None, &context()),
             (text("2.5"), put("2.5", 0))
         );
         for bad in ["", "abc", " 1", "1 ", "nan"] {
@@ -675,7 +702,7 @@ mod tests {
                     condition,
                 },
                 Some(e),
-                &CX,
+                &context(),
             )
         };
         let (yes, no) = (
@@ -707,7 +734,7 @@ mod tests {
                     condition: ExpireCondition::Always
                 },
                 None,
-                &CX
+                &context()
             ),
             no
         );
@@ -724,7 +751,12 @@ mod tests {
             (4_000, 60_000),
         ] {
             let given = 90_000;
-            let set = |expiry| match apply(&set_with(Condition::Always, expiry, false), None, &CX).1
+            let set = |expiry| match apply(
+                &set_with(Condition::Always, expiry, false),
+                None,
+                &context(),
+            )
+            .1
             {
                 Change::Put {
                     value, deadline, ..
@@ -734,11 +766,11 @@ mod tests {
             let cx = RunContext {
                 clock,
                 unix_ms,
-                ..CX
+                ..context()
             };
             for entry in [
                 set(Expiry::At(given)),
-                set(Expiry::In(given - CX.unix_ms as i64)),
+                set(Expiry::In(given - context().unix_ms as i64)),
             ] {
                 assert_eq!(
                     apply(&Action::PExpireTime, Some(&entry), &cx).0,
@@ -778,7 +810,7 @@ mod tests {
                 else {
                     panic!()
                 };
-                assert_eq!(CX.unix_ms_of(again), given as u64 + 7);
+                assert_eq!(context().unix_ms_of(again), given as u64 + 7);
             }
         }
     }
@@ -786,15 +818,15 @@ mod tests {
     #[test]
     fn persist_removes_a_deadline() {
         assert_eq!(
-            apply(&Action::Persist, Some(&entry("v", 5_000)), &CX),
+            apply(&Action::Persist, Some(&entry("v", 5_000)), &context()),
             (Outcome::Int(1), Change::Deadline(0))
         );
         assert_eq!(
-            apply(&Action::Persist, Some(&entry("v", 0)), &CX),
+            apply(&Action::Persist, Some(&entry("v", 0)), &context()),
             (Outcome::Int(0), Change::None)
         );
         assert_eq!(
-            apply(&Action::Persist, None, &CX),
+            apply(&Action::Persist, None, &context()),
             (Outcome::Int(0), Change::None)
         );
     }

@@ -83,6 +83,7 @@ static BIT_FIELD: Procedure = Procedure {
         if end.max(before.len()) > cx.value_bytes_max {
             return failed(Failure::TooLarge);
         }
+        cx.budget.copy(end.max(before.len()));
         let mut value = before.to_vec();
         // As in Redis, the string grows even if nothing is written.
         value.resize(end.max(before.len()), 0);

@@ -547,6 +547,7 @@ mod tests {
     use super::*;
     use crate::command::action::apply;
     use crate::store;
+    use crate::store::budget::Budget;
 
     const SECOND: Duration = Duration::from_secs(1);
     const TIMES: Times = Times {
@@ -588,6 +589,7 @@ mod tests {
                 versions_from: 0,
                 next_write: 0,
                 waiting: 0,
+                budget: Budget::endless(),
             };
             let found = store::Found {
                 entry: self.entry.as_ref(),

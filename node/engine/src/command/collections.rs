@@ -6,6 +6,7 @@ use crate::command::glob;
 use crate::command::operation::{Action, Footprint, Given};
 use crate::command::procedure::{Inputs, Procedure, READS, WRITES, count};
 use crate::store::Table;
+use crate::store::budget::Budget;
 use crate::store::collection::{self, Edit, View};
 use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
@@ -100,6 +101,9 @@ pub(super) fn draw<'a>(
     mut take: impl FnMut((&'a [u8], &'a [u8])) -> bool,
 ) -> bool {
     let (length, mut random) = (view.len(), Random(seed.cast_unsigned()));
+    let budget = view.budget();
+    let mut take =
+        |pair: (&'a [u8], &'a [u8])| budget.element_of(pair.0.len() + pair.1.len()) && take(pair);
     let times = usize::try_from(wanted.unsigned_abs()).unwrap_or(usize::MAX);
     let few = times.saturating_mul(DRAWN_PART) < length;
     match view.table() {
@@ -109,7 +113,7 @@ pub(super) fn draw<'a>(
             let mut left = times;
             let mut fits = true;
             while left > 0 && fits {
-                let Some(row) = random.row(table, clock) else {
+                let Some(row) = random.row(table, clock, budget) else {
                     break;
                 };
                 if wanted < 0 || seen.insert(row.key()) {
@@ -151,7 +155,10 @@ pub(super) fn scan<'a>(inputs: &'a Inputs, view: View<'a>, _: &RunContext) -> Do
             let next = page.next;
             return (Some(Outcome::Keys { next, keys }), Edit::None);
         }
-        match glob::Matching::default().run(pattern, field, &mut work) {
+        let before = work;
+        let matches = glob::Matching::default().run(pattern, field, &mut work);
+        view.budget().copy(before - work);
+        match matches {
             Some(true) => {
                 page.bytes += field.len() + ITEM_OVERHEAD;
                 keys.push(Bytes::copy_from_slice(field));
@@ -226,10 +233,11 @@ impl Random {
     }
 
     /// A random row. `None`: none was found that is not overdue.
-    fn row<'a>(&mut self, table: &'a Table, clock: u64) -> Option<&'a Entry> {
+    fn row<'a>(&mut self, table: &'a Table, clock: u64, budget: &Budget) -> Option<&'a Entry> {
         let skipped = self.below(NEIGHBOURS.min(table.len()));
         let behind = table.rows_from(self.next());
         let around = behind.chain(table.rows_from(0)).take(ROWS_LOOKED);
+        let around = around.take_while(|_| budget.element());
         around.filter(|row| !row.overdue(clock)).nth(skipped)
     }
 }

@@ -4,6 +4,7 @@ use super::{Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX
 use crate::command::action::set;
 use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
 use crate::command::procedure::{Procedure, READS, Run, WRITES};
+use crate::store::budget::Budget;
 use crate::store::change::Change;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
@@ -79,7 +80,10 @@ static SET_IF: Procedure = Procedure {
             return (Outcome::Nil, Change::None);
         };
         // The write has its condition from here on.
-        let condition = match (is_met(comparison, entry, &inputs.bytes[1]), entry) {
+        let condition = match (
+            is_met(comparison, entry, &inputs.bytes[1], cx.budget),
+            entry,
+        ) {
             (true, _) => Condition::Always,
             (false, Some(_)) => Condition::IfAbsent,
             (false, None) => Condition::IfPresent,
@@ -100,8 +104,8 @@ static DELETE_IF: Procedure = Procedure {
         given: Given::one(&inputs.bytes[0]),
         ..WRITES
     },
-    run: Run::Entry(|inputs, entry, _| {
-        if entry.is_some() && is_met(inputs.numbers[0], entry, &inputs.bytes[0]) {
+    run: Run::Entry(|inputs, entry, cx| {
+        if entry.is_some() && is_met(inputs.numbers[0], entry, &inputs.bytes[0], cx.budget) {
             (Outcome::Int(1), Change::Delete)
         } else {
             (Outcome::Int(0), Change::None)
@@ -121,9 +125,9 @@ static DIGEST: Procedure = Procedure {
         answers_value: true,
         ..READS
     },
-    run: Run::Entry(|_, entry, _| {
-        let digest =
-            entry.map(|entry| Outcome::Bulk(Value::from(digest(entry.value()).as_bytes())));
+    run: Run::Entry(|_, entry, cx| {
+        let digest = entry.map(|entry| digest(entry.value(), cx.budget));
+        let digest = digest.map(|digest| Outcome::Bulk(Value::from(digest.as_bytes())));
         (digest.unwrap_or(Outcome::Nil), Change::None)
     }),
 };
@@ -194,11 +198,13 @@ impl Comparison {
 }
 
 /// Whether a key compares so with this value or digest. An absent key is different from any.
-fn is_met(comparison: i64, entry: Option<&Entry>, other: &[u8]) -> bool {
+fn is_met(comparison: i64, entry: Option<&Entry>, other: &[u8], budget: &Budget) -> bool {
     let by_digest = comparison >= Comparison::EqualDigest.number();
     let equal = entry.is_some_and(|entry| {
         if by_digest {
-            digest(entry.value()).as_bytes().eq_ignore_ascii_case(other)
+            digest(entry.value(), budget)
+                .as_bytes()
+                .eq_ignore_ascii_case(other)
         } else {
             entry.value() == other
         }
@@ -207,7 +213,8 @@ fn is_met(comparison: i64, entry: Option<&Entry>, other: &[u8]) -> bool {
 }
 
 /// The digest of a value: XXH3 in 16 hexadecimal digits.
-fn digest(value: &[u8]) -> String {
+fn digest(value: &[u8], budget: &Budget) -> String {
+    budget.read(value.len());
     format!("{:016x}", xxh3_64(value))
 }
 

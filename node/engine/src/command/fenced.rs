@@ -91,6 +91,7 @@ mod tests {
     use super::*;
     use crate::command::action::apply;
     use crate::store::Found;
+    use crate::store::budget::Budget;
 
     #[test]
     fn a_lower_token_is_refused_and_any_bytes_are_read() {
@@ -104,6 +105,7 @@ mod tests {
             versions_from: 0,
             next_write: 0,
             waiting: 0,
+            budget: Budget::endless(),
         };
         let mut held: Option<Entry> = None;
         let mut write = |token, value: &'static str| {

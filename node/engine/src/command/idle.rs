@@ -122,6 +122,7 @@ pub(crate) fn apply(
             },
             entry.value(),
         ));
+        cx.budget.copy(content.len());
         let shown = Entry::of_stamp(entry.key(), content, head.dies_at, entry.stamp());
         (entry, head, shown)
     });
@@ -165,6 +166,7 @@ pub(crate) fn apply(
 mod tests {
     use super::*;
     use crate::command::operation::{Condition, ExpireCondition, Expiry};
+    use crate::store::budget::Budget;
     use crate::value::deadline;
 
     const IDLE_MS: u64 = 8_000;
@@ -202,6 +204,7 @@ mod tests {
                 versions_from: 0,
                 next_write: 0,
                 waiting: 0,
+                budget: Budget::endless(),
             };
             let found = Found::from(self.held.as_ref());
             let (outcome, change) = apply(action, found, &cx, (IDLE_MS, true));

@@ -246,6 +246,7 @@ mod tests {
     use crate::command::action::apply;
     use crate::command::{Arguments, COMMANDS, Request};
     use crate::store::Found;
+    use crate::store::budget::Budget;
     use crate::store::change::Change;
     use crate::store::run_context::RunContext;
     use crate::value::entry::Entry;
@@ -255,17 +256,20 @@ mod tests {
     /// A value and its deadline.
     type Held = Option<(&'static str, u64)>;
 
-    const CX: RunContext = RunContext {
-        clock: 1_000,
-        unix_ms: 1_700_000_000_000,
-        default_ttl_ms: None,
-        value_bytes_max: 1 << 20,
-        packed_bytes_max: 2 << 10,
-        level: u16::MAX,
-        versions_from: 0,
-        next_write: 0,
-        waiting: 0,
-    };
+    fn cx() -> RunContext<'static> {
+        RunContext {
+            clock: 1_000,
+            unix_ms: 1_700_000_000_000,
+            default_ttl_ms: None,
+            value_bytes_max: 1 << 20,
+            packed_bytes_max: 2 << 10,
+            level: u16::MAX,
+            versions_from: 0,
+            next_write: 0,
+            waiting: 0,
+            budget: Budget::endless(),
+        }
+    }
 
     /// The reply, and the value and the deadline that are written, by the partition's clock.
     fn run(line: &str, value: Option<(&str, u64)>) -> (String, Option<(String, u64)>) {
@@ -276,7 +280,7 @@ mod tests {
         let args: &dyn Arguments = &words.as_slice();
         let request = COMMANDS
             .find(args)
-            .and_then(|spec| spec.request(args, CX.unix_ms));
+            .and_then(|spec| spec.request(args, cx().unix_ms));
         let action = match request {
             Ok(Request::One { action, .. }) => action,
             Ok(other) => panic!("{line}: {other:?}"),
@@ -287,7 +291,7 @@ mod tests {
             entry: entry.as_ref(),
             ..Found::default()
         };
-        let (outcome, change) = apply(&action, found, &CX);
+        let (outcome, change) = apply(&action, found, &cx());
         let text = |outcome: &Outcome| match outcome {
             Outcome::Int(n) => n.to_string(),
             Outcome::Bulk(value) => String::from_utf8_lossy(value).into_owned(),

@@ -198,12 +198,13 @@ static BIT_COUNT: Procedure = Procedure {
     kind: Kind::String,
     takes: (3, 0),
     footprint: |_| READS,
-    run: Run::Entry(|inputs, entry, _| {
+    run: Run::Entry(|inputs, entry, cx| {
         let value = entry.map_or(&[][..], Entry::value);
         let range = (inputs.numbers[0], inputs.numbers[1]);
         let Some((first, last)) = bits_within(value, range, inputs.numbers[2], within) else {
             return (Outcome::Int(0), Change::None);
         };
+        cx.budget.read(last / 8 - first / 8);
         let all = bits_of(&value[first / 8..=last / 8]);
         let before = (value[first / 8] & !(0xFF >> (first % 8))).count_ones();
         let after = (value[last / 8] & !(0xFFu8 << (7 - last % 8))).count_ones();
@@ -223,7 +224,7 @@ static BIT_POSITION: Procedure = Procedure {
     kind: Kind::String,
     takes: (5, 0),
     footprint: |_| READS,
-    run: Run::Entry(|inputs, entry, _| {
+    run: Run::Entry(|inputs, entry, cx| {
         let [wanted, first, last, unit, end_given] = inputs.numbers[..] else {
             return failed(Failure::NotAnInteger);
         };
@@ -234,6 +235,7 @@ static BIT_POSITION: Procedure = Procedure {
         let Some((first, last)) = bits_within(value, (first, last), unit, clamped) else {
             return (Outcome::Int(-1), Change::None);
         };
+        cx.budget.read(last / 8 - first / 8);
         // Bytes without such a bit are passed over whole.
         let dull = if wanted == 1 { 0 } else { 0xFF };
         let mut at = first;
@@ -338,6 +340,7 @@ fn overwrite(
     if least.max(before.len()) > cx.value_bytes_max {
         return failed(Failure::TooLarge);
     }
+    cx.budget.copy(least.max(before.len()));
     let mut value = Vec::with_capacity(least.max(before.len()));
     value.extend_from_slice(before);
     value.resize(least.max(before.len()), 0);
@@ -414,18 +417,22 @@ fn bit_position(c: Call<'_>) -> Parsed {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::store::budget::Budget;
 
-    const CX: RunContext = RunContext {
-        clock: 1_000,
-        unix_ms: 50_000,
-        default_ttl_ms: None,
-        value_bytes_max: 64,
-        packed_bytes_max: 64,
-        level: u16::MAX,
-        versions_from: 1 << 44,
-        next_write: 1 << 44,
-        waiting: 0,
-    };
+    fn cx() -> RunContext<'static> {
+        RunContext {
+            clock: 1_000,
+            unix_ms: 50_000,
+            default_ttl_ms: None,
+            value_bytes_max: 64,
+            packed_bytes_max: 64,
+            level: u16::MAX,
+            versions_from: 1 << 44,
+            next_write: 1 << 44,
+            waiting: 0,
+            budget: Budget::endless(),
+        }
+    }
 
     fn ask(words: &[&str], value: Option<&[u8]>) -> Result<(Outcome, Change), ErrorText> {
         let words: Vec<Bytes> = words
@@ -438,7 +445,11 @@ pub(super) mod tests {
             panic!("{request:?}")
         };
         let entry = value.map(|value| Entry::new(b"k", value, 0, 1));
-        Ok(crate::command::action::apply(&action, entry.as_ref(), &CX))
+        Ok(crate::command::action::apply(
+            &action,
+            entry.as_ref(),
+            &cx(),
+        ))
     }
 
     /// What a command answers, and how it changes its key.

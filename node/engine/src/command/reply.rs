@@ -241,6 +241,10 @@ impl Shape {
                  was started with --level-max: nothing happened; update it, or start it without \
                  --level-max (`doyen status` shows the level)"
             }
+            Failure::TooMuchWork => {
+                "ERR too much work for one command, transaction or script: nothing happened; split \
+                 it into smaller ones, and read large collections with HSCAN or SSCAN"
+            }
             Failure::Overloaded => {
                 "BUSY too many operations are waiting, or their answers are too large: nothing \
                  happened; try again later, or ask for less at once"

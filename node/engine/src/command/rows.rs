@@ -31,7 +31,7 @@ pub(super) const ROW_OVERHEAD: usize = 64;
 pub(crate) struct Rows<'a> {
     store: &'a mut Store,
     log: &'a Log,
-    cx: RunContext,
+    cx: RunContext<'a>,
     bounds: &'a mut Bounds,
     /// Whether a copy may not have all keys yet, so that deadlines are logged with their entries.
     teaches: bool,
@@ -99,7 +99,7 @@ pub(crate) struct Written {
 impl<'a> Rows<'a> {
     pub(crate) fn of(
         (store, log): (&'a mut Store, &'a Log),
-        (cx, bounds): (RunContext, &'a mut Bounds),
+        (cx, bounds): (RunContext<'a>, &'a mut Bounds),
         (teaches, marks): (bool, bool),
     ) -> Self {
         Self {
@@ -123,7 +123,7 @@ impl<'a> Rows<'a> {
     /// Runs a transaction. `script` runs a script of it.
     ///
     /// # Errors
-    /// What it writes or answers is too large. Roll it back.
+    /// What it writes or answers is too large, or it does too much. Roll it back.
     pub(crate) fn run(
         &mut self,
         transaction: &Transaction,
@@ -153,6 +153,7 @@ impl<'a> Rows<'a> {
             };
             answered += outcome.bytes();
             outcomes.push(outcome);
+            self.is_within_budget()?;
             if answered > self.cx.value_bytes_max || self.is_too_large() {
                 return Err(Failure::TooLarge);
             }
@@ -166,9 +167,10 @@ impl<'a> Rows<'a> {
     /// Runs one operation on several keys. One that fails has changed nothing.
     ///
     /// # Errors
-    /// What it writes is too large. Roll it back.
+    /// What it writes is too large, or it does too much. Roll it back.
     pub(crate) fn run_one(&mut self, operation: &Operation) -> Result<Ran, Failure> {
         let outcome = self.step(operation.map, &operation.key, &operation.action);
+        self.is_within_budget()?;
         // What is moved was not too large where it was, and a frame has room for two keys more.
         let given = operation.action.footprint().given.bytes;
         if given > 0 && self.is_too_large() {
@@ -180,8 +182,30 @@ impl<'a> Rows<'a> {
         })
     }
 
+    /// Whether it may go on. If not, what it read is not all that there is.
+    ///
+    /// # Errors
+    /// It has done too much. Roll it back.
+    pub(crate) const fn is_within_budget(&self) -> Result<(), Failure> {
+        if self.cx.budget.is_spent() {
+            Err(Failure::TooMuchWork)
+        } else {
+            Ok(())
+        }
+    }
+
     /// Executes one operation on a key, or on several.
     pub(crate) fn step(&mut self, map: MapId, key: &[u8], action: &Action) -> Outcome {
+        let outcome = self.step_within(map, key, action);
+        self.cx.budget.copy(outcome.bytes());
+        let failed = self.is_within_budget().map_err(Outcome::Failed);
+        failed.map_or_else(|failed| failed, |()| outcome)
+    }
+
+    fn step_within(&mut self, map: MapId, key: &[u8], action: &Action) -> Outcome {
+        if !self.cx.budget.element() {
+            return Outcome::Failed(Failure::TooMuchWork);
+        }
         if let Action::Call(call) = action
             && let Some(outcome) = call.run_joint((map, key), self)
         {
@@ -286,10 +310,15 @@ impl<'a> Rows<'a> {
             }
             Some(table) => Change::Table {
                 kind: entry.kind(),
-                rows: table.rows_from(0).map(Entry::copy).collect(),
+                rows: table
+                    .rows_from(0)
+                    .take_while(|row| self.cx.budget.element_of(row.len()))
+                    .map(Entry::copy)
+                    .collect(),
                 deadline,
             },
             None => {
+                self.cx.budget.copy(entry.len());
                 let value = Bytes::copy_from_slice(entry.value());
                 Change::of_value(entry.kind(), value, deadline)
             }
@@ -358,12 +387,13 @@ impl<'a> Rows<'a> {
     }
 
     /// The moment, and the limits.
-    pub(crate) const fn cx(&self) -> &RunContext {
+    pub(crate) const fn cx(&self) -> &RunContext<'a> {
         &self.cx
     }
 
     /// The entry of a key. An overdue one is deleted.
     pub(crate) fn find(&mut self, map: MapId, key: &[u8]) -> Option<Entry> {
+        self.cx.budget.element();
         let order = self.store.order(key);
         if !self.store.is_whole() {
             self.store.draw(map, order, key);
@@ -408,8 +438,12 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Applies an effect on a key or a field. It replaces former ones that it makes void.
+    /// Applies an effect on a key or a field. It replaces former ones that it makes void. Once the
+    /// operation has done too much, nothing is applied, because all of it will be taken back.
     fn apply(&mut self, seq: u64, mut effect: Effect) {
+        if !self.cx.budget.change(effect.bytes()) {
+            return;
+        }
         let Some((map, key)) = effect.place().map(|(map, key)| (map, Key::from(key))) else {
             return;
         };
@@ -503,6 +537,7 @@ impl<'a> Rows<'a> {
                 self.note(place, was);
             }
         }
+        self.cx.budget.copy(self.changes.len());
         // A table may have been dated more than once. What was changed before the mark stays.
         for at in (self.mark.changes..self.changes.len()).rev() {
             let of_key = self.changes[at]

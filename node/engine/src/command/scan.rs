@@ -6,6 +6,7 @@ use super::idle;
 use crate::command::operation::{FindQuery, RangeQuery};
 use crate::mutant::{self, broken};
 use crate::store::Store;
+use crate::store::budget::Budget;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
 use crate::value::tags;
@@ -30,10 +31,11 @@ pub(crate) fn scan(
     store: &mut Store,
     map: MapId,
     (cursor, count, kind): (u64, u32, Option<Kind>),
-    clock: u64,
+    (clock, budget): (u64, &Budget),
 ) -> (u64, Vec<Bytes>) {
     let mut keys = Vec::new();
     let next = walk(store, map, (cursor, ORDER_SHIFT, count), |entry| {
+        budget.element_of(entry.key().len());
         let other = kind.is_some_and(|kind| kind != entry.kind());
         if other || entry.overdue(clock) || entry.is_unfinished() {
             return 0;
@@ -78,15 +80,17 @@ fn walk(
 struct Found<'a> {
     query: &'a FindQuery,
     clock: u64,
+    budget: &'a Budget,
     /// Each key, and its value behind it if values are wanted.
     keys: Vec<Bytes>,
 }
 
 impl<'a> Found<'a> {
-    const fn new(query: &'a FindQuery, clock: u64) -> Self {
+    const fn new(query: &'a FindQuery, (clock, budget): (u64, &'a Budget)) -> Self {
         Self {
             query,
             clock,
+            budget,
             keys: Vec::new(),
         }
     }
@@ -100,6 +104,7 @@ impl<'a> Found<'a> {
             ..
         } = self.query;
         let (key, value) = (entry.key(), entry.value());
+        self.budget.element_of(key.len());
         if !key.starts_with(prefix) || entry.kind() != Kind::String || entry.overdue(self.clock) {
             return 0;
         }
@@ -130,12 +135,12 @@ pub(crate) fn find(
     store: &mut Store,
     map: MapId,
     query: &FindQuery,
-    clock: u64,
+    at: (u64, &Budget),
 ) -> (u64, Vec<Bytes>) {
-    if let Some(all) = find_in_order(store, map, query, clock) {
+    if let Some(all) = find_in_order(store, map, query, at) {
         return (0, all);
     }
-    let mut found = Found::new(query, clock);
+    let mut found = Found::new(query, at);
     let next = walk(store, map, (query.cursor, 0, query.count), |entry| {
         found.take(entry)
     });
@@ -152,7 +157,7 @@ fn find_in_order(
     store: &mut Store,
     map: MapId,
     query: &FindQuery,
-    clock: u64,
+    at: (u64, &Budget),
 ) -> Option<Vec<Bytes>> {
     if query.cursor != 0 || query.prefix.is_empty() || !store.is_sorted() {
         return None;
@@ -163,7 +168,7 @@ fn find_in_order(
     if store.draw_range(map, from, &to, drawn, false).is_some() {
         return None;
     }
-    let (mut found, mut bytes) = (Found::new(query, clock), 0);
+    let (mut found, mut bytes) = (Found::new(query, at), 0);
     for (looked, entry) in (0..).zip(store.range(map, from, &to, false)) {
         if looked >= count || bytes >= ANSWER_BYTES {
             return None;
@@ -187,12 +192,12 @@ fn behind(prefix: &[u8]) -> Vec<u8> {
 }
 
 /// Some keys of a range in order, with their values if they are wanted, and whether more may
-/// follow. At least one, if there is any.
+/// follow. At least one, if there is any and the budget is not spent before it is found.
 pub(crate) fn range(
     store: &mut Store,
     map: MapId,
     query: &RangeQuery,
-    clock: u64,
+    at: (u64, &Budget),
 ) -> (bool, Vec<Bytes>) {
     let (mut from, mut to) = (query.from.clone(), query.to.clone());
     loop {
@@ -204,7 +209,7 @@ pub(crate) fn range(
             query.reverse,
         );
         let Some(upto) = upto else {
-            return range_of(store, map, (&from, &to), query, clock);
+            return range_of(store, map, (&from, &to), query, at);
         };
         let behind = Bytes::from([&*upto, &[0]].concat());
         let upto = Bytes::copy_from_slice(&upto);
@@ -213,8 +218,8 @@ pub(crate) fn range(
         } else {
             (&*from, &*behind)
         };
-        let (_, found) = range_of(store, map, here, query, clock);
-        if !found.is_empty() {
+        let (_, found) = range_of(store, map, here, query, at);
+        if !found.is_empty() || at.1.is_spent() {
             return (true, found);
         }
         if query.reverse {
@@ -231,10 +236,13 @@ fn range_of(
     map: MapId,
     (from, to): (&[u8], &[u8]),
     query: &RangeQuery,
-    clock: u64,
+    (clock, budget): (u64, &Budget),
 ) -> (bool, Vec<Bytes>) {
     let (mut found, mut bytes, mut keys) = (Vec::new(), 0, 0);
     for (looked, entry) in (0_u32..).zip(store.range(map, from, to, query.reverse)) {
+        if !budget.element_of(entry.key().len()) {
+            return (true, found);
+        }
         // Overdue keys that were looked at may be after the last key, too, so without a key there
         // is no place to continue.
         if keys >= query.count || (keys > 0 && (looked >= COUNT_MAX || bytes >= ANSWER_BYTES)) {

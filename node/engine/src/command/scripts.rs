@@ -243,18 +243,19 @@ mod running {
         /// holds the reply in RESP.
         ///
         /// # Errors
-        /// What it writes is too large. Roll it back.
+        /// What it writes is too large, or it does too much. Roll it back.
         pub(crate) fn run(
             &mut self,
             call: &ScriptCall,
             (rows, spent): (&mut Rows<'_>, &mut Spent),
-            cx: &RunContext,
+            cx: &RunContext<'_>,
             belongs: &dyn Fn(MapId, &[u8]) -> bool,
         ) -> Result<Ran, Failure> {
             let reply = match Script::parse(call.body.clone()) {
                 Err(text) => Reply::Error(text.into()),
                 Ok(script) => self.reply(call, &script, (rows, spent), cx, belongs),
             };
+            rows.is_within_budget()?;
             if rows.is_too_large() {
                 return Err(Failure::TooLarge);
             }
@@ -338,7 +339,7 @@ mod running {
         before: (usize, usize),
         /// How many data threads have subscribers, and the messages for them.
         said: (usize, &'a mut Vec<Publication>),
-        cx: &'a RunContext,
+        cx: &'a RunContext<'a>,
         map: MapId,
         read_only: bool,
         belongs: &'a dyn Fn(MapId, &[u8]) -> bool,

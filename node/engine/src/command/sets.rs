@@ -13,6 +13,7 @@ use crate::command::operation::{Action, Footprint, Given};
 use crate::command::procedure::{Inputs, Joint, Procedure, READS, Run, WRITES, count};
 use crate::command::rows::Rows;
 use crate::store::Found;
+use crate::store::budget::Budget;
 use crate::store::collection::{self, Edit, Timing, Unpacked, View};
 use crate::value::integer::integer;
 use crate::value::items::{Items, Pairs, packed, put};
@@ -668,21 +669,22 @@ fn with_sets<'k, R>(
 enum Sought<'a> {
     Rows(View<'a>),
     /// A packed set would be read from its beginning for each member.
-    Packed(BTreeSet<&'a [u8]>),
+    Packed(BTreeSet<&'a [u8]>, &'a Budget),
 }
 
 impl<'a> Sought<'a> {
     fn of(set: View<'a>) -> Self {
         match set.table() {
             Some(_) => Self::Rows(set),
-            None => Self::Packed(members_of(set).collect()),
+            None => Self::Packed(members_of(set).collect(), set.budget()),
         }
     }
 
+    /// Whether it has a member. None is found once the operation has done too much.
     fn has(&self, member: &[u8]) -> bool {
         match self {
             Self::Rows(set) => set.get(member).is_some(),
-            Self::Packed(members) => members.contains(member),
+            Self::Packed(members, budget) => budget.element() && members.contains(member),
         }
     }
 }
@@ -700,7 +702,7 @@ fn take<'a>(how: Combination, sets: &[View<'a>], mut take: impl FnMut(&'a [u8]) 
         Combination::Union => {
             let mut seen = BTreeSet::new();
             let mut all = sets.iter().flat_map(|set| members_of(*set));
-            all.all(|member| !seen.insert(member) || take(member))
+            all.all(|member| first.budget().sort() && (!seen.insert(member) || take(member)))
         }
         Combination::Intersection => {
             // The smallest has the fewest to look for.
@@ -723,6 +725,7 @@ fn take<'a>(how: Combination, sets: &[View<'a>], mut take: impl FnMut(&'a [u8]) 
             }
             let mut left: BTreeSet<&[u8]> = members_of(*first).collect();
             for member in others.iter().flat_map(|set| members_of(*set)) {
+                first.budget().sort();
                 left.remove(member);
             }
             left.into_iter().all(take)

@@ -74,7 +74,10 @@ static READ: Joint = Joint {
                     PAGE_BYTES.min(most / 4)
                 };
                 let (mut content, mut taken, mut more) = (Vec::new(), 0, false);
-                for row in table.rows_after(after) {
+                for row in table
+                    .rows_after(after)
+                    .take_while(|row| cx.budget.element_of(row.len()))
+                {
                     if row.overdue(cx.clock) {
                         continue;
                     }

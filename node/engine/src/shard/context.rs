@@ -6,6 +6,7 @@ use super::publishing::{Channels, Publishing};
 use crate::command::scripts::{Refusals, Scripts};
 use crate::role::host::Host;
 use crate::shard::paging::Walks;
+use crate::store::budget::Budgets;
 use crate::wire::api::Limits;
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
@@ -20,6 +21,8 @@ pub(crate) struct Context {
     pub(crate) scripts: Scripts,
     pub(crate) refusals: Refusals,
     pub(crate) walks: Walks,
+    /// What operations may do.
+    pub(crate) budgets: Budgets,
 }
 
 impl Context {
@@ -31,6 +34,7 @@ impl Context {
             scripts: Scripts::new(rng_seed),
             refusals: Refusals::default(),
             walks: Walks::new(),
+            budgets: Budgets::default(),
         }
     }
 

@@ -55,6 +55,11 @@ const ROOM_ATTEMPTS: usize = 3;
 impl Context {
     /// Executes a call at its serving primary, or gives it back to be parked.
     pub(crate) fn execute(&mut self, slot: &mut Slot, mut call: Call) -> Option<Call> {
+        if self.budgets.are_busy(self.host.now) {
+            let next_pass = self.host.now + Duration::from_nanos(1);
+            self.host.timers.wake(slot.at, next_pass);
+            return Some(call);
+        }
         let id = self.op_id(slot, &call);
         let step = self.step(slot, &call, Some(id));
         match step {
@@ -422,6 +427,7 @@ impl Context {
                         None => Step::Refused(Failure::Overloaded),
                     };
                 }
+                let budget = self.budgets.begin();
                 let cx = RunContext {
                     clock,
                     unix_ms: self.host.unix_ms(),
@@ -435,6 +441,7 @@ impl Context {
                         Some(_) => self.host.waiting.waiting(held.at, op.map, &op.key),
                         None => 0,
                     },
+                    budget: &budget,
                 };
                 let (outcome, change) = match self.host.bounds.idle_ms(op.map) {
                     None => action::apply(&op.action, found, &cx),
@@ -443,6 +450,10 @@ impl Context {
                         idle::apply(&op.action, found, &cx, (idle_ms, notes))
                     }
                 };
+                self.host.worked += self.budgets.book(self.host.now, &budget);
+                if budget.is_spent() {
+                    return Step::Refused(Failure::TooMuchWork);
+                }
                 // A read must not answer what may still be undone, nor that a key is gone if its
                 // deletion may be undone.
                 let read_at = held.log.read_at(found.entry);
@@ -532,16 +543,20 @@ impl Context {
                     kind,
                 } => {
                     let clock = held.clock.advance(self.host.data_now());
-                    let before = held.bytes();
-                    let (next, keys) =
-                        scan::scan(&mut held.store, op.map, (*cursor, *count, *kind), clock);
+                    let (before, budget) = (held.bytes(), self.budgets.begin());
+                    let page = (*cursor, *count, *kind);
+                    let at = (clock, &budget);
+                    let (next, keys) = scan::scan(&mut held.store, op.map, page, at);
+                    self.host.worked += self.budgets.book(self.host.now, &budget);
                     self.host.memory.recount(before, held.bytes());
                     Step::Done(Outcome::Keys { next, keys }, held.log.last(), false)
                 }
                 PartitionAction::Find(query) => {
                     let clock = held.clock.advance(self.host.data_now());
-                    let before = held.bytes();
-                    let (next, keys) = scan::find(&mut held.store, op.map, query, clock);
+                    let (before, budget) = (held.bytes(), self.budgets.begin());
+                    let at = (clock, &budget);
+                    let (next, keys) = scan::find(&mut held.store, op.map, query, at);
+                    self.host.worked += self.budgets.book(self.host.now, &budget);
                     self.host.memory.recount(before, held.bytes());
                     self.swept(call, Outcome::Keys { next, keys }, held.log.last())
                 }
@@ -552,9 +567,15 @@ impl Context {
                 PartitionAction::Range(query) => {
                     self.host.stats.ranges += 1;
                     let clock = held.clock.advance(self.host.data_now());
-                    let before = held.bytes();
-                    let (more, keys) = scan::range(&mut held.store, op.map, query, clock);
+                    let (before, budget) = (held.bytes(), self.budgets.begin());
+                    let at = (clock, &budget);
+                    let (more, keys) = scan::range(&mut held.store, op.map, query, at);
+                    self.host.worked += self.budgets.book(self.host.now, &budget);
                     self.host.memory.recount(before, held.bytes());
+                    if keys.is_empty() && budget.is_spent() {
+                        // Keys that have expired are in the way, and will be deleted soon.
+                        return Step::Refused(Failure::Overloaded);
+                    }
                     Step::Done(
                         Outcome::Keys {
                             next: u64::from(more),
@@ -607,6 +628,7 @@ impl Context {
             return Step::Park;
         };
         let (open, teaches) = (lead.open, lead.teaches());
+        let budget = self.budgets.begin();
         let cx = RunContext {
             clock: held.clock.advance(self.host.data_now()),
             unix_ms: self.host.unix_ms(),
@@ -617,6 +639,7 @@ impl Context {
             versions_from: held.versions_from,
             next_write: held.next_write(),
             waiting: 0,
+            budget: &budget,
         };
         let hearers = match &call.work {
             Work::Transaction(_) | Work::Script(_) => self.publishing.hearers(&self.host.peers),
@@ -642,7 +665,8 @@ impl Context {
                 Work::Key(op) => rows.run_one(op),
                 Work::Partition(_) => return Step::Park,
             };
-            self.host.worked = self.host.worked.saturating_add(spent.work());
+            let done = self.budgets.book(self.host.now, &budget);
+            self.host.worked = self.host.worked.saturating_add(spent.work().max(done));
             let ran = match ran {
                 Ok(ran) => ran,
                 Err(failure) => {

@@ -69,9 +69,11 @@ impl Shard {
         }
     }
 
-    /// Bounds the time of scripts by this clock, which returns the time since any moment: that of
-    /// the processor, best. Without a clock, only their instructions are bounded.
-    pub fn set_script_clock(&mut self, clock: fn() -> Duration) {
+    /// Bounds the time of operations and scripts by this clock, which returns the time since any
+    /// moment: that of the processor, best. Without a clock, only what they touch and their
+    /// instructions are bounded.
+    pub fn set_work_clock(&mut self, clock: fn() -> Duration) {
+        self.cx.budgets.set_clock(clock);
         self.cx.scripts.set_clock(clock);
     }
 

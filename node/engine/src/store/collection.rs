@@ -1,6 +1,7 @@
 //! A collection as procedures read and edit it: one value while it is small, and rows of a table
 //! when it is large. What is peculiar to its type is in its descriptor (`value/types.rs`).
 
+use super::budget::Budget;
 use super::change::{Change, RowChange};
 use super::run_context::{RunContext, kept};
 use super::{Found, Table};
@@ -47,6 +48,7 @@ pub(crate) struct View<'a> {
     kind: Kind,
     packing: &'static dyn Packing,
     holds: Holds<'a>,
+    budget: &'a Budget,
 }
 
 #[derive(Clone, Copy)]
@@ -64,7 +66,7 @@ impl<'a> View<'a> {
         kind: Kind,
         found: Found<'a>,
         unpacked: &'a Unpacked,
-        cx: &RunContext,
+        cx: &RunContext<'a>,
     ) -> Option<Self> {
         let holds = match found.table {
             Some(table) => Holds::Table(table, cx.clock),
@@ -74,7 +76,13 @@ impl<'a> View<'a> {
             kind,
             packing: kind.collection()?.packing,
             holds,
+            budget: cx.budget,
         })
+    }
+
+    /// What the operation has done that reads it.
+    pub(crate) const fn budget(self) -> &'a Budget {
+        self.budget
     }
 
     /// Its rows, if it has rows, and the moment that says which are overdue.
@@ -88,7 +96,10 @@ impl<'a> View<'a> {
     /// How many fields it has. Some may be overdue.
     pub(crate) fn len(self) -> usize {
         match self.holds {
-            Holds::Packed(entry, _) => self.packing.len(bytes_of(entry)),
+            Holds::Packed(entry, _) => {
+                self.budget.read(bytes_of(entry).len());
+                self.packing.len(bytes_of(entry))
+            }
             Holds::Table(table, _) => table.len(),
         }
     }
@@ -98,9 +109,15 @@ impl<'a> View<'a> {
         self.dated(field).map(|(value, _)| value)
     }
 
-    /// The value of a field, and when it expires; 0: never.
+    /// The value of a field, and when it expires; 0: never. None is found once the operation has
+    /// done too much.
     pub(crate) fn dated(self, field: &[u8]) -> Option<(&'a [u8], u64)> {
+        let goes_on = match self.holds {
+            Holds::Packed(entry, _) => self.budget.element_of(bytes_of(entry).len()),
+            Holds::Table(..) => self.budget.element(),
+        };
         match self.holds {
+            _ if !goes_on => None,
             Holds::Packed(entry, _) => Some((self.packing.get(bytes_of(entry), field)?, 0)),
             Holds::Table(table, clock) => {
                 let row = table.row(field).filter(|row| !row.overdue(clock))?;
@@ -109,7 +126,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// All fields with their values.
+    /// All fields with their values. They end early once the operation has done too much.
     pub(crate) fn pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         self.pairs_from(0)
     }
@@ -122,6 +139,7 @@ impl<'a> View<'a> {
             }
             Holds::Table(table, clock) => {
                 let rows = table.rows_from(order);
+                let rows = rows.take_while(move |row| self.budget.element_of(row.len()));
                 (None, Some(rows.filter(move |row| !row.overdue(clock))))
             }
         };
@@ -132,6 +150,7 @@ impl<'a> View<'a> {
 
     /// The fields of a small one.
     fn items(self, entry: Option<&'a Entry>, unpacked: &'a Unpacked) -> &'a [u8] {
+        self.budget.read(bytes_of(entry).len());
         if let Some(items) = unpacked.get() {
             return items;
         }
@@ -193,6 +212,14 @@ impl<'a> View<'a> {
         cx: &RunContext,
     ) -> (usize, Change) {
         let (kind, packing, packed) = (self.kind, self.packing, bytes_of(entry));
+        if let Edit::Set(given, timing) = edit
+            && let Some(grown) = self.grown(entry, (given, timing), cx)
+        {
+            return grown;
+        }
+        if !matches!(edit, Edit::None) {
+            self.budget.read(packed.len());
+        }
         let fields = changed_fields(entry, &edit);
         // Fields that expire are rows.
         let mut dates = BTreeMap::new();
@@ -239,6 +266,45 @@ impl<'a> View<'a> {
             }
         };
         (changed, change)
+    }
+
+    /// Sets so many fields that it becomes a table, however it would be packed. `None`: they are
+    /// few, or given again and again.
+    fn grown(
+        self,
+        entry: Option<&Entry>,
+        (given, timing): (Pairs<'_>, Timing),
+        cx: &RunContext,
+    ) -> Option<(usize, Change)> {
+        let packed_bytes_max = cx.packed_bytes_max.saturating_mul(PACKED_TIMES);
+        if given.bytes() <= packed_bytes_max {
+            return None;
+        }
+        let deadline = match timing {
+            Timing::Never | Timing::Keep => 0,
+            Timing::At(deadline) => deadline,
+        };
+        let mut all: BTreeMap<&[u8], (&[u8], u64)> = BTreeMap::new();
+        all.extend(self.pairs().map(|(field, value)| (field, (value, 0))));
+        let before = all.len();
+        for (field, value) in given.take_while(|_| self.budget.sort()) {
+            all.insert(field, (value, deadline));
+        }
+        let bytes = all
+            .iter()
+            .map(|(field, (value, _))| field.len() + value.len());
+        if bytes.sum::<usize>() <= packed_bytes_max {
+            return None;
+        }
+        let added = all.len() - before;
+        let rows = all.into_iter();
+        let rows = rows.map(|(field, (value, deadline))| Entry::of_row(field, value, deadline));
+        let change = Change::Table {
+            kind: self.kind,
+            rows: rows.collect(),
+            deadline: kept(entry, cx),
+        };
+        Some((added, change))
     }
 
     /// Changes one that is a table.
@@ -305,6 +371,9 @@ impl<'a> View<'a> {
 fn bytes_of(entry: Option<&Entry>) -> &[u8] {
     entry.map_or(&[], Entry::value)
 }
+
+/// Nothing that has so many times the bytes is packed: integers take less than their digits.
+const PACKED_TIMES: usize = 4;
 
 /// A collection is logged whole if more than this part of it changes, or more than so many fields.
 const PART_OF_WHOLE: usize = 2;

@@ -1,11 +1,12 @@
 //! What an action may use besides its key, and the deadlines that follow from it.
 
+use crate::store::budget::Budget;
 use crate::value::deadline;
 use crate::value::entry::Entry;
 
 /// What an action may use besides its key.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RunContext {
+pub(crate) struct RunContext<'a> {
     /// The partition's clock, in milliseconds.
     pub(crate) clock: u64,
     /// The same moment as wall time, in milliseconds, to convert deadlines.
@@ -25,9 +26,11 @@ pub(crate) struct RunContext {
     pub(crate) next_write: u64,
     /// How many callers wait for a change of the key, and were there before this one.
     pub(crate) waiting: usize,
+    /// What the operation has done.
+    pub(crate) budget: &'a Budget,
 }
 
-impl RunContext {
+impl RunContext<'_> {
     /// The moment by both clocks.
     pub(crate) const fn now(&self) -> (u64, u64) {
         (self.clock, self.unix_ms)

@@ -1,3 +1,4 @@
+use super::budget::Budget;
 use super::map::{SORTED_OVERHEAD, TABLE_OVERHEAD, cost};
 use super::*;
 use crate::command::operation::{FindQuery, RangeQuery};
@@ -597,7 +598,7 @@ fn check_range(
         reverse,
         values: false,
     };
-    let (more, found) = scan::range(store, map, &query, 0);
+    let (more, found) = scan::range(store, map, &query, (0, Budget::endless()));
     assert!(
         found.len() <= count as usize
             && (more || found.len() == expected.len())
@@ -617,7 +618,7 @@ fn check_find(store: &mut Store, model: &Model, map: MapId, prefix: &[u8], count
             values: true,
             holding: None,
         };
-        let (next, keys) = scan::find(store, map, &query, 0);
+        let (next, keys) = scan::find(store, map, &query, (0, Budget::endless()));
         assert!(keys.len() <= 2 * count as usize && next != cursor || next == 0);
         found.extend(
             keys.chunks(2)
@@ -659,7 +660,8 @@ fn a_key_whose_deadline_has_passed_is_not_found() {
             holding: None,
         };
         let mut at = |clock| {
-            let (next, mut keys) = scan::find(&mut store, MapId(0), &query, clock);
+            let (next, mut keys) =
+                scan::find(&mut store, MapId(0), &query, (clock, Budget::endless()));
             keys.sort();
             assert_eq!(next, 0);
             keys
@@ -744,7 +746,12 @@ impl Course {
                 check_find(store, model, MapId(1), &[b'k', count as u8], count);
                 let (mut found, mut cursor) = (Vec::new(), 0);
                 loop {
-                    let (next, keys) = scan::scan(store, MapId(2), (cursor, count, None), 0);
+                    let (next, keys) = scan::scan(
+                        store,
+                        MapId(2),
+                        (cursor, count, None),
+                        (0, Budget::endless()),
+                    );
                     found.extend(
                         keys.into_iter()
                             .map(|key| (MapId(2), Key::from(&*key), None)),

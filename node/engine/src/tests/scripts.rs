@@ -562,3 +562,30 @@ fn a_script_can_ask_what_its_caller_may_do() {
     let asked = w.nodes.get_mut(&2).unwrap().shard.poll_refusal();
     assert_eq!(asked, None, "nothing was refused");
 }
+
+/// A script may go on after an error of a command, but not after too much work.
+#[test]
+fn a_script_whose_commands_do_too_much_changes_nothing() {
+    fn slow() -> Duration {
+        thread_local! {
+            static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+        }
+        LOOKS.set(LOOKS.get() + 1);
+        Duration::from_millis(250 * LOOKS.get())
+    }
+    let mut w = world(21);
+    let members: Vec<String> = (0..20_000).map(|n| n.to_string()).collect();
+    for some in members.chunks(2_000) {
+        let line = format!("SADD a {}", some.join(" "));
+        w.ask(1, "a", hashes::of(&line));
+    }
+    let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
+    shard.cx.budgets.set_clock(slow);
+    let body = "redis.call('SET', KEYS[1], 'changed')
+        for n = 1, 100 do redis.pcall('SINTERCARD', 2, KEYS[2], KEYS[2]) end
+        return 'done'";
+    let b = twin_of("a");
+    let token = w.submit_work(1, script(body, &[&b, "a"], &[]));
+    assert_eq!(w.outcome(token), Outcome::Failed(Failure::TooMuchWork));
+    assert_eq!(w.get(1, &b), Outcome::Nil);
+}

@@ -174,6 +174,12 @@ pub enum Failure {
          let it evict"
     )]
     MapFull,
+    /// The operation would keep all others waiting for too long. Nothing happened.
+    #[error(
+        "it is too much work for one operation: nothing happened; split it into several smaller \
+         ones"
+    )]
+    TooMuchWork,
     /// The map was dropped. Nothing happened.
     #[error("the map was dropped: nothing happened; open it again")]
     Dropped,

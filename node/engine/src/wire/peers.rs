@@ -15,13 +15,13 @@ use super::traffic::{BULK, CALLS, Lanes, Traffic, UNTOLD_PART, index};
 use crate::command::publication::Publication;
 use crate::log::partition_log::Logged;
 use crate::mutant::{self, broken};
-use crate::value::outcome::Outcome;
+use crate::value::outcome::{Failure, Outcome};
 use crate::wire::lateness::{Lateness, Reported};
 use crate::wire::pressure::{Pressure, Supply};
 use crate::wire::visit::Visit;
 use bytes::Bytes;
 use doyen_gossip::Time;
-use doyen_placement::level::{CLOCKS, LATENESS};
+use doyen_placement::level::{CLOCKS, LATENESS, WORK};
 use doyen_placement::{Epoch, MemberId, PartitionRef};
 use litemap::LiteMap;
 use std::collections::{BTreeMap, VecDeque};
@@ -471,6 +471,7 @@ impl Peers {
         let Some(peer) = self.all.get_mut(&id) else {
             return;
         };
+        let outcome = known_from(peer.version, outcome);
         if weight > 0 && (peer.crowded() || !peer.answers.is_empty()) {
             peer.held_back = true;
             return peer.answers.keep(at, to, outcome);
@@ -786,5 +787,15 @@ impl Peers {
         if let Some(peer) = self.all.get_mut(&id) {
             peer.supply.pressure.relieve(bytes);
         }
+    }
+}
+
+/// The same in words that this version has.
+fn known_from(version: u16, outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Failed(Failure::TooMuchWork) if version < WORK => {
+            Outcome::Failed(Failure::TooLarge)
+        }
+        known => known,
     }
 }

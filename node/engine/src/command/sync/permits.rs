@@ -191,6 +191,7 @@ fn change(
     cx: &RunContext,
     rule: impl FnOnce(&mut State) -> Outcome,
 ) -> (Outcome, Change) {
+    cx.budget.copy(entry.map_or(0, |entry| entry.value().len()));
     let mut state = match State::of(entry) {
         Ok(state) => state,
         Err(failure) => return failed(failure),

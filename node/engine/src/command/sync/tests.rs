@@ -6,6 +6,7 @@ mod rates;
 use super::layout::Kind as Layout;
 use super::*;
 use crate::command::action::apply;
+use crate::store::budget::Budget;
 use crate::store::change::Change;
 use crate::store::run_context::RunContext;
 use crate::value::deadline;
@@ -32,7 +33,7 @@ impl Key {
         }
     }
 
-    fn context(&self) -> RunContext {
+    fn context(&self) -> RunContext<'static> {
         RunContext {
             clock: self.clock,
             unix_ms: 1_700_000_000_000 + self.clock,
@@ -43,6 +44,7 @@ impl Key {
             versions_from: 0,
             next_write: (1 << 44) + self.writes + 1,
             waiting: 0,
+            budget: Budget::endless(),
         }
     }
 

@@ -317,6 +317,7 @@ pub(super) fn put_outcome(out: &mut Out, outcome: &Outcome) {
                 Failure::NoScripts => 15,
                 Failure::MapFull => 16,
                 Failure::Dropped => 17,
+                Failure::TooMuchWork => 18,
             });
         }
     }

@@ -440,6 +440,7 @@ impl<B: Buf> Reader<B> {
                 15 => Failure::NoScripts,
                 16 => Failure::MapFull,
                 17 => Failure::Dropped,
+                18 => Failure::TooMuchWork,
                 _ => return Err(Malformed("unknown failure")),
             }),
             _ => return Err(Malformed("unknown outcome")),

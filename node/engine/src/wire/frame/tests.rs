@@ -43,7 +43,8 @@ fn one_outcome() -> impl Strategy<Value = Outcome> {
             Failure::OutOfMemory,
             Failure::Overloaded,
             Failure::MapFull,
-            Failure::Dropped
+            Failure::Dropped,
+            Failure::TooMuchWork
         ])
         .prop_map(Outcome::Failed),
     ]

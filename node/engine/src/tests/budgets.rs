@@ -1,0 +1,378 @@
+//! What one operation may do while all others wait.
+//!
+//! A person who attacked Doyen named sets of 131,000 members a hundred times in one `EXEC`, and
+//! counted the bits of a value of 15 MiB 1,500 times. The thread of the primary was busy for seconds,
+//! its node was expelled, and the resent operation did the same to the next primary.
+
+use super::*;
+use crate::command::{Arguments, COMMANDS, Request};
+use std::cell::Cell;
+
+/// Fields and members of a large collection, and bytes of a large string.
+const COUNT: usize = 20_000;
+const BYTES: usize = 1 << 20;
+/// Commands of one transaction.
+const STEPS: usize = 10_000;
+
+/// What the clock of [`slow`] shows.
+fn ticks() -> &'static std::thread::LocalKey<Cell<u64>> {
+    thread_local! {
+        static TICKS: Cell<u64> = const { Cell::new(0) };
+    }
+    &TICKS
+}
+
+/// A clock by which each look comes late, as on a machine that is very slow.
+fn slow() -> Duration {
+    ticks().set(ticks().get() + 25);
+    Duration::from_millis(ticks().get())
+}
+
+/// The processor time of this thread.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// Node 1 alone.
+fn world(seed: u64) -> World {
+    let limits = Limits {
+        value_bytes_max: 16 << 20,
+        memory_bytes_max: 1 << 30,
+        ..limits()
+    };
+    let mut w = World::with_limits(seed, 1, |_| 1, &limits, |_| vec![1]);
+    w.nodes.get_mut(&1).unwrap().shard.set_work_clock(slow);
+    w.settle(Duration::from_millis(50));
+    w
+}
+
+/// The operations that a Redis client asks for with this line, each with its key.
+fn asked(line: &str) -> Vec<(String, Action)> {
+    let words: Vec<Bytes> = line
+        .split(' ')
+        .map(|w| Bytes::copy_from_slice(w.as_bytes()))
+        .collect();
+    let args: &dyn Arguments = &words.as_slice();
+    let request = COMMANDS.find(args).and_then(|spec| spec.request(args, 0));
+    let text = |key: &[u8]| String::from_utf8(key.to_vec()).expect("text");
+    match request {
+        Ok(Request::One { key, action, .. }) => vec![(text(&key), action)],
+        Ok(Request::Many(many)) => (1..words.len())
+            .step_by(many.step())
+            .map(|at| (text(&words[at]), many.action(args, at)))
+            .collect(),
+        Err(why) => panic!("{line}: {}", why.0),
+    }
+}
+
+impl World {
+    /// What a client is answered.
+    fn line(&mut self, line: &str) -> Outcome {
+        let (key, action) = asked(line).remove(0);
+        self.ask(1, &key, action)
+    }
+
+    /// What a client is answered that sends these lines in one transaction.
+    fn lines(&mut self, lines: &[&str]) -> Outcome {
+        let steps: Vec<(String, Action)> = lines.iter().flat_map(|line| asked(line)).collect();
+        self.transact(
+            1,
+            &[],
+            steps.iter().map(|(key, action)| (&**key, action.clone())),
+        )
+    }
+
+    /// Gives the keys of the attacks what they hold, where they lack it.
+    fn fill(&mut self) {
+        let numbers = |range: std::ops::Range<usize>| range.map(|n| format!(" member{n}"));
+        if self.line("STRLEN {k}s") != Outcome::Int(BYTES as i64) {
+            self.line(&format!("SET {{k}}s {}", "x".repeat(BYTES)));
+        }
+        self.line(&format!("SET {{k}}n {}", "9".repeat(4_900)));
+        self.line("SET {k}i 1");
+        self.line("DEL {k}p");
+        self.line(&format!(
+            "SADD {{k}}p{}",
+            numbers(0..150).collect::<String>()
+        ));
+        for (key, count, add) in [("{k}h", "HLEN", "HSET"), ("{k}m", "SCARD", "SADD")] {
+            match self.line(&format!("{count} {key}")) {
+                Outcome::Int(n) if n > COUNT as i64 / 2 => continue,
+                _ => self.line(&format!("DEL {key}")),
+            };
+            for from in (0..COUNT).step_by(COUNT / 10) {
+                let members = numbers(from..from + COUNT / 10);
+                let given: String = match add {
+                    "HSET" => members.map(|member| member + " v").collect(),
+                    _ => members.collect(),
+                };
+                let added = self.line(&format!("{add} {key}{given}"));
+                assert_eq!(added, Outcome::Int(COUNT as i64 / 10));
+            }
+        }
+    }
+}
+
+/// The most that each command can be made to do, by keys that hold much: a string `s`, a number of
+/// many digits `n`, a hash `h`, a set `m`, and a small set `p`.
+const ATTACKS: &[&str] = &[
+    "append {k}s x",
+    "bitcount {k}s",
+    "bitfield {k}s set u8 0 120",
+    "bitfield_ro {k}s get u8 0",
+    "bitpos {k}s 0 100 -1",
+    "copy {k}m {k}c replace",
+    "copy {k}s {k}c replace",
+    "decr {k}i",
+    "decrby {k}i 7",
+    "del {k}m",
+    "delex {k}s ifdeq 0000000000000000",
+    "delifeq {k}s y",
+    "digest {k}s",
+    "exists {k}s",
+    "expire {k}h 1000",
+    "expireat {k}s 99999999999",
+    "expiretime {k}s",
+    "get {k}s",
+    "getbit {k}s 7",
+    "getdel {k}s",
+    "getex {k}s ex 1000",
+    "getrange {k}s 0 -1",
+    "getset {k}s y",
+    "hdel {k}h member1",
+    "hexists {k}h member2",
+    "hexpire {k}h 1000 fields 1 member3",
+    "hexpireat {k}h 9999999999 fields 1 member3",
+    "hexpiretime {k}h fields 1 member3",
+    "hget {k}h member4",
+    "hgetall {k}h",
+    "hgetdel {k}h fields 1 member5",
+    "hgetex {k}h ex 1000 fields 1 member6",
+    "hincrby {k}h count 1",
+    "hincrbyfloat {k}h count2 0.5",
+    "hkeys {k}h",
+    "hlen {k}h",
+    "hmget {k}h member7 member8",
+    "hmset {k}h member9 v",
+    "hpersist {k}h fields 1 member3",
+    "hpexpire {k}h 1000000 fields 1 member3",
+    "hpexpireat {k}h 9999999999999 fields 1 member3",
+    "hpexpiretime {k}h fields 1 member3",
+    "hpttl {k}h fields 1 member3",
+    "hrandfield {k}h -500000",
+    "hscan {k}h 0 count 1000000 match *a*b*c*d*e*f*",
+    "hset {k}h member10 v",
+    "hsetex {k}h fields 1 member11 v",
+    "hsetnx {k}h member12 v",
+    "hstrlen {k}h member13",
+    "httl {k}h fields 1 member3",
+    "hvals {k}h",
+    "incr {k}i",
+    "incrby {k}i 7",
+    "incrbyfloat {k}n 1",
+    "increx {k}i byint 1",
+    "memory usage {k}m",
+    "mget {k}s {k}s {k}s",
+    "mset {k}x y",
+    "msetex 1 {k}x y",
+    "msetnx {k}x y",
+    "object encoding {k}m",
+    "object freq {k}m",
+    "object idletime {k}m",
+    "object refcount {k}m",
+    "persist {k}s",
+    "pexpire {k}s 1000000",
+    "pexpireat {k}s 99999999999999",
+    "pexpiretime {k}s",
+    "psetex {k}x 1000000 y",
+    "pttl {k}s",
+    "rename {k}m {k}m",
+    "rename {k}h {k}h",
+    "renamenx {k}m {k}c2",
+    "sadd {k}m member14",
+    "sadd {k}p member14",
+    "scard {k}p",
+    "sdiff {k}m {k}m",
+    "sdiffstore {k}c {k}m {k}p",
+    "set {k}s y ifdeq 0000000000000000",
+    "setbit {k}s 7 1",
+    "setex {k}x 1000 y",
+    "setnx {k}s y",
+    "setrange {k}s 0 y",
+    "sinter {k}p {k}m",
+    "sintercard 2 {k}m {k}m",
+    "sinterstore {k}c {k}m {k}m",
+    "sismember {k}m member15",
+    "smembers {k}m",
+    "smismember {k}p member15 member16",
+    "smove {k}m {k}c member17",
+    "spop {k}m 1000",
+    "srandmember {k}m -100",
+    "srem {k}m member18",
+    "sscan {k}m 0 count 1000000 match *a*b*c*d*e*f*",
+    "strlen {k}s",
+    "substr {k}s 0 -1",
+    "sunion {k}m {k}h2",
+    "sunionstore {k}c {k}m",
+    "touch {k}s",
+    "ttl {k}s",
+    "type {k}m",
+    "unlink {k}h",
+];
+
+/// Whatever a command does, ten thousand of it are either little work or refused.
+#[test]
+fn no_command_keeps_a_thread_busy_however_often_a_transaction_has_it() {
+    for spec in COMMANDS.commands() {
+        for name in [spec].into_iter().chain(COMMANDS.subcommands(spec)) {
+            let words = name.name.replace('|', " ") + " ";
+            let contains = !COMMANDS.subcommands(name).is_empty();
+            assert!(
+                contains || ATTACKS.iter().any(|line| line.starts_with(&words)),
+                "no attack with {words}"
+            );
+        }
+    }
+    let mut w = world(1);
+    let mut refused = BTreeSet::new();
+    for line in ATTACKS {
+        w.fill();
+        let lines = vec![*line; STEPS];
+        let began = thread_time();
+        let outcome = w.lines(&lines);
+        let took = thread_time() - began;
+        if outcome == Outcome::Failed(Failure::TooMuchWork) {
+            refused.insert(line.split(' ').next().unwrap());
+        }
+        assert!(took < Duration::from_secs(8), "{line}: {took:?}");
+    }
+    for name in [
+        "bitcount",
+        "digest",
+        "sintercard",
+        "copy",
+        "hscan",
+        "setbit",
+        "sunionstore",
+    ] {
+        assert!(refused.contains(name), "{name} is not refused: {refused:?}");
+    }
+    for name in [
+        "get",
+        "hget",
+        "sadd",
+        "expire",
+        "incr",
+        "mset",
+        "sismember",
+        "del",
+    ] {
+        assert!(!refused.contains(name), "{name} is refused");
+    }
+}
+
+#[test]
+fn a_transaction_that_does_too_much_changes_nothing_and_others_go_on() {
+    let mut w = world(2);
+    w.fill();
+    let mut lines = vec![
+        "set {k}new 1",
+        "sadd {k}m new",
+        "hdel {k}h member1",
+        "rename {k}p {k}q",
+    ];
+    lines.extend(["sintercard 2 {k}m {k}m"; 1_000]);
+    let too_much = Outcome::Failed(Failure::TooMuchWork);
+    assert_eq!(w.lines(&lines), too_much);
+    for (line, outcome) in [
+        ("EXISTS {k}new", 0),
+        ("SISMEMBER {k}m new", 0),
+        ("HEXISTS {k}h member1", 1),
+        ("SCARD {k}p", 150),
+        ("EXISTS {k}q", 0),
+        ("SINTERCARD 2 {k}m {k}m", COUNT as i64),
+    ] {
+        assert_eq!(w.line(line), Outcome::Int(outcome), "{line}");
+    }
+    // The budget is that of an operation: the next one has all of it.
+    assert_eq!(
+        w.lines(&lines[..6]),
+        Outcome::Many(vec![
+            Outcome::Ok,
+            Outcome::Int(1),
+            Outcome::Int(1),
+            Outcome::Ok,
+            Outcome::Int(COUNT as i64 + 1),
+            Outcome::Int(COUNT as i64 + 1),
+        ])
+    );
+}
+
+#[test]
+fn one_command_that_does_too_much_changes_nothing() {
+    let mut w = world(3);
+    w.fill();
+    for n in 0..4 {
+        w.line(&format!("SUNIONSTORE {{k}}{n} {{k}}m"));
+        let more: String = (0..COUNT).map(|m| format!(" {n}:{m}")).collect();
+        w.line(&format!("SADD {{k}}{n}{more}"));
+    }
+    let too_much = Outcome::Failed(Failure::TooMuchWork);
+    assert_eq!(w.line("SUNIONSTORE {k}all {k}0 {k}1 {k}2 {k}3"), too_much);
+    assert_eq!(w.line("EXISTS {k}all"), Outcome::Int(0));
+    let before = Outcome::Int(2 * COUNT as i64);
+    assert_eq!(w.line("SUNIONSTORE {k}0 {k}0 {k}1 {k}2 {k}3"), too_much);
+    assert_eq!(w.line("SCARD {k}0"), before);
+    // A limit makes it little.
+    assert_eq!(w.line("SINTERCARD 2 {k}0 {k}0 LIMIT 3"), Outcome::Int(3));
+    assert_eq!(
+        w.line("SUNIONSTORE {k}all {k}m"),
+        Outcome::Int(COUNT as i64)
+    );
+}
+
+/// A pipeline needs no transaction, and each command of it has a budget of its own.
+#[test]
+fn heavy_operations_of_one_pass_wait_for_the_next_ones() {
+    let mut w = world(4);
+    w.fill();
+    let executed = |w: &World| w.nodes[&1].shard.stats().executed;
+    let before = executed(&w);
+    let (key, action) = asked("BITCOUNT {k}s").remove(0);
+    let tokens: Vec<Token> = (0..500)
+        .map(|_| w.submit(1, &key, action.clone()))
+        .collect();
+    let at_once = executed(&w) - before;
+    assert!((1..100).contains(&at_once), "{at_once}");
+    let all: BTreeSet<_> = tokens
+        .into_iter()
+        .map(|token| format!("{:?}", w.outcome(token)))
+        .collect();
+    assert_eq!(all.len(), 1);
+}
+
+/// A member of the version before does not know the refusal.
+#[test]
+fn a_member_of_the_version_before_is_told_in_words_that_it_knows() {
+    let limits = Limits {
+        value_bytes_max: 16 << 20,
+        ..limits()
+    };
+    for version in LEVELS.0..=LEVELS.1 {
+        let mut w = World::with_limits(5, 2, |_| 1, &limits, |_| vec![1]);
+        w.disconnect(1, 2);
+        w.speaks.insert(2, version);
+        w.connect(1, 2);
+        w.nodes.get_mut(&1).unwrap().shard.set_work_clock(slow);
+        w.settle(Duration::from_millis(50));
+        w.line(&format!("SET {{k}}s {}", "x".repeat(BYTES)));
+        let (key, action) = asked("BITCOUNT {k}s").remove(0);
+        let steps = (0..STEPS).map(|_| (&*key, action.clone()));
+        let expected = match version {
+            15 => Failure::TooLarge,
+            _ => Failure::TooMuchWork,
+        };
+        assert_eq!(w.transact(2, &[], steps), Outcome::Failed(expected));
+    }
+}
