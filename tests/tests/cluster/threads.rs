@@ -209,6 +209,15 @@ fn a_script_that_was_evaluated_once_is_known_at_every_thread_and_node_until_it_i
         let (digest, _) = evaluate();
         let exists = command(other, &["SCRIPT", "EXISTS", &digest, unknown]);
         assert_eq!(exists, Reply::Array(vec![Reply::Int(1), Reply::Int(0)]));
+        // Regression: if there were more digests than are looked up at once, no other member was
+        // asked.
+        let mut asked = vec!["SCRIPT", "EXISTS"];
+        asked.extend(["no digest"; 1_100]);
+        let (digest, _) = evaluate();
+        asked.push(&digest);
+        let mut known = vec![Reply::Int(0); 1_100];
+        known.push(Reply::Int(1));
+        assert_eq!(command(other, &asked), Reply::Array(known));
         let (digest, reply) = evaluate();
         command(other, &["MULTI"]);
         command(other, &["EVALSHA", &digest, "0"]);

@@ -489,7 +489,8 @@ impl PartsReply {
                 self.asked.question(1);
             }
         }
-        (self.looked_elsewhere, self.found_elsewhere) = (true, false);
+        self.looked_elsewhere |= first;
+        self.found_elsewhere = false;
     }
 
     /// The text of a script was looked up: it is run, or there is none.
