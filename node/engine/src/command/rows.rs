@@ -13,7 +13,7 @@ use crate::mutant::{self, broken};
 use crate::store::change::Change;
 use crate::store::map_limits::Bounds;
 use crate::store::run_context::{self, RunContext};
-use crate::store::{Before, Effect, Found, Key, Store, Undo};
+use crate::store::{Before, ENTRY_OVERHEAD, Effect, Found, Key, Store, Undo};
 use crate::value::cause::Cause;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
@@ -90,7 +90,7 @@ pub(crate) struct Written {
     pub(crate) keys: usize,
     /// Bytes of them and of their values.
     pub(crate) bytes: usize,
-    /// Whether any of them was absent or smaller before.
+    /// Whether they are larger than what they replaced and what was deleted.
     pub(crate) grows: bool,
     /// Whether any of them was absent, and is in a map that is full.
     pub(crate) full: bool,
@@ -563,25 +563,29 @@ impl<'a> Rows<'a> {
         self.bytes
     }
 
-    /// How much it wrote. Deletions do not count.
+    /// How much it wrote.
     pub(crate) fn written(&self) -> Written {
         let mut written = Written::default();
+        let (mut grown, mut freed) = (0, 0);
         for (effect, undo) in self.changes.iter().flatten() {
-            let (bytes, former) = match (effect, undo) {
-                (Effect::Put { entry, .. }, Undo::Was(old)) => (entry.len(), old.len()),
-                (Effect::Put { entry, .. }, Undo::Table(old)) => (entry.len(), old.bytes()),
-                (Effect::Put { entry, .. }, _) => (entry.len(), 0),
-                (Effect::Row { row, .. }, Undo::Row(Some(old), _)) => (row.len(), old.len()),
-                (Effect::Row { row, .. }, _) => (row.len(), 0),
+            freed += match undo {
+                Undo::Was(old) | Undo::Row(Some(old), _) => old.len() + ENTRY_OVERHEAD,
+                Undo::Table(old) => old.bytes() + ENTRY_OVERHEAD,
+                _ => 0,
+            };
+            let bytes = match effect {
+                Effect::Put { entry, .. } => entry.len(),
+                Effect::Row { row, .. } => row.len(),
                 _ => continue,
             };
+            grown += bytes + ENTRY_OVERHEAD;
             written.keys += 1;
             written.bytes += bytes;
-            written.grows |= former < bytes;
             if let (Undo::Absent, Some((map, _))) = (undo, effect.place()) {
                 written.full |= self.bounds.refuses(map);
             }
         }
+        written.grows = grown > freed;
         written
     }
 

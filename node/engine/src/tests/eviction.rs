@@ -277,6 +277,37 @@ fn a_copy_at_a_far_smaller_member_is_full_by_that_members_memory() {
     });
 }
 
+/// Regression: what a key gained counted, and not what another one lost. Redis moves and renames
+/// though memory is full.
+#[test]
+fn what_only_changes_its_key_is_not_refused_though_memory_is_full() {
+    let mut w = world(77, 2, Eviction::None);
+    let ask = |w: &mut World, line: &str| {
+        let key = line.split(' ').nth(1).expect("a key").to_owned();
+        w.ask(1, &key, hashes::of(line))
+    };
+    ask(&mut w, "SADD {k}a one two three");
+    ask(&mut w, "SADD {k}b four");
+    w.set(1, "{k}s", &value());
+    let mut taken = 0;
+    while w.set(1, &format!("k{taken}"), &value()) == Outcome::Ok {
+        taken += 1;
+    }
+    let full = Outcome::Failed(Failure::OutOfMemory);
+    let mut members = 1;
+    while ask(&mut w, &format!("SADD {{k}}b {members}")) == Outcome::Int(1) {
+        members += 1;
+    }
+    assert_eq!(ask(&mut w, "SADD {k}b one"), full);
+    assert_eq!(ask(&mut w, "SMOVE {k}a {k}b one"), Outcome::Int(1));
+    assert_eq!(ask(&mut w, "SCARD {k}a"), Outcome::Int(2));
+    assert_eq!(ask(&mut w, "SCARD {k}b"), Outcome::Int(members + 1));
+    assert_eq!(ask(&mut w, "RENAME {k}s {k}t"), Outcome::Ok);
+    assert_eq!(ask(&mut w, "COPY {k}t {k}u"), full);
+    w.settle(Duration::from_millis(200));
+    w.check_copies();
+}
+
 #[test]
 fn without_a_policy_growth_is_refused_at_nine_tenths_and_other_operations_are_not() {
     let mut w = world(76, 2, Eviction::None);
