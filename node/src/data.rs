@@ -17,6 +17,7 @@ mod passes;
 mod process;
 mod queues;
 mod reactor;
+mod runtimes;
 #[doc(hidden)]
 pub mod siblings;
 mod streams;

@@ -8,6 +8,7 @@ use super::ThreadOptions;
 use super::context::Context;
 use super::door::Door;
 use super::inbox::Inbox;
+use super::runtimes::Woken;
 use super::siblings::Siblings;
 use super::streams::{self, Streams};
 use crate::audit::Outcome;
@@ -26,7 +27,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
@@ -68,7 +68,7 @@ pub(super) struct Core<D: Door> {
     inbox: Arc<Inbox>,
     /// Subscriptions of callers on other threads.
     streams: Streams,
-    wakers: Vec<Waker>,
+    woken: Woken,
     clients_max: usize,
     /// Maps that clients asked for, and the coordinator's answers.
     making: Vec<MapWanted>,
@@ -128,7 +128,7 @@ impl<D: Door> Core<D> {
             siblings: options.siblings,
             inbox,
             streams: Streams::default(),
-            wakers: Vec::new(),
+            woken: Woken::default(),
             clients_max: options.clients_max,
             making: Vec::new(),
             catching_up: None,
@@ -254,7 +254,8 @@ impl<D: Door> Core<D> {
         }
         let context = &mut self.context;
         self.streams.pump(&mut context.shard, context.now);
-        self.inbox.answer(&mut context.answers, &mut self.wakers);
+        self.inbox
+            .answer(&mut context.answers, &mut self.woken, context.now);
         more
     }
 
@@ -613,6 +614,7 @@ impl<D: Door> Core<D> {
         }
         due = context.door.due().map_or(due, |at| due.min(at));
         due = self.streams.due().map_or(due, |at| due.min(at));
+        due = self.woken.due().map_or(due, |at| due.min(at));
         context
             .shard
             .poll_timeout()

@@ -3,13 +3,14 @@
 //! ```text
 //!   callers ── leave ──> calls ──┐ take: all that is there, once a pass
 //!      ^                         v
-//!      └─ wake <── answers <── data thread: answer, all of a pass at once
+//!      └─ wake <── answers <── data thread: answer, all of a pass at once (`runtimes`)
 //! ```
 //! One lock, held for moments: a caller takes it once to leave an operation and once to take the
 //! outcome, the data thread twice in a pass. Channels, with an allocation for each operation, cost
 //! several times as much.
 
 use super::Message;
+use super::runtimes::{Place, Runtimes, TOGETHER_MIN, Woken};
 use super::thread_waker::ThreadWaker;
 use super::watching::Signals;
 use crate::control::Upcall;
@@ -48,6 +49,7 @@ struct State {
     /// How many of them wait in line. They take no places from operations, with which the others
     /// end their waiting.
     in_line: usize,
+    runtimes: Runtimes,
     /// All handles are dropped: nothing more will be left.
     closed: bool,
     /// The data thread has ended.
@@ -96,6 +98,7 @@ enum Waiting {
     /// by itself.
     Open {
         waker: Option<Waker>,
+        place: Place,
         read: bool,
     },
     Done(Outcome),
@@ -155,11 +158,20 @@ impl Inbox {
         state.in_line += usize::from(matches!(ask, Ask::Wait(_)));
         let alone = work.is_some() && state.slots.is_empty();
         let watches = alone.then(|| self.signals.caller_watches()).flatten();
+        let runtime = if state.slots.len() < TOGETHER_MIN && state.runtimes.is_empty() {
+            Ok(None)
+        } else {
+            state.runtimes.current()
+        };
         let slot = state.slots.insert(Waiting::Open {
             waker: watches.is_none().then(|| waker.clone()),
+            place: runtime.as_ref().map_or(None, |place| *place),
             read: work.is_some_and(|work| !work.is_write()),
         });
         state.calls.push_back(Left { ask, slot, trace });
+        if let Err(runtime) = runtime {
+            state.runtimes.begin(&runtime);
+        }
         drop(state);
         self.signals.leave();
         self.thread_waker.wake();
@@ -204,21 +216,32 @@ impl Inbox {
     }
 
     /// Delivers outcomes, and wakes the callers after all outcomes are stored: so the first one
-    /// that wakes finds all of its outcomes.
-    pub(super) fn answer(&self, outcomes: &mut Vec<(Slot, Outcome)>, wakers: &mut Vec<Waker>) {
-        if outcomes.is_empty() {
-            return;
+    /// that wakes finds all of its outcomes. Returns how many wake-ups that took.
+    pub(super) fn answer(
+        &self,
+        outcomes: &mut Vec<(Slot, Outcome)>,
+        woken: &mut Woken,
+        now: Time,
+    ) -> usize {
+        if !outcomes.is_empty() {
+            self.store(outcomes, woken, now);
+            self.signals.answer();
         }
-        let mut state = self.state();
+        woken.wake(now)
+    }
+
+    fn store(&self, outcomes: &mut Vec<(Slot, Outcome)>, woken: &mut Woken, now: Time) {
+        let state = &mut *self.state();
         for (slot, outcome) in outcomes.drain(..) {
             match state.slots.get_mut(slot) {
                 Some(waiting @ Waiting::Open { .. }) => {
-                    let Waiting::Open { waker, .. } =
+                    let Waiting::Open { waker, place, .. } =
                         std::mem::replace(waiting, Waiting::Done(outcome))
                     else {
                         continue;
                     };
                     // One task may wait for many operations. It is woken once.
+                    let wakers = state.runtimes.wakers(place, woken);
                     wakers.extend(
                         waker.filter(|waker| {
                             !wakers.last().is_some_and(|last| last.will_wake(waker))
@@ -232,20 +255,18 @@ impl Inbox {
                 Some(Waiting::Done(_)) | None => {}
             }
         }
-        drop(state);
-        self.signals.answer();
-        wakers.drain(..).for_each(waking::wake);
+        state.runtimes.give(woken, now);
     }
 
     /// The data thread ends: every caller gets an outcome.
     pub(super) fn end(&self) {
-        let mut wakers = Vec::new();
         let mut state = self.state();
+        let mut wakers = state.runtimes.end();
         state.ended = true;
         state.calls.clear();
         let messages = std::mem::take(&mut state.messages);
         for (_, waiting) in &mut state.slots {
-            if let Waiting::Open { waker, read } = waiting {
+            if let Waiting::Open { waker, read, .. } = waiting {
                 wakers.extend(waker.take());
                 let lost = if *read {
                     Failure::Stopped
@@ -450,7 +471,7 @@ impl Drop for Asked {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use doyen_engine::op::Action;
     use doyen_engine::sync;
@@ -467,7 +488,7 @@ mod tests {
         }
     }
 
-    fn inbox(waiting_max: usize) -> Arc<Inbox> {
+    pub(in crate::data) fn inbox(waiting_max: usize) -> Arc<Inbox> {
         let poll = mio::Poll::new().expect("a poll");
         Arc::new(Inbox::new(
             ThreadWaker::new(mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker")),
@@ -475,7 +496,7 @@ mod tests {
         ))
     }
 
-    fn work(action: Action) -> Work {
+    pub(in crate::data) fn work(action: Action) -> Work {
         Work::Key(Operation {
             keyspace: KeyspaceId(0),
             map: MapId(0),
@@ -484,7 +505,7 @@ mod tests {
         })
     }
 
-    fn taken(inbox: &Inbox) -> Vec<Slot> {
+    pub(in crate::data) fn taken(inbox: &Inbox) -> Vec<Slot> {
         let mut calls = VecDeque::new();
         inbox.take(&mut calls);
         calls.into_iter().map(|left| left.slot).collect()
@@ -510,7 +531,8 @@ mod tests {
                 .iter()
                 .map(|slot| (*slot, Outcome::Int(*slot as i64)))
                 .collect(),
-            &mut Vec::new(),
+            &mut Woken::default(),
+            Time(1),
         );
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
         for (asked, slot) in asked.iter_mut().zip(slots) {
@@ -532,10 +554,10 @@ mod tests {
             let slots = taken(&inbox);
             let mut answers = vec![(slots[0], Outcome::Ok)];
             if answered {
-                inbox.answer(&mut answers, &mut Vec::new());
+                inbox.answer(&mut answers, &mut Woken::default(), Time(1));
             }
             drop(asked);
-            inbox.answer(&mut answers, &mut Vec::new());
+            inbox.answer(&mut answers, &mut Woken::default(), Time(1));
             assert!(inbox.state().slots.is_empty());
         }
     }
@@ -619,10 +641,10 @@ mod tests {
             .iter()
             .map(|slot| (*slot, Outcome::Nil))
             .collect();
-        inbox.answer(&mut answers, &mut Vec::new());
+        inbox.answer(&mut answers, &mut Woken::default(), Time(1));
         drop((waiting, operations, released));
         let mut answers = slots.iter().map(|slot| (*slot, Outcome::Nil)).collect();
-        inbox.answer(&mut answers, &mut Vec::new());
+        inbox.answer(&mut answers, &mut Woken::default(), Time(1));
         let state = inbox.state();
         assert_eq!((state.slots.len(), state.in_line), (0, 0));
     }
