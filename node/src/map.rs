@@ -20,6 +20,7 @@ mod operations;
 mod pages;
 mod put;
 mod range;
+mod scratch;
 mod stats;
 mod transaction;
 mod value;
@@ -97,7 +98,7 @@ use value::{Encode, Form};
 /// write may happen or not, as after [`Error::Unknown`].
 pub struct Map<K, V> {
     form: Arc<Form>,
-    entry: MapEntry,
+    entry: Arc<MapEntry>,
     /// The time to live of entries that are given none.
     ttl: Option<Duration>,
     data: DataHandle,
@@ -130,7 +131,7 @@ impl<K, V> Map<K, V> {
     fn new(entry: MapEntry, data: DataHandle, form: Form, ttl: Option<Duration>) -> Self {
         Self {
             form: Arc::new(form),
-            entry,
+            entry: Arc::new(entry),
             ttl,
             data,
             counts: Arc::default(),
@@ -372,17 +373,17 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
 }
 
 pub(crate) fn encode_key<Q: Serialize + ?Sized>(key: &Q) -> Result<Bytes, Error> {
-    key::encode(key).map(Bytes::from).map_err(Error::Key)
+    scratch::encoded(|out| key::encode_into(key, out)).map_err(Error::Key)
 }
 
 /// Every node refuses a value above its own limit. A value above any node's limit is not even sent.
 fn encode_value<V: Serialize + DeserializeOwned>(form: &Form, value: &V) -> Result<Bytes, Error> {
-    form.encode(value)
-        .map(|value| form.headed(value))
-        .map_err(|why| match why {
-            Encode::TooLarge => Error::TooLarge,
-            Encode::Invalid(why) => Error::Value(why),
-        })
+    let encoded = scratch::encoded(|out| form.write(value, out));
+    let encoded = encoded.map(|value| form.headed(value));
+    encoded.map_err(|why| match why {
+        Encode::TooLarge => Error::TooLarge,
+        Encode::Invalid(why) => Error::Value(why),
+    })
 }
 
 fn expiry(ttl: Duration) -> Expiry {

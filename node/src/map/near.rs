@@ -15,7 +15,7 @@
 //! wake. So a write in the same process costs little more than without a near cache.
 
 use super::changes::filter;
-use super::{Map, Put, encode_key, key};
+use super::{Map, Put, encode_key, key, scratch};
 use crate::clock;
 use crate::data::Stream;
 use crate::data::nears::Forgets;
@@ -30,7 +30,6 @@ use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Borrow;
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::{IntoFuture, poll_fn};
@@ -235,11 +234,6 @@ where
             })
         })
     }
-}
-
-thread_local! {
-    /// Where keys are encoded, so that a hit allocates nothing.
-    static KEY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl<K, V> NearMap<K, V>
@@ -465,8 +459,7 @@ impl<V: Clone + Send + Sync + 'static> Near<V> {
         slot: Option<u8>,
     ) -> Result<Option<Option<V>>, Error> {
         self.catch_up();
-        let copied = KEY.with_borrow_mut(|bytes| -> Result<_, Error> {
-            bytes.clear();
+        let copied = scratch::with(|bytes| -> Result<_, Error> {
             bytes.extend(slot);
             key::encode_into(key, bytes).map_err(Error::Key)?;
             Ok(self.copies.get(&bytes[..]))

@@ -201,11 +201,11 @@ impl Form {
     }
 
     /// A value as it is written: with the head that it has in this map.
-    pub(super) fn headed(&self, value: Vec<u8>) -> Bytes {
+    pub(super) fn headed(&self, value: Bytes) -> Bytes {
         if self.idle {
             idle::headed(None, &value)
         } else {
-            Bytes::from(value)
+            value
         }
     }
 
@@ -219,21 +219,21 @@ impl Form {
         }
     }
 
-    /// The bytes of a value. It is read back, so that nothing is stored that cannot be read.
-    pub(super) fn encode<V: Serialize + DeserializeOwned>(
+    /// Writes a value, and reads it back, so that nothing is stored that cannot be read.
+    pub(super) fn write<V: Serialize + DeserializeOwned>(
         &self,
         value: &V,
-    ) -> Result<Vec<u8>, Encode> {
+        out: &mut Vec<u8>,
+    ) -> Result<(), Encode> {
         let refuse = |why: &dyn fmt::Display| {
             Encode::Invalid(ValueError(format!(
                 "a value for the map {} was not written: {why}",
                 self.map
             )))
         };
-        let mut out = self.label.clone();
+        out.extend_from_slice(&self.label);
         let begin = out.len();
-        self.encode_into(value, &mut out)
-            .map_err(|why| refuse(&why))?;
+        self.encode_into(value, out).map_err(|why| refuse(&why))?;
         if out.len() > BYTES_MAX {
             return Err(Encode::TooLarge);
         }
@@ -263,7 +263,7 @@ impl Form {
                 self.codec
             )));
         }
-        Ok(out)
+        Ok(())
     }
 
     fn encode_into<V: Serialize>(&self, value: &V, out: &mut Vec<u8>) -> Result<(), String> {
@@ -277,7 +277,7 @@ impl Form {
             Codec::Json => {
                 serde_json::to_writer(&mut *out, value).map_err(|why| why.to_string())?;
             }
-            Codec::Bytes => out.extend(key::encode(value).map_err(|why| why.to_string())?),
+            Codec::Bytes => key::encode_into(value, out).map_err(|why| why.to_string())?,
         }
         Ok(())
     }
@@ -533,6 +533,13 @@ mod tests {
     use super::super::open::fingerprint;
     use super::*;
     use std::collections::{BTreeMap, HashMap, HashSet};
+
+    impl Form {
+        fn encode<V: Serialize + DeserializeOwned>(&self, value: &V) -> Result<Vec<u8>, Encode> {
+            let mut out = Vec::new();
+            self.write(value, &mut out).map(|()| out)
+        }
+    }
 
     fn form(codec: Codec) -> Form {
         with(codec, Schema::None)

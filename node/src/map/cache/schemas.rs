@@ -62,18 +62,18 @@ impl Slot {
 
 impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     /// The other map in which entries of this cache lie, if there is one.
-    fn other(&self) -> Option<MapEntry> {
+    fn other(&self) -> Option<Arc<MapEntry>> {
         let table = self.map.data.table()?;
         let other = match self.slot.byte {
             Some(_) => self.slot.cache.to_string(),
             None => map_of(&self.slot.cache),
         };
         let of = |map: &&MapEntry| map.keyspace == self.map.entry.keyspace && map.name == other;
-        table.maps.iter().find(of).cloned()
+        table.maps.iter().find(of).cloned().map(Arc::new)
     }
 
     /// All other places in which a key or a prefix may have entries: the map, and the key there.
-    fn elsewhere(&self, key: &[u8]) -> Vec<(MapEntry, Bytes)> {
+    fn elsewhere(&self, key: &[u8]) -> Vec<(Arc<MapEntry>, Bytes)> {
         let key = self.slot.without(key);
         let in_slot = |slot: u8| Bytes::from([&[slot], key].concat());
         let other = self.other();
