@@ -27,6 +27,8 @@ use doyen_gossip::Time;
 use doyen_placement::PartitionId;
 use foldhash::quality::RandomState;
 use futures_util::{StreamExt, stream};
+use quick_cache::UnitWeighter;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Borrow;
@@ -160,7 +162,7 @@ pub(super) struct Near<V> {
     stream: Stream,
     /// Held while something is taken from the stream and acted on, so that this happens in order.
     turn: Mutex<()>,
-    copies: moka::sync::Cache<Bytes, Copied<V>, RandomState>,
+    copies: Cache<Bytes, Copied<V>, UnitWeighter, RandomState>,
     max_staleness: Duration,
     /// When each partition was last confirmed. A lock that is held for moments, not for hits.
     confirmed: Mutex<HashMap<PartitionId, Arc<AtomicU64>>>,
@@ -203,8 +205,8 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
 }
 
 impl<K, V> OpenNear<K, V> {
-    /// How many copies are kept; 10,000 by default. Which ones is decided by how often and how
-    /// recently they are read (W-TinyLFU).
+    /// How many copies are kept, about; 10,000 by default. Which ones is decided by how often and how
+    /// recently they are read (S3-FIFO).
     pub const fn capacity(mut self, entries: u64) -> Self {
         self.capacity = entries;
         self
@@ -426,9 +428,13 @@ impl<V: Clone + Send + Sync + 'static> Near<V> {
         let near = Arc::new(Self {
             stream,
             turn: Mutex::default(),
-            copies: moka::sync::Cache::builder()
-                .max_capacity(capacity)
-                .build_with_hasher(hasher.clone()),
+            copies: Cache::with(
+                usize::try_from(capacity).unwrap_or(usize::MAX),
+                capacity,
+                UnitWeighter,
+                hasher.clone(),
+                DefaultLifecycle::default(),
+            ),
             hasher,
             max_staleness,
             confirmed: Mutex::default(),
@@ -540,7 +546,7 @@ impl<V: Clone + Send + Sync + 'static> Near<V> {
     fn drop_copy(&self, key: &[u8]) {
         let mut mark = self.mark(key);
         *mark += 1;
-        self.copies.invalidate(key);
+        self.copies.remove(key);
     }
 
     /// Acts on what was told until now.
@@ -575,7 +581,7 @@ impl<V: Clone + Send + Sync + 'static> Near<V> {
         let mut marks: Vec<_> = self.marks.iter().map(Self::locked).collect();
         marks.iter_mut().for_each(|mark| **mark += 1);
         Self::locked(&self.confirmed).clear();
-        self.copies.invalidate_all();
+        self.copies.clear();
     }
 }
 
