@@ -91,11 +91,9 @@ impl Pair {
 
     /// These keys come next.
     pub(crate) fn warm(&mut self, keys: &[Bytes]) {
-        self.primary.warm(
-            KeyspaceId(0),
-            MapId(0),
-            keys.iter().map(|key| (&**key, &[][..])),
-        );
+        let keys = keys.iter();
+        self.primary
+            .warm(keys.map(|key| (KeyspaceId(0), MapId(0), &**key, &[][..])));
     }
 
     /// The bytes that the primary has for its copy.

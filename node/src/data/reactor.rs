@@ -39,6 +39,8 @@ const DOOR_FROM: usize = 2;
 const EVENTS_MAX: usize = 256;
 /// Limit of operations of other threads in one pass.
 const BATCH_MAX: usize = 512;
+/// Operations of other threads for which memory is loaded together.
+const WARM_MAX: usize = 64;
 /// How long the end of the thread waits until peers were told.
 const CLOSE_MAX: Duration = Duration::from_millis(300);
 
@@ -248,8 +250,15 @@ impl<S: Sockets> Reactor<S> {
             self.watching.asked(Instant::now());
         }
         let context = &mut self.core.context;
-        for left in self.calls.drain(..self.calls.len().min(BATCH_MAX)) {
-            context.submit_left(left);
+        let mut turn = self.calls.len().min(BATCH_MAX);
+        while turn > 0 {
+            // What is loaded for many more would have left the cache before its turn.
+            let count = turn.min(WARM_MAX);
+            context.warm(self.calls.range(..count));
+            for left in self.calls.drain(..count) {
+                context.submit_left(left);
+            }
+            turn -= count;
         }
         self.more |= !self.calls.is_empty();
         for message in messages {

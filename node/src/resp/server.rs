@@ -21,6 +21,7 @@ use crate::data::door::{self, Sockets};
 use crate::net::{grow, keepalive};
 use crate::seldom::{A_MINUTE, Seldom};
 use bytes::{Bytes, BytesMut};
+use doyen_engine::WARM_LEAST;
 use doyen_gossip::Time;
 use doyen_placement::MapId;
 use mio::event::Event;
@@ -43,9 +44,7 @@ const PASS_WORK_MAX: usize = 4 << 20;
 /// there was no time come first in the next pass.
 const PASS_ALL_COMMANDS_MAX: usize = 1024;
 const PASS_ALL_WORK_MAX: usize = 4 << 20;
-/// From so many commands on, it pays to load the entries of their keys beforehand, unless a key is
-/// longer than this.
-const WARM_LEAST: usize = 3;
+/// The entries of longer keys are not loaded beforehand.
 const WARM_KEY_BYTES: usize = 512;
 /// Clients accepted in one pass.
 const PASS_ACCEPTS_MAX: usize = 64;
@@ -369,8 +368,9 @@ impl Sockets for Clients {
             let keys = turn
                 .iter()
                 .filter_map(|at| self.all.get(*at))
-                .flat_map(Client::keys);
-            context.shard().warm(cluster::KEYSPACE, MapId(0), keys);
+                .flat_map(Client::keys)
+                .map(|(key, field)| (cluster::KEYSPACE, MapId(0), key, field));
+            context.shard().warm(keys);
         }
         let mut bytes = 0;
         for next in 0..turn.len() {

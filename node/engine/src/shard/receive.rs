@@ -8,13 +8,14 @@ use crate::role::streaming::{Lagging, RECEIVE_WORK_MAX};
 use crate::role::threads;
 use crate::role::timers::Duty;
 use crate::shard::machine::Shard;
+use crate::store::index::WARM_GROUP;
 use crate::wire::api::{Lane, Malformed};
 use crate::wire::frame::{self, Frame};
 use crate::wire::peers;
 use crate::wire::traffic;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
-use doyen_placement::{KeyspaceId, MapId, MemberId, PartitionRef};
+use doyen_placement::{KeyspaceId, MapId, MemberId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -194,31 +195,14 @@ impl Shard {
         }
     }
 
-    /// Announces which keys of a map will be looked up next, with the fields that are not empty.
-    /// One lookup waits for memory several times. Together, many wait hardly longer than one.
-    pub fn warm<'a>(
-        &self,
-        keyspace: KeyspaceId,
-        map: MapId,
-        keys: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-    ) {
-        let Some(keyspace) = self
-            .cx
-            .host
-            .tables
-            .view
-            .as_ref()
-            .and_then(|v| v.installed.keyspace(keyspace))
-        else {
-            return;
-        };
-        let at = |partition| PartitionRef {
-            keyspace: keyspace.id,
-            partition,
-        };
-        self.slots.warm_lookups(keys.filter_map(|(key, field)| {
-            Some((at(keyspace.partition_of(map, key)?), map, key, field))
-        }));
+    /// Announces which keys will be looked up next, with the fields that are not empty. One lookup
+    /// waits for memory several times. Together, many wait hardly longer than one.
+    pub fn warm<'a>(&self, keys: impl Iterator<Item = (KeyspaceId, MapId, &'a [u8], &'a [u8])>) {
+        let tables = &self.cx.host.tables;
+        let keys = keys.filter_map(|(keyspace, map, key, field)| {
+            Some((tables.place(keyspace, map, key)?, map, key, field))
+        });
+        self.slots.warm_lookups(keys);
     }
 
     fn handle(&mut self, peer: MemberId, read: Frame) -> Result<(), Malformed> {
@@ -300,12 +284,17 @@ impl Shard {
                     .host
                     .peers
                     .set_headroom(peer, *headroom, *arrived, self.cx.host.now);
-                for ack in acks {
-                    if let Some(slot) = self.slots.get_mut(ack.at) {
-                        if let Some(mut leading) = slot.leading() {
-                            leading.acked(&mut self.cx.host, ack, peer);
+                for group in acks.chunks(WARM_GROUP) {
+                    if group.len() > 1 {
+                        self.slots.touch(group.iter().map(|ack| ack.at));
+                    }
+                    for ack in group {
+                        if let Some(slot) = self.slots.get_mut(ack.at) {
+                            if let Some(mut leading) = slot.leading() {
+                                leading.acked(&mut self.cx.host, ack, peer);
+                            }
+                            self.cx.host.notice(slot);
                         }
-                        self.cx.host.notice(slot);
                     }
                 }
                 return Ok(());
