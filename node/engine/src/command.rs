@@ -91,7 +91,8 @@ pub use crate::value::items::{Fields, Part};
 pub use access::{Access, CATEGORIES, Rights};
 pub use call::{Arguments, Call, is};
 pub use description::{
-    ALL_KEYS, Description, Keys, NO_KEYS, ONE_KEY, Parse, Parsed, Request, container, counted_keys,
+    ALL_KEYS, Description, Keys, NO_KEYS, ONE_KEY, Parse, Parsed, Request, command, container,
+    counted_keys,
 };
 pub use error::{ErrorText, NOT_A_FLOAT, NOT_AN_INTEGER, SYNTAX, unknown_subcommand, wrong_arity};
 pub use many::{Join, Many};

@@ -31,8 +31,8 @@ fn command(encoder: &mut Encoder<'_>, spec: &Spec) {
     encoder.array(10);
     encoder.bulk(spec.name.as_bytes());
     encoder.integer(spec.arity);
-    encoder.set(spec.flags.len());
-    spec.flags.iter().for_each(|flag| encoder.simple(flag));
+    encoder.set(spec.flags().count());
+    spec.flags().for_each(|flag| encoder.simple(flag));
     let (first, last, step) = match spec.keys {
         (0, ..) => NO_KEYS,
         keys => keys,

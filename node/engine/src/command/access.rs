@@ -1,7 +1,8 @@
 //! What a command does with keys and channels, and the categories that it belongs to, as access
 //! lists (`ACL`) judge it.
 
-use super::description::places;
+use super::description::{places, words};
+
 use super::{Arguments, Description, NO_KEYS, counted_keys};
 
 /// What a command does with a key.
@@ -101,12 +102,16 @@ impl<P> Description<P> {
     pub fn is_in(&self, category: &str) -> bool {
         let implied = match category {
             "write" | "pubsub" | "admin" | "fast" | "blocking" => self.has_flag(category),
-            "read" => self.has_flag("readonly") && !self.categories.contains(&"scripting"),
+            "read" => self.has_flag("readonly") && !self.has_category("scripting"),
             "slow" => !self.has_flag("fast"),
             "dangerous" => self.has_flag("admin"),
             _ => false,
         };
-        implied || self.categories.contains(&category)
+        implied || self.has_category(category)
+    }
+
+    fn has_category(&self, category: &str) -> bool {
+        words(self.categories).any(|word| word == category)
     }
 
     /// The places of the keys that these arguments name, also of those that are counted by another

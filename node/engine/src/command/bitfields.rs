@@ -1,7 +1,8 @@
 //! Commands on integers of any width within a string.
 
 use super::{
-    Access, Arguments, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, Rights, SYNTAX, is,
+    Access, Arguments, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, Rights, SYNTAX,
+    command, is,
 };
 use crate::command::action::failed;
 use crate::command::operation::{Action, Footprint, Given};
@@ -16,31 +17,17 @@ use crate::value::outcome::{Failure, Outcome};
 use bytes::{Buf, BufMut, Bytes};
 
 pub(super) const ROWS: &[Description<Parse>] = &[
-    Description {
-        name: "bitfield",
-        since: "3.2.0",
-        arity: -2,
-        flags: &["write", "denyoom"],
-        keys: ONE_KEY,
-        access: Access::Depends(of_bitfield),
-        group: "bitmap",
-        categories: &["bitmap"],
-        summary: "Perform arbitrary bitfield integer operations on strings",
-        parse: |c| bit_field(c, false),
-    },
-    Description {
-        name: "bitfield_ro",
-        since: "6.0.0",
-        arity: -2,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "bitmap",
-        categories: &["bitmap"],
-        summary: "Perform arbitrary bitfield integer operations on strings. Read-only variant of \
+    command("bitfield", "3.2.0", -2, "bitmap", "write denyoom")
+        .on(ONE_KEY, Access::Depends(of_bitfield), "bitmap")
+        .about("Perform arbitrary bitfield integer operations on strings")
+        .parse(|c| bit_field(c, false)),
+    command("bitfield_ro", "6.0.0", -2, "bitmap", "readonly fast")
+        .on(ONE_KEY, Access::READ, "bitmap")
+        .about(
+            "Perform arbitrary bitfield integer operations on strings. Read-only variant of \
                   BITFIELD",
-        parse: |c| bit_field(c, true),
-    },
+        )
+        .parse(|c| bit_field(c, true)),
 ];
 
 /// `BITFIELD` only reads if all it does is `GET`.

@@ -1,6 +1,6 @@
 //! Commands on strings that do something only if the value is, or is not, a given one.
 
-use super::{Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, is};
+use super::{Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, command, is};
 use crate::command::action::set;
 use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
 use crate::command::procedure::{Procedure, READS, Run, WRITES};
@@ -13,42 +13,18 @@ use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
 pub(super) const ROWS: &[Description<Parse>] = &[
-    Description {
-        name: "delex",
-        since: "8.4.0",
-        arity: -2,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        access: Access::BOTH,
-        group: "string",
-        categories: &["string"],
-        summary: "Conditionally remove a key, by a comparison with its value or with its digest",
-        parse: delete,
-    },
-    Description {
-        name: "delifeq",
-        since: "9.0.0",
-        arity: 3,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        access: Access::BOTH,
-        group: "string",
-        categories: &["string"],
-        summary: "Delete a key if its value is equal to the given string",
-        parse: |c| delete_if(c, Comparison::Equal, 2),
-    },
-    Description {
-        name: "digest",
-        since: "8.4.0",
-        arity: 2,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "string",
-        categories: &["string"],
-        summary: "Get the XXH3 digest of a string value",
-        parse: |c| c.one(Action::call(&DIGEST, &[], Vec::new())),
-    },
+    command("delex", "8.4.0", -2, "string", "write fast")
+        .on(ONE_KEY, Access::BOTH, "string")
+        .about("Conditionally remove a key, by a comparison with its value or with its digest")
+        .parse(delete),
+    command("delifeq", "9.0.0", 3, "string", "write fast")
+        .on(ONE_KEY, Access::BOTH, "string")
+        .about("Delete a key if its value is equal to the given string")
+        .parse(|c| delete_if(c, Comparison::Equal, 2)),
+    command("digest", "8.4.0", 2, "string", "readonly fast")
+        .on(ONE_KEY, Access::READ, "string")
+        .about("Get the XXH3 digest of a string value")
+        .parse(|c| c.one(Action::call(&DIGEST, &[], Vec::new()))),
 ];
 
 pub(crate) static PROCEDURES: &[&Procedure] = &[&SET_IF, &DELETE_IF, &DIGEST];

@@ -35,26 +35,64 @@ pub struct Description<P> {
     pub since: &'static str,
     /// How many arguments it takes, its name among them; negative: at least so many.
     pub arity: i64,
-    /// What `COMMAND` says of it.
-    pub flags: &'static [&'static str],
+    /// What `COMMAND` says of it, in words.
+    pub(super) flags: &'static str,
     /// Where its keys are.
     pub keys: Keys,
     /// What it does with the keys and channels that its arguments name.
     pub access: Access,
     /// Its group in the documentation.
     pub group: &'static str,
-    /// Categories of access lists that its flags do not imply ([`Self::is_in`]).
-    pub categories: &'static [&'static str],
+    /// Categories of access lists that its flags do not imply ([`Self::is_in`]), in words.
+    pub(super) categories: &'static str,
     /// A line for people.
     pub summary: &'static str,
     /// What it asks for. Its arity was checked.
     pub parse: P,
 }
 
+/// Describes a command of this name, in small letters: the Redis version that it came with, how
+/// many arguments it takes, its group, and what `COMMAND` says of it, in words. It touches no key.
+#[must_use]
+pub const fn command(
+    name: &'static str,
+    since: &'static str,
+    arity: i64,
+    group: &'static str,
+    flags: &'static str,
+) -> Description<()> {
+    Description {
+        name,
+        since,
+        arity,
+        flags,
+        keys: NO_KEYS,
+        access: Access::Nothing,
+        group,
+        categories: "",
+        summary: "",
+        parse: (),
+    }
+}
+
 impl<P> Description<P> {
+    /// The same with keys, what it does with them, and categories, in words.
+    #[must_use]
+    pub const fn on(mut self, keys: Keys, access: Access, categories: &'static str) -> Self {
+        (self.keys, self.access, self.categories) = (keys, access, categories);
+        self
+    }
+
+    /// The same with a line for people.
+    #[must_use]
+    pub const fn about(mut self, summary: &'static str) -> Self {
+        self.summary = summary;
+        self
+    }
+
     /// The same with another way to make a request of its arguments.
     #[must_use]
-    pub const fn with_parse<Q>(&self, parse: Q) -> Description<Q> {
+    pub const fn parse<Q>(&self, parse: Q) -> Description<Q> {
         Description {
             name: self.name,
             since: self.since,
@@ -91,10 +129,15 @@ impl<P> Description<P> {
         places(self.keys, args)
     }
 
+    /// What `COMMAND` says of it.
+    pub fn flags(&self) -> impl Iterator<Item = &'static str> + use<P> {
+        words(self.flags)
+    }
+
     /// Whether `COMMAND` says this of it.
     #[must_use]
     pub fn has_flag(&self, flag: &str) -> bool {
-        self.flags.contains(&flag)
+        self.flags().any(|word| word == flag)
     }
 
     /// Whether it may change keys.
@@ -102,6 +145,11 @@ impl<P> Description<P> {
     pub fn is_write(&self) -> bool {
         self.has_flag("write")
     }
+}
+
+/// The words of a text.
+pub(super) fn words(text: &'static str) -> impl Iterator<Item = &'static str> {
+    text.split_ascii_whitespace()
 }
 
 /// The places of keys among arguments, the command's name being the first.

@@ -7,7 +7,7 @@ use super::collections::{
 };
 use super::reply::{NOT_FINITE, Words};
 use super::{
-    Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, Part, SYNTAX, Shape, is,
+    Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, Part, SYNTAX, Shape, command, is,
     wrong_arity,
 };
 use crate::command::action::field_deadline;
@@ -25,352 +25,134 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const ROWS: &[Description<Parse>] = &[
-    Description {
-        name: "hdel",
-        since: "2.0.0",
-        arity: -3,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Delete one or more hash fields",
-        parse: |c| c.one(Action::call(&DELETE, &[], vec![rest(c, 2)])),
-    },
-    Description {
-        name: "hexists",
-        since: "2.0.0",
-        arity: 3,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::TOUCH,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Determine if a hash field exists",
-        parse: |c| c.one(Action::call(&HAS, &[], vec![c.args.bytes(2)])),
-    },
-    Description {
-        name: "hexpire",
-        since: "7.4.0",
-        arity: -6,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Set expiry for hash field using relative time to expire (seconds)",
-        parse: |c| expire(c, Unit::Seconds),
-    },
-    Description {
-        name: "hexpireat",
-        since: "7.4.0",
-        arity: -6,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Set expiry for hash field using an absolute Unix timestamp (seconds)",
-        parse: |c| expire(c, Unit::UnixSeconds),
-    },
-    Description {
-        name: "hexpiretime",
-        since: "7.4.0",
-        arity: -5,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Returns the expiration time of a hash field as a Unix timestamp, in seconds.",
-        parse: |c| time(c, true, 1000),
-    },
-    Description {
-        name: "hget",
-        since: "2.0.0",
-        arity: 3,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Get the value of a hash field",
-        parse: |c| c.one(Action::call(&GET, &[], vec![c.args.bytes(2)])),
-    },
-    Description {
-        name: "hgetall",
-        since: "2.0.0",
-        arity: 2,
-        flags: &["readonly"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Get all the fields and values in a hash",
-        parse: |c| c.shaped(all(), Shape::Fields(Part::Whole)),
-    },
-    Description {
-        name: "hgetdel",
-        since: "8.0.0",
-        arity: -5,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        access: Access::BOTH,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Returns the value of a field and deletes it from the hash.",
-        parse: get_and_delete,
-    },
-    Description {
-        name: "hgetex",
-        since: "8.0.0",
-        arity: -5,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        access: Access::BOTH,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Get the value of one or more fields of a given hash key, and optionally set their expiration.",
-        parse: get_and_date,
-    },
-    Description {
-        name: "hincrby",
-        since: "2.0.0",
-        arity: 4,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::BOTH,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Increment the integer value of a hash field by the given number",
-        parse: |c| {
+    command("hdel", "2.0.0", -3, "hash", "write fast")
+        .on(ONE_KEY, Access::WRITE, "hash")
+        .about("Delete one or more hash fields")
+        .parse(|c| c.one(Action::call(&DELETE, &[], vec![rest(c, 2)]))),
+    command("hexists", "2.0.0", 3, "hash", "readonly fast")
+        .on(ONE_KEY, Access::TOUCH, "hash")
+        .about("Determine if a hash field exists")
+        .parse(|c| c.one(Action::call(&HAS, &[], vec![c.args.bytes(2)]))),
+    command("hexpire", "7.4.0", -6, "hash", "write denyoom fast")
+        .on(ONE_KEY, Access::WRITE, "hash")
+        .about("Set expiry for hash field using relative time to expire (seconds)")
+        .parse(|c| expire(c, Unit::Seconds)),
+    command("hexpireat", "7.4.0", -6, "hash", "write denyoom fast")
+        .on(ONE_KEY, Access::WRITE, "hash")
+        .about("Set expiry for hash field using an absolute Unix timestamp (seconds)")
+        .parse(|c| expire(c, Unit::UnixSeconds)),
+    command("hexpiretime", "7.4.0", -5, "hash", "readonly fast")
+        .on(ONE_KEY, Access::READ, "hash")
+        .about("Returns the expiration time of a hash field as a Unix timestamp, in seconds.")
+        .parse(|c| time(c, true, 1000)),
+    command("hget", "2.0.0", 3, "hash", "readonly fast")
+        .on(ONE_KEY, Access::READ, "hash")
+        .about("Get the value of a hash field")
+        .parse(|c| c.one(Action::call(&GET, &[], vec![c.args.bytes(2)]))),
+    command("hgetall", "2.0.0", 2, "hash", "readonly")
+        .on(ONE_KEY, Access::READ, "hash")
+        .about("Get all the fields and values in a hash")
+        .parse(|c| c.shaped(all(), Shape::Fields(Part::Whole))),
+    command("hgetdel", "8.0.0", -5, "hash", "write fast")
+        .on(ONE_KEY, Access::BOTH, "hash")
+        .about("Returns the value of a field and deletes it from the hash.")
+        .parse(get_and_delete),
+    command("hgetex", "8.0.0", -5, "hash", "write fast")
+        .on(ONE_KEY, Access::BOTH, "hash")
+        .about(
+            "Get the value of one or more fields of a given hash key, and optionally set their \
+             expiration.",
+        )
+        .parse(get_and_date),
+    command("hincrby", "2.0.0", 4, "hash", "write denyoom fast")
+        .on(ONE_KEY, Access::BOTH, "hash")
+        .about("Increment the integer value of a hash field by the given number")
+        .parse(|c| {
             let by = c.number(3)?;
             let action = Action::call(&ADD, &[by], vec![c.args.bytes(2)]);
             c.shaped(action, WORDED)
-        },
-    },
-    Description {
-        name: "hincrbyfloat",
-        since: "2.6.0",
-        arity: 4,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::BOTH,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Increment the float value of a hash field by the given amount",
-        parse: add_float,
-    },
-    Description {
-        name: "hkeys",
-        since: "2.0.0",
-        arity: 2,
-        flags: &["readonly"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Get all the fields in a hash",
-        parse: |c| c.shaped(all(), Shape::Fields(Part::Fields)),
-    },
-    Description {
-        name: "hlen",
-        since: "2.0.0",
-        arity: 2,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::TOUCH,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Get the number of fields in a hash",
-        parse: |c| c.one(Action::call(&LENGTH, &[], Vec::new())),
-    },
-    Description {
-        name: "hmget",
-        since: "2.0.0",
-        arity: -3,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Get the values of all the given hash fields",
-        parse: |c| c.one(Action::call(&GET_SOME, &[], vec![rest(c, 2)])),
-    },
-    Description {
-        name: "hmset",
-        since: "2.0.0",
-        arity: -4,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Set multiple hash fields to multiple values",
-        parse: |c| c.shaped(set(c, false)?, Shape::Done(&WORDS)),
-    },
-    Description {
-        name: "hpersist",
-        since: "7.4.0",
-        arity: -5,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Removes the expiration time for each specified field",
-        parse: |c| {
+        }),
+    command("hincrbyfloat", "2.6.0", 4, "hash", "write denyoom fast")
+        .on(ONE_KEY, Access::BOTH, "hash")
+        .about("Increment the float value of a hash field by the given amount")
+        .parse(add_float),
+    command("hkeys", "2.0.0", 2, "hash", "readonly")
+        .on(ONE_KEY, Access::READ, "hash")
+        .about("Get all the fields in a hash")
+        .parse(|c| c.shaped(all(), Shape::Fields(Part::Fields))),
+    command("hlen", "2.0.0", 2, "hash", "readonly fast")
+        .on(ONE_KEY, Access::TOUCH, "hash")
+        .about("Get the number of fields in a hash")
+        .parse(|c| c.one(Action::call(&LENGTH, &[], Vec::new()))),
+    command("hmget", "2.0.0", -3, "hash", "readonly fast")
+        .on(ONE_KEY, Access::READ, "hash")
+        .about("Get the values of all the given hash fields")
+        .parse(|c| c.one(Action::call(&GET_SOME, &[], vec![rest(c, 2)]))),
+    command("hmset", "2.0.0", -4, "hash", "write denyoom fast")
+        .on(ONE_KEY, Access::WRITE, "hash")
+        .about("Set multiple hash fields to multiple values")
+        .parse(|c| c.shaped(set(c, false)?, Shape::Done(&WORDS))),
+    command("hpersist", "7.4.0", -5, "hash", "write fast")
+        .on(ONE_KEY, Access::WRITE, "hash")
+        .about("Removes the expiration time for each specified field")
+        .parse(|c| {
             c.one(Action::call(
                 &PERSIST,
                 &[],
                 vec![fields(c, 2, COUNT_ERROR)?],
             ))
-        },
-    },
-    Description {
-        name: "hpexpire",
-        since: "7.4.0",
-        arity: -6,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Set expiry for hash field using relative time to expire (milliseconds)",
-        parse: |c| expire(c, Unit::Milliseconds),
-    },
-    Description {
-        name: "hpexpireat",
-        since: "7.4.0",
-        arity: -6,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Set expiry for hash field using an absolute Unix timestamp (milliseconds)",
-        parse: |c| expire(c, Unit::UnixMilliseconds),
-    },
-    Description {
-        name: "hpexpiretime",
-        since: "7.4.0",
-        arity: -5,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Returns the expiration time of a hash field as a Unix timestamp, in msec.",
-        parse: |c| time(c, true, 1),
-    },
-    Description {
-        name: "hpttl",
-        since: "7.4.0",
-        arity: -5,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Returns the TTL in milliseconds of a hash field.",
-        parse: |c| time(c, false, 1),
-    },
-    Description {
-        name: "hrandfield",
-        since: "6.2.0",
-        arity: -2,
-        flags: &["readonly"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Get one or multiple random fields from a hash",
-        parse: draw,
-    },
-    Description {
-        name: "hscan",
-        since: "2.8.0",
-        arity: -3,
-        flags: &["readonly"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Incrementally iterate hash fields and associated values",
-        parse: |c| scanning(c, &SCAN, Some("NOVALUES")),
-    },
-    Description {
-        name: "hset",
-        since: "2.0.0",
-        arity: -4,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Set the string value of a hash field",
-        parse: |c| c.shaped(set(c, false)?, WORDED),
-    },
-    Description {
-        name: "hsetex",
-        since: "8.0.0",
-        arity: -6,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Set the value of one or more fields of a given hash key, and optionally set their expiration.",
-        parse: set_and_date,
-    },
-    Description {
-        name: "hsetnx",
-        since: "2.0.0",
-        arity: 4,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Set the value of a hash field, only if the field does not exist",
-        parse: |c| c.shaped(set(c, true)?, WORDED),
-    },
-    Description {
-        name: "hstrlen",
-        since: "3.2.0",
-        arity: 3,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::TOUCH,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Get the length of the value of a hash field",
-        parse: |c| c.one(Action::call(&VALUE_LENGTH, &[], vec![c.args.bytes(2)])),
-    },
-    Description {
-        name: "httl",
-        since: "7.4.0",
-        arity: -5,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Returns the TTL in seconds of a hash field.",
-        parse: |c| time(c, false, 1000),
-    },
-    Description {
-        name: "hvals",
-        since: "2.0.0",
-        arity: 2,
-        flags: &["readonly"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "hash",
-        categories: &["hash"],
-        summary: "Get all the values in a hash",
-        parse: |c| c.shaped(all(), Shape::Fields(Part::Values)),
-    },
+        }),
+    command("hpexpire", "7.4.0", -6, "hash", "write denyoom fast")
+        .on(ONE_KEY, Access::WRITE, "hash")
+        .about("Set expiry for hash field using relative time to expire (milliseconds)")
+        .parse(|c| expire(c, Unit::Milliseconds)),
+    command("hpexpireat", "7.4.0", -6, "hash", "write denyoom fast")
+        .on(ONE_KEY, Access::WRITE, "hash")
+        .about("Set expiry for hash field using an absolute Unix timestamp (milliseconds)")
+        .parse(|c| expire(c, Unit::UnixMilliseconds)),
+    command("hpexpiretime", "7.4.0", -5, "hash", "readonly fast")
+        .on(ONE_KEY, Access::READ, "hash")
+        .about("Returns the expiration time of a hash field as a Unix timestamp, in msec.")
+        .parse(|c| time(c, true, 1)),
+    command("hpttl", "7.4.0", -5, "hash", "readonly fast")
+        .on(ONE_KEY, Access::READ, "hash")
+        .about("Returns the TTL in milliseconds of a hash field.")
+        .parse(|c| time(c, false, 1)),
+    command("hrandfield", "6.2.0", -2, "hash", "readonly")
+        .on(ONE_KEY, Access::READ, "hash")
+        .about("Get one or multiple random fields from a hash")
+        .parse(draw),
+    command("hscan", "2.8.0", -3, "hash", "readonly")
+        .on(ONE_KEY, Access::READ, "hash")
+        .about("Incrementally iterate hash fields and associated values")
+        .parse(|c| scanning(c, &SCAN, Some("NOVALUES"))),
+    command("hset", "2.0.0", -4, "hash", "write denyoom fast")
+        .on(ONE_KEY, Access::WRITE, "hash")
+        .about("Set the string value of a hash field")
+        .parse(|c| c.shaped(set(c, false)?, WORDED)),
+    command("hsetex", "8.0.0", -6, "hash", "write denyoom fast")
+        .on(ONE_KEY, Access::WRITE, "hash")
+        .about(
+            "Set the value of one or more fields of a given hash key, and optionally set their \
+             expiration.",
+        )
+        .parse(set_and_date),
+    command("hsetnx", "2.0.0", 4, "hash", "write denyoom fast")
+        .on(ONE_KEY, Access::WRITE, "hash")
+        .about("Set the value of a hash field, only if the field does not exist")
+        .parse(|c| c.shaped(set(c, true)?, WORDED)),
+    command("hstrlen", "3.2.0", 3, "hash", "readonly fast")
+        .on(ONE_KEY, Access::TOUCH, "hash")
+        .about("Get the length of the value of a hash field")
+        .parse(|c| c.one(Action::call(&VALUE_LENGTH, &[], vec![c.args.bytes(2)]))),
+    command("httl", "7.4.0", -5, "hash", "readonly fast")
+        .on(ONE_KEY, Access::READ, "hash")
+        .about("Returns the TTL in seconds of a hash field.")
+        .parse(|c| time(c, false, 1000)),
+    command("hvals", "2.0.0", 2, "hash", "readonly")
+        .on(ONE_KEY, Access::READ, "hash")
+        .about("Get all the values in a hash")
+        .parse(|c| c.shaped(all(), Shape::Fields(Part::Values))),
 ];
 
 pub(crate) static PROCEDURES: &[&Procedure] = &[

@@ -2,7 +2,8 @@
 
 use super::call::Unit;
 use super::{
-    Access, Call, Description, ErrorText, NOT_A_FLOAT, ONE_KEY, Parse, Parsed, SYNTAX, Shape, is,
+    Access, Call, Description, ErrorText, NOT_A_FLOAT, ONE_KEY, Parse, Parsed, SYNTAX, Shape,
+    command, is,
 };
 use crate::command::action::{failed, set};
 use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
@@ -16,19 +17,19 @@ use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome, Value};
 use bytes::Bytes;
 
-pub(super) const ROWS: &[Description<Parse>] = &[Description {
-    name: "increx",
-    since: "8.8.0",
-    arity: -2,
-    flags: &["write", "denyoom", "fast"],
-    keys: ONE_KEY,
-    access: Access::BOTH,
-    group: "string",
-    categories: &["string"],
-    summary: "Increments the numeric value of a key by a number and sets its expiration time. Uses \
-              0 as initial value if the key doesn't exist.",
-    parse: increase,
-}];
+pub(super) const ROWS: &[Description<Parse>] = &[command(
+    "increx",
+    "8.8.0",
+    -2,
+    "string",
+    "write denyoom fast",
+)
+.on(ONE_KEY, Access::BOTH, "string")
+.about(
+    "Increments the numeric value of a key by a number and sets its expiration time. Uses 0 as \
+         initial value if the key doesn't exist.",
+)
+.parse(increase)];
 
 pub(crate) static PROCEDURES: &[&Procedure] = &[&INCREASE];
 

@@ -3,264 +3,97 @@
 use super::call::Unit;
 use super::description::KEY_OF_SUBCOMMAND;
 use super::{
-    ALL_KEYS, Access, Call, Description, ErrorText, Many, NO_KEYS, ONE_KEY, Parse, Parsed, SYNTAX,
-    Shape, container, is,
+    ALL_KEYS, Access, Call, Description, ErrorText, Many, ONE_KEY, Parse, Parsed, SYNTAX, Shape,
+    command, container, is,
 };
 use crate::command::operation::{Action, ExpireCondition};
 
 pub(super) const ROWS: &[Description<Parse>] = &[
-    Description {
-        name: "del",
-        since: "1.0.0",
-        arity: -2,
-        flags: &["write"],
-        keys: ALL_KEYS,
-        access: Access::WRITE,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Delete a key",
-        parse: |c| c.each(Many::Delete),
-    },
-    Description {
-        name: "exists",
-        since: "1.0.0",
-        arity: -2,
-        flags: &["readonly", "fast"],
-        keys: ALL_KEYS,
-        access: Access::TOUCH,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Determine if a key exists",
-        parse: |c| c.each(Many::Exists),
-    },
-    Description {
-        name: "expire",
-        since: "1.0.0",
-        arity: -3,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Set a key's time to live in seconds",
-        parse: |c| expire(c, Unit::Seconds),
-    },
-    Description {
-        name: "expireat",
-        since: "1.2.0",
-        arity: -3,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Set the expiration for a key as a UNIX timestamp",
-        parse: |c| expire(c, Unit::UnixSeconds),
-    },
-    Description {
-        name: "expiretime",
-        since: "7.0.0",
-        arity: 2,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Get the expiration Unix timestamp for a key",
-        parse: |c| c.shaped(Action::PExpireTime, Shape::Seconds),
-    },
-    Description {
-        name: "memory",
-        since: "4.0.0",
-        arity: -2,
-        flags: &[],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "A container for memory diagnostics commands",
-        parse: container,
-    },
-    Description {
-        name: "memory|usage",
-        since: "4.0.0",
-        arity: -3,
-        flags: &["readonly"],
-        keys: KEY_OF_SUBCOMMAND,
-        access: Access::TOUCH,
-        group: "server",
-        categories: &[],
-        summary: "Estimate the memory usage of a key",
-        parse: memory_usage,
-    },
-    Description {
-        name: "object",
-        since: "2.2.3",
-        arity: -2,
-        flags: &[],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "generic",
-        categories: &[],
-        summary: "A container for object introspection commands",
-        parse: container,
-    },
-    Description {
-        name: "object|encoding",
-        since: "2.2.3",
-        arity: 3,
-        flags: &["readonly"],
-        keys: KEY_OF_SUBCOMMAND,
-        access: Access::TOUCH,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Inspect the internal encoding of a Redis object",
-        parse: |c| object(c, Action::Encoding, Shape::Encoding),
-    },
-    Description {
-        name: "object|freq",
-        since: "4.0.0",
-        arity: 3,
-        flags: &["readonly"],
-        keys: KEY_OF_SUBCOMMAND,
-        access: Access::TOUCH,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Get the logarithmic access frequency counter of a Redis object",
-        parse: |c| object(c, Action::Exists, Shape::Frequency),
-    },
-    Description {
-        name: "object|idletime",
-        since: "2.2.3",
-        arity: 3,
-        flags: &["readonly"],
-        keys: KEY_OF_SUBCOMMAND,
-        access: Access::TOUCH,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Get the time since a Redis object was last accessed",
-        parse: |c| object(c, Action::Exists, Shape::IdleTime),
-    },
-    Description {
-        name: "object|refcount",
-        since: "2.2.3",
-        arity: 3,
-        flags: &["readonly"],
-        keys: KEY_OF_SUBCOMMAND,
-        access: Access::TOUCH,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Get the number of references to the value of the key",
-        parse: |c| object(c, Action::Exists, Shape::References),
-    },
-    Description {
-        name: "persist",
-        since: "2.2.0",
-        arity: 2,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Remove the expiration from a key",
-        parse: |c| c.one(Action::Persist),
-    },
-    Description {
-        name: "pexpire",
-        since: "2.6.0",
-        arity: -3,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Set a key's time to live in milliseconds",
-        parse: |c| expire(c, Unit::Milliseconds),
-    },
-    Description {
-        name: "pexpireat",
-        since: "2.6.0",
-        arity: -3,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Set the expiration for a key as a UNIX timestamp specified in milliseconds",
-        parse: |c| expire(c, Unit::UnixMilliseconds),
-    },
-    Description {
-        name: "pexpiretime",
-        since: "7.0.0",
-        arity: 2,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Get the expiration Unix timestamp for a key in milliseconds",
-        parse: |c| c.one(Action::PExpireTime),
-    },
-    Description {
-        name: "pttl",
-        since: "2.6.0",
-        arity: 2,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Get the time to live for a key in milliseconds",
-        parse: |c| c.one(Action::PTtl),
-    },
-    Description {
-        name: "touch",
-        since: "3.2.1",
-        arity: -2,
-        flags: &["readonly", "fast"],
-        keys: ALL_KEYS,
-        access: Access::TOUCH,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Alters the last access time of a key(s). Returns the number of existing keys specified.",
-        parse: |c| c.each(Many::Touch),
-    },
-    Description {
-        name: "ttl",
-        since: "1.0.0",
-        arity: 2,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Get the time to live for a key in seconds",
-        parse: |c| c.shaped(Action::PTtl, Shape::Seconds),
-    },
-    Description {
-        name: "type",
-        since: "1.0.0",
-        arity: 2,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::TOUCH,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Determine the type stored at key",
-        parse: |c| c.shaped(Action::Encoding, Shape::Type),
-    },
-    Description {
-        name: "unlink",
-        since: "4.0.0",
-        arity: -2,
-        flags: &["write", "fast"],
-        keys: ALL_KEYS,
-        access: Access::WRITE,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Delete a key",
-        parse: |c| c.each(Many::Delete),
-    },
+    command("del", "1.0.0", -2, "generic", "write")
+        .on(ALL_KEYS, Access::WRITE, "keyspace")
+        .about("Delete a key")
+        .parse(|c| c.each(Many::Delete)),
+    command("exists", "1.0.0", -2, "generic", "readonly fast")
+        .on(ALL_KEYS, Access::TOUCH, "keyspace")
+        .about("Determine if a key exists")
+        .parse(|c| c.each(Many::Exists)),
+    command("expire", "1.0.0", -3, "generic", "write fast")
+        .on(ONE_KEY, Access::WRITE, "keyspace")
+        .about("Set a key's time to live in seconds")
+        .parse(|c| expire(c, Unit::Seconds)),
+    command("expireat", "1.2.0", -3, "generic", "write fast")
+        .on(ONE_KEY, Access::WRITE, "keyspace")
+        .about("Set the expiration for a key as a UNIX timestamp")
+        .parse(|c| expire(c, Unit::UnixSeconds)),
+    command("expiretime", "7.0.0", 2, "generic", "readonly fast")
+        .on(ONE_KEY, Access::READ, "keyspace")
+        .about("Get the expiration Unix timestamp for a key")
+        .parse(|c| c.shaped(Action::PExpireTime, Shape::Seconds)),
+    command("memory", "4.0.0", -2, "server", "")
+        .about("A container for memory diagnostics commands")
+        .parse(container),
+    command("memory|usage", "4.0.0", -3, "server", "readonly")
+        .on(KEY_OF_SUBCOMMAND, Access::TOUCH, "")
+        .about("Estimate the memory usage of a key")
+        .parse(memory_usage),
+    command("object", "2.2.3", -2, "generic", "")
+        .about("A container for object introspection commands")
+        .parse(container),
+    command("object|encoding", "2.2.3", 3, "generic", "readonly")
+        .on(KEY_OF_SUBCOMMAND, Access::TOUCH, "keyspace")
+        .about("Inspect the internal encoding of a Redis object")
+        .parse(|c| object(c, Action::Encoding, Shape::Encoding)),
+    command("object|freq", "4.0.0", 3, "generic", "readonly")
+        .on(KEY_OF_SUBCOMMAND, Access::TOUCH, "keyspace")
+        .about("Get the logarithmic access frequency counter of a Redis object")
+        .parse(|c| object(c, Action::Exists, Shape::Frequency)),
+    command("object|idletime", "2.2.3", 3, "generic", "readonly")
+        .on(KEY_OF_SUBCOMMAND, Access::TOUCH, "keyspace")
+        .about("Get the time since a Redis object was last accessed")
+        .parse(|c| object(c, Action::Exists, Shape::IdleTime)),
+    command("object|refcount", "2.2.3", 3, "generic", "readonly")
+        .on(KEY_OF_SUBCOMMAND, Access::TOUCH, "keyspace")
+        .about("Get the number of references to the value of the key")
+        .parse(|c| object(c, Action::Exists, Shape::References)),
+    command("persist", "2.2.0", 2, "generic", "write fast")
+        .on(ONE_KEY, Access::WRITE, "keyspace")
+        .about("Remove the expiration from a key")
+        .parse(|c| c.one(Action::Persist)),
+    command("pexpire", "2.6.0", -3, "generic", "write fast")
+        .on(ONE_KEY, Access::WRITE, "keyspace")
+        .about("Set a key's time to live in milliseconds")
+        .parse(|c| expire(c, Unit::Milliseconds)),
+    command("pexpireat", "2.6.0", -3, "generic", "write fast")
+        .on(ONE_KEY, Access::WRITE, "keyspace")
+        .about("Set the expiration for a key as a UNIX timestamp specified in milliseconds")
+        .parse(|c| expire(c, Unit::UnixMilliseconds)),
+    command("pexpiretime", "7.0.0", 2, "generic", "readonly fast")
+        .on(ONE_KEY, Access::READ, "keyspace")
+        .about("Get the expiration Unix timestamp for a key in milliseconds")
+        .parse(|c| c.one(Action::PExpireTime)),
+    command("pttl", "2.6.0", 2, "generic", "readonly fast")
+        .on(ONE_KEY, Access::READ, "keyspace")
+        .about("Get the time to live for a key in milliseconds")
+        .parse(|c| c.one(Action::PTtl)),
+    command("touch", "3.2.1", -2, "generic", "readonly fast")
+        .on(ALL_KEYS, Access::TOUCH, "keyspace")
+        .about(
+            "Alters the last access time of a key(s). Returns the number of existing keys \
+             specified.",
+        )
+        .parse(|c| c.each(Many::Touch)),
+    command("ttl", "1.0.0", 2, "generic", "readonly fast")
+        .on(ONE_KEY, Access::READ, "keyspace")
+        .about("Get the time to live for a key in seconds")
+        .parse(|c| c.shaped(Action::PTtl, Shape::Seconds)),
+    command("type", "1.0.0", 2, "generic", "readonly fast")
+        .on(ONE_KEY, Access::TOUCH, "keyspace")
+        .about("Determine the type stored at key")
+        .parse(|c| c.shaped(Action::Encoding, Shape::Type)),
+    command("unlink", "4.0.0", -2, "generic", "write fast")
+        .on(ALL_KEYS, Access::WRITE, "keyspace")
+        .about("Delete a key")
+        .parse(|c| c.each(Many::Delete)),
 ];
 
 fn object(c: Call<'_>, action: Action, shape: Shape) -> Parsed {

@@ -1,6 +1,8 @@
 //! Commands on parts of strings: runs of bytes, and bits.
 
-use super::{Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, Shape, is};
+use super::{
+    Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, Shape, command, is,
+};
 use crate::command::action::failed;
 use crate::command::operation::{Action, Footprint, Given};
 use crate::command::procedure::{Inputs, Procedure, READS, Run, WRITES, count};
@@ -13,90 +15,34 @@ use crate::value::outcome::{Failure, Outcome, Value};
 use bytes::Bytes;
 
 pub(super) const ROWS: &[Description<Parse>] = &[
-    Description {
-        name: "bitcount",
-        since: "2.6.0",
-        arity: -2,
-        flags: &["readonly"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "bitmap",
-        categories: &["bitmap"],
-        summary: "Count set bits in a string",
-        parse: bit_count,
-    },
-    Description {
-        name: "bitpos",
-        since: "2.8.7",
-        arity: -3,
-        flags: &["readonly"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "bitmap",
-        categories: &["bitmap"],
-        summary: "Find first bit set or clear in a string",
-        parse: bit_position,
-    },
-    Description {
-        name: "getbit",
-        since: "2.2.0",
-        arity: 3,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "bitmap",
-        categories: &["bitmap"],
-        summary: "Returns the bit value at offset in the string value stored at key",
-        parse: |c| c.one(Action::call(&GET_BIT, &[bit_offset(c)?], Vec::new())),
-    },
-    Description {
-        name: "getrange",
-        since: "2.4.0",
-        arity: 4,
-        flags: &["readonly"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "string",
-        categories: &["string"],
-        summary: "Get a substring of the string stored at a key",
-        parse: get_range,
-    },
-    Description {
-        name: "setbit",
-        since: "2.2.0",
-        arity: 4,
-        flags: &["write", "denyoom"],
-        keys: ONE_KEY,
-        access: Access::BOTH,
-        group: "bitmap",
-        categories: &["bitmap"],
-        summary: "Sets or clears the bit at offset in the string value stored at key",
-        parse: set_bit,
-    },
-    Description {
-        name: "setrange",
-        since: "2.2.0",
-        arity: 4,
-        flags: &["write", "denyoom"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "string",
-        categories: &["string"],
-        summary: "Overwrite part of a string at key starting at the specified offset",
-        parse: set_range,
-    },
-    Description {
-        name: "substr",
-        since: "1.0.0",
-        arity: 4,
-        flags: &["readonly"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "string",
-        categories: &["string"],
-        summary: "Get a substring of the string stored at a key",
-        parse: get_range,
-    },
+    command("bitcount", "2.6.0", -2, "bitmap", "readonly")
+        .on(ONE_KEY, Access::READ, "bitmap")
+        .about("Count set bits in a string")
+        .parse(bit_count),
+    command("bitpos", "2.8.7", -3, "bitmap", "readonly")
+        .on(ONE_KEY, Access::READ, "bitmap")
+        .about("Find first bit set or clear in a string")
+        .parse(bit_position),
+    command("getbit", "2.2.0", 3, "bitmap", "readonly fast")
+        .on(ONE_KEY, Access::READ, "bitmap")
+        .about("Returns the bit value at offset in the string value stored at key")
+        .parse(|c| c.one(Action::call(&GET_BIT, &[bit_offset(c)?], Vec::new()))),
+    command("getrange", "2.4.0", 4, "string", "readonly")
+        .on(ONE_KEY, Access::READ, "string")
+        .about("Get a substring of the string stored at a key")
+        .parse(get_range),
+    command("setbit", "2.2.0", 4, "bitmap", "write denyoom")
+        .on(ONE_KEY, Access::BOTH, "bitmap")
+        .about("Sets or clears the bit at offset in the string value stored at key")
+        .parse(set_bit),
+    command("setrange", "2.2.0", 4, "string", "write denyoom")
+        .on(ONE_KEY, Access::WRITE, "string")
+        .about("Overwrite part of a string at key starting at the specified offset")
+        .parse(set_range),
+    command("substr", "1.0.0", 4, "string", "readonly")
+        .on(ONE_KEY, Access::READ, "string")
+        .about("Get a substring of the string stored at a key")
+        .parse(get_range),
 ];
 
 pub(crate) static PROCEDURES: &[&Procedure] = &[

@@ -7,7 +7,7 @@ use super::collections::{
 use super::several::check_count;
 use super::{
     ALL_KEYS, Access, Call, Description, Keys, ONE_KEY, Parse, Parsed, Part, Rights, SYNTAX, Shape,
-    counted_keys, is,
+    command, counted_keys, is,
 };
 use crate::command::operation::{Action, Footprint, Given};
 use crate::command::procedure::{Inputs, Joint, Procedure, READS, Run, WRITES, count};
@@ -31,217 +31,81 @@ const TWO_KEYS: Keys = (1, 2, 1);
 const MEMBERS: Shape = Shape::Fields(Part::Members);
 
 pub(super) const ROWS: &[Description<Parse>] = &[
-    Description {
-        name: "sadd",
-        since: "1.0.0",
-        arity: -3,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "set",
-        categories: &["set"],
-        summary: "Add one or more members to a set",
-        parse: |c| c.one(Action::call(&ADD, &[], vec![rest(c, 2)])),
-    },
-    Description {
-        name: "scard",
-        since: "1.0.0",
-        arity: 2,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::TOUCH,
-        group: "set",
-        categories: &["set"],
-        summary: "Get the number of members in a set",
-        parse: |c| c.one(Action::call(&LENGTH, &[], Vec::new())),
-    },
-    Description {
-        name: "sdiff",
-        since: "1.0.0",
-        arity: -2,
-        flags: &["readonly"],
-        keys: ALL_KEYS,
-        access: Access::READ,
-        group: "set",
-        categories: &["set"],
-        summary: "Subtract multiple sets",
-        parse: |c| combine(c, Combination::Difference),
-    },
-    Description {
-        name: "sdiffstore",
-        since: "1.0.0",
-        arity: -3,
-        flags: &["write", "denyoom"],
-        keys: ALL_KEYS,
-        access: Access::Pair(Rights::WRITE, Rights::READ),
-        group: "set",
-        categories: &["set"],
-        summary: "Subtract multiple sets and store the resulting set in a key",
-        parse: |c| store(c, &STORE_DIFFERENCE),
-    },
-    Description {
-        name: "sinter",
-        since: "1.0.0",
-        arity: -2,
-        flags: &["readonly"],
-        keys: ALL_KEYS,
-        access: Access::READ,
-        group: "set",
-        categories: &["set"],
-        summary: "Intersect multiple sets",
-        parse: |c| combine(c, Combination::Intersection),
-    },
-    Description {
-        name: "sintercard",
-        since: "7.0.0",
-        arity: -3,
-        flags: &["readonly", "movablekeys"],
-        keys: counted_keys(1, 1),
-        access: Access::READ,
-        group: "set",
-        categories: &["set"],
-        summary: "Intersect multiple sets and return the cardinality of the result",
-        parse: count_common,
-    },
-    Description {
-        name: "sinterstore",
-        since: "1.0.0",
-        arity: -3,
-        flags: &["write", "denyoom"],
-        keys: ALL_KEYS,
-        access: Access::Pair(Rights::WRITE, Rights::READ),
-        group: "set",
-        categories: &["set"],
-        summary: "Intersect multiple sets and store the resulting set in a key",
-        parse: |c| store(c, &STORE_INTERSECTION),
-    },
-    Description {
-        name: "sismember",
-        since: "1.0.0",
-        arity: 3,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::TOUCH,
-        group: "set",
-        categories: &["set"],
-        summary: "Determine if a given value is a member of a set",
-        parse: |c| c.one(Action::call(&HAS, &[], vec![c.args.bytes(2)])),
-    },
-    Description {
-        name: "smembers",
-        since: "1.0.0",
-        arity: 2,
-        flags: &["readonly"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "set",
-        categories: &["set"],
-        summary: "Get all the members in a set",
-        parse: |c| c.shaped(Action::call(&ALL, &[0], Vec::new()), MEMBERS),
-    },
-    Description {
-        name: "smismember",
-        since: "6.2.0",
-        arity: -3,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "set",
-        categories: &["set"],
-        summary: "Returns the membership associated with the given elements for a set",
-        parse: |c| c.one(Action::call(&HAS_SOME, &[], vec![rest(c, 2)])),
-    },
-    Description {
-        name: "smove",
-        since: "1.0.0",
-        arity: 4,
-        flags: &["write", "fast"],
-        keys: TWO_KEYS,
-        access: Access::Pair(Rights::BOTH, Rights::WRITE),
-        group: "set",
-        categories: &["set"],
-        summary: "Move a member from one set to another",
-        parse: |c| {
+    command("sadd", "1.0.0", -3, "set", "write denyoom fast")
+        .on(ONE_KEY, Access::WRITE, "set")
+        .about("Add one or more members to a set")
+        .parse(|c| c.one(Action::call(&ADD, &[], vec![rest(c, 2)]))),
+    command("scard", "1.0.0", 2, "set", "readonly fast")
+        .on(ONE_KEY, Access::TOUCH, "set")
+        .about("Get the number of members in a set")
+        .parse(|c| c.one(Action::call(&LENGTH, &[], Vec::new()))),
+    command("sdiff", "1.0.0", -2, "set", "readonly")
+        .on(ALL_KEYS, Access::READ, "set")
+        .about("Subtract multiple sets")
+        .parse(|c| combine(c, Combination::Difference)),
+    command("sdiffstore", "1.0.0", -3, "set", "write denyoom")
+        .on(ALL_KEYS, Access::Pair(Rights::WRITE, Rights::READ), "set")
+        .about("Subtract multiple sets and store the resulting set in a key")
+        .parse(|c| store(c, &STORE_DIFFERENCE)),
+    command("sinter", "1.0.0", -2, "set", "readonly")
+        .on(ALL_KEYS, Access::READ, "set")
+        .about("Intersect multiple sets")
+        .parse(|c| combine(c, Combination::Intersection)),
+    command("sintercard", "7.0.0", -3, "set", "readonly movablekeys")
+        .on(counted_keys(1, 1), Access::READ, "set")
+        .about("Intersect multiple sets and return the cardinality of the result")
+        .parse(count_common),
+    command("sinterstore", "1.0.0", -3, "set", "write denyoom")
+        .on(ALL_KEYS, Access::Pair(Rights::WRITE, Rights::READ), "set")
+        .about("Intersect multiple sets and store the resulting set in a key")
+        .parse(|c| store(c, &STORE_INTERSECTION)),
+    command("sismember", "1.0.0", 3, "set", "readonly fast")
+        .on(ONE_KEY, Access::TOUCH, "set")
+        .about("Determine if a given value is a member of a set")
+        .parse(|c| c.one(Action::call(&HAS, &[], vec![c.args.bytes(2)]))),
+    command("smembers", "1.0.0", 2, "set", "readonly")
+        .on(ONE_KEY, Access::READ, "set")
+        .about("Get all the members in a set")
+        .parse(|c| c.shaped(Action::call(&ALL, &[0], Vec::new()), MEMBERS)),
+    command("smismember", "6.2.0", -3, "set", "readonly fast")
+        .on(ONE_KEY, Access::READ, "set")
+        .about("Returns the membership associated with the given elements for a set")
+        .parse(|c| c.one(Action::call(&HAS_SOME, &[], vec![rest(c, 2)]))),
+    command("smove", "1.0.0", 4, "set", "write fast")
+        .on(TWO_KEYS, Access::Pair(Rights::BOTH, Rights::WRITE), "set")
+        .about("Move a member from one set to another")
+        .parse(|c| {
             let inputs = vec![c.args.bytes(2), c.args.bytes(3)];
             c.one(Action::call(&MOVE, &[], inputs))
-        },
-    },
-    Description {
-        name: "spop",
-        since: "1.0.0",
-        arity: -2,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        access: Access::BOTH,
-        group: "set",
-        categories: &["set"],
-        summary: "Remove and return one or multiple random members from a set",
-        parse: pop,
-    },
-    Description {
-        name: "srandmember",
-        since: "1.0.0",
-        arity: -2,
-        flags: &["readonly"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "set",
-        categories: &["set"],
-        summary: "Get one or multiple random members from a set",
-        parse: |c| match c.args.len() {
+        }),
+    command("spop", "1.0.0", -2, "set", "write fast")
+        .on(ONE_KEY, Access::BOTH, "set")
+        .about("Remove and return one or multiple random members from a set")
+        .parse(pop),
+    command("srandmember", "1.0.0", -2, "set", "readonly")
+        .on(ONE_KEY, Access::READ, "set")
+        .about("Get one or multiple random members from a set")
+        .parse(|c| match c.args.len() {
             2 => c.shaped(drawing(&RANDOM, 1, false), Shape::First),
             3 => c.shaped(drawing(&RANDOM, wanted(c)?, false), Shape::List),
             _ => Err(SYNTAX.into()),
-        },
-    },
-    Description {
-        name: "srem",
-        since: "1.0.0",
-        arity: -3,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "set",
-        categories: &["set"],
-        summary: "Remove one or more members from a set",
-        parse: |c| c.one(Action::call(&REMOVE, &[], vec![rest(c, 2)])),
-    },
-    Description {
-        name: "sscan",
-        since: "2.8.0",
-        arity: -3,
-        flags: &["readonly"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "set",
-        categories: &["set"],
-        summary: "Incrementally iterate set elements",
-        parse: |c| scanning(c, &SCAN, None),
-    },
-    Description {
-        name: "sunion",
-        since: "1.0.0",
-        arity: -2,
-        flags: &["readonly"],
-        keys: ALL_KEYS,
-        access: Access::READ,
-        group: "set",
-        categories: &["set"],
-        summary: "Add multiple sets",
-        parse: |c| combine(c, Combination::Union),
-    },
-    Description {
-        name: "sunionstore",
-        since: "1.0.0",
-        arity: -3,
-        flags: &["write", "denyoom"],
-        keys: ALL_KEYS,
-        access: Access::Pair(Rights::WRITE, Rights::READ),
-        group: "set",
-        categories: &["set"],
-        summary: "Add multiple sets and store the resulting set in a key",
-        parse: |c| store(c, &STORE_UNION),
-    },
+        }),
+    command("srem", "1.0.0", -3, "set", "write fast")
+        .on(ONE_KEY, Access::WRITE, "set")
+        .about("Remove one or more members from a set")
+        .parse(|c| c.one(Action::call(&REMOVE, &[], vec![rest(c, 2)]))),
+    command("sscan", "2.8.0", -3, "set", "readonly")
+        .on(ONE_KEY, Access::READ, "set")
+        .about("Incrementally iterate set elements")
+        .parse(|c| scanning(c, &SCAN, None)),
+    command("sunion", "1.0.0", -2, "set", "readonly")
+        .on(ALL_KEYS, Access::READ, "set")
+        .about("Add multiple sets")
+        .parse(|c| combine(c, Combination::Union)),
+    command("sunionstore", "1.0.0", -3, "set", "write denyoom")
+        .on(ALL_KEYS, Access::Pair(Rights::WRITE, Rights::READ), "set")
+        .about("Add multiple sets and store the resulting set in a key")
+        .parse(|c| store(c, &STORE_UNION)),
 ];
 
 pub(crate) static PROCEDURES: &[&Procedure] = &[

@@ -4,8 +4,8 @@ use super::call::Unit;
 use super::reply::SAME_OBJECT;
 use super::transfer::Transfer;
 use super::{
-    Access, Call, Description, ErrorText, Keys, Parse, Parsed, Rights, SYNTAX, Shape, counted_keys,
-    is,
+    Access, Call, Description, ErrorText, Keys, Parse, Parsed, Rights, SYNTAX, Shape, command,
+    counted_keys, is,
 };
 use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
 use crate::command::procedure::{Inputs, Joint, ProcedureCall, WRITES};
@@ -17,67 +17,41 @@ use doyen_placement::MapId;
 const TWO_KEYS: Keys = (1, 2, 1);
 
 pub(super) const ROWS: &[Description<Parse>] = &[
-    Description {
-        name: "copy",
-        since: "6.2.0",
-        arity: -3,
-        flags: &["write", "denyoom"],
-        keys: TWO_KEYS,
-        access: Access::Pair(Rights::READ, Rights::WRITE),
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Copy a key",
-        parse: copy,
-    },
-    Description {
-        name: "msetex",
-        since: "8.4.0",
-        arity: -4,
-        flags: &["write", "denyoom", "movablekeys"],
-        keys: counted_keys(1, 2),
-        access: Access::WRITE,
-        group: "string",
-        categories: &["string"],
-        summary: "Set multiple keys of one partition to multiple values, with one condition and \
+    command("copy", "6.2.0", -3, "generic", "write denyoom")
+        .on(
+            TWO_KEYS,
+            Access::Pair(Rights::READ, Rights::WRITE),
+            "keyspace",
+        )
+        .about("Copy a key")
+        .parse(copy),
+    command("msetex", "8.4.0", -4, "string", "write denyoom movablekeys")
+        .on(counted_keys(1, 2), Access::WRITE, "string")
+        .about(
+            "Set multiple keys of one partition to multiple values, with one condition and \
                   one expiration",
-        parse: set_all_with,
-    },
-    Description {
-        name: "msetnx",
-        since: "1.0.1",
-        arity: -3,
-        flags: &["write", "denyoom"],
-        keys: (1, -1, 2),
-        access: Access::WRITE,
-        group: "string",
-        categories: &["string"],
-        summary: "Set multiple keys to multiple values, only if none of the keys exist",
-        parse: set_all_absent,
-    },
-    Description {
-        name: "rename",
-        since: "1.0.0",
-        arity: 3,
-        flags: &["write"],
-        keys: TWO_KEYS,
-        access: Access::Pair(Rights::BOTH, Rights::WRITE),
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Rename a key",
-        parse: |c| rename(c, false),
-    },
-    Description {
-        name: "renamenx",
-        since: "1.0.0",
-        arity: 3,
-        flags: &["write", "fast"],
-        keys: TWO_KEYS,
-        access: Access::Pair(Rights::BOTH, Rights::WRITE),
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Rename a key, only if the new key does not exist",
-        parse: |c| rename(c, true),
-    },
+        )
+        .parse(set_all_with),
+    command("msetnx", "1.0.1", -3, "string", "write denyoom")
+        .on((1, -1, 2), Access::WRITE, "string")
+        .about("Set multiple keys to multiple values, only if none of the keys exist")
+        .parse(set_all_absent),
+    command("rename", "1.0.0", 3, "generic", "write")
+        .on(
+            TWO_KEYS,
+            Access::Pair(Rights::BOTH, Rights::WRITE),
+            "keyspace",
+        )
+        .about("Rename a key")
+        .parse(|c| rename(c, false)),
+    command("renamenx", "1.0.0", 3, "generic", "write fast")
+        .on(
+            TWO_KEYS,
+            Access::Pair(Rights::BOTH, Rights::WRITE),
+            "keyspace",
+        )
+        .about("Rename a key, only if the new key does not exist")
+        .parse(|c| rename(c, true)),
 ];
 
 pub(crate) static JOINTS: &[&Joint] = &[&RENAME, &COPY, &SET_ALL];

@@ -4,225 +4,89 @@ use super::call::Unit;
 use super::conditional::Comparison;
 use super::{
     ALL_KEYS, Access, Arguments, Call, Description, Many, NOT_A_FLOAT, ONE_KEY, Parse, Parsed,
-    Request, Rights, SYNTAX, Shape, is,
+    Request, Rights, SYNTAX, Shape, command, is,
 };
 use crate::command::operation::{Action, Condition, Expiry};
 use crate::value::extended::Extended;
 
 pub(super) const ROWS: &[Description<Parse>] = &[
-    Description {
-        name: "append",
-        since: "2.0.0",
-        arity: 3,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "string",
-        categories: &["string"],
-        summary: "Append a value to a key",
-        parse: |c| {
+    command("append", "2.0.0", 3, "string", "write denyoom fast")
+        .on(ONE_KEY, Access::WRITE, "string")
+        .about("Append a value to a key")
+        .parse(|c| {
             c.one(Action::Append {
                 value: c.args.bytes(2),
             })
-        },
-    },
-    Description {
-        name: "decr",
-        since: "1.0.0",
-        arity: 2,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::BOTH,
-        group: "string",
-        categories: &["string"],
-        summary: "Decrement the integer value of a key by one",
-        parse: |c| c.one(Action::IncrBy(-1)),
-    },
-    Description {
-        name: "decrby",
-        since: "1.0.0",
-        arity: 3,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::BOTH,
-        group: "string",
-        categories: &["string"],
-        summary: "Decrement the integer value of a key by the given number",
-        parse: decrby,
-    },
-    Description {
-        name: "get",
-        since: "1.0.0",
-        arity: 2,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::READ,
-        group: "string",
-        categories: &["string"],
-        summary: "Get the value of a key",
-        parse: |c| c.one(Action::Get),
-    },
-    Description {
-        name: "getdel",
-        since: "6.2.0",
-        arity: 2,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        access: Access::BOTH,
-        group: "string",
-        categories: &["string"],
-        summary: "Get the value of a key and delete the key",
-        parse: |c| c.one(Action::GetDel),
-    },
-    Description {
-        name: "getex",
-        since: "6.2.0",
-        arity: -2,
-        flags: &["write", "fast"],
-        keys: ONE_KEY,
-        access: Access::BOTH,
-        group: "string",
-        categories: &["string"],
-        summary: "Get the value of a key and optionally set its expiration",
-        parse: getex,
-    },
-    Description {
-        name: "getset",
-        since: "1.0.0",
-        arity: 3,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::BOTH,
-        group: "string",
-        categories: &["string"],
-        summary: "Set the string value of a key and return its old value",
-        parse: |c| c.one(c.set(2, Condition::Always, Expiry::None, true)),
-    },
-    Description {
-        name: "incr",
-        since: "1.0.0",
-        arity: 2,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::BOTH,
-        group: "string",
-        categories: &["string"],
-        summary: "Increment the integer value of a key by one",
-        parse: |c| c.one(Action::IncrBy(1)),
-    },
-    Description {
-        name: "incrby",
-        since: "1.0.0",
-        arity: 3,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::BOTH,
-        group: "string",
-        categories: &["string"],
-        summary: "Increment the integer value of a key by the given amount",
-        parse: |c| c.one(Action::IncrBy(c.number(2)?)),
-    },
-    Description {
-        name: "incrbyfloat",
-        since: "2.6.0",
-        arity: 3,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::BOTH,
-        group: "string",
-        categories: &["string"],
-        summary: "Increment the float value of a key by the given amount",
-        parse: incrbyfloat,
-    },
-    Description {
-        name: "mget",
-        since: "1.0.0",
-        arity: -2,
-        flags: &["readonly", "fast"],
-        keys: ALL_KEYS,
-        access: Access::READ,
-        group: "string",
-        categories: &["string"],
-        summary: "Get the values of all the given keys, each atomically for itself",
-        parse: |_| Ok(Request::Many(Many::Get)),
-    },
-    Description {
-        name: "mset",
-        since: "1.0.1",
-        arity: -3,
-        flags: &["write", "denyoom"],
-        keys: (1, -1, 2),
-        access: Access::WRITE,
-        group: "string",
-        categories: &["string"],
-        summary: "Set multiple keys to multiple values, each atomically for itself",
-        parse: |c| c.is_paired().map(|()| Request::Many(Many::Set)),
-    },
-    Description {
-        name: "psetex",
-        since: "2.6.0",
-        arity: 4,
-        flags: &["write", "denyoom"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "string",
-        categories: &["string"],
-        summary: "Set the value and expiration in milliseconds of a key",
-        parse: |c| set_for(c, Unit::Milliseconds),
-    },
-    Description {
-        name: "set",
-        since: "1.0.0",
-        arity: -3,
-        flags: &["write", "denyoom"],
-        keys: ONE_KEY,
-        access: Access::Depends(of_set),
-        group: "string",
-        categories: &["string"],
-        summary: "Set the string value of a key",
-        parse: set,
-    },
-    Description {
-        name: "setex",
-        since: "2.0.0",
-        arity: 4,
-        flags: &["write", "denyoom"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "string",
-        categories: &["string"],
-        summary: "Set the value and expiration of a key",
-        parse: |c| set_for(c, Unit::Seconds),
-    },
-    Description {
-        name: "setnx",
-        since: "1.0.0",
-        arity: 3,
-        flags: &["write", "denyoom", "fast"],
-        keys: ONE_KEY,
-        access: Access::WRITE,
-        group: "string",
-        categories: &["string"],
-        summary: "Set the value of a key, only if the key does not exist",
-        parse: |c| {
+        }),
+    command("decr", "1.0.0", 2, "string", "write denyoom fast")
+        .on(ONE_KEY, Access::BOTH, "string")
+        .about("Decrement the integer value of a key by one")
+        .parse(|c| c.one(Action::IncrBy(-1))),
+    command("decrby", "1.0.0", 3, "string", "write denyoom fast")
+        .on(ONE_KEY, Access::BOTH, "string")
+        .about("Decrement the integer value of a key by the given number")
+        .parse(decrby),
+    command("get", "1.0.0", 2, "string", "readonly fast")
+        .on(ONE_KEY, Access::READ, "string")
+        .about("Get the value of a key")
+        .parse(|c| c.one(Action::Get)),
+    command("getdel", "6.2.0", 2, "string", "write fast")
+        .on(ONE_KEY, Access::BOTH, "string")
+        .about("Get the value of a key and delete the key")
+        .parse(|c| c.one(Action::GetDel)),
+    command("getex", "6.2.0", -2, "string", "write fast")
+        .on(ONE_KEY, Access::BOTH, "string")
+        .about("Get the value of a key and optionally set its expiration")
+        .parse(getex),
+    command("getset", "1.0.0", 3, "string", "write denyoom fast")
+        .on(ONE_KEY, Access::BOTH, "string")
+        .about("Set the string value of a key and return its old value")
+        .parse(|c| c.one(c.set(2, Condition::Always, Expiry::None, true))),
+    command("incr", "1.0.0", 2, "string", "write denyoom fast")
+        .on(ONE_KEY, Access::BOTH, "string")
+        .about("Increment the integer value of a key by one")
+        .parse(|c| c.one(Action::IncrBy(1))),
+    command("incrby", "1.0.0", 3, "string", "write denyoom fast")
+        .on(ONE_KEY, Access::BOTH, "string")
+        .about("Increment the integer value of a key by the given amount")
+        .parse(|c| c.one(Action::IncrBy(c.number(2)?))),
+    command("incrbyfloat", "2.6.0", 3, "string", "write denyoom fast")
+        .on(ONE_KEY, Access::BOTH, "string")
+        .about("Increment the float value of a key by the given amount")
+        .parse(incrbyfloat),
+    command("mget", "1.0.0", -2, "string", "readonly fast")
+        .on(ALL_KEYS, Access::READ, "string")
+        .about("Get the values of all the given keys, each atomically for itself")
+        .parse(|_| Ok(Request::Many(Many::Get))),
+    command("mset", "1.0.1", -3, "string", "write denyoom")
+        .on((1, -1, 2), Access::WRITE, "string")
+        .about("Set multiple keys to multiple values, each atomically for itself")
+        .parse(|c| c.is_paired().map(|()| Request::Many(Many::Set))),
+    command("psetex", "2.6.0", 4, "string", "write denyoom")
+        .on(ONE_KEY, Access::WRITE, "string")
+        .about("Set the value and expiration in milliseconds of a key")
+        .parse(|c| set_for(c, Unit::Milliseconds)),
+    command("set", "1.0.0", -3, "string", "write denyoom")
+        .on(ONE_KEY, Access::Depends(of_set), "string")
+        .about("Set the string value of a key")
+        .parse(set),
+    command("setex", "2.0.0", 4, "string", "write denyoom")
+        .on(ONE_KEY, Access::WRITE, "string")
+        .about("Set the value and expiration of a key")
+        .parse(|c| set_for(c, Unit::Seconds)),
+    command("setnx", "1.0.0", 3, "string", "write denyoom fast")
+        .on(ONE_KEY, Access::WRITE, "string")
+        .about("Set the value of a key, only if the key does not exist")
+        .parse(|c| {
             c.shaped(
                 c.set(2, Condition::IfAbsent, Expiry::None, false),
                 Shape::Flag,
             )
-        },
-    },
-    Description {
-        name: "strlen",
-        since: "2.2.0",
-        arity: 2,
-        flags: &["readonly", "fast"],
-        keys: ONE_KEY,
-        access: Access::TOUCH,
-        group: "string",
-        categories: &["string"],
-        summary: "Get the length of the value stored in a key",
-        parse: |c| c.one(Action::Strlen),
-    },
+        }),
+    command("strlen", "2.2.0", 2, "string", "readonly fast")
+        .on(ONE_KEY, Access::TOUCH, "string")
+        .about("Get the length of the value stored in a key")
+        .parse(|c| c.one(Action::Strlen)),
 ];
 
 fn set_for(c: Call<'_>, unit: Unit) -> Parsed {

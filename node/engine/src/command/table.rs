@@ -206,21 +206,10 @@ const fn is_before(a: &str, b: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Access, Description, NO_KEYS};
+    use crate::command::command;
 
     const fn named(name: &'static str) -> Description<()> {
-        Description {
-            name,
-            since: "1.0.0",
-            arity: -1,
-            flags: &[],
-            keys: NO_KEYS,
-            access: Access::Nothing,
-            group: "generic",
-            categories: &[],
-            summary: "",
-            parse: (),
-        }
+        command(name, "1.0.0", -1, "generic", "")
     }
 
     #[test]

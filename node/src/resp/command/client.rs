@@ -1,6 +1,6 @@
 //! `CLIENT`: what a client asks about its own connection and the connections of others.
 
-use super::table::{Access, Description, NO_KEYS};
+use super::table::{Access, Description, NO_KEYS, command};
 use super::{
     Call, ClientCommand, ConnectionCommand, Constant, ErrorText, Parsed, SYNTAX, client,
     connection, constant, container, help, is,
@@ -20,250 +20,200 @@ const NOT_TRACKING: &str = "ERR CLIENT CACHING can be called only when the clien
     mode with OPTIN or OPTOUT mode enabled";
 
 pub(super) const ROWS: &[Description] = &[
-    Description {
-        name: "client",
-        since: "2.4.0",
-        arity: -2,
-        flags: &[],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &[],
-        summary: "A container for client connection commands",
-        parse: container,
-    },
-    Description {
-        name: "client|caching",
-        since: "6.0.0",
-        arity: 3,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Instruct the server about tracking or not keys in the next request",
-        parse: |_| Err(NOT_TRACKING.into()),
-    },
-    Description {
-        name: "client|getname",
-        since: "2.6.9",
-        arity: 2,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Get the current connection name",
-        parse: |_| client(ClientCommand::GetName),
-    },
-    Description {
-        name: "client|getredir",
-        since: "6.0.0",
-        arity: 2,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Get tracking notifications redirection client ID if any",
-        parse: |_| constant(Constant::Integer(-1)),
-    },
-    Description {
-        name: "client|help",
-        since: "5.0.0",
-        arity: 2,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Show helpful text about the different subcommands",
-        parse: help,
-    },
-    Description {
-        name: "client|id",
-        since: "5.0.0",
-        arity: 2,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Returns the client ID for the current connection",
-        parse: |_| client(ClientCommand::Id),
-    },
-    Description {
-        name: "client|info",
-        since: "6.2.0",
-        arity: 2,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Returns information about the current client connection.",
-        parse: |_| client(ClientCommand::Info),
-    },
-    Description {
-        name: "client|keyspace",
-        since: "0.1.0",
-        arity: -2,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Which keyspace commands are about, or use this one from now on",
-        parse: keyspace,
-    },
-    Description {
-        name: "client|kill",
-        since: "2.4.0",
-        arity: -3,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Kill the connection of a client",
-        parse: kill,
-    },
-    Description {
-        name: "client|list",
-        since: "2.4.0",
-        arity: -2,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Get the list of client connections",
-        parse: list,
-    },
-    Description {
-        name: "client|no-evict",
-        since: "7.0.0",
-        arity: 3,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Set client eviction mode for the current connection",
-        parse: |c| {
-            switch(c)
-                .map(|_| ConnectionCommand::Accept)
-                .and_then(connection)
-        },
-    },
-    Description {
-        name: "client|no-touch",
-        since: "7.2.0",
-        arity: 3,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Controls whether commands sent by the client affect the LRU/LFU of accessed keys",
-        parse: |c| client(ClientCommand::Touches(!switch(c)?)),
-    },
-    Description {
-        name: "client|pause",
-        since: "2.9.50",
-        arity: -3,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Stop processing commands from clients for some time",
-        parse: pause,
-    },
-    Description {
-        name: "client|reply",
-        since: "3.2.0",
-        arity: 3,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Instruct the server whether to reply to commands",
-        parse: reply,
-    },
-    Description {
-        name: "client|setinfo",
-        since: "7.2.0",
-        arity: 4,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Set client or connection specific info",
-        parse: setinfo,
-    },
-    Description {
-        name: "client|setname",
-        since: "2.6.9",
-        arity: 3,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Set the current connection name",
-        parse: |c| client(ClientCommand::SetName(c.args.bytes(2))),
-    },
-    Description {
-        name: "client|tracking",
-        since: "6.0.0",
-        arity: -3,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Enable or disable server assisted client side caching support",
-        parse: tracking,
-    },
-    Description {
-        name: "client|trackinginfo",
-        since: "6.2.0",
-        arity: 2,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Return information about server assisted client side caching for the current connection",
-        parse: |_| client(ClientCommand::TrackingInfo),
-    },
-    Description {
-        name: "client|unblock",
-        since: "5.0.0",
-        arity: -3,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Unblock a client blocked in a blocking command from a different connection",
-        parse: unblock,
-    },
-    Description {
-        name: "client|unpause",
-        since: "6.2.0",
-        arity: 2,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Resume processing of clients that were paused",
-        parse: |_| client(ClientCommand::Unpause),
-    },
+    command("client", "2.4.0", -2, "connection", "")
+        .about("A container for client connection commands")
+        .parse(container),
+    command(
+        "client|caching",
+        "6.0.0",
+        3,
+        "connection",
+        "noscript loading stale",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Instruct the server about tracking or not keys in the next request")
+    .parse(|_| Err(NOT_TRACKING.into())),
+    command(
+        "client|getname",
+        "2.6.9",
+        2,
+        "connection",
+        "noscript loading stale",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Get the current connection name")
+    .parse(|_| client(ClientCommand::GetName)),
+    command(
+        "client|getredir",
+        "6.0.0",
+        2,
+        "connection",
+        "noscript loading stale",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Get tracking notifications redirection client ID if any")
+    .parse(|_| constant(Constant::Integer(-1))),
+    command("client|help", "5.0.0", 2, "connection", "loading stale")
+        .on(NO_KEYS, Access::Nothing, "connection")
+        .about("Show helpful text about the different subcommands")
+        .parse(help),
+    command(
+        "client|id",
+        "5.0.0",
+        2,
+        "connection",
+        "noscript loading stale",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Returns the client ID for the current connection")
+    .parse(|_| client(ClientCommand::Id)),
+    command(
+        "client|info",
+        "6.2.0",
+        2,
+        "connection",
+        "noscript loading stale",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Returns information about the current client connection.")
+    .parse(|_| client(ClientCommand::Info)),
+    command(
+        "client|keyspace",
+        "0.1.0",
+        -2,
+        "connection",
+        "noscript loading stale",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Which keyspace commands are about, or use this one from now on")
+    .parse(keyspace),
+    command(
+        "client|kill",
+        "2.4.0",
+        -3,
+        "connection",
+        "admin noscript loading stale",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Kill the connection of a client")
+    .parse(kill),
+    command(
+        "client|list",
+        "2.4.0",
+        -2,
+        "connection",
+        "admin noscript loading stale",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Get the list of client connections")
+    .parse(list),
+    command(
+        "client|no-evict",
+        "7.0.0",
+        3,
+        "connection",
+        "admin noscript loading stale",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Set client eviction mode for the current connection")
+    .parse(|c| {
+        switch(c)
+            .map(|_| ConnectionCommand::Accept)
+            .and_then(connection)
+    }),
+    command(
+        "client|no-touch",
+        "7.2.0",
+        3,
+        "connection",
+        "noscript loading stale",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Controls whether commands sent by the client affect the LRU/LFU of accessed keys")
+    .parse(|c| client(ClientCommand::Touches(!switch(c)?))),
+    command(
+        "client|pause",
+        "2.9.50",
+        -3,
+        "connection",
+        "admin noscript loading stale",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Stop processing commands from clients for some time")
+    .parse(pause),
+    command(
+        "client|reply",
+        "3.2.0",
+        3,
+        "connection",
+        "noscript loading stale",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Instruct the server whether to reply to commands")
+    .parse(reply),
+    command(
+        "client|setinfo",
+        "7.2.0",
+        4,
+        "connection",
+        "noscript loading stale",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Set client or connection specific info")
+    .parse(setinfo),
+    command(
+        "client|setname",
+        "2.6.9",
+        3,
+        "connection",
+        "noscript loading stale",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Set the current connection name")
+    .parse(|c| client(ClientCommand::SetName(c.args.bytes(2)))),
+    command(
+        "client|tracking",
+        "6.0.0",
+        -3,
+        "connection",
+        "noscript loading stale",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Enable or disable server assisted client side caching support")
+    .parse(tracking),
+    command(
+        "client|trackinginfo",
+        "6.2.0",
+        2,
+        "connection",
+        "noscript loading stale",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about(
+        "Return information about server assisted client side caching for the current \
+             connection",
+    )
+    .parse(|_| client(ClientCommand::TrackingInfo)),
+    command(
+        "client|unblock",
+        "5.0.0",
+        -3,
+        "connection",
+        "admin noscript loading stale",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Unblock a client blocked in a blocking command from a different connection")
+    .parse(unblock),
+    command(
+        "client|unpause",
+        "6.2.0",
+        2,
+        "connection",
+        "admin noscript loading stale",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Resume processing of clients that were paused")
+    .parse(|_| client(ClientCommand::Unpause)),
 ];
 
 /// ON or OFF, if the option is one of them.

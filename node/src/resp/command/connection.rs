@@ -1,122 +1,62 @@
 //! Commands on the connection, without `CLIENT`.
 
-use super::table::{Access, Description, NO_KEYS};
+use super::table::{Access, Description, NO_KEYS, command};
 use super::{Call, ConnectionCommand, Parsed, SYNTAX, connection, is, wrong_arity};
 use doyen_engine::integer;
 
 pub(super) const ROWS: &[Description] = &[
-    Description {
-        name: "auth",
-        since: "1.0.0",
-        arity: -2,
-        flags: &[
-            "noscript",
-            "loading",
-            "stale",
-            "fast",
-            "no_auth",
-            "allow_busy",
-        ],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Authenticate to the server",
-        parse: auth,
-    },
-    Description {
-        name: "echo",
-        since: "1.0.0",
-        arity: 2,
-        flags: &["loading", "stale", "fast"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Echo the given string",
-        parse: |c| connection(ConnectionCommand::Echo(c.args.bytes(1))),
-    },
-    Description {
-        name: "hello",
-        since: "6.0.0",
-        arity: -1,
-        flags: &[
-            "noscript",
-            "loading",
-            "stale",
-            "fast",
-            "no_auth",
-            "allow_busy",
-        ],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Handshake with Redis",
-        parse: hello,
-    },
-    Description {
-        name: "ping",
-        since: "1.0.0",
-        arity: -1,
-        flags: &["fast"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Ping the server",
-        parse: ping,
-    },
-    Description {
-        name: "quit",
-        since: "1.0.0",
-        arity: -1,
-        flags: &[
-            "noscript",
-            "loading",
-            "stale",
-            "fast",
-            "no_auth",
-            "allow_busy",
-        ],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Close the connection",
-        parse: |_| connection(ConnectionCommand::Quit),
-    },
-    Description {
-        name: "reset",
-        since: "6.2.0",
-        arity: 1,
-        flags: &[
-            "noscript",
-            "loading",
-            "stale",
-            "fast",
-            "no_auth",
-            "allow_busy",
-        ],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Reset the connection",
-        parse: |_| connection(ConnectionCommand::Reset),
-    },
-    Description {
-        name: "select",
-        since: "1.0.0",
-        arity: 2,
-        flags: &["loading", "stale", "fast"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "connection",
-        categories: &["connection"],
-        summary: "Change the selected database for the current connection",
-        parse: select,
-    },
+    command(
+        "auth",
+        "1.0.0",
+        -2,
+        "connection",
+        "noscript loading stale fast no_auth allow_busy",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Authenticate to the server")
+    .parse(auth),
+    command("echo", "1.0.0", 2, "connection", "loading stale fast")
+        .on(NO_KEYS, Access::Nothing, "connection")
+        .about("Echo the given string")
+        .parse(|c| connection(ConnectionCommand::Echo(c.args.bytes(1)))),
+    command(
+        "hello",
+        "6.0.0",
+        -1,
+        "connection",
+        "noscript loading stale fast no_auth allow_busy",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Handshake with Redis")
+    .parse(hello),
+    command("ping", "1.0.0", -1, "connection", "fast")
+        .on(NO_KEYS, Access::Nothing, "connection")
+        .about("Ping the server")
+        .parse(ping),
+    command(
+        "quit",
+        "1.0.0",
+        -1,
+        "connection",
+        "noscript loading stale fast no_auth allow_busy",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Close the connection")
+    .parse(|_| connection(ConnectionCommand::Quit)),
+    command(
+        "reset",
+        "6.2.0",
+        1,
+        "connection",
+        "noscript loading stale fast no_auth allow_busy",
+    )
+    .on(NO_KEYS, Access::Nothing, "connection")
+    .about("Reset the connection")
+    .parse(|_| connection(ConnectionCommand::Reset)),
+    command("select", "1.0.0", 2, "connection", "loading stale fast")
+        .on(NO_KEYS, Access::Nothing, "connection")
+        .about("Change the selected database for the current connection")
+        .parse(select),
 ];
 
 fn ping(c: Call<'_>) -> Parsed {

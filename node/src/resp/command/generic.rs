@@ -1,88 +1,40 @@
 //! Commands on all keys, and `WAIT`. Commands on one key or several are the engine's.
 
-use super::table::{Access, Description, NO_KEYS};
+use super::table::{Access, Description, NO_KEYS, command};
 use super::{All, Call, ErrorText, NOT_AN_INTEGER, Parsed, Request, SYNTAX, help, is, pattern_at};
 use bytes::Bytes;
 use doyen_engine::integer;
 use doyen_engine::op::{Kind, RangeQuery};
 
 pub(super) const ROWS: &[Description] = &[
-    Description {
-        name: "keys",
-        since: "1.0.0",
-        arity: 2,
-        flags: &["readonly"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "generic",
-        categories: &["dangerous", "keyspace"],
-        summary: "Find all keys matching the given pattern",
-        parse: |c| {
+    command("keys", "1.0.0", 2, "generic", "readonly")
+        .on(NO_KEYS, Access::Nothing, "dangerous keyspace")
+        .about("Find all keys matching the given pattern")
+        .parse(|c| {
             Ok(Request::All(All::Keys {
                 pattern: pattern_at(c.args, 1)?,
             }))
-        },
-    },
-    Description {
-        name: "object|help",
-        since: "6.2.0",
-        arity: 2,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Show helpful text about the different subcommands",
-        parse: help,
-    },
-    Description {
-        name: "randomkey",
-        since: "1.0.0",
-        arity: 1,
-        flags: &["readonly"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Return a random key from the keyspace",
-        parse: |_| Ok(Request::All(All::Random)),
-    },
-    Description {
-        name: "scan",
-        since: "2.8.0",
-        arity: -2,
-        flags: &["readonly"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Incrementally iterate the keys space",
-        parse: scan,
-    },
-    Description {
-        name: "scanrange",
-        since: "0.1.0",
-        arity: -3,
-        flags: &["readonly"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "generic",
-        categories: &["keyspace"],
-        summary: "Keys of an ordered keyspace, from one on, up to another",
-        parse: scan_range,
-    },
-    Description {
-        name: "wait",
-        since: "3.0.0",
-        arity: 3,
-        flags: &["noscript", "blocking"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "generic",
-        categories: &["connection"],
-        summary: "How many other nodes hold every acknowledged write of this connection",
-        parse: wait,
-    },
+        }),
+    command("object|help", "6.2.0", 2, "generic", "loading stale")
+        .on(NO_KEYS, Access::Nothing, "keyspace")
+        .about("Show helpful text about the different subcommands")
+        .parse(help),
+    command("randomkey", "1.0.0", 1, "generic", "readonly")
+        .on(NO_KEYS, Access::Nothing, "keyspace")
+        .about("Return a random key from the keyspace")
+        .parse(|_| Ok(Request::All(All::Random))),
+    command("scan", "2.8.0", -2, "generic", "readonly")
+        .on(NO_KEYS, Access::Nothing, "keyspace")
+        .about("Incrementally iterate the keys space")
+        .parse(scan),
+    command("scanrange", "0.1.0", -3, "generic", "readonly")
+        .on(NO_KEYS, Access::Nothing, "keyspace")
+        .about("Keys of an ordered keyspace, from one on, up to another")
+        .parse(scan_range),
+    command("wait", "3.0.0", 3, "generic", "noscript blocking")
+        .on(NO_KEYS, Access::Nothing, "connection")
+        .about("How many other nodes hold every acknowledged write of this connection")
+        .parse(wait),
 ];
 
 fn scan(c: Call<'_>) -> Parsed {

@@ -1,198 +1,69 @@
 //! Publish and subscribe.
 
-use super::table::{Access, Description, NO_KEYS};
+use super::table::{Access, Description, NO_KEYS, command};
 use super::{Call, Parsed, PubSubCommand, Request, container, help, names, pattern_at};
 use crate::resp::pubsub::Kind;
 use doyen_engine::command::{ALL_KEYS, ONE_KEY};
 
-const SUBSCRIBES: &[&str] = &["pubsub", "noscript", "loading", "stale"];
-const PUBLISHES: &[&str] = &["pubsub", "loading", "stale", "fast"];
-const ASKS: &[&str] = &["pubsub", "loading", "stale"];
+const SUBSCRIBES: &str = "pubsub noscript loading stale";
+const PUBLISHES: &str = "pubsub loading stale fast";
+const ASKS: &str = "pubsub loading stale";
 
 pub(super) const ROWS: &[Description] = &[
-    Description {
-        name: "psubscribe",
-        since: "2.0.0",
-        arity: -2,
-        flags: SUBSCRIBES,
-        keys: NO_KEYS,
-        access: Access::Patterns,
-        group: "pubsub",
-        categories: &[],
-        summary: "Listen for messages published to channels matching the given patterns",
-        parse: |_| command(PubSubCommand::Subscribe(Kind::Pattern)),
-    },
-    Description {
-        name: "publish",
-        since: "2.0.0",
-        arity: 3,
-        flags: PUBLISHES,
-        keys: NO_KEYS,
-        access: Access::Channel,
-        group: "pubsub",
-        categories: &[],
-        summary: "Post a message to a channel",
-        parse: |_| command(PubSubCommand::Publish { sharded: false }),
-    },
-    Description {
-        name: "pubsub",
-        since: "2.8.0",
-        arity: -2,
-        flags: &[],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "pubsub",
-        categories: &[],
-        summary: "A container for Pub/Sub commands",
-        parse: container,
-    },
-    Description {
-        name: "pubsub|channels",
-        since: "2.8.0",
-        arity: -2,
-        flags: ASKS,
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "pubsub",
-        categories: &[],
-        summary: "List active channels",
-        parse: |c| channels(c, Kind::Channel),
-    },
-    Description {
-        name: "pubsub|help",
-        since: "6.2.0",
-        arity: 2,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "pubsub",
-        categories: &[],
-        summary: "Show helpful text about the different subcommands",
-        parse: help,
-    },
-    Description {
-        name: "pubsub|numpat",
-        since: "2.8.0",
-        arity: 2,
-        flags: ASKS,
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "pubsub",
-        categories: &[],
-        summary: "Get the count of unique patterns pattern subscriptions",
-        parse: |_| command(PubSubCommand::Patterns),
-    },
-    Description {
-        name: "pubsub|numsub",
-        since: "2.8.0",
-        arity: -2,
-        flags: ASKS,
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "pubsub",
-        categories: &[],
-        summary: "Get the count of subscribers for channels",
-        parse: |c| command(PubSubCommand::Subscribers(Kind::Channel, names(c, 2)?)),
-    },
-    Description {
-        name: "pubsub|shardchannels",
-        since: "7.0.0",
-        arity: -2,
-        flags: ASKS,
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "pubsub",
-        categories: &[],
-        summary: "List active shard channels",
-        parse: |c| channels(c, Kind::Shard),
-    },
-    Description {
-        name: "pubsub|shardnumsub",
-        since: "7.0.0",
-        arity: -2,
-        flags: ASKS,
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "pubsub",
-        categories: &[],
-        summary: "Get the count of subscribers for shard channels",
-        parse: |c| command(PubSubCommand::Subscribers(Kind::Shard, names(c, 2)?)),
-    },
-    Description {
-        name: "punsubscribe",
-        since: "2.0.0",
-        arity: -1,
-        flags: SUBSCRIBES,
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "pubsub",
-        categories: &[],
-        summary: "Stop listening for messages posted to channels matching the given patterns",
-        parse: |_| command(PubSubCommand::Unsubscribe(Kind::Pattern)),
-    },
-    Description {
-        name: "spublish",
-        since: "7.0.0",
-        arity: 3,
-        flags: PUBLISHES,
-        keys: ONE_KEY,
-        access: Access::Channel,
-        group: "pubsub",
-        categories: &[],
-        summary: "Post a message to a shard channel",
-        parse: |_| command(PubSubCommand::Publish { sharded: true }),
-    },
-    Description {
-        name: "ssubscribe",
-        since: "7.0.0",
-        arity: -2,
-        flags: SUBSCRIBES,
-        keys: ALL_KEYS,
-        access: Access::Channels,
-        group: "pubsub",
-        categories: &[],
-        summary: "Listen for messages published to the given shard channels",
-        parse: |_| command(PubSubCommand::Subscribe(Kind::Shard)),
-    },
-    Description {
-        name: "subscribe",
-        since: "2.0.0",
-        arity: -2,
-        flags: SUBSCRIBES,
-        keys: NO_KEYS,
-        access: Access::Channels,
-        group: "pubsub",
-        categories: &[],
-        summary: "Listen for messages published to the given channels",
-        parse: |_| command(PubSubCommand::Subscribe(Kind::Channel)),
-    },
-    Description {
-        name: "sunsubscribe",
-        since: "7.0.0",
-        arity: -1,
-        flags: SUBSCRIBES,
-        keys: ALL_KEYS,
-        access: Access::Nothing,
-        group: "pubsub",
-        categories: &[],
-        summary: "Stop listening for messages posted to the given shard channels",
-        parse: |_| command(PubSubCommand::Unsubscribe(Kind::Shard)),
-    },
-    Description {
-        name: "unsubscribe",
-        since: "2.0.0",
-        arity: -1,
-        flags: SUBSCRIBES,
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "pubsub",
-        categories: &[],
-        summary: "Stop listening for messages posted to the given channels",
-        parse: |_| command(PubSubCommand::Unsubscribe(Kind::Channel)),
-    },
+    command("psubscribe", "2.0.0", -2, "pubsub", SUBSCRIBES)
+        .on(NO_KEYS, Access::Patterns, "")
+        .about("Listen for messages published to channels matching the given patterns")
+        .parse(|_| asks(PubSubCommand::Subscribe(Kind::Pattern))),
+    command("publish", "2.0.0", 3, "pubsub", PUBLISHES)
+        .on(NO_KEYS, Access::Channel, "")
+        .about("Post a message to a channel")
+        .parse(|_| asks(PubSubCommand::Publish { sharded: false })),
+    command("pubsub", "2.8.0", -2, "pubsub", "")
+        .about("A container for Pub/Sub commands")
+        .parse(container),
+    command("pubsub|channels", "2.8.0", -2, "pubsub", ASKS)
+        .about("List active channels")
+        .parse(|c| channels(c, Kind::Channel)),
+    command("pubsub|help", "6.2.0", 2, "pubsub", "loading stale")
+        .about("Show helpful text about the different subcommands")
+        .parse(help),
+    command("pubsub|numpat", "2.8.0", 2, "pubsub", ASKS)
+        .about("Get the count of unique patterns pattern subscriptions")
+        .parse(|_| asks(PubSubCommand::Patterns)),
+    command("pubsub|numsub", "2.8.0", -2, "pubsub", ASKS)
+        .about("Get the count of subscribers for channels")
+        .parse(|c| asks(PubSubCommand::Subscribers(Kind::Channel, names(c, 2)?))),
+    command("pubsub|shardchannels", "7.0.0", -2, "pubsub", ASKS)
+        .about("List active shard channels")
+        .parse(|c| channels(c, Kind::Shard)),
+    command("pubsub|shardnumsub", "7.0.0", -2, "pubsub", ASKS)
+        .about("Get the count of subscribers for shard channels")
+        .parse(|c| asks(PubSubCommand::Subscribers(Kind::Shard, names(c, 2)?))),
+    command("punsubscribe", "2.0.0", -1, "pubsub", SUBSCRIBES)
+        .about("Stop listening for messages posted to channels matching the given patterns")
+        .parse(|_| asks(PubSubCommand::Unsubscribe(Kind::Pattern))),
+    command("spublish", "7.0.0", 3, "pubsub", PUBLISHES)
+        .on(ONE_KEY, Access::Channel, "")
+        .about("Post a message to a shard channel")
+        .parse(|_| asks(PubSubCommand::Publish { sharded: true })),
+    command("ssubscribe", "7.0.0", -2, "pubsub", SUBSCRIBES)
+        .on(ALL_KEYS, Access::Channels, "")
+        .about("Listen for messages published to the given shard channels")
+        .parse(|_| asks(PubSubCommand::Subscribe(Kind::Shard))),
+    command("subscribe", "2.0.0", -2, "pubsub", SUBSCRIBES)
+        .on(NO_KEYS, Access::Channels, "")
+        .about("Listen for messages published to the given channels")
+        .parse(|_| asks(PubSubCommand::Subscribe(Kind::Channel))),
+    command("sunsubscribe", "7.0.0", -1, "pubsub", SUBSCRIBES)
+        .on(ALL_KEYS, Access::Nothing, "")
+        .about("Stop listening for messages posted to the given shard channels")
+        .parse(|_| asks(PubSubCommand::Unsubscribe(Kind::Shard))),
+    command("unsubscribe", "2.0.0", -1, "pubsub", SUBSCRIBES)
+        .about("Stop listening for messages posted to the given channels")
+        .parse(|_| asks(PubSubCommand::Unsubscribe(Kind::Channel))),
 ];
 
-const fn command(command: PubSubCommand) -> Parsed {
+const fn asks(command: PubSubCommand) -> Parsed {
     Ok(Request::PubSub(command))
 }
 
@@ -202,5 +73,5 @@ fn channels(c: Call<'_>, kind: Kind) -> Parsed {
         3 => Some(pattern_at(c.args, 2)?),
         _ => return c.refused(),
     };
-    command(PubSubCommand::Channels(kind, pattern))
+    asks(PubSubCommand::Channels(kind, pattern))
 }

@@ -1,6 +1,6 @@
 //! Scripts, and the answers of a server that has no functions.
 
-use super::table::{Access, Description, NO_KEYS};
+use super::table::{Access, Description, NO_KEYS, command};
 use super::{
     Call, Constant, Parsed, Request, ScriptCommand, ServerCommand, constant, container, help, is,
     server,
@@ -12,224 +12,113 @@ const DIGEST_LEN: usize = 40;
 const NO_SCRIPT_RUNS: &str = "NOTBUSY No scripts in execution right now.";
 
 pub(super) const ROWS: &[Description] = &[
-    Description {
-        name: "eval",
-        since: "2.6.0",
-        arity: -3,
-        flags: &[
-            "noscript",
-            "stale",
-            "skip_monitor",
-            "no_mandatory_keys",
-            "movablekeys",
-        ],
-        keys: NO_KEYS,
-        access: Access::BOTH,
-        group: "scripting",
-        categories: &["scripting"],
-        summary: "Executes a server-side Lua script.",
-        parse: |c| run(c, false, false),
-    },
-    Description {
-        name: "eval_ro",
-        since: "7.0.0",
-        arity: -3,
-        flags: &[
-            "readonly",
-            "noscript",
-            "stale",
-            "skip_monitor",
-            "no_mandatory_keys",
-            "movablekeys",
-        ],
-        keys: NO_KEYS,
-        access: Access::READ,
-        group: "scripting",
-        categories: &["scripting"],
-        summary: "Executes a read-only server-side Lua script.",
-        parse: |c| run(c, false, true),
-    },
-    Description {
-        name: "evalsha",
-        since: "2.6.0",
-        arity: -3,
-        flags: &[
-            "noscript",
-            "stale",
-            "skip_monitor",
-            "no_mandatory_keys",
-            "movablekeys",
-        ],
-        keys: NO_KEYS,
-        access: Access::BOTH,
-        group: "scripting",
-        categories: &["scripting"],
-        summary: "Executes a server-side Lua script by SHA1 digest.",
-        parse: |c| run(c, true, false),
-    },
-    Description {
-        name: "evalsha_ro",
-        since: "7.0.0",
-        arity: -3,
-        flags: &[
-            "readonly",
-            "noscript",
-            "stale",
-            "skip_monitor",
-            "no_mandatory_keys",
-            "movablekeys",
-        ],
-        keys: NO_KEYS,
-        access: Access::READ,
-        group: "scripting",
-        categories: &["scripting"],
-        summary: "Executes a read-only server-side Lua script by SHA1 digest.",
-        parse: |c| run(c, true, true),
-    },
-    Description {
-        name: "function",
-        since: "7.0.0",
-        arity: -2,
-        flags: &[],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "scripting",
-        categories: &[],
-        summary: "A container for function commands",
-        parse: container,
-    },
-    Description {
-        name: "function|flush",
-        since: "7.0.0",
-        arity: -2,
-        flags: &["write", "noscript"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "scripting",
-        categories: &["scripting"],
-        summary: "Deleting all functions",
-        parse: function_flush,
-    },
-    Description {
-        name: "function|help",
-        since: "7.0.0",
-        arity: 2,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "scripting",
-        categories: &["scripting"],
-        summary: "Show helpful text about the different subcommands",
-        parse: help,
-    },
-    Description {
-        name: "function|kill",
-        since: "7.0.0",
-        arity: 2,
-        flags: &["noscript", "allow_busy"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "scripting",
-        categories: &["scripting"],
-        summary: "Kill the function currently in execution.",
-        parse: |_| Err(NO_SCRIPT_RUNS.into()),
-    },
-    Description {
-        name: "function|list",
-        since: "7.0.0",
-        arity: -2,
-        flags: &["noscript"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "scripting",
-        categories: &["scripting"],
-        summary: "List information about all the functions",
-        parse: function_list,
-    },
-    Description {
-        name: "function|stats",
-        since: "7.0.0",
-        arity: 2,
-        flags: &["noscript", "allow_busy"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "scripting",
-        categories: &["scripting"],
-        summary: "Return information about the function currently running (name, description, duration)",
-        parse: |_| server(ServerCommand::FunctionStats),
-    },
-    Description {
-        name: "script",
-        since: "2.6.0",
-        arity: -2,
-        flags: &[],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "scripting",
-        categories: &[],
-        summary: "A container for Lua scripts management commands",
-        parse: container,
-    },
-    Description {
-        name: "script|exists",
-        since: "2.6.0",
-        arity: -3,
-        flags: &["noscript"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "scripting",
-        categories: &["scripting"],
-        summary: "Check existence of scripts in the script cache.",
-        parse: |_| Ok(Request::Script(ScriptCommand::Exists)),
-    },
-    Description {
-        name: "script|flush",
-        since: "2.6.0",
-        arity: -2,
-        flags: &["noscript"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "scripting",
-        categories: &["scripting"],
-        summary: "Remove all the scripts from the script cache.",
-        parse: script_flush,
-    },
-    Description {
-        name: "script|load",
-        since: "2.6.0",
-        arity: 3,
-        flags: &["noscript", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "scripting",
-        categories: &["scripting"],
-        summary: "Loads a server-side Lua script to the script cache.",
-        parse: |_| Ok(Request::Script(ScriptCommand::Load)),
-    },
-    Description {
-        name: "script|help",
-        since: "5.0.0",
-        arity: 2,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "scripting",
-        categories: &["scripting"],
-        summary: "Show helpful text about the different subcommands",
-        parse: help,
-    },
-    Description {
-        name: "script|kill",
-        since: "2.6.0",
-        arity: 2,
-        flags: &["noscript", "allow_busy"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "scripting",
-        categories: &["scripting"],
-        summary: "Kill the script currently in execution.",
-        parse: |_| Err(NO_SCRIPT_RUNS.into()),
-    },
+    command(
+        "eval",
+        "2.6.0",
+        -3,
+        "scripting",
+        "noscript stale skip_monitor no_mandatory_keys movablekeys",
+    )
+    .on(NO_KEYS, Access::BOTH, "scripting")
+    .about("Executes a server-side Lua script.")
+    .parse(|c| run(c, false, false)),
+    command(
+        "eval_ro",
+        "7.0.0",
+        -3,
+        "scripting",
+        "readonly noscript stale skip_monitor no_mandatory_keys movablekeys",
+    )
+    .on(NO_KEYS, Access::READ, "scripting")
+    .about("Executes a read-only server-side Lua script.")
+    .parse(|c| run(c, false, true)),
+    command(
+        "evalsha",
+        "2.6.0",
+        -3,
+        "scripting",
+        "noscript stale skip_monitor no_mandatory_keys movablekeys",
+    )
+    .on(NO_KEYS, Access::BOTH, "scripting")
+    .about("Executes a server-side Lua script by SHA1 digest.")
+    .parse(|c| run(c, true, false)),
+    command(
+        "evalsha_ro",
+        "7.0.0",
+        -3,
+        "scripting",
+        "readonly noscript stale skip_monitor no_mandatory_keys movablekeys",
+    )
+    .on(NO_KEYS, Access::READ, "scripting")
+    .about("Executes a read-only server-side Lua script by SHA1 digest.")
+    .parse(|c| run(c, true, true)),
+    command("function", "7.0.0", -2, "scripting", "")
+        .about("A container for function commands")
+        .parse(container),
+    command("function|flush", "7.0.0", -2, "scripting", "write noscript")
+        .on(NO_KEYS, Access::Nothing, "scripting")
+        .about("Deleting all functions")
+        .parse(function_flush),
+    command("function|help", "7.0.0", 2, "scripting", "loading stale")
+        .on(NO_KEYS, Access::Nothing, "scripting")
+        .about("Show helpful text about the different subcommands")
+        .parse(help),
+    command(
+        "function|kill",
+        "7.0.0",
+        2,
+        "scripting",
+        "noscript allow_busy",
+    )
+    .on(NO_KEYS, Access::Nothing, "scripting")
+    .about("Kill the function currently in execution.")
+    .parse(|_| Err(NO_SCRIPT_RUNS.into())),
+    command("function|list", "7.0.0", -2, "scripting", "noscript")
+        .on(NO_KEYS, Access::Nothing, "scripting")
+        .about("List information about all the functions")
+        .parse(function_list),
+    command(
+        "function|stats",
+        "7.0.0",
+        2,
+        "scripting",
+        "noscript allow_busy",
+    )
+    .on(NO_KEYS, Access::Nothing, "scripting")
+    .about(
+        "Return information about the function currently running (name, description, \
+             duration)",
+    )
+    .parse(|_| server(ServerCommand::FunctionStats)),
+    command("script", "2.6.0", -2, "scripting", "")
+        .about("A container for Lua scripts management commands")
+        .parse(container),
+    command("script|exists", "2.6.0", -3, "scripting", "noscript")
+        .on(NO_KEYS, Access::Nothing, "scripting")
+        .about("Check existence of scripts in the script cache.")
+        .parse(|_| Ok(Request::Script(ScriptCommand::Exists))),
+    command("script|flush", "2.6.0", -2, "scripting", "noscript")
+        .on(NO_KEYS, Access::Nothing, "scripting")
+        .about("Remove all the scripts from the script cache.")
+        .parse(script_flush),
+    command("script|load", "2.6.0", 3, "scripting", "noscript stale")
+        .on(NO_KEYS, Access::Nothing, "scripting")
+        .about("Loads a server-side Lua script to the script cache.")
+        .parse(|_| Ok(Request::Script(ScriptCommand::Load))),
+    command("script|help", "5.0.0", 2, "scripting", "loading stale")
+        .on(NO_KEYS, Access::Nothing, "scripting")
+        .about("Show helpful text about the different subcommands")
+        .parse(help),
+    command(
+        "script|kill",
+        "2.6.0",
+        2,
+        "scripting",
+        "noscript allow_busy",
+    )
+    .on(NO_KEYS, Access::Nothing, "scripting")
+    .about("Kill the script currently in execution.")
+    .parse(|_| Err(NO_SCRIPT_RUNS.into())),
 ];
 
 fn run(c: Call<'_>, by_digest: bool, read_only: bool) -> Parsed {

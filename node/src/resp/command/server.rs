@@ -1,6 +1,6 @@
 //! Commands on the server: what people and dashboards look at.
 
-use super::table::{Access, Description, NO_KEYS};
+use super::table::{Access, Description, NO_KEYS, command};
 use super::{
     Acl, All, Call, Constant, ErrorText, Listed, NAMES_MAX, Parsed, Request, SYNTAX, ServerCommand,
     TOO_MANY_NAMES, constant, container, help, is, lower, names, pattern_at, server,
@@ -23,706 +23,335 @@ const DEBUG_REFUSED: &str = "ERR DEBUG command not allowed. If the enable-debug-
     option in the configuration file, and then restart the server.";
 
 pub(super) const ROWS: &[Description] = &[
-    Description {
-        name: "acl",
-        since: "6.0.0",
-        arity: -2,
-        flags: &[],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "A container for Access List Control commands ",
-        parse: container,
-    },
-    Description {
-        name: "acl|cat",
-        since: "6.0.0",
-        arity: -2,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "List the ACL categories or the commands inside a category",
-        parse: acl_cat,
-    },
-    Description {
-        name: "acl|deluser",
-        since: "6.0.0",
-        arity: -3,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Delete ACL users, and terminate their connections",
-        parse: |c| acl(Acl::DelUser(words(c, 2))),
-    },
-    Description {
-        name: "acl|dryrun",
-        since: "7.0.0",
-        arity: -4,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Simulate the execution of a command by a user, without executing the command",
-        parse: acl_dryrun,
-    },
-    Description {
-        name: "acl|genpass",
-        since: "6.0.0",
-        arity: -2,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Generate a pseudorandom secure password to use for ACL users",
-        parse: acl_genpass,
-    },
-    Description {
-        name: "acl|getuser",
-        since: "6.0.0",
-        arity: 3,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Get the rules for a specific ACL user",
-        parse: |c| acl(Acl::GetUser(c.args.bytes(2))),
-    },
-    Description {
-        name: "acl|help",
-        since: "6.0.0",
-        arity: 2,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Show helpful text about the different subcommands",
-        parse: help,
-    },
-    Description {
-        name: "acl|list",
-        since: "6.0.0",
-        arity: 2,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "List the current ACL rules in ACL config file format",
-        parse: |_| acl(Acl::List),
-    },
-    Description {
-        name: "acl|load",
-        since: "6.0.0",
-        arity: 2,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Reload the rules from the configured ACL file",
-        parse: |_| acl(Acl::Load),
-    },
-    Description {
-        name: "acl|log",
-        since: "6.0.0",
-        arity: -2,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "List latest events denied because of ACLs in place",
-        parse: acl_log,
-    },
-    Description {
-        name: "acl|save",
-        since: "6.0.0",
-        arity: 2,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Save the effective ACL rules in the configured ACL file",
-        parse: |_| acl(Acl::Save),
-    },
-    Description {
-        name: "acl|setuser",
-        since: "6.0.0",
-        arity: -3,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Create and modify an ACL user and its rules",
-        parse: acl_setuser,
-    },
-    Description {
-        name: "acl|users",
-        since: "6.0.0",
-        arity: 2,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "List the username of all the configured ACL rules",
-        parse: |_| acl(Acl::Users),
-    },
-    Description {
-        name: "acl|whoami",
-        since: "6.0.0",
-        arity: 2,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Return the name of the user associated to the current connection",
-        parse: |_| acl(Acl::WhoAmI),
-    },
-    Description {
-        name: "command",
-        since: "2.8.13",
-        arity: -1,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &["connection"],
-        summary: "Get array of Redis command details",
-        parse: |_| server(ServerCommand::CommandInfo(None)),
-    },
-    Description {
-        name: "command|count",
-        since: "2.8.13",
-        arity: 2,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &["connection"],
-        summary: "Get total number of Redis commands",
-        parse: |_| server(ServerCommand::CommandCount),
-    },
-    Description {
-        name: "command|docs",
-        since: "7.0.0",
-        arity: -2,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &["connection"],
-        summary: "Get array of specific Redis command documentation",
-        parse: |c| server(ServerCommand::CommandDocs(some_names(c)?)),
-    },
-    Description {
-        name: "command|getkeys",
-        since: "2.8.13",
-        arity: -4,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &["connection"],
-        summary: "Extract keys given a full Redis command",
-        parse: command_getkeys,
-    },
-    Description {
-        name: "command|help",
-        since: "5.0.0",
-        arity: 2,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &["connection"],
-        summary: "Show helpful text about the different subcommands",
-        parse: help,
-    },
-    Description {
-        name: "command|info",
-        since: "2.8.13",
-        arity: -2,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &["connection"],
-        summary: "Get array of specific Redis command details, or all when no argument is given.",
-        parse: |c| server(ServerCommand::CommandInfo(some_names(c)?)),
-    },
-    Description {
-        name: "command|list",
-        since: "7.0.0",
-        arity: -2,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &["connection"],
-        summary: "Get an array of Redis command names",
-        parse: command_list,
-    },
-    Description {
-        name: "config",
-        since: "2.0.0",
-        arity: -2,
-        flags: &[],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "A container for server configuration commands",
-        parse: container,
-    },
-    Description {
-        name: "config|get",
-        since: "2.0.0",
-        arity: -3,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Get the values of configuration parameters",
-        parse: config_get,
-    },
-    Description {
-        name: "config|help",
-        since: "5.0.0",
-        arity: 2,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Show helpful text about the different subcommands",
-        parse: help,
-    },
-    Description {
-        name: "config|resetstat",
-        since: "2.0.0",
-        arity: 2,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Reset the stats returned by INFO",
-        parse: |_| server(ServerCommand::ResetStat),
-    },
-    Description {
-        name: "config|rewrite",
-        since: "2.8.0",
-        arity: 2,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Rewrite the configuration file with the in memory configuration",
-        parse: |_| Err("ERR The server is running without a config file".into()),
-    },
-    Description {
-        name: "config|set",
-        since: "2.0.0",
-        arity: -4,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Set configuration parameters to the given values",
-        parse: config_set,
-    },
-    Description {
-        name: "dbsize",
-        since: "1.0.0",
-        arity: 1,
-        flags: &["readonly", "fast"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &["keyspace"],
-        summary: "Return the number of keys in the selected database",
-        parse: |_| Ok(Request::All(All::Count)),
-    },
-    Description {
-        name: "debug",
-        since: "1.0.0",
-        arity: -2,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "A container for debugging commands",
-        parse: |_| Err(DEBUG_REFUSED.into()),
-    },
-    Description {
-        name: "flushall",
-        since: "1.0.0",
-        arity: -1,
-        flags: &["write"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &["dangerous", "keyspace"],
-        summary: "Remove all keys from all databases",
-        parse: |c| flush(c, true),
-    },
-    Description {
-        name: "flushdb",
-        since: "1.0.0",
-        arity: -1,
-        flags: &["write"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &["dangerous", "keyspace"],
-        summary: "Remove all keys from the current database",
-        parse: |c| flush(c, false),
-    },
-    Description {
-        name: "info",
-        since: "1.0.0",
-        arity: -1,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &["dangerous"],
-        summary: "Get information and statistics about the server",
-        parse: info,
-    },
-    Description {
-        name: "lastsave",
-        since: "1.0.0",
-        arity: 1,
-        flags: &["loading", "stale", "fast"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &["admin", "dangerous"],
-        summary: "Get the UNIX time stamp of the last successful save to disk",
-        parse: |_| server(ServerCommand::LastSave),
-    },
-    Description {
-        name: "latency",
-        since: "2.8.13",
-        arity: -2,
-        flags: &[],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "A container for latency diagnostics commands",
-        parse: container,
-    },
-    Description {
-        name: "latency|doctor",
-        since: "2.8.13",
-        arity: 2,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Return a human readable latency analysis report.",
-        parse: |_| constant(Constant::Text(NO_LATENCY_MONITOR)),
-    },
-    Description {
-        name: "latency|graph",
-        since: "2.8.13",
-        arity: 3,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Return a latency graph for the event.",
-        parse: latency_graph,
-    },
-    Description {
-        name: "latency|help",
-        since: "2.8.13",
-        arity: 2,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Show helpful text about the different subcommands.",
-        parse: help,
-    },
-    Description {
-        name: "latency|histogram",
-        since: "7.0.0",
-        arity: -2,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Return the cumulative distribution of latencies of a subset of commands or all.",
-        parse: |c| server(ServerCommand::LatencyHistogram(names(c, 2)?)),
-    },
-    Description {
-        name: "latency|history",
-        since: "2.8.13",
-        arity: 3,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Return timestamp-latency samples for the event.",
-        parse: |_| constant(Constant::Array),
-    },
-    Description {
-        name: "latency|latest",
-        since: "2.8.13",
-        arity: 2,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Return the latest latency samples for all events.",
-        parse: |_| constant(Constant::Array),
-    },
-    Description {
-        name: "latency|reset",
-        since: "2.8.13",
-        arity: -2,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Reset latency data for one or more events.",
-        parse: |_| constant(Constant::Integer(0)),
-    },
-    Description {
-        name: "lolwut",
-        since: "5.0.0",
-        arity: -1,
-        flags: &["readonly", "fast"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Display some computer art and the Redis version",
-        parse: lolwut,
-    },
-    Description {
-        name: "memory|doctor",
-        since: "4.0.0",
-        arity: 2,
-        flags: &[],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Outputs memory problems report",
-        parse: |_| server(ServerCommand::MemoryDoctor),
-    },
-    Description {
-        name: "memory|help",
-        since: "4.0.0",
-        arity: 2,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Show helpful text about the different subcommands",
-        parse: help,
-    },
-    Description {
-        name: "memory|malloc-stats",
-        since: "4.0.0",
-        arity: 2,
-        flags: &[],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Show allocator internal stats",
-        parse: |_| {
+    command("acl", "6.0.0", -2, "server", "")
+        .about("A container for Access List Control commands ")
+        .parse(container),
+    command("acl|cat", "6.0.0", -2, "server", "noscript loading stale")
+        .about("List the ACL categories or the commands inside a category")
+        .parse(acl_cat),
+    command(
+        "acl|deluser",
+        "6.0.0",
+        -3,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("Delete ACL users, and terminate their connections")
+    .parse(|c| acl(Acl::DelUser(words(c, 2)))),
+    command(
+        "acl|dryrun",
+        "7.0.0",
+        -4,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("Simulate the execution of a command by a user, without executing the command")
+    .parse(acl_dryrun),
+    command(
+        "acl|genpass",
+        "6.0.0",
+        -2,
+        "server",
+        "noscript loading stale",
+    )
+    .about("Generate a pseudorandom secure password to use for ACL users")
+    .parse(acl_genpass),
+    command(
+        "acl|getuser",
+        "6.0.0",
+        3,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("Get the rules for a specific ACL user")
+    .parse(|c| acl(Acl::GetUser(c.args.bytes(2)))),
+    command("acl|help", "6.0.0", 2, "server", "loading stale")
+        .about("Show helpful text about the different subcommands")
+        .parse(help),
+    command(
+        "acl|list",
+        "6.0.0",
+        2,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("List the current ACL rules in ACL config file format")
+    .parse(|_| acl(Acl::List)),
+    command(
+        "acl|load",
+        "6.0.0",
+        2,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("Reload the rules from the configured ACL file")
+    .parse(|_| acl(Acl::Load)),
+    command(
+        "acl|log",
+        "6.0.0",
+        -2,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("List latest events denied because of ACLs in place")
+    .parse(acl_log),
+    command(
+        "acl|save",
+        "6.0.0",
+        2,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("Save the effective ACL rules in the configured ACL file")
+    .parse(|_| acl(Acl::Save)),
+    command(
+        "acl|setuser",
+        "6.0.0",
+        -3,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("Create and modify an ACL user and its rules")
+    .parse(acl_setuser),
+    command(
+        "acl|users",
+        "6.0.0",
+        2,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("List the username of all the configured ACL rules")
+    .parse(|_| acl(Acl::Users)),
+    command("acl|whoami", "6.0.0", 2, "server", "noscript loading stale")
+        .about("Return the name of the user associated to the current connection")
+        .parse(|_| acl(Acl::WhoAmI)),
+    command("command", "2.8.13", -1, "server", "loading stale")
+        .on(NO_KEYS, Access::Nothing, "connection")
+        .about("Get array of Redis command details")
+        .parse(|_| server(ServerCommand::CommandInfo(None))),
+    command("command|count", "2.8.13", 2, "server", "loading stale")
+        .on(NO_KEYS, Access::Nothing, "connection")
+        .about("Get total number of Redis commands")
+        .parse(|_| server(ServerCommand::CommandCount)),
+    command("command|docs", "7.0.0", -2, "server", "loading stale")
+        .on(NO_KEYS, Access::Nothing, "connection")
+        .about("Get array of specific Redis command documentation")
+        .parse(|c| server(ServerCommand::CommandDocs(some_names(c)?))),
+    command("command|getkeys", "2.8.13", -4, "server", "loading stale")
+        .on(NO_KEYS, Access::Nothing, "connection")
+        .about("Extract keys given a full Redis command")
+        .parse(command_getkeys),
+    command("command|help", "5.0.0", 2, "server", "loading stale")
+        .on(NO_KEYS, Access::Nothing, "connection")
+        .about("Show helpful text about the different subcommands")
+        .parse(help),
+    command("command|info", "2.8.13", -2, "server", "loading stale")
+        .on(NO_KEYS, Access::Nothing, "connection")
+        .about("Get array of specific Redis command details, or all when no argument is given.")
+        .parse(|c| server(ServerCommand::CommandInfo(some_names(c)?))),
+    command("command|list", "7.0.0", -2, "server", "loading stale")
+        .on(NO_KEYS, Access::Nothing, "connection")
+        .about("Get an array of Redis command names")
+        .parse(command_list),
+    command("config", "2.0.0", -2, "server", "")
+        .about("A container for server configuration commands")
+        .parse(container),
+    command(
+        "config|get",
+        "2.0.0",
+        -3,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("Get the values of configuration parameters")
+    .parse(config_get),
+    command("config|help", "5.0.0", 2, "server", "loading stale")
+        .about("Show helpful text about the different subcommands")
+        .parse(help),
+    command(
+        "config|resetstat",
+        "2.0.0",
+        2,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("Reset the stats returned by INFO")
+    .parse(|_| server(ServerCommand::ResetStat)),
+    command(
+        "config|rewrite",
+        "2.8.0",
+        2,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("Rewrite the configuration file with the in memory configuration")
+    .parse(|_| Err("ERR The server is running without a config file".into())),
+    command(
+        "config|set",
+        "2.0.0",
+        -4,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("Set configuration parameters to the given values")
+    .parse(config_set),
+    command("dbsize", "1.0.0", 1, "server", "readonly fast")
+        .on(NO_KEYS, Access::Nothing, "keyspace")
+        .about("Return the number of keys in the selected database")
+        .parse(|_| Ok(Request::All(All::Count))),
+    command(
+        "debug",
+        "1.0.0",
+        -2,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("A container for debugging commands")
+    .parse(|_| Err(DEBUG_REFUSED.into())),
+    command("flushall", "1.0.0", -1, "server", "write")
+        .on(NO_KEYS, Access::Nothing, "dangerous keyspace")
+        .about("Remove all keys from all databases")
+        .parse(|c| flush(c, true)),
+    command("flushdb", "1.0.0", -1, "server", "write")
+        .on(NO_KEYS, Access::Nothing, "dangerous keyspace")
+        .about("Remove all keys from the current database")
+        .parse(|c| flush(c, false)),
+    command("info", "1.0.0", -1, "server", "loading stale")
+        .on(NO_KEYS, Access::Nothing, "dangerous")
+        .about("Get information and statistics about the server")
+        .parse(info),
+    command("lastsave", "1.0.0", 1, "server", "loading stale fast")
+        .on(NO_KEYS, Access::Nothing, "admin dangerous")
+        .about("Get the UNIX time stamp of the last successful save to disk")
+        .parse(|_| server(ServerCommand::LastSave)),
+    command("latency", "2.8.13", -2, "server", "")
+        .about("A container for latency diagnostics commands")
+        .parse(container),
+    command(
+        "latency|doctor",
+        "2.8.13",
+        2,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("Return a human readable latency analysis report.")
+    .parse(|_| constant(Constant::Text(NO_LATENCY_MONITOR))),
+    command(
+        "latency|graph",
+        "2.8.13",
+        3,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("Return a latency graph for the event.")
+    .parse(latency_graph),
+    command("latency|help", "2.8.13", 2, "server", "loading stale")
+        .about("Show helpful text about the different subcommands.")
+        .parse(help),
+    command(
+        "latency|histogram",
+        "7.0.0",
+        -2,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("Return the cumulative distribution of latencies of a subset of commands or all.")
+    .parse(|c| server(ServerCommand::LatencyHistogram(names(c, 2)?))),
+    command(
+        "latency|history",
+        "2.8.13",
+        3,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("Return timestamp-latency samples for the event.")
+    .parse(|_| constant(Constant::Array)),
+    command(
+        "latency|latest",
+        "2.8.13",
+        2,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("Return the latest latency samples for all events.")
+    .parse(|_| constant(Constant::Array)),
+    command(
+        "latency|reset",
+        "2.8.13",
+        -2,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("Reset latency data for one or more events.")
+    .parse(|_| constant(Constant::Integer(0))),
+    command("lolwut", "5.0.0", -1, "server", "readonly fast")
+        .about("Display some computer art and the Redis version")
+        .parse(lolwut),
+    command("memory|doctor", "4.0.0", 2, "server", "")
+        .about("Outputs memory problems report")
+        .parse(|_| server(ServerCommand::MemoryDoctor)),
+    command("memory|help", "4.0.0", 2, "server", "loading stale")
+        .about("Show helpful text about the different subcommands")
+        .parse(help),
+    command("memory|malloc-stats", "4.0.0", 2, "server", "")
+        .about("Show allocator internal stats")
+        .parse(|_| {
             constant(Constant::Text(
                 "Stats not supported for the current allocator",
             ))
-        },
-    },
-    Description {
-        name: "memory|purge",
-        since: "4.0.0",
-        arity: 2,
-        flags: &[],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Ask the allocator to release memory",
-        parse: |_| constant(Constant::Ok),
-    },
-    Description {
-        name: "memory|stats",
-        since: "4.0.0",
-        arity: 2,
-        flags: &[],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Show memory usage details",
-        parse: |_| server(ServerCommand::MemoryStats),
-    },
-    Description {
-        name: "module",
-        since: "4.0.0",
-        arity: -2,
-        flags: &[],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "A container for module commands",
-        parse: container,
-    },
-    Description {
-        name: "module|help",
-        since: "5.0.0",
-        arity: 2,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Show helpful text about the different subcommands",
-        parse: help,
-    },
-    Description {
-        name: "module|list",
-        since: "4.0.0",
-        arity: 2,
-        flags: &["admin", "noscript"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "List all modules loaded by the server",
-        parse: |_| constant(Constant::Array),
-    },
-    Description {
-        name: "monitor",
-        since: "1.0.0",
-        arity: 1,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Listen for all requests that clients of this node send",
-        parse: |_| server(ServerCommand::Monitor),
-    },
-    Description {
-        name: "role",
-        since: "2.8.12",
-        arity: 1,
-        flags: &["noscript", "loading", "stale", "fast"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &["admin", "dangerous"],
-        summary: "Return the role of the instance in the context of replication",
-        parse: |_| server(ServerCommand::Role),
-    },
-    Description {
-        name: "slowlog",
-        since: "2.2.12",
-        arity: -2,
-        flags: &[],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "A container for slow log commands",
-        parse: container,
-    },
-    Description {
-        name: "slowlog|get",
-        since: "2.2.12",
-        arity: -2,
-        flags: &["admin", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Get the slow log's entries",
-        parse: slowlog_get,
-    },
-    Description {
-        name: "slowlog|help",
-        since: "6.2.0",
-        arity: 2,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Show helpful text about the different subcommands",
-        parse: help,
-    },
-    Description {
-        name: "slowlog|len",
-        since: "2.2.12",
-        arity: 2,
-        flags: &["admin", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Get the slow log's length",
-        parse: |_| server(ServerCommand::SlowlogLen),
-    },
-    Description {
-        name: "slowlog|reset",
-        since: "2.2.12",
-        arity: 2,
-        flags: &["admin", "loading", "stale"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Clear all entries from the slow log",
-        parse: |_| server(ServerCommand::SlowlogReset),
-    },
-    Description {
-        name: "time",
-        since: "2.6.0",
-        arity: 1,
-        flags: &["loading", "stale", "fast"],
-        keys: NO_KEYS,
-        access: Access::Nothing,
-        group: "server",
-        categories: &[],
-        summary: "Return the current server time",
-        parse: |_| server(ServerCommand::Time),
-    },
+        }),
+    command("memory|purge", "4.0.0", 2, "server", "")
+        .about("Ask the allocator to release memory")
+        .parse(|_| constant(Constant::Ok)),
+    command("memory|stats", "4.0.0", 2, "server", "")
+        .about("Show memory usage details")
+        .parse(|_| server(ServerCommand::MemoryStats)),
+    command("module", "4.0.0", -2, "server", "")
+        .about("A container for module commands")
+        .parse(container),
+    command("module|help", "5.0.0", 2, "server", "loading stale")
+        .about("Show helpful text about the different subcommands")
+        .parse(help),
+    command("module|list", "4.0.0", 2, "server", "admin noscript")
+        .about("List all modules loaded by the server")
+        .parse(|_| constant(Constant::Array)),
+    command(
+        "monitor",
+        "1.0.0",
+        1,
+        "server",
+        "admin noscript loading stale",
+    )
+    .about("Listen for all requests that clients of this node send")
+    .parse(|_| server(ServerCommand::Monitor)),
+    command("role", "2.8.12", 1, "server", "noscript loading stale fast")
+        .on(NO_KEYS, Access::Nothing, "admin dangerous")
+        .about("Return the role of the instance in the context of replication")
+        .parse(|_| server(ServerCommand::Role)),
+    command("slowlog", "2.2.12", -2, "server", "")
+        .about("A container for slow log commands")
+        .parse(container),
+    command("slowlog|get", "2.2.12", -2, "server", "admin loading stale")
+        .about("Get the slow log's entries")
+        .parse(slowlog_get),
+    command("slowlog|help", "6.2.0", 2, "server", "loading stale")
+        .about("Show helpful text about the different subcommands")
+        .parse(help),
+    command("slowlog|len", "2.2.12", 2, "server", "admin loading stale")
+        .about("Get the slow log's length")
+        .parse(|_| server(ServerCommand::SlowlogLen)),
+    command(
+        "slowlog|reset",
+        "2.2.12",
+        2,
+        "server",
+        "admin loading stale",
+    )
+    .about("Clear all entries from the slow log")
+    .parse(|_| server(ServerCommand::SlowlogReset)),
+    command("time", "2.6.0", 1, "server", "loading stale fast")
+        .about("Return the current server time")
+        .parse(|_| server(ServerCommand::Time)),
 ];
 
 const fn acl(what: Acl) -> Parsed {

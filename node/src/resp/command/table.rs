@@ -9,7 +9,7 @@ use super::{
     Call, Parsed, client, cluster, connection, generic, pubsub, scripting, server, transactions,
 };
 use doyen_engine::command::{self as data, Sorting, Table, count, place_of};
-pub(super) use doyen_engine::command::{Access, NO_KEYS};
+pub(super) use doyen_engine::command::{Access, NO_KEYS, command};
 
 /// Everything that is to be said of a command that is not on data.
 pub(super) type Description = data::Description<fn(Call<'_>) -> Parsed>;
@@ -51,13 +51,13 @@ static TABLE: [Spec; COUNT] = sorted();
 
 const fn sorted() -> [Spec; COUNT] {
     let filler = &OWN[0][0];
-    let mut sorting = Sorting::of(filler.with_parse(Parse::Own(filler.parse)));
+    let mut sorting = Sorting::of(filler.parse(Parse::Own(filler.parse)));
     let mut family = 0;
     while family < data::FAMILIES.len() {
         let mut row = 0;
         while row < data::FAMILIES[family].len() {
             let description = &data::FAMILIES[family][row];
-            sorting.add(description.with_parse(Parse::Data(description.parse)));
+            sorting.add(description.parse(Parse::Data(description.parse)));
             row += 1;
         }
         family += 1;
@@ -67,7 +67,7 @@ const fn sorted() -> [Spec; COUNT] {
         let mut row = 0;
         while row < OWN[family].len() {
             let description = &OWN[family][row];
-            sorting.add(description.with_parse(Parse::Own(description.parse)));
+            sorting.add(description.parse(Parse::Own(description.parse)));
             row += 1;
         }
         family += 1;

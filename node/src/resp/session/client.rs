@@ -262,9 +262,7 @@ impl SessionClient {
 
     pub(crate) fn set_name(&mut self, name: &Bytes) -> Result<(), &'static str> {
         if name.len() > NAME_BYTES_MAX || !name.iter().all(u8::is_ascii_graphic) {
-            return Err(
-                "ERR Client names cannot contain spaces, newlines or special characters.",
-            );
+            return Err("ERR Client names cannot contain spaces, newlines or special characters.");
         }
         // A copy, because a slice would keep the whole read buffer.
         self.name = Bytes::copy_from_slice(name);
