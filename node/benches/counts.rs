@@ -15,7 +15,7 @@ mod whole;
 
 use bytes::Bytes;
 use doyen_engine::op::Action;
-use pair::{Pair, set};
+use pair::{Pair, action_of, set};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
 use std::time::{Duration, Instant};
@@ -69,33 +69,24 @@ fn main() {
         "{:<44} {:>8} {:>8} {:>8}",
         "an operation, 16-byte key, 100-byte value", "asked", "grown", "bytes"
     );
+    let writes = [
+        ("SET", set(&value), None),
+        ("INCR", Action::IncrBy(1), Some("0")),
+        (
+            "HSET",
+            action_of(&["HSET", "key", "field", "value"]),
+            Some(""),
+        ),
+    ];
     for size in [1, 64] {
-        let (mut get, mut sets) = (
-            Count::default(),
-            [const {
-                Count {
-                    asked: 0,
-                    grown: 0,
-                    bytes: 0,
-                }
-            }; 3],
-        );
+        let mut get = Count::default();
         for round in 0..=ROUNDS {
             if round == 1 {
-                (get, sets) = (Count::default(), Default::default());
+                get = Count::default();
             }
             for batch in keys.chunks(size) {
                 get.of(|| {
                     batch.iter().for_each(|key| pair.submit(key, Action::Get));
-                    assert_eq!(pair.release(), batch.len());
-                });
-                let sent = sets[0].of(|| {
-                    batch.iter().for_each(|key| pair.submit(key, set(&value)));
-                    pair.sent()
-                });
-                let acks = sets[1].of(|| sent.and_then(|sent| pair.copied(sent)));
-                sets[2].of(|| {
-                    acks.into_iter().for_each(|acks| pair.acked(acks));
                     assert_eq!(pair.release(), batch.len());
                 });
             }
@@ -103,12 +94,6 @@ fn main() {
         }
         let operations = KEYS * ROUNDS;
         get.print(&format!("GET, {size} a batch"), operations);
-        for (name, count) in ["at the primary", "at the backup", "its acks at the primary"]
-            .iter()
-            .zip(&sets)
-        {
-            count.print(&format!("SET, {size} a batch: {name}"), operations);
-        }
         // A value is copied out of its entry. Queues may grow once more.
         let most = operations + 10;
         assert!(
@@ -116,7 +101,53 @@ fn main() {
             "a read allocates more than its value"
         );
     }
+    for (name, action, before) in writes {
+        if let Some(value) = before {
+            prepare(&mut pair, &keys, value);
+        }
+        for size in [1, 64] {
+            let mut sides: [Count; 3] = Default::default();
+            for round in 0..=ROUNDS {
+                if round == 1 {
+                    sides = Default::default();
+                }
+                for batch in keys.chunks(size) {
+                    let sent = sides[0].of(|| {
+                        let each = |key| pair.submit(key, action.clone());
+                        batch.iter().for_each(each);
+                        pair.sent()
+                    });
+                    let acks = sides[1].of(|| sent.and_then(|sent| pair.copied(sent)));
+                    sides[2].of(|| {
+                        acks.into_iter().for_each(|acks| pair.acked(acks));
+                        assert_eq!(pair.release(), batch.len());
+                    });
+                }
+                pair.tick();
+            }
+            for (side, count) in ["at the primary", "at the backup", "its acks at the primary"]
+                .iter()
+                .zip(&sides)
+            {
+                count.print(&format!("{name}, {size} a batch: {side}"), KEYS * ROUNDS);
+            }
+        }
+    }
     by_resp();
+}
+
+/// Gives all keys this string, or none.
+fn prepare(pair: &mut Pair, keys: &[Bytes], value: &'static str) {
+    for batch in keys.chunks(64) {
+        for key in batch {
+            let action = match value {
+                "" => Action::Delete,
+                value => set(&Bytes::from_static(value.as_bytes())),
+            };
+            pair.submit(key, action);
+        }
+        assert_eq!(pair.exchange(), batch.len());
+    }
 }
 
 /// The requests of a single client to a node, pipelined or not.
@@ -126,7 +157,13 @@ fn by_resp() {
         "*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000001\r\n$100\r\n{}\r\n",
         "x".repeat(100)
     );
-    node.ask(set.as_bytes(), b"+OK\r\n".len());
+    let count = "*3\r\n$3\r\nSET\r\n$5\r\ncount\r\n$10\r\n1000000000\r\n";
+    let incr = "*2\r\n$4\r\nINCR\r\n$5\r\ncount\r\n";
+    let hset = "*4\r\n$4\r\nHSET\r\n$4\r\nhash\r\n$5\r\nfield\r\n$5\r\nvalue\r\n";
+    for written in [set.as_str(), count] {
+        node.ask(written.as_bytes(), b"+OK\r\n".len());
+    }
+    node.ask(hset.as_bytes(), b":1\r\n".len());
     std::thread::sleep(Duration::from_secs(1));
     let mut quiet = Count::default();
     quiet.of(|| std::thread::sleep(QUIET));
@@ -134,6 +171,8 @@ fn by_resp() {
     for (name, command, reply) in [
         ("GET", get, b"$100\r\n".len() + 102),
         ("SET", set.as_str(), b"+OK\r\n".len()),
+        ("INCR", incr, b":1000000000\r\n".len()),
+        ("HSET", hset, b":0\r\n".len()),
     ] {
         for size in [1, 16] {
             let batch = command.repeat(size);

@@ -17,7 +17,7 @@ use doyen_engine::op::{Action, Operation};
 use doyen_placement::{
     Epoch, KeyspaceId, MapId, MemberId, Replica, ReplicaState, TableDelta, Version,
 };
-use pair::{Pair, set, table};
+use pair::{Pair, action_of, set, table};
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::sync::Arc;
@@ -259,6 +259,28 @@ fn shard(c: &mut Criterion<CpuTime>) {
                 pair.exchange()
             });
         });
+        // Of keys that hold nothing else.
+        let other = |prefix: &str| -> Vec<Bytes> {
+            let all = keys.iter().map(|key| [prefix.as_bytes(), key].concat());
+            all.map(Bytes::from).collect()
+        };
+        for (name, action) in [
+            ("incr", Action::IncrBy(1)),
+            ("hset", action_of(&["HSET", "key", "field", "value"])),
+        ] {
+            let keys = other(name);
+            let mut batches = keys.chunks_exact(BATCH).cycle();
+            let name = format!("{name}, replicated");
+            group.bench_function(BenchmarkId::new(name, partitions), |b| {
+                b.iter(|| {
+                    let batch = batches.next().unwrap();
+                    pair.warm(batch);
+                    let each = |key| pair.submit(key, action.clone());
+                    batch.iter().for_each(each);
+                    pair.exchange()
+                });
+            });
+        }
     }
 }
 
