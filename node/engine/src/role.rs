@@ -16,6 +16,7 @@ pub(crate) mod load;
 pub(crate) mod map_eviction;
 pub(crate) mod marks;
 pub(crate) mod memory;
+pub(crate) mod one_key;
 pub(crate) mod outbox;
 pub(crate) mod partition;
 pub(crate) mod partitions;

@@ -1,12 +1,16 @@
-//! How long the functions of the front door are, and how large the types of its sessions.
+//! How long the functions of the front door and of a primary's execution are, and how large the types
+//! of a session.
 
 use super::classes::{FIELDS_MAX, METHODS_MAX, classes, fields};
-use super::rooms::read;
+use super::rooms::{ENGINE, read};
 use std::path::{Path, PathBuf};
 
 const FRONT_DOOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../node/src/resp");
 /// Most lines of a function, with its head.
 const LINES_MAX: usize = 120;
+/// The files of the engine in which a primary executes operations, and most lines of their functions.
+const EXECUTION: [&str; 2] = ["shard/execute.rs", "role/one_key.rs"];
+const EXECUTION_LINES_MAX: usize = 80;
 /// The types that share the work of a session.
 const PARTS: [&str; 5] = [
     "Session",
@@ -89,6 +93,22 @@ fn no_function_of_the_front_door_is_long() {
         "more than {LINES_MAX} lines: give each part a name of its own\n{}",
         long.join("\n")
     );
+}
+
+#[test]
+fn a_primary_executes_operations_in_short_steps() {
+    let mut long = Vec::new();
+    for file in EXECUTION {
+        let source = std::fs::read_to_string(Path::new(ENGINE).join(file)).expect("a source");
+        let functions = functions(&source);
+        assert!(functions.len() > 5, "{file} executes nothing any more");
+        long.extend(
+            (functions.into_iter())
+                .filter(|(_, length)| *length > EXECUTION_LINES_MAX)
+                .map(|(name, length)| format!("{file}: {name} has {length} lines")),
+        );
+    }
+    assert!(long.is_empty(), "more than {EXECUTION_LINES_MAX}: {long:?}");
 }
 
 #[test]

@@ -57,6 +57,11 @@ impl Callers {
         n
     }
 
+    /// The number that `number` returns next.
+    pub(crate) const fn next_number(&self) -> u64 {
+        self.next
+    }
+
     /// A caller of this node has its outcome.
     pub(crate) fn answer(&mut self, token: Token, outcome: Outcome) {
         self.outcomes.push_back((token, outcome));

@@ -144,6 +144,27 @@ pub(crate) struct Asker {
     pub(crate) write: bool,
 }
 
+/// The outcome of an operation that was executed.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) outcome: Outcome,
+    /// It may be answered once this sequence is committed.
+    pub(crate) seq: u64,
+    /// Whether it is in the log.
+    pub(crate) logged: bool,
+}
+
+impl Done {
+    /// An outcome that is not in the log.
+    pub(crate) const fn unlogged(outcome: Outcome, seq: u64) -> Self {
+        Self {
+            outcome,
+            seq,
+            logged: false,
+        }
+    }
+}
+
 /// An operation that was executed here and is not answered yet.
 #[derive(Debug)]
 pub(crate) struct Executed {
@@ -172,23 +193,28 @@ pub(crate) struct Executed {
 pub(crate) enum Again {
     /// Its origin repeats it.
     ByPeer,
+    /// As this operation, which was not sent again before.
+    Operation(Operation),
     /// As the original operation, with the write after which it must not be executed.
     Work(Box<(Work, Option<u64>)>),
-    /// As a write of this entry without conditions. Nearly all writes are so, and keep nothing but
-    /// the entry.
+    /// As a write of this entry without conditions. Such writes keep nothing but the entry.
     Set(MapId, Entry),
 }
 
 impl Executed {
     /// A call that was executed.
-    pub(crate) fn of(call: Call, seq: u64, outcome: Outcome, logged: bool) -> Self {
+    pub(crate) fn of(call: Call, done: Done) -> Self {
         let (asker, until, hurried, maybe) = (call.asker(), call.until, call.hurried, call.maybe);
-        let before = call.before();
-        let again = if call.source.peer().is_some() {
-            Again::ByPeer
-        } else {
-            Again::Work(Box::new((call.work, before)))
+        let again = match (call.before(), call.work) {
+            _ if asker.source.peer().is_some() => Again::ByPeer,
+            (None, Work::Key(operation)) => Again::Operation(operation),
+            (before, work) => Again::Work(Box::new((work, before))),
         };
+        let Done {
+            outcome,
+            seq,
+            logged,
+        } = done;
         Self {
             asker,
             until,
@@ -212,6 +238,7 @@ impl Executed {
         let mut before = None;
         let work = match self.again {
             Again::ByPeer => return None,
+            Again::Operation(operation) => Work::Key(operation),
             Again::Work(again) => {
                 before = again.1;
                 again.0

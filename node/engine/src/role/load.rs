@@ -1,19 +1,18 @@
 //! Measures the load of partitions: it is counted with each operation, and read every two seconds.
 
 use super::partition::Held;
-use crate::command::operation::{Action, Step, Work};
+use crate::command::operation::{Step, Work};
 use crate::role::holding::Role;
 use crate::role::host::Host;
 use crate::role::slots::Slots;
 use crate::value::outcome::Outcome;
 use crate::wire::api::Request;
-use bytes::Bytes;
 use doyen_gossip::Time;
-use doyen_placement::MemberId;
 use doyen_placement::loads::{
     FILLED, MemberLoad, PROGRESS_MAX, PartitionLoad, Progress, Report, Rounding, Sample,
 };
 use doyen_placement::planner::may_receive;
+use doyen_placement::{MapId, MemberId};
 use std::time::Duration;
 
 /// Time between two measurements.
@@ -27,14 +26,12 @@ const ROUND: u32 = 30;
 impl Held {
     /// An operation was executed here.
     pub(crate) fn count(&mut self, work: &Work, outcome: &Outcome) {
-        // What is refused stores nothing, however much it named.
-        let stores = |action: &Action, key: &Bytes, outcome: &Outcome| match outcome {
-            Outcome::Failed(_) => 0,
-            _ => action.footprint().stores.saturating_add(key.len()),
-        };
         let sampled = match work {
             _ if !work.is_write() => self.meter.read(outcome.bytes()),
-            Work::Key(op) => self.meter.write(stores(&op.action, &op.key, outcome)),
+            Work::Key(op) => {
+                let stores = op.action.footprint().stores;
+                return self.count_write((op.map, &op.key), stores, outcome);
+            }
             Work::Partition(_) => self.meter.write(0),
             Work::Script(call) => self.meter.write(call.bytes()),
             Work::Transaction(transaction) => {
@@ -42,17 +39,40 @@ impl Held {
                     Outcome::Many(outcomes) => &outcomes[..],
                     _ => &[],
                 };
-                let stored = |(step, outcome): (&Step, &Outcome)| match step {
-                    Step::Key { key, action, .. } => stores(action, key, outcome),
+                let written = |(step, outcome): (&Step, &Outcome)| match step {
+                    Step::Key { key, action, .. } => {
+                        stored(key, action.footprint().stores, outcome)
+                    }
                     Step::Script(call) => call.bytes(),
                 };
-                let all = transaction.steps.iter().zip(outcomes).map(stored);
+                let all = transaction.steps.iter().zip(outcomes).map(written);
                 self.meter.write(all.fold(0, usize::saturating_add))
             }
         };
         if sampled && let Some((map, key)) = work.keys().next() {
             self.meter.sample(map, key);
         }
+    }
+
+    /// A write of one key was executed here, which stores about so many bytes besides its key.
+    pub(crate) fn count_write(
+        &mut self,
+        (map, key): (MapId, &[u8]),
+        stores: usize,
+        outcome: &Outcome,
+    ) {
+        if self.meter.write(stored(key, stores, outcome)) {
+            self.meter.sample(map, key);
+        }
+    }
+}
+
+/// Bytes that a write with this outcome has stored. What is refused stores nothing, however much it
+/// named.
+fn stored(key: &[u8], stores: usize, outcome: &Outcome) -> usize {
+    match outcome {
+        Outcome::Failed(_) => 0,
+        _ => stores.saturating_add(key.len()),
     }
 }
 

@@ -7,6 +7,7 @@ use crate::log::dedup::OpId;
 use crate::log::waiting::TicketName;
 use crate::mutant::{self, broken};
 use crate::role::calls::{Asker, Call, Executed, Source, Tried};
+use crate::role::one_key::OneKey;
 use crate::role::partition::Slot;
 use crate::role::spans;
 use crate::value::entry::Entry;
@@ -57,9 +58,7 @@ impl Context {
             return None;
         }
         if slot.primary() == Some(self.host.me) {
-            let takes = slot.serving()
-                && !(slot.still && call.work.is_write() && !broken(&mutant::WRITES_WHILE_RESHAPED));
-            return if takes {
+            return if slot.takes(call.work.is_write()) {
                 self.execute(slot, call)
             } else {
                 Some(call)
@@ -211,12 +210,24 @@ impl Context {
         if before.is_some_and(|before| before <= forwarded.n) {
             return Err(Malformed("an operation that names itself as a later write"));
         }
-        if self.admits(slot, right, peer, forwarded, Some(&work))? {
-            self.host
-                .traces
-                .begin_serving(self.host.now, peer, forwarded, || spans::name(&work));
-            self.take_forwarded(slot, peer, forwarded, before, work);
+        let writes = work.is_write();
+        if !self.admits(slot, right, peer, forwarded, Some(&work))? {
+            return Ok(());
         }
+        self.host
+            .traces
+            .begin_serving(self.host.now, peer, forwarded, || spans::name(&work));
+        if let Work::Key(op) = &work
+            && writes
+            && before.is_none()
+            && !op.action.is_joint()
+            && self.write_for_peer(slot, peer, forwarded, |id| {
+                OneKey::of(op, Some(id), Some(peer))
+            })
+        {
+            return Ok(());
+        }
+        self.take_forwarded(slot, peer, forwarded, before, work);
         Ok(())
     }
 
@@ -236,9 +247,10 @@ impl Context {
             self.host
                 .traces
                 .begin_serving(self.host.now, peer, forwarded, || "write");
-            let Err(entry) = self.set_for_peer(slot, peer, forwarded, map, entry) else {
+            let put = |id| OneKey::put(map, &entry, id, Some(peer));
+            if self.write_for_peer(slot, peer, forwarded, put) {
                 return Ok(());
-            };
+            }
             let (key, value) = (
                 Bytes::copy_from_slice(entry.key()),
                 Bytes::copy_from_slice(entry.value()),
@@ -539,14 +551,19 @@ impl Context {
         );
     }
 
+    /// The name of a local caller's operation in logs.
+    pub(crate) fn local_id(&self, slot: &Slot, n: u64) -> OpId {
+        OpId {
+            origin: self.host.me,
+            n,
+            finished: slot.calls.finished(n),
+        }
+    }
+
     /// The name of a call's operation in logs.
     pub(crate) fn op_id(&self, slot: &Slot, call: &Call) -> OpId {
         match call.source {
-            Source::Local(_) => OpId {
-                origin: self.host.me,
-                n: call.n,
-                finished: slot.calls.finished(call.n),
-            },
+            Source::Local(_) => self.local_id(slot, call.n),
             Source::Waiter { member, .. } => OpId {
                 origin: member,
                 n: call.n,

@@ -2,36 +2,36 @@
 //! committed.
 
 use super::context::Context;
-use crate::command::action;
-use crate::command::idle;
-use crate::command::operation::{PartitionAction, ScriptCall, Work};
-use crate::command::rows::Rows;
+use crate::command::operation::{PartitionAction, PartitionOperation, ScriptCall, Work};
+use crate::command::rows::{Rows, Written};
 use crate::command::scan;
 use crate::command::scripts::Spent;
 use crate::command::sizes;
 use crate::log::dedup::{Known, OpId};
 use crate::log::waiting::WaitedKey;
 use crate::mutant::{self, broken};
-use crate::role::calls::{Again, Asker, Call, Executed, Source};
+use crate::role::calls::{Again, Asker, Call, Done, Executed, Source};
 use crate::role::eviction::Made;
+use crate::role::one_key::{Barred, OneKey};
 use crate::role::partition::{Held, Slot};
+use crate::role::replication::Primary;
 use crate::role::room::Room;
 use crate::role::slots::Slots;
-use crate::store::change::Change;
-use crate::store::run_context::{self, RunContext};
-use crate::store::{Before, ENTRY_OVERHEAD, Effect};
+use crate::store::budget::Budget;
+use crate::store::{ENTRY_OVERHEAD, Effect, Undo};
 use crate::value::cause::By;
 use crate::value::entry::Entry;
 use crate::value::outcome::{Failure, Outcome};
-use crate::wire::api::{Request, Token};
+use crate::wire::api::Token;
 use crate::wire::frame::Forwarded;
-use doyen_placement::{Eviction, MapId, MemberId};
+use doyen_gossip::Time;
+use doyen_placement::{MapId, MemberId};
 use std::time::Duration;
 
 /// The result of executing a call.
 enum Step {
-    /// This outcome, once this sequence is committed, and whether it is in the log.
-    Done(Outcome, u64, bool),
+    /// It was executed.
+    Done(Done),
     /// Park the call.
     Park,
     /// Not before all of the partition is here. Others do not wait for it.
@@ -42,6 +42,21 @@ enum Step {
     Refused(Failure),
     /// A duplicate of a finished operation: it is not answered.
     Drop,
+}
+
+/// What an operation on several keys has done.
+struct Together {
+    outcome: Outcome,
+    /// What must be committed before it is answered, if it changed nothing.
+    read_at: u64,
+    /// How many keys and fields it deleted because they were overdue.
+    expired: u64,
+    lookups: (u64, u64),
+    written: Written,
+    bytes: usize,
+    /// What it changed in the store. `None`: nothing.
+    record: Option<(Effect, Undo)>,
+    spent: Spent,
 }
 
 /// How many tickets are executed before others have their turn.
@@ -68,18 +83,13 @@ impl Context {
             Step::Refused(failure) => self.answer(slot, call.asker(), Outcome::Failed(failure)),
             Step::Drop => self.host.callers.outstanding -= 1,
             Step::Overtaken(seq) => self.overtaken(slot, call, seq),
-            Step::Done(outcome, seq, logged) => {
-                self.host.stats.executed += 1;
-                self.host.worked += outcome.bytes();
+            Step::Done(done) => {
                 if let Some(held) = slot.held.as_deref_mut() {
-                    held.count(&call.work, &outcome);
-                }
-                if let Source::Peer { member, .. } = call.source {
-                    self.host.peers.owe(member, &outcome);
+                    held.count(&call.work, &done.outcome);
                 }
                 // What was known of it belongs to an earlier lineage.
                 call.tried = None;
-                self.wait(slot, Executed::of(call, seq, outcome, logged));
+                self.executed(slot, Executed::of(call, done));
             }
         }
         None
@@ -127,15 +137,15 @@ impl Context {
             tried: None,
         };
         let now = self.host.now;
-        let (outcome, seq, logged) = match self.step(slot, &call, None) {
-            Step::Done(outcome, seq, logged) => (outcome, seq, logged),
-            Step::Refused(failure) => (Outcome::Failed(failure), 0, false),
+        let done = match self.step(slot, &call, None) {
+            Step::Done(done) => done,
+            Step::Refused(failure) => Done::unlogged(Outcome::Failed(failure), 0),
             Step::Park | Step::Later | Step::Overtaken(_) | Step::Drop => {
                 return self.host.waiting.rest(key, now, STALLED);
             }
         };
         let blocked = match &call.work {
-            Work::Key(op) => op.action.blocked(&outcome),
+            Work::Key(op) => op.action.blocked(&done.outcome),
             Work::Partition(_) | Work::Transaction(_) | Work::Script(_) => None,
         };
         if let Some(within) = blocked {
@@ -143,13 +153,10 @@ impl Context {
         }
         self.host.waiting.leave(name);
         self.host.callers.outstanding += 1;
-        self.host.stats.executed += 1;
-        self.host.worked += outcome.bytes();
         if let Some(held) = slot.held.as_deref_mut() {
-            held.count(&call.work, &outcome);
+            held.count(&call.work, &done.outcome);
         }
-        self.host.peers.owe(member, &outcome);
-        self.wait(slot, Executed::of(call, seq, outcome, logged));
+        self.executed(slot, Executed::of(call, done));
     }
 
     /// A call that was sent again is overtaken: only its first outcome may hold. It holds once the
@@ -163,7 +170,156 @@ impl Context {
             },
             Source::Peer { .. } | Source::Waiter { .. } => Outcome::Failed(Failure::Overtaken),
         };
-        self.wait(slot, Executed::of(call, seq, outcome, false));
+        self.wait(slot, Executed::of(call, Done::unlogged(outcome, seq)));
+    }
+
+    /// An operation of a local caller arrives. It is executed at once if it is a write that nothing
+    /// is in the way of, and else it becomes a call.
+    pub(crate) fn take_local(
+        &mut self,
+        slot: &mut Slot,
+        token: Token,
+        work: Work,
+        (until, hurried): (Time, bool),
+    ) {
+        let n = self.host.callers.number();
+        let writes = work.is_write();
+        if writes {
+            slot.calls.begin(n);
+        }
+        let source = Source::Local(token);
+        let work = match work {
+            Work::Key(operation) if writes && !operation.action.is_joint() => {
+                let id = self.local_id(slot, n);
+                let one = OneKey::of(&operation, Some(id), None);
+                if let Some(done) = slot.write_at_once(&mut self.host, &mut self.budgets, &one) {
+                    let asker = Asker {
+                        source,
+                        n,
+                        write: true,
+                    };
+                    let again = Again::Operation(operation);
+                    return self.executed_at_once(slot, asker, (until, hurried), done, again);
+                }
+                Work::Key(operation)
+            }
+            work => work,
+        };
+        let call = Call {
+            source,
+            n,
+            work,
+            until,
+            hurried,
+            maybe: false,
+            tried: None,
+        };
+        self.take_call(slot, call);
+    }
+
+    /// A local caller's write of a key without conditions is executed, if nothing is in its way.
+    /// False: nothing happened, and it must arrive as any other operation.
+    pub(crate) fn set(
+        &mut self,
+        slot: &mut Slot,
+        map: MapId,
+        (key, value): (&[u8], &[u8]),
+        token: impl FnOnce() -> Token,
+    ) -> bool {
+        if !slot.takes(true) {
+            return false;
+        }
+        // The next number counts only if the write happens.
+        let n = self.host.callers.next_number();
+        let id = self.local_id(slot, n);
+        let entry = Entry::new(key, value, 0, 0);
+        let one = OneKey::put(map, &entry, id, None);
+        let Some(done) = slot.write_at_once(&mut self.host, &mut self.budgets, &one) else {
+            return false;
+        };
+        slot.calls.begin(self.host.callers.number());
+        let asker = Asker {
+            source: Source::Local(token()),
+            n,
+            write: true,
+        };
+        let times = (self.host.now + self.host.limits.park, false);
+        self.executed_at_once(slot, asker, times, done, Again::Set(map, entry));
+        true
+    }
+
+    /// The same for a peer's write, which was admitted.
+    pub(crate) fn write_for_peer<'a>(
+        &mut self,
+        slot: &mut Slot,
+        peer: MemberId,
+        forwarded: &Forwarded,
+        one: impl FnOnce(OpId) -> OneKey<'a>,
+    ) -> bool {
+        let Forwarded {
+            lineage,
+            n,
+            finished,
+            ..
+        } = *forwarded;
+        let id = OpId {
+            origin: peer,
+            n,
+            finished,
+        };
+        if slot.installed.as_ref().is_none_or(|a| a.lineage != lineage) {
+            return false;
+        }
+        let Some(done) = slot.write_at_once(&mut self.host, &mut self.budgets, &one(id)) else {
+            return false;
+        };
+        let asker = Asker {
+            source: Source::of_forwarded(peer, forwarded),
+            n,
+            write: true,
+        };
+        let times = (self.host.now + self.host.limits.park, false);
+        self.executed_at_once(slot, asker, times, done, Again::ByPeer);
+        true
+    }
+
+    /// A write was executed before it became a call.
+    fn executed_at_once(
+        &mut self,
+        slot: &mut Slot,
+        asker: Asker,
+        (until, hurried): (Time, bool),
+        done: Done,
+        again: Again,
+    ) {
+        let Done {
+            outcome,
+            seq,
+            logged,
+        } = done;
+        self.host.callers.outstanding += 1;
+        let executed = Executed {
+            asker,
+            until,
+            hurried,
+            seq,
+            outcome,
+            logged,
+            paced: None,
+            maybe: false,
+            again,
+        };
+        self.executed(slot, executed);
+    }
+
+    /// An operation was executed: its outcome is counted, and waits until it is committed.
+    fn executed(&mut self, slot: &mut Slot, executed: Executed) {
+        self.host.stats.executed += 1;
+        self.host.worked += executed.outcome.bytes();
+        if let Some(member) = executed.asker.source.peer() {
+            self.host.peers.owe(member, &executed.outcome);
+        }
+        self.wait(slot, executed);
     }
 
     /// The executed call waits until it is committed.
@@ -187,170 +343,23 @@ impl Context {
         }
     }
 
-    /// Writes a key without conditions for a local caller at its serving primary, if there is no
-    /// obstacle. False: the write must be executed as any other. The commonest write copies its key
-    /// and value only into the entry.
-    pub(crate) fn set(
-        &mut self,
-        slot: &mut Slot,
-        map: MapId,
-        (key, value): (&[u8], &[u8]),
-        token: impl FnOnce() -> Token,
-    ) -> bool {
-        if self.host.bounds.is_special(map) || !self.is_clear(slot, key, value) {
-            return false;
-        }
-        let n = self.host.callers.number();
-        slot.calls.begin(n);
-        let id = OpId {
-            origin: self.host.me,
-            n,
-            finished: slot.calls.finished(n),
-        };
-        let asker = Asker {
-            source: Source::Local(token()),
-            n,
-            write: true,
-        };
-        let entry = Entry::new(key, value, 0, 0);
-        let again = Again::Set(map, entry.clone());
-        self.put(slot, (map, entry), id, asker, again);
-        true
-    }
-
-    /// The same for a peer that asks for the first time. Otherwise the entry is given back.
-    pub(crate) fn set_for_peer(
-        &mut self,
-        slot: &mut Slot,
-        peer: MemberId,
-        forwarded: &Forwarded,
-        map: MapId,
-        entry: Entry,
-    ) -> Result<(), Entry> {
-        let Forwarded {
-            lineage,
-            n,
-            finished,
-            ..
-        } = *forwarded;
-        let id = OpId {
-            origin: peer,
-            n,
-            finished,
-        };
-        let led = slot
-            .installed
-            .as_ref()
-            .is_some_and(|a| a.lineage == lineage)
-            && !self.host.bounds.is_special(map)
-            && self.is_clear(slot, entry.key(), entry.value());
-        let new = |h: &Held| h.dedup.known(id) == Known::New || broken(&mutant::APPLIES_TWICE);
-        if !led || !slot.held.as_deref().is_some_and(new) {
-            return Err(entry);
-        }
-        let asker = Asker {
-            source: Source::of_forwarded(peer, forwarded),
-            n,
-            write: true,
-        };
-        self.put(slot, (map, entry), id, asker, Again::ByPeer);
-        Ok(())
-    }
-
-    /// Whether there is no obstacle to a write without conditions: this node leads and
-    /// acknowledges, no call waits, and there is room.
-    fn is_clear(&self, slot: &Slot, key: &[u8], value: &[u8]) -> bool {
-        let still = slot.still && !broken(&mutant::WRITES_WHILE_RESHAPED);
-        let clear = self.host.used
-            && slot.serving()
-            && !still
-            && slot.calls.parked.is_empty()
-            && !slot.has_too_few_copies();
-        let held = slot
-            .held
-            .as_deref()
-            .filter(|h| clear && h.lead().is_some_and(|l| l.open));
-        let bytes = key.len() + value.len();
-        let fits = |held: &Held| {
-            held.room(&self.host, bytes) == Room::Plenty
-                && held.crowded_copy(&self.host, bytes).is_none()
-        };
-        value.len() <= self.host.limits.value_bytes_max && held.is_some_and(fits)
-    }
-
-    /// Writes an entry without further checks.
-    fn put(
-        &mut self,
-        slot: &mut Slot,
-        (map, entry): (MapId, Entry),
-        id: OpId,
-        asker: Asker,
-        again: Again,
-    ) {
-        let default_ttl_ms = slot.default_ttl_ms;
-        let Some(held) = slot.held.as_deref_mut() else {
-            return;
-        };
-        self.host.callers.outstanding += 1;
-        self.host.stats.executed += 1;
-        self.host.worked += entry.value().len();
-        if held.meter.write(entry.key().len() + entry.value().len()) {
-            held.meter.sample(map, entry.key());
-        }
-        let clock = held.clock.advance(self.host.data_now());
-        let order = held.store.order(entry.key());
-        let effect = Effect::Put {
-            map,
-            entry,
-            deadline: run_context::fresh(default_ttl_ms, || (clock, self.host.unix_ms())),
-            before: Before::Value,
-        };
-        let seq = held.log(
-            &mut self.host,
-            order,
-            effect,
-            (Some(id), By::SET),
-            Outcome::Ok,
-        );
-        let until = self.host.now + self.host.limits.park;
-        self.wait(
-            slot,
-            Executed {
-                asker,
-                until,
-                hurried: false,
-                seq,
-                outcome: Outcome::Ok,
-                logged: true,
-                paced: None,
-                maybe: false,
-                again,
-            },
-        );
-    }
-
     /// Executes a call under this name. `None`: its caller waits at this node, and it is its turn.
     fn step(&mut self, slot: &mut Slot, call: &Call, id: Option<OpId>) -> Step {
-        let few = slot.has_too_few_copies();
-        let (default_ttl_ms, eviction, still) = (slot.default_ttl_ms, slot.evicts_by(), slot.still);
-        let Some(held) = slot.held.as_mut() else {
+        let writes = call.work.is_write();
+        let Some(held) = slot.held.as_deref().filter(|held| held.answers(writes)) else {
             return Step::Park;
         };
-        let Some(open) = held.lead().map(|l| l.open) else {
-            return Step::Park;
-        };
-        // After a reset the partition is empty, while the old primary may still serve the former
-        // contents: answer nothing before its lease is over. If the log has entries, this member
-        // was a copy, and the old primary acknowledges nothing without it. So reads may be
-        // answered.
-        if !open && (call.work.is_write() || held.log.last() == 0) {
-            return Step::Park;
-        }
-        if let Some(id) = id.filter(|_| call.work.is_write()) {
+        if let Some(id) = id.filter(|_| writes) {
             match held.dedup.known(id) {
                 _ if broken(&mutant::APPLIES_TWICE) => {}
                 Known::New => {}
-                Known::Applied(seq, outcome) => return Step::Done(outcome, seq, true),
+                Known::Applied(seq, outcome) => {
+                    return Step::Done(Done {
+                        outcome,
+                        seq,
+                        logged: true,
+                    });
+                }
                 Known::Finished => return Step::Drop,
             }
         }
@@ -360,383 +369,177 @@ impl Context {
         {
             return Step::Overtaken(seq);
         }
-        // The table that names this map comes in a moment, with its limits.
-        if call.work.maps().any(|map| self.host.bounds.is_unknown(map)) {
-            return Step::Park;
-        }
-        if self.host.bounds.any_dropped()
-            && call.work.maps().any(|map| self.host.bounds.is_dropped(map))
-        {
-            return Step::Refused(Failure::Dropped);
-        }
-        if call.work.is_write() {
-            if few {
-                return Step::Refused(Failure::TooFewCopies);
-            }
-            if !self.host.used {
-                if !std::mem::replace(&mut self.host.asked_used, true) {
-                    self.host.outbox.push(Request::Used);
-                }
-                return Step::Park;
-            }
+        if let Some(barred) = slot.obstacle(&mut self.host, writes, call.work.maps()) {
+            return self.barred(slot, barred);
         }
         match &call.work {
             Work::Key(op) if !op.action.is_joint() => {
-                let clock = held.clock.advance(self.host.data_now());
-                let order = held.store.order(&op.key);
-                held.draw(&mut self.host, op.map, order, &op.key);
-                let mut found = held.store.shown(op.map, order, &op.key);
-                if found.is_overdue(clock) {
-                    // The next primary's clock may be a little behind: what was seen to be expired
-                    // must be deleted in the log. And a partition that is about to be split or
-                    // merged must not change.
-                    if !open || (still && !broken(&mutant::WRITES_WHILE_RESHAPED)) {
-                        return Step::Park;
-                    }
-                    held.purge(&mut self.host, (op.map, order, &op.key), clock);
-                    found = held.store.shown(op.map, order, &op.key);
-                }
-                let footprint = op.action.footprint();
-                let rows = self.host.limits.page_rows;
-                let in_pages = op.action.may_answer_in_pages()
-                    && found.table.is_some_and(|table| table.is_paged(rows));
-                if let (Some(member), Some(_)) = (call.source.peer(), found.entry)
-                    && footprint.answers_value
-                    && !in_pages
-                    && !self.host.peers.may_owe(member, found.bytes())
-                {
-                    // The call was not executed, so it may be sent again.
-                    return Step::Refused(Failure::Overloaded);
-                }
-                if footprint.uses {
-                    let marks = self.host.bounds.used(op.map, order, footprint.writes)
-                        || eviction == Eviction::Lru;
-                    found
-                        .entry
-                        .filter(|_| marks)
-                        .into_iter()
-                        .for_each(Entry::mark);
-                }
-                if in_pages {
-                    let read_at = held.log.read_at(found.entry);
-                    return match self.begin_walk(held, (op.map, &op.key), clock) {
-                        Some(page) => {
-                            self.host.stats.count_lookup(true);
-                            Step::Done(page, read_at, false)
-                        }
-                        None => Step::Refused(Failure::Overloaded),
-                    };
-                }
-                let budget = self.budgets.begin();
-                let cx = RunContext {
-                    clock,
-                    unix_ms: self.host.unix_ms(),
-                    default_ttl_ms,
-                    value_bytes_max: self.host.limits.value_bytes_max,
-                    packed_bytes_max: self.host.limits.packed_bytes_max,
-                    level: self.host.tables.level(),
-                    versions_from: held.versions_from,
-                    next_write: held.next_write(),
-                    waiting: match id {
-                        Some(_) => self.host.waiting.waiting(held.at, op.map, &op.key),
-                        None => 0,
-                    },
-                    budget: &budget,
-                };
-                let (outcome, change) = match self.host.bounds.idle_ms(op.map) {
-                    None => action::apply(&op.action, found, &cx),
-                    Some(idle_ms) => {
-                        let notes = open && self.host.used && !still && !few;
-                        idle::apply(&op.action, found, &cx, (idle_ms, notes))
-                    }
-                };
-                self.host.worked += self.budgets.book(self.host.now, &budget);
-                if budget.is_spent() {
-                    return Step::Refused(Failure::TooMuchWork);
-                }
-                // A read must not answer what may still be undone, nor that a key is gone if its
-                // deletion may be undone.
-                let read_at = held.log.read_at(found.entry);
-                let (written, known) = (change.written(), found.key.cloned());
-                if let Some((bytes, _)) = written {
-                    if let Some(peer) = held.crowded_copy(&self.host, op.key.len() + bytes) {
-                        slot.wait_for_room(&mut self.host, peer);
-                        return Step::Park;
-                    }
-                    self.host.worked += bytes;
-                }
-                if footprint.looks_up {
-                    self.host.stats.count_lookup(found.entry.is_some());
-                }
-                if let Some((bytes, count)) = written {
-                    // A table grows, whatever it had before.
-                    let had = found.entry.filter(|entry| !entry.is_table());
-                    let bytes = op.key.len() + bytes + (count - 1) * ENTRY_OVERHEAD;
-                    let grows = had.is_none_or(|e| e.len() < bytes);
-                    if found.entry.is_none() && self.host.bounds.refuses(op.map) {
-                        return Step::Refused(Failure::MapFull);
-                    }
-                    let room = held.room(&self.host, bytes);
-                    if room < Room::Plenty && (grows || room == Room::None) {
-                        match held.make_room(
-                            &mut self.host,
-                            eviction,
-                            (op.map, &op.key),
-                            bytes,
-                            room,
-                        ) {
-                            Made::Room => {}
-                            Made::Soon => return self.wait_or_refuse(call),
-                            Made::No(failure) => return Step::Refused(failure),
-                        }
-                    }
-                }
-                if change == Change::None {
-                    return Step::Done(outcome, read_at, false);
-                }
-                let teaches = held
-                    .lead()
-                    .is_some_and(crate::role::replication::Primary::teaches);
-                let at = held.log.last() + 1;
-                let entry = held.store.entry(op.map, order, &op.key);
-                let whole = change.whole_of_fields(op.map, &op.key, teaches);
-                let effect = change.into_effect(op.map, &op.key, (entry, known, at, teaches));
-                let Some(effect) = effect else {
-                    return Step::Done(outcome, read_at, false);
-                };
-                if !call.work.is_write() {
-                    // A read noted that its key is used, which need not be committed.
-                    held.log(
-                        &mut self.host,
-                        order,
-                        effect,
-                        (None, By::UNKNOWN),
-                        Outcome::Ok,
-                    );
-                    return Step::Done(outcome, read_at, false);
-                }
-                let op_by = (id, op.action.by());
-                let seq = match whole {
-                    Some(whole) => held.log_fields(
-                        &mut self.host,
-                        order,
-                        (whole, effect),
-                        op_by,
-                        outcome.clone(),
-                    ),
-                    None => held.log(&mut self.host, order, effect, op_by, outcome.clone()),
-                };
-                Step::Done(outcome, seq, true)
+                self.step_key(slot, call, &OneKey::of(op, id, call.source.peer()))
             }
             Work::Key(_) | Work::Transaction(_) | Work::Script(_) => {
                 self.run_together(slot, call, id)
             }
-            Work::Partition(op) => match &op.action {
-                PartitionAction::Count if !held.store.is_whole() => Step::Later,
-                PartitionAction::Count => {
-                    let count = i64::try_from(held.store.count(op.map)).unwrap_or(i64::MAX);
-                    Step::Done(Outcome::Int(count), held.log.last(), false)
-                }
-                PartitionAction::Scan {
-                    cursor,
-                    count,
-                    kind,
-                } => {
-                    let clock = held.clock.advance(self.host.data_now());
-                    let (before, budget) = (held.bytes(), self.budgets.begin());
-                    let page = (*cursor, *count, *kind);
-                    let at = (clock, &budget);
-                    let (next, keys) = scan::scan(&mut held.store, op.map, page, at);
-                    self.host.worked += self.budgets.book(self.host.now, &budget);
-                    self.host.memory.recount(before, held.bytes());
-                    Step::Done(Outcome::Keys { next, keys }, held.log.last(), false)
-                }
-                PartitionAction::Find(query) => {
-                    let clock = held.clock.advance(self.host.data_now());
-                    let (before, budget) = (held.bytes(), self.budgets.begin());
-                    let at = (clock, &budget);
-                    let (next, keys) = scan::find(&mut held.store, op.map, query, at);
-                    self.host.worked += self.budgets.book(self.host.now, &budget);
-                    self.host.memory.recount(before, held.bytes());
-                    self.swept(call, Outcome::Keys { next, keys }, held.log.last())
-                }
-                PartitionAction::Sizes => {
-                    let keys = sizes::of(&held.store);
-                    self.swept(call, Outcome::Keys { next: 0, keys }, held.log.last())
-                }
-                PartitionAction::Range(query) => {
-                    self.host.stats.ranges += 1;
-                    let clock = held.clock.advance(self.host.data_now());
-                    let (before, budget) = (held.bytes(), self.budgets.begin());
-                    let at = (clock, &budget);
-                    let (more, keys) = scan::range(&mut held.store, op.map, query, at);
-                    self.host.worked += self.budgets.book(self.host.now, &budget);
-                    self.host.memory.recount(before, held.bytes());
-                    if keys.is_empty() && budget.is_spent() {
-                        // Keys that have expired are in the way, and will be deleted soon.
-                        return Step::Refused(Failure::Overloaded);
-                    }
-                    Step::Done(
-                        Outcome::Keys {
-                            next: u64::from(more),
-                            keys,
-                        },
-                        held.log.last(),
-                        false,
-                    )
-                }
-                PartitionAction::Fields { walk, page } => match self.go_on(held, *walk, *page) {
-                    Some((page, read_at)) => Step::Done(page, read_at, false),
-                    None => Step::Done(Outcome::Nil, 0, false),
-                },
-                PartitionAction::Clear => {
-                    if !held.store.has(op.map) {
-                        return Step::Done(Outcome::Ok, held.log.last(), false);
-                    }
-                    let seq = held.log(
-                        &mut self.host,
-                        0,
-                        Effect::Clear { map: op.map },
-                        (id, By::UNKNOWN),
-                        Outcome::Ok,
-                    );
-                    Step::Done(Outcome::Ok, seq, true)
-                }
-            },
+            Work::Partition(op) => self.step_partition(slot, call, op, id),
         }
     }
 
-    /// Answers with keys that were found, unless their sender has too much to send already.
-    fn swept(&self, call: &Call, found: Outcome, read_at: u64) -> Step {
-        match call.source {
-            // Nothing was changed, so it may be sent again.
-            Source::Peer { member, .. } if !self.host.peers.may_owe(member, found.bytes()) => {
+    /// Executes an operation on one key.
+    fn step_key(&mut self, slot: &mut Slot, call: &Call, op: &OneKey<'_>) -> Step {
+        let (terms, policy) = (slot.key_terms(&self.host), slot.evicts_by());
+        let Some(held) = slot.held.as_deref_mut() else {
+            return Step::Park;
+        };
+        let budget = self.budgets.begin();
+        let plan = held.plan(&mut self.host, (terms, &budget), op);
+        self.host.worked += self.budgets.book(self.host.now, &budget);
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(Barred::Paged(clock, read_at)) => {
+                return match self.begin_walk(held, (op.map, op.key), clock) {
+                    Some(page) => {
+                        self.host.stats.count_lookup(true);
+                        Step::Done(Done::unlogged(page, read_at))
+                    }
+                    None => Step::Refused(Failure::Overloaded),
+                };
+            }
+            Err(barred) => return self.barred(slot, barred),
+        };
+        match held.has_room(&self.host, op.map, &plan) {
+            Ok(()) => {}
+            Err(Barred::Short(room, bytes)) => {
+                match held.make_room(&mut self.host, policy, (op.map, op.key), bytes, room) {
+                    Made::Room => {}
+                    Made::Soon => return self.wait_or_refuse(call),
+                    Made::No(failure) => return Step::Refused(failure),
+                }
+            }
+            Err(barred) => return self.barred(slot, barred),
+        }
+        Step::Done(held.commit(&mut self.host, op, plan))
+    }
+
+    /// What becomes of a call that is not executed now.
+    fn barred(&mut self, slot: &mut Slot, barred: Barred) -> Step {
+        match barred {
+            Barred::Refused(failure) => Step::Refused(failure),
+            Barred::Crowded(peer) => {
+                slot.wait_for_room(&mut self.host, peer);
+                Step::Park
+            }
+            Barred::Waits | Barred::Short(..) | Barred::Paged(..) => Step::Park,
+        }
+    }
+
+    /// Executes an operation on a whole partition.
+    fn step_partition(
+        &mut self,
+        slot: &mut Slot,
+        call: &Call,
+        op: &PartitionOperation,
+        id: Option<OpId>,
+    ) -> Step {
+        let Some(held) = slot.held.as_deref_mut() else {
+            return Step::Park;
+        };
+        let last = held.log.last();
+        let (before, budget) = (held.bytes(), self.budgets.begin());
+        let at = (held.clock.advance(self.host.data_now()), &budget);
+        let (next, keys) = match &op.action {
+            PartitionAction::Count if !held.store.is_whole() => return Step::Later,
+            PartitionAction::Count => {
+                let count = i64::try_from(held.store.count(op.map)).unwrap_or(i64::MAX);
+                return Step::Done(Done::unlogged(Outcome::Int(count), last));
+            }
+            PartitionAction::Fields { walk, page } => {
+                let page = self.go_on(held, *walk, *page);
+                let (page, read_at) = page.unwrap_or((Outcome::Nil, 0));
+                return Step::Done(Done::unlogged(page, read_at));
+            }
+            PartitionAction::Clear if !held.store.has(op.map) => {
+                return Step::Done(Done::unlogged(Outcome::Ok, last));
+            }
+            PartitionAction::Clear => {
+                let (clear, op_by) = (Effect::Clear { map: op.map }, (id, By::UNKNOWN));
+                let seq = held.log(&mut self.host, 0, clear, op_by, Outcome::Ok);
+                return Step::Done(Done {
+                    outcome: Outcome::Ok,
+                    seq,
+                    logged: true,
+                });
+            }
+            PartitionAction::Scan {
+                cursor,
+                count,
+                kind,
+            } => scan::scan(&mut held.store, op.map, (*cursor, *count, *kind), at),
+            PartitionAction::Find(query) => scan::find(&mut held.store, op.map, query, at),
+            PartitionAction::Sizes => (0, sizes::of(&held.store)),
+            PartitionAction::Range(query) => {
+                self.host.stats.ranges += 1;
+                let (more, keys) = scan::range(&mut held.store, op.map, query, at);
+                (u64::from(more), keys)
+            }
+        };
+        self.host.worked += self.budgets.book(self.host.now, &budget);
+        self.host.memory.recount(before, held.bytes());
+        let (none, found) = (keys.is_empty(), Outcome::Keys { next, keys });
+        match (&op.action, call.source) {
+            // It is not executed if its sender has too much to send already. Nothing was changed, so
+            // it may be sent again.
+            (PartitionAction::Find(_) | PartitionAction::Sizes, Source::Peer { member, .. })
+                if !self.host.peers.may_owe(member, found.bytes()) =>
+            {
                 Step::Refused(Failure::Overloaded)
             }
-            _ => Step::Done(found, read_at, false),
+            // Keys that have expired are in the way, and will be deleted soon.
+            (PartitionAction::Range(_), _) if none && budget.is_spent() => {
+                Step::Refused(Failure::Overloaded)
+            }
+            _ => Step::Done(Done::unlogged(found, last)),
         }
     }
 
     /// Runs an operation on several keys, or says why it is not executed.
     fn run_together(&mut self, slot: &mut Slot, call: &Call, id: Option<OpId>) -> Step {
-        let at = slot.at;
-        let (default_ttl_ms, policy, still) = (slot.default_ttl_ms, slot.evicts_by(), slot.still);
-        let Some(held) = slot.held.as_deref_mut() else {
-            return Step::Park;
-        };
-        let Some(lead) = held.lead() else {
-            return Step::Park;
-        };
-        let (open, teaches) = (lead.open, lead.teaches());
-        let budget = self.budgets.begin();
-        let cx = RunContext {
-            clock: held.clock.advance(self.host.data_now()),
-            unix_ms: self.host.unix_ms(),
-            default_ttl_ms,
-            value_bytes_max: self.host.limits.value_bytes_max,
-            packed_bytes_max: self.host.limits.packed_bytes_max,
-            level: self.host.tables.level(),
-            versions_from: held.versions_from,
-            next_write: held.next_write(),
-            waiting: 0,
-            budget: &budget,
-        };
-        let hearers = match &call.work {
-            Work::Transaction(_) | Work::Script(_) => self.publishing.hearers(&self.host.peers),
-            Work::Key(_) | Work::Partition(_) => 0,
-        };
-        // For so many bytes room was made. Since other keys were evicted for it, the transaction is
+        let (policy, budget) = (slot.evicts_by(), self.budgets.begin());
+        // For so many bytes room was made. Since other keys were evicted for it, the operation is
         // run again, and then it may write something else.
         let mut made_for = None;
         for _ in 0..ROOM_ATTEMPTS {
-            let before = held.bytes();
-            let stores = (&mut held.store, &held.log);
-            let marks = policy == Eviction::Lru;
-            let mut rows = Rows::of(stores, (cx, &mut self.host.bounds), (teaches, marks));
-            let tables = &self.host.tables;
-            let belongs = |map, key: &[u8]| tables.belongs(at, map, key) == Some(true);
-            let (scripts, mut spent) = (&mut self.scripts, Spent::new(hearers));
-            let mut run = |script: &ScriptCall, rows: &mut Rows<'_>| {
-                scripts.run(script, (rows, &mut spent), &cx, &belongs)
-            };
-            let ran = match &call.work {
-                Work::Transaction(transaction) => rows.run(transaction, run),
-                Work::Script(script) => run(script, &mut rows),
-                Work::Key(op) => rows.run_one(op),
-                Work::Partition(_) => return Step::Park,
-            };
-            let done = self.budgets.book(self.host.now, &budget);
-            self.host.worked = self.host.worked.saturating_add(spent.work().max(done));
-            let ran = match ran {
+            let ran = match self.run_once(slot, call, &budget) {
                 Ok(ran) => ran,
-                Err(failure) => {
-                    rows.take_back();
-                    self.refusals.add(spent.take_refused());
-                    return Step::Refused(failure);
-                }
+                Err(step) => return step,
             };
-            let may_expire = open && (!still || broken(&mutant::WRITES_WHILE_RESHAPED));
-            if rows.expired() > 0 && !may_expire {
-                rows.take_back();
+            let Some(held) = slot.held.as_deref_mut() else {
                 return Step::Park;
-            }
-            if let Source::Peer { member, .. } = call.source
-                && ran.answered > 0
-                && !self.host.peers.may_owe(member, ran.answered)
-            {
-                // It was not executed, so it may be sent again.
-                rows.take_back();
-                return Step::Refused(Failure::Overloaded);
-            }
-            let (read_at, expired, lookups) = (rows.read_at(), rows.expired(), rows.lookups());
-            let (written, bytes) = (rows.written(), rows.bytes());
-            let Some((effect, undo)) = rows.into_record() else {
-                self.host.memory.recount(before, held.bytes());
-                self.host.stats.count_lookups(lookups);
-                self.say(&mut spent);
-                return Step::Done(ran.outcome, read_at, false);
             };
-            if written.full {
-                held.store.undo(&effect, undo);
-                self.host.memory.recount(before, held.bytes());
-                return Step::Refused(Failure::MapFull);
-            }
-            let crowded = held.crowded_copy(&self.host, bytes);
+            let written = &ran.written;
             let wanted = written.bytes + written.keys.saturating_sub(1) * ENTRY_OVERHEAD;
             let room = if written.keys > 0 {
                 held.room(&self.host, wanted)
             } else {
                 Room::Plenty
             };
+            let crowded = held.crowded_copy(&self.host, ran.bytes);
             let short = room < Room::Plenty
                 && (written.grows || room == Room::None)
                 && made_for.is_none_or(|bytes| bytes < wanted);
-            if crowded.is_some() || short {
-                held.store.undo(&effect, undo);
-            } else {
-                self.host.memory.recount(before, held.bytes());
-                self.host.stats.count_lookups(lookups);
-                self.host.stats.expired += expired;
-                self.host.worked += bytes;
-                // An operation that only reads has no number that a retry is known by.
-                let write = call.work.is_write();
-                let (op, outcome) = if write {
-                    (id, ran.outcome.clone())
-                } else {
-                    (None, Outcome::Ok)
-                };
-                let by = match &call.work {
-                    Work::Key(op) => op.action.by(),
-                    _ => By::UNKNOWN,
-                };
-                let seq = held.record(&mut self.host, (effect, undo), (op, by), outcome);
-                self.say(&mut spent);
-                return Step::Done(ran.outcome, seq, write);
+            let changes = ran.record.is_some();
+            if !changes || !written.full && crowded.is_none() && !short {
+                return Step::Done(self.log_together(held, call, id, ran));
             }
-            self.host.memory.recount(before, held.bytes());
+            let full = written.full;
+            if let Some((effect, undo)) = ran.record {
+                let before = held.bytes();
+                held.store.undo(&effect, undo);
+                self.host.memory.recount(before, held.bytes());
+            }
+            if full {
+                return Step::Refused(Failure::MapFull);
+            }
             if let Some(peer) = crowded {
-                slot.wait_for_room(&mut self.host, peer);
-                return Step::Park;
+                return self.barred(slot, Barred::Crowded(peer));
             }
             let Some((map, key)) = call.work.keys().next() else {
                 return Step::Refused(Failure::TooLarge);
@@ -749,6 +552,111 @@ impl Context {
         }
         self.host.soon(slot.at);
         self.wait_or_refuse(call)
+    }
+
+    /// Runs it once. What it changes is in the store then, and not yet in the log.
+    fn run_once(
+        &mut self,
+        slot: &mut Slot,
+        call: &Call,
+        budget: &Budget,
+    ) -> Result<Together, Step> {
+        let (at, terms) = (slot.at, slot.key_terms(&self.host));
+        let Some(held) = slot.held.as_deref_mut() else {
+            return Err(Step::Park);
+        };
+        let teaches = held.lead().is_some_and(Primary::teaches);
+        let clock = held.clock.advance(self.host.data_now());
+        let cx = held.run_context(&self.host, (terms, budget), (clock, 0));
+        let hearers = match &call.work {
+            Work::Transaction(_) | Work::Script(_) => self.publishing.hearers(&self.host.peers),
+            Work::Key(_) | Work::Partition(_) => 0,
+        };
+        let before = held.bytes();
+        let stores = (&mut held.store, &held.log);
+        let limits = (cx, &mut self.host.bounds);
+        let mut rows = Rows::of(stores, limits, (teaches, terms.marks));
+        let tables = &self.host.tables;
+        let belongs = |map, key: &[u8]| tables.belongs(at, map, key) == Some(true);
+        let (scripts, mut spent) = (&mut self.scripts, Spent::new(hearers));
+        let mut run = |script: &ScriptCall, rows: &mut Rows<'_>| {
+            scripts.run(script, (rows, &mut spent), &cx, &belongs)
+        };
+        let ran = match &call.work {
+            Work::Transaction(transaction) => rows.run(transaction, run),
+            Work::Script(script) => run(script, &mut rows),
+            Work::Key(op) => rows.run_one(op),
+            Work::Partition(_) => return Err(Step::Park),
+        };
+        let done = self.budgets.book(self.host.now, budget);
+        self.host.worked = self.host.worked.saturating_add(spent.work().max(done));
+        let ran = match ran {
+            Ok(ran) => ran,
+            Err(failure) => {
+                rows.take_back();
+                self.refusals.add(spent.take_refused());
+                return Err(Step::Refused(failure));
+            }
+        };
+        if rows.expired() > 0 && !terms.purges {
+            rows.take_back();
+            return Err(Step::Park);
+        }
+        if let Source::Peer { member, .. } = call.source
+            && ran.answered > 0
+            && !self.host.peers.may_owe(member, ran.answered)
+        {
+            // It was not executed, so it may be sent again.
+            rows.take_back();
+            return Err(Step::Refused(Failure::Overloaded));
+        }
+        let together = Together {
+            outcome: ran.outcome,
+            read_at: rows.read_at(),
+            expired: rows.expired(),
+            lookups: rows.lookups(),
+            written: rows.written(),
+            bytes: rows.bytes(),
+            record: rows.into_record(),
+            spent,
+        };
+        self.host.memory.recount(before, held.bytes());
+        Ok(together)
+    }
+
+    /// Logs what an operation on several keys has changed, if anything.
+    fn log_together(
+        &mut self,
+        held: &mut Held,
+        call: &Call,
+        id: Option<OpId>,
+        mut ran: Together,
+    ) -> Done {
+        self.host.stats.count_lookups(ran.lookups);
+        let Some(record) = ran.record else {
+            self.say(&mut ran.spent);
+            return Done::unlogged(ran.outcome, ran.read_at);
+        };
+        self.host.stats.expired += ran.expired;
+        self.host.worked += ran.bytes;
+        // An operation that only reads has no number that a retry is known by.
+        let logged = call.work.is_write();
+        let (op, outcome) = if logged {
+            (id, ran.outcome.clone())
+        } else {
+            (None, Outcome::Ok)
+        };
+        let by = match &call.work {
+            Work::Key(op) => op.action.by(),
+            _ => By::UNKNOWN,
+        };
+        let seq = held.record(&mut self.host, record, (op, by), outcome);
+        self.say(&mut ran.spent);
+        Done {
+            outcome: ran.outcome,
+            seq,
+            logged,
+        }
     }
 
     /// Sends the messages of scripts that have run, and tells what was refused to their caller. A

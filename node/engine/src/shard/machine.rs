@@ -4,7 +4,7 @@ use super::context::Context;
 use crate::command::grants::Refusal;
 use crate::command::operation::{Operation, Work};
 use crate::mutant::{self, broken};
-use crate::role::calls::{Call, Executed, Source};
+use crate::role::calls::{Call, Done, Executed, Source};
 use crate::role::recovery::SinceRecovery;
 use crate::role::slots::Slots;
 use crate::role::spans::Serve;
@@ -16,7 +16,7 @@ use crate::value::outcome::{Failure, Outcome};
 use crate::wire::api::{Limits, Patience, Request, Token};
 use crate::wire::trace::TraceContext;
 use doyen_gossip::Time;
-use doyen_placement::{Eviction, KeyspaceId, MapId, MemberId, PartitionRef};
+use doyen_placement::{Eviction, KeyspaceId, MapId, MemberId};
 use std::time::Duration;
 
 /// The machine.
@@ -127,18 +127,38 @@ impl Shard {
             }
             (work, _) => work,
         };
-        match self.cx.host.tables.place_work(&self.cx.host.limits, &work) {
-            Ok(at) => self.submit_at(at, token, work, patience),
+        let host = &mut self.cx.host;
+        let at = match host.tables.place_work(&host.limits, &work) {
+            Ok(at) => at,
             Err(failure) => {
-                self.cx.host.callers.answer(token, Outcome::Failed(failure));
-                false
+                host.callers.answer(token, Outcome::Failed(failure));
+                return false;
             }
+        };
+        let found = self.slots.get_mut(at).filter(|s| s.installed.is_some());
+        let Some(slot) = found else {
+            let failure = host.tables.missing(at);
+            host.callers.answer(token, Outcome::Failed(failure));
+            return false;
+        };
+        if !work.finds_place(host.callers.outstanding, host.limits.waiting_max) {
+            host.callers
+                .answer(token, Outcome::Failed(Failure::Overloaded));
+            return false;
         }
+        let times = match patience {
+            Patience::Whole | Patience::InLine { .. } => (host.now + host.limits.park, false),
+            Patience::Until(until) => (until, true),
+        };
+        self.cx.take_local(slot, token, work, times);
+        self.cx.host.notice(slot);
+        slot.primary() != Some(self.cx.host.me)
     }
 
-    /// A short way for a write without conditions, if nothing is in its way: this thread leads, and
-    /// nothing waits there. If it returns false, nothing happened, and the write must be submitted.
-    /// `token` is called if the write happens.
+    /// Writes a key without conditions, as `submit` does, if nothing is in its way: this thread
+    /// leads, and nothing waits there. So the commonest write needs no operation of its own: key and
+    /// value are copied once, into the entry. If it returns false, nothing happened, and the write
+    /// must be submitted. `token` is called if the write happens.
     pub fn set(
         &mut self,
         now: Time,
@@ -167,51 +187,6 @@ impl Shard {
             cx.host.notice(slot);
         }
         done
-    }
-
-    fn submit_at(
-        &mut self,
-        at: PartitionRef,
-        token: Token,
-        work: Work,
-        patience: Patience,
-    ) -> bool {
-        let found = self.slots.get_mut(at).filter(|s| s.installed.is_some());
-        let Some(slot) = found else {
-            let failure = self.cx.host.tables.missing(at);
-            self.cx.host.callers.answer(token, Outcome::Failed(failure));
-            return false;
-        };
-        let waiting = self.cx.host.callers.outstanding;
-        if !work.finds_place(waiting, self.cx.host.limits.waiting_max) {
-            self.cx
-                .host
-                .callers
-                .answer(token, Outcome::Failed(Failure::Overloaded));
-            return false;
-        }
-        let n = self.cx.host.callers.number();
-        let (until, hurried) = match patience {
-            Patience::Whole | Patience::InLine { .. } => {
-                (self.cx.host.now + self.cx.host.limits.park, false)
-            }
-            Patience::Until(until) => (until, true),
-        };
-        let call = Call {
-            source: Source::Local(token),
-            n,
-            work,
-            until,
-            hurried,
-            maybe: false,
-            tried: None,
-        };
-        if call.work.is_write() {
-            slot.calls.begin(n);
-        }
-        self.cx.take_call(slot, call);
-        self.cx.host.notice(slot);
-        slot.primary() != Some(self.cx.host.me)
     }
 
     /// Reads a key, if this node can do so at once: it leads the partition, nothing waits there,
@@ -294,7 +269,7 @@ impl Shard {
             tried: None,
         };
         self.cx.host.callers.outstanding += 1;
-        let executed = Executed::of(call, 0, outcome, false);
+        let executed = Executed::of(call, Done::unlogged(outcome, 0));
         self.cx
             .host
             .callers

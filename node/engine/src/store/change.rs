@@ -14,6 +14,8 @@ pub(crate) enum Change {
     None,
     /// The key has this string and deadline.
     Put { value: Bytes, deadline: u64 },
+    /// The same in an entry that is made already, and not known to any store.
+    Entry { entry: Entry, deadline: u64 },
     /// The key has this small collection and deadline. If it had one before, with the same deadline,
     /// these few fields may be all that has changed.
     Packed {
@@ -70,6 +72,7 @@ impl Change {
         match self {
             Self::None | Self::Delete | Self::Deadline(_) => None,
             Self::Put { value, .. } | Self::Packed { packed: value, .. } => Some((value.len(), 1)),
+            Self::Entry { entry, .. } => Some((entry.value().len(), 1)),
             Self::Table { rows, .. } => Some((rows.iter().map(Entry::len).sum(), 1 + rows.len())),
             Self::Rows { rows, .. } => {
                 let put = rows.iter().filter_map(|row| match row {
@@ -127,6 +130,7 @@ impl Change {
         Some(match self {
             Self::None => return None,
             Self::Put { value, deadline } => put(Entry::new(key, &value, 0, 0), deadline),
+            Self::Entry { entry, deadline } => put(entry, deadline),
             Self::Packed { kind, fields, .. } if !fields.is_empty() && !teaches => {
                 let key = own();
                 let fields = fields.into_iter().map(|row| Effect::Field {
