@@ -235,14 +235,12 @@ fn add(entry: Option<&Entry>, by: i64, cx: &RunContext) -> (Outcome, Change) {
     let Some(new) = old.checked_add(by) else {
         return failed(Failure::Overflow);
     };
-    let mut text = itoa::Buffer::new();
-    (
-        Outcome::Int(new),
-        Change::put(
-            Bytes::copy_from_slice(text.format(new).as_bytes()),
-            kept(entry, cx),
-        ),
-    )
+    let deadline = kept(entry, cx);
+    let change = Change::Number {
+        number: new,
+        deadline,
+    };
+    (Outcome::Int(new), change)
 }
 
 fn add_float(entry: Option<&Entry>, by: Extended, cx: &RunContext) -> (Outcome, Change) {
@@ -627,7 +625,7 @@ mod tests {
             // A number is small, and it is all that INCRBYFLOAT answers with.
             if !matches!(action, Action::IncrByFloat(_)) {
                 prop_assert!(footprint.answers_value || outcome.bytes() == 0);
-                if let Change::Put { value, .. } = &change {
+                if let Change::Put { value, .. } = &change.in_bytes() {
                     let before = found.as_ref().map_or(0, |e| e.value().len());
                     prop_assert!(value.len() <= before + footprint.stores);
                 }
@@ -638,12 +636,12 @@ mod tests {
 
     #[test]
     fn integers_are_read_strictly_and_never_overflow() {
-        let add =
-            |value: &str, by| apply(&Action::IncrBy(by), Some(&entry(value, 7_000)), &context());
-        assert_eq!(
-            apply(&Action::IncrBy(-3), None, &context()),
-            (Outcome::Int(-3), put("-3", 0))
-        );
+        let apply_to = |found: Option<&Entry>, by| {
+            let (outcome, change) = apply(&Action::IncrBy(by), found, &context());
+            (outcome, change.in_bytes())
+        };
+        let add = |value: &str, by| apply_to(Some(&entry(value, 7_000)), by);
+        assert_eq!(apply_to(None, -3), (Outcome::Int(-3), put("-3", 0)));
         assert_eq!(add("41", 1), (Outcome::Int(42), put("42", 7_000)));
         assert_eq!(add("9223372036854775807", 1), failed(Failure::Overflow));
         assert_eq!(add("-9223372036854775808", -1), failed(Failure::Overflow));

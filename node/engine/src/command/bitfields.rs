@@ -312,7 +312,7 @@ fn bit_field(c: Call<'_>, read_only: bool) -> Parsed {
     if writes && read_only {
         return Err("ERR BITFIELD_RO only supports the GET subcommand".into());
     }
-    c.one(Action::call(&BIT_FIELD, &[], vec![Bytes::from(list)]))
+    c.one(Action::call(&BIT_FIELD, &[], [Bytes::from(list)]))
 }
 
 /// Whether an integer is signed, and how wide it is.

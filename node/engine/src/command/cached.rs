@@ -496,14 +496,14 @@ pub fn read() -> Action {
 #[must_use]
 pub fn claim_for(id: ClaimId, lease: Duration, ahead: Duration) -> Action {
     let id = Bytes::copy_from_slice(&id);
-    Action::call(&CLAIM, &[ms(lease), ms(ahead), 0], vec![id])
+    Action::call(&CLAIM, &[ms(lease), ms(ahead), 0], [id])
 }
 
 /// Renews a claim. The verdict is `Taken` if it is lost: what is stored with it will be refused.
 #[must_use]
 pub fn renew(id: ClaimId, lease: Duration) -> Action {
     let id = Bytes::copy_from_slice(&id);
-    Action::call(&CLAIM, &[ms(lease), 0, 1], vec![id])
+    Action::call(&CLAIM, &[ms(lease), 0, 1], [id])
 }
 
 /// Stores a value (`None`: there is nothing to load) with these tags ([`tags`]). With an id, only
@@ -523,7 +523,7 @@ pub fn store_as(id: Option<ClaimId>, times: Times, tags: Bytes, body: Option<Byt
 /// Gives up a claim. A value that was there is served for `hold` until the next caller loads.
 #[must_use]
 pub fn release(id: ClaimId, hold: Duration) -> Action {
-    Action::call(&RELEASE, &[ms(hold)], vec![Bytes::copy_from_slice(&id)])
+    Action::call(&RELEASE, &[ms(hold)], [Bytes::copy_from_slice(&id)])
 }
 
 /// The head of a value without tags.

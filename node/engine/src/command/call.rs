@@ -57,7 +57,7 @@ impl<'a> Call<'a> {
     }
 
     /// The arguments from this place on.
-    pub fn args_from(self, from: usize) -> impl Iterator<Item = &'a [u8]> {
+    pub fn args_from(self, from: usize) -> impl Iterator<Item = &'a [u8]> + Clone {
         (from..self.args.len()).map(move |at| self.args.get(at))
     }
 

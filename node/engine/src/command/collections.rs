@@ -303,5 +303,5 @@ pub(super) fn scanning(
         at += 2;
     }
     let inputs = [cursor.cast_signed(), wanted, i64::from(values)];
-    c.shaped(Action::call(procedure, &inputs, vec![pattern]), Shape::Page)
+    c.shaped(Action::call(procedure, &inputs, [pattern]), Shape::Page)
 }

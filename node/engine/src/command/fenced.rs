@@ -83,7 +83,7 @@ pub fn unfenced(stored: &[u8]) -> &[u8] {
 #[must_use]
 pub fn set_fenced(token: u64, expiry: Expiry, value: Bytes) -> Action {
     let [unit, ms] = expiry.numbers();
-    Action::call(&SET, &[token.cast_signed(), unit, ms], vec![value])
+    Action::call(&SET, &[token.cast_signed(), unit, ms], [value])
 }
 
 #[cfg(test)]

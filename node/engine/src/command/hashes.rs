@@ -28,11 +28,11 @@ pub(super) const ROWS: &[Description<Parse>] = &[
     command("hdel", "2.0.0", -3, "hash", "write fast")
         .on(ONE_KEY, Access::WRITE, "hash")
         .about("Delete one or more hash fields")
-        .parse(|c| c.one(Action::call(&DELETE, &[], vec![rest(c, 2)]))),
+        .parse(|c| c.one(Action::call(&DELETE, &[], [rest(c, 2)]))),
     command("hexists", "2.0.0", 3, "hash", "readonly fast")
         .on(ONE_KEY, Access::TOUCH, "hash")
         .about("Determine if a hash field exists")
-        .parse(|c| c.one(Action::call(&HAS, &[], vec![c.args.bytes(2)]))),
+        .parse(|c| c.one(Action::call(&HAS, &[], [c.args.bytes(2)]))),
     command("hexpire", "7.4.0", -6, "hash", "write denyoom fast")
         .on(ONE_KEY, Access::WRITE, "hash")
         .about("Set expiry for hash field using relative time to expire (seconds)")
@@ -48,7 +48,7 @@ pub(super) const ROWS: &[Description<Parse>] = &[
     command("hget", "2.0.0", 3, "hash", "readonly fast")
         .on(ONE_KEY, Access::READ, "hash")
         .about("Get the value of a hash field")
-        .parse(|c| c.one(Action::call(&GET, &[], vec![c.args.bytes(2)]))),
+        .parse(|c| c.one(Action::call(&GET, &[], [c.args.bytes(2)]))),
     command("hgetall", "2.0.0", 2, "hash", "readonly")
         .on(ONE_KEY, Access::READ, "hash")
         .about("Get all the fields and values in a hash")
@@ -69,7 +69,7 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         .about("Increment the integer value of a hash field by the given number")
         .parse(|c| {
             let by = c.number(3)?;
-            let action = Action::call(&ADD, &[by], vec![c.args.bytes(2)]);
+            let action = Action::call(&ADD, &[by], [c.args.bytes(2)]);
             c.shaped(action, WORDED)
         }),
     command("hincrbyfloat", "2.6.0", 4, "hash", "write denyoom fast")
@@ -87,7 +87,7 @@ pub(super) const ROWS: &[Description<Parse>] = &[
     command("hmget", "2.0.0", -3, "hash", "readonly fast")
         .on(ONE_KEY, Access::READ, "hash")
         .about("Get the values of all the given hash fields")
-        .parse(|c| c.one(Action::call(&GET_SOME, &[], vec![rest(c, 2)]))),
+        .parse(|c| c.one(Action::call(&GET_SOME, &[], [rest(c, 2)]))),
     command("hmset", "2.0.0", -4, "hash", "write denyoom fast")
         .on(ONE_KEY, Access::WRITE, "hash")
         .about("Set multiple hash fields to multiple values")
@@ -144,7 +144,7 @@ pub(super) const ROWS: &[Description<Parse>] = &[
     command("hstrlen", "3.2.0", 3, "hash", "readonly fast")
         .on(ONE_KEY, Access::TOUCH, "hash")
         .about("Get the length of the value of a hash field")
-        .parse(|c| c.one(Action::call(&VALUE_LENGTH, &[], vec![c.args.bytes(2)]))),
+        .parse(|c| c.one(Action::call(&VALUE_LENGTH, &[], [c.args.bytes(2)]))),
     command("httl", "7.4.0", -5, "hash", "readonly fast")
         .on(ONE_KEY, Access::READ, "hash")
         .about("Returns the TTL in seconds of a hash field.")
@@ -603,7 +603,7 @@ fn set(c: Call<'_>, only_absent: bool) -> Result<Action, ErrorText> {
         return Err(wrong_arity(c.name));
     }
     let flag = i64::from(only_absent);
-    Ok(Action::call(&SET, &[flag], vec![rest(c, 2)]))
+    Ok(Action::call(&SET, &[flag], [rest(c, 2)]))
 }
 
 fn add_float(c: Call<'_>) -> Parsed {
@@ -635,7 +635,7 @@ fn draw(c: Call<'_>) -> Parsed {
 
 fn get_and_delete(c: Call<'_>) -> Parsed {
     let fields = fields(c, 2, COUNT_ERROR)?;
-    c.one(Action::call(&GET_AND_DELETE, &[], vec![fields]))
+    c.one(Action::call(&GET_AND_DELETE, &[], [fields]))
 }
 
 const COUNT_ERROR: &str = "ERR Number of fields must be a positive integer";
@@ -693,12 +693,12 @@ fn expire(c: Call<'_>, unit: Unit) -> Parsed {
     let condition = condition.map_or(0, |(_, condition)| condition);
     let no_count = "ERR Parameter `numFields` should be greater than 0";
     let fields = fields(c, at, no_count)?;
-    c.one(Action::call(&EXPIRE, &[kind, ms, condition], vec![fields]))
+    c.one(Action::call(&EXPIRE, &[kind, ms, condition], [fields]))
 }
 
 fn time(c: Call<'_>, wall: bool, unit: i64) -> Parsed {
     let fields = fields(c, 2, COUNT_ERROR)?;
-    c.one(Action::call(&TIME, &[i64::from(wall), unit], vec![fields]))
+    c.one(Action::call(&TIME, &[i64::from(wall), unit], [fields]))
 }
 
 fn get_and_date(c: Call<'_>) -> Parsed {
@@ -709,7 +709,7 @@ fn get_and_date(c: Call<'_>) -> Parsed {
         None => (Expiry::Keep, 2),
     };
     let fields = fields(c, at, COUNT_ERROR)?;
-    c.one(Action::call(&GET_AND_DATE, &expiry.numbers(), vec![fields]))
+    c.one(Action::call(&GET_AND_DATE, &expiry.numbers(), [fields]))
 }
 
 fn set_and_date(c: Call<'_>) -> Parsed {
@@ -725,7 +725,7 @@ fn set_and_date(c: Call<'_>) -> Parsed {
             }
             let [kind, ms] = expiry.unwrap_or(Expiry::None).numbers();
             let numbers = [kind, ms, condition];
-            return c.one(Action::call(&SET_AND_DATE, &numbers, vec![rest(c, at + 2)]));
+            return c.one(Action::call(&SET_AND_DATE, &numbers, [rest(c, at + 2)]));
         }
         let wanted = [("FNX", 1), ("FXX", 2)];
         if let Some((_, wanted)) = wanted.iter().find(|(word, _)| is(option, word)) {

@@ -128,7 +128,7 @@ pub(crate) fn apply(
     });
     let shown = known.as_ref().map(|(_, _, shown)| shown);
     let (outcome, change) = action::apply(action, shown, cx);
-    let change = match (change, &known) {
+    let change = match (change.in_bytes(), &known) {
         (Change::None, Some((entry, head, shown))) if notes && action.footprint().uses => {
             let due = head.deadline(of_map, cx);
             let idle = head.idle(of_map);

@@ -215,7 +215,7 @@ fn increase(c: Call<'_>) -> Parsed {
         }
         let texts = [by.0, lower.0, upper.0].map(Option::unwrap_or_default);
         let numbers = [1, 0, 0, 0, saturates, unit, ms, only_new];
-        let action = Action::call(&INCREASE, &numbers, texts.into());
+        let action = Action::call(&INCREASE, &numbers, Vec::from(texts));
         return c.shaped(action, Shape::Float);
     }
     let number = |at: Option<usize>, otherwise| at.map_or(Ok(otherwise), |at| c.number(at));

@@ -1,7 +1,7 @@
 //! Operations on one key or one partition, and their outcomes. RESP, the library and forwarding all
 //! use them.
 
-use super::procedure::{Called, ProcedureCall};
+use super::procedure::{Called, InputBytes, ProcedureCall};
 use crate::value::cause::By;
 use crate::value::extended::Extended;
 pub use crate::value::kind::Kind;
@@ -405,7 +405,11 @@ pub enum Action {
 
 impl Action {
     /// A call of a procedure with these inputs. Their numbers are checked when it is made.
-    pub(crate) fn call(called: impl Into<Called>, numbers: &[i64], bytes: Vec<Bytes>) -> Self {
+    pub(crate) fn call(
+        called: impl Into<Called>,
+        numbers: &[i64],
+        bytes: impl Into<InputBytes>,
+    ) -> Self {
         let call = ProcedureCall::new(called, numbers, bytes);
         call.map_or(Self::Exists, Self::Call)
     }

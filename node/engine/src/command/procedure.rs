@@ -21,6 +21,7 @@ use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome};
 use bytes::Bytes;
 use doyen_placement::MapId;
+use smallvec::SmallVec;
 use std::fmt;
 use std::ops::Range;
 
@@ -202,13 +203,16 @@ impl fmt::Debug for Joint {
     }
 }
 
+/// Runs of bytes that a procedure is called with. Most are called with one.
+pub(crate) type InputBytes = SmallVec<[Bytes; 1]>;
+
 /// What a procedure is called with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Inputs {
     /// Numbers.
-    pub(crate) numbers: Vec<i64>,
+    pub(crate) numbers: SmallVec<[i64; 2]>,
     /// Runs of bytes.
-    pub(crate) bytes: Vec<Bytes>,
+    pub(crate) bytes: InputBytes,
 }
 
 /// A call of a procedure.
@@ -229,9 +233,9 @@ impl ProcedureCall {
     pub(crate) fn new(
         called: impl Into<Called>,
         numbers: &[i64],
-        bytes: Vec<Bytes>,
+        bytes: impl Into<InputBytes>,
     ) -> Option<Self> {
-        let (called, numbers) = (called.into(), numbers.to_vec());
+        let (called, numbers, bytes) = (called.into(), numbers.into(), bytes.into());
         let inputs = Inputs { numbers, bytes };
         called.takes(&inputs).then_some(Self { called, inputs })
     }
@@ -290,13 +294,13 @@ impl ProcedureCall {
     /// Its caller reads a large collection in pages, if it is such a read.
     pub(crate) fn answer_in_pages(&mut self) {
         if self.reads_all() {
-            self.inputs.numbers = vec![IN_PAGES];
+            self.inputs.numbers = [IN_PAGES][..].into();
         }
     }
 
     /// Whether its caller reads a large collection in pages.
     pub(crate) fn may_answer_in_pages(&self) -> bool {
-        self.reads_all() && self.inputs.numbers == [IN_PAGES]
+        self.reads_all() && *self.inputs.numbers == [IN_PAGES]
     }
 
     /// What it may do and cost.

@@ -309,7 +309,7 @@ fn set_range(c: Call<'_>) -> Parsed {
     if offset < 0 {
         return Err("ERR offset is out of range".into());
     }
-    c.one(Action::call(&SET_RANGE, &[offset], vec![c.args.bytes(3)]))
+    c.one(Action::call(&SET_RANGE, &[offset], [c.args.bytes(3)]))
 }
 
 fn bit_offset(c: Call<'_>) -> Result<i64, ErrorText> {

@@ -34,7 +34,7 @@ pub(super) const ROWS: &[Description<Parse>] = &[
     command("sadd", "1.0.0", -3, "set", "write denyoom fast")
         .on(ONE_KEY, Access::WRITE, "set")
         .about("Add one or more members to a set")
-        .parse(|c| c.one(Action::call(&ADD, &[], vec![rest(c, 2)]))),
+        .parse(|c| c.one(Action::call(&ADD, &[], [rest(c, 2)]))),
     command("scard", "1.0.0", 2, "set", "readonly fast")
         .on(ONE_KEY, Access::TOUCH, "set")
         .about("Get the number of members in a set")
@@ -62,7 +62,7 @@ pub(super) const ROWS: &[Description<Parse>] = &[
     command("sismember", "1.0.0", 3, "set", "readonly fast")
         .on(ONE_KEY, Access::TOUCH, "set")
         .about("Determine if a given value is a member of a set")
-        .parse(|c| c.one(Action::call(&HAS, &[], vec![c.args.bytes(2)]))),
+        .parse(|c| c.one(Action::call(&HAS, &[], [c.args.bytes(2)]))),
     command("smembers", "1.0.0", 2, "set", "readonly")
         .on(ONE_KEY, Access::READ, "set")
         .about("Get all the members in a set")
@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Description<Parse>] = &[
     command("smismember", "6.2.0", -3, "set", "readonly fast")
         .on(ONE_KEY, Access::READ, "set")
         .about("Returns the membership associated with the given elements for a set")
-        .parse(|c| c.one(Action::call(&HAS_SOME, &[], vec![rest(c, 2)]))),
+        .parse(|c| c.one(Action::call(&HAS_SOME, &[], [rest(c, 2)]))),
     command("smove", "1.0.0", 4, "set", "write fast")
         .on(TWO_KEYS, Access::Pair(Rights::BOTH, Rights::WRITE), "set")
         .about("Move a member from one set to another")
@@ -93,7 +93,7 @@ pub(super) const ROWS: &[Description<Parse>] = &[
     command("srem", "1.0.0", -3, "set", "write fast")
         .on(ONE_KEY, Access::WRITE, "set")
         .about("Remove one or more members from a set")
-        .parse(|c| c.one(Action::call(&REMOVE, &[], vec![rest(c, 2)]))),
+        .parse(|c| c.one(Action::call(&REMOVE, &[], [rest(c, 2)]))),
     command("sscan", "2.8.0", -3, "set", "readonly")
         .on(ONE_KEY, Access::READ, "set")
         .about("Incrementally iterate set elements")
@@ -293,9 +293,9 @@ static MOVE: Joint = Joint {
                 &Action::call(&HAS, &[], vec![inputs.bytes[1].clone()]),
             );
         }
-        let removed = rows.step(map, key, &Action::call(&REMOVE, &[], vec![members.clone()]));
+        let removed = rows.step(map, key, &Action::call(&REMOVE, &[], [members.clone()]));
         if removed == Outcome::Int(1) {
-            rows.step(map, to, &Action::call(&ADD, &[], vec![members]));
+            rows.step(map, to, &Action::call(&ADD, &[], [members]));
         }
         removed
     },
@@ -643,7 +643,7 @@ fn count_common(c: Call<'_>) -> Parsed {
         at += 2;
     }
     check_count(options - 2)?;
-    let others = (3..options).map(|at| c.args.bytes(at)).collect();
+    let others: Vec<Bytes> = (3..options).map(|at| c.args.bytes(at)).collect();
     c.of_key(
         2,
         Action::call(&COUNT_COMMON, &[most], others),

@@ -215,7 +215,7 @@ fn given(inputs: &Inputs) -> Given {
 
 fn rename(c: Call<'_>, only_new: bool) -> Parsed {
     let inputs = [i64::from(only_new)];
-    let action = Action::call(&RENAME, &inputs, vec![c.args.bytes(2)]);
+    let action = Action::call(&RENAME, &inputs, [c.args.bytes(2)]);
     c.shaped(action, Shape::Renamed)
 }
 
@@ -240,7 +240,7 @@ fn copy(c: Call<'_>) -> Parsed {
     }
     let map = to.map_or(-1, |map| i64::from(map.0));
     let inputs = [map, i64::from(replace)];
-    let action = Action::call(&COPY, &inputs, vec![c.args.bytes(2)]);
+    let action = Action::call(&COPY, &inputs, [c.args.bytes(2)]);
     c.shaped(action, Shape::Copied)
 }
 
@@ -301,6 +301,6 @@ fn set_all(c: Call<'_>, first: usize, count: usize, how: (i64, Expiry)) -> Parse
     let (condition, expiry) = how;
     let [unit, ms] = expiry.numbers();
     let runs = (first + 1..first + 2 * count).map(|at| c.args.bytes(at));
-    let action = Action::call(&SET_ALL, &[condition, unit, ms], runs.collect());
+    let action = Action::call(&SET_ALL, &[condition, unit, ms], runs.collect::<Vec<_>>());
     c.of_key(first, action, Shape::Together)
 }

@@ -427,7 +427,7 @@ impl Transfer {
     pub fn read(&self, after: Option<Bytes>) -> Action {
         let longest = i64::try_from(self.to.1.len()).unwrap_or(i64::MAX);
         let numbers = [i64::from(after.is_some()), longest];
-        Action::call(&READ, &numbers, vec![after.unwrap_or_default()])
+        Action::call(&READ, &numbers, [after.unwrap_or_default()])
     }
 
     /// Gives the other key what was read. `begun`: what the part before it answered. `own`: the
@@ -450,7 +450,7 @@ impl Transfer {
         };
         let [left, wall] = read.deadline;
         let numbers = [stage as i64, must as i64, version, read.form, left, wall];
-        Action::call(joint, &numbers, vec![read.content.clone()])
+        Action::call(joint, &numbers, [read.content.clone()])
     }
 
     /// Deletes the first key if it has this version. → `Int` 1 or 0, or `Nil` if it is absent

@@ -6,6 +6,10 @@ use crate::value::entry::{Entry, Key};
 use crate::value::kind::Kind;
 use bytes::Bytes;
 use doyen_placement::MapId;
+use smallvec::SmallVec;
+
+/// Fields with their values. Mostly it is one.
+pub(crate) type FewFields = SmallVec<[Entry; 2]>;
 
 /// How an action changes the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +18,9 @@ pub(crate) enum Change {
     None,
     /// The key has this string and deadline.
     Put { value: Bytes, deadline: u64 },
-    /// The same in an entry that is made already, and not known to any store.
+    /// The key has the text of this number as its string, and this deadline.
+    Number { number: i64, deadline: u64 },
+    /// The same with a string in an entry that is made already, and not known to any store.
     Entry { entry: Entry, deadline: u64 },
     /// The key has this small collection and deadline. If it had one before, with the same deadline,
     /// these few fields may be all that has changed.
@@ -22,7 +28,7 @@ pub(crate) enum Change {
         kind: Kind,
         packed: Bytes,
         deadline: u64,
-        fields: Vec<Entry>,
+        fields: FewFields,
     },
     /// The key has a table of these rows, and this deadline.
     Table {
@@ -56,8 +62,20 @@ impl Change {
                 kind,
                 packed: value,
                 deadline,
-                fields: Vec::new(),
+                fields: FewFields::new(),
             },
+        }
+    }
+
+    /// The same with a number as a string of bytes.
+    pub(crate) fn in_bytes(self) -> Self {
+        match self {
+            Self::Number { number, deadline } => {
+                let mut text = itoa::Buffer::new();
+                let text = Bytes::copy_from_slice(text.format(number).as_bytes());
+                Self::put(text, deadline)
+            }
+            other => other,
         }
     }
 
@@ -72,6 +90,7 @@ impl Change {
         match self {
             Self::None | Self::Delete | Self::Deadline(_) => None,
             Self::Put { value, .. } | Self::Packed { packed: value, .. } => Some((value.len(), 1)),
+            Self::Number { number, .. } => Some((itoa::Buffer::new().format(*number).len(), 1)),
             Self::Entry { entry, .. } => Some((entry.value().len(), 1)),
             Self::Table { rows, .. } => Some((rows.iter().map(Entry::len).sum(), 1 + rows.len())),
             Self::Rows { rows, .. } => {
@@ -130,6 +149,11 @@ impl Change {
         Some(match self {
             Self::None => return None,
             Self::Put { value, deadline } => put(Entry::new(key, &value, 0, 0), deadline),
+            Self::Number { number, deadline } => {
+                let mut text = itoa::Buffer::new();
+                let text = text.format(number).as_bytes();
+                put(Entry::new(key, text, 0, 0), deadline)
+            }
             Self::Entry { entry, deadline } => put(entry, deadline),
             Self::Packed { kind, fields, .. } if !fields.is_empty() && !teaches => {
                 let key = own();
@@ -139,11 +163,7 @@ impl Change {
                     kind,
                     row,
                 });
-                let mut effects: Vec<Effect> = fields.collect();
-                match effects.len() {
-                    1 => effects.pop()?,
-                    _ => Effect::Many(effects.into()),
-                }
+                one_or_many(fields)?
             }
             Self::Packed {
                 kind,
@@ -172,11 +192,7 @@ impl Change {
                         field: Key::from(&*field),
                     },
                 };
-                let mut effects: Vec<Effect> = rows.into_iter().map(effect).collect();
-                match effects.len() {
-                    1 => effects.pop()?,
-                    _ => Effect::Many(effects.into()),
-                }
+                one_or_many(rows.into_iter().map(effect))?
             }
             Self::Delete => Effect::Delete {
                 map,
@@ -193,5 +209,13 @@ impl Change {
                 },
             },
         })
+    }
+}
+
+/// These effects as one.
+fn one_or_many(mut effects: impl ExactSizeIterator<Item = Effect>) -> Option<Effect> {
+    match effects.len() {
+        1 => effects.next(),
+        _ => Some(Effect::Many(effects.collect())),
     }
 }

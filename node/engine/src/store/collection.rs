@@ -2,7 +2,7 @@
 //! when it is large. What is peculiar to its type is in its descriptor (`value/types.rs`).
 
 use super::budget::Budget;
-use super::change::{Change, RowChange};
+use super::change::{Change, FewFields, RowChange};
 use super::run_context::{RunContext, kept};
 use super::{Found, Table};
 use crate::value::entry::Entry;
@@ -11,6 +11,7 @@ use crate::value::kind::{Encoding, Kind};
 use crate::value::outcome::{Failure, Value};
 use crate::value::types::{Collection, Layout, Packing};
 use bytes::Bytes;
+use smallvec::smallvec;
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -380,7 +381,7 @@ const PART_OF_WHOLE: usize = 2;
 const FIELDS_MAX: usize = 4;
 
 /// The fields that a change gives values to, if they are few and small beside the hash.
-fn changed_fields(entry: Option<&Entry>, edit: &Edit<'_>) -> Option<Vec<Entry>> {
+fn changed_fields(entry: Option<&Entry>, edit: &Edit<'_>) -> Option<FewFields> {
     let whole = entry?.value().len();
     let fits = edit.bytes() <= whole / PART_OF_WHOLE;
     let row = |(field, value): (&[u8], &[u8])| Entry::of_row(field, value, 0);
@@ -389,7 +390,7 @@ fn changed_fields(entry: Option<&Entry>, edit: &Edit<'_>) -> Option<Vec<Entry>> 
         Edit::Set(given, Timing::Never | Timing::Keep) if given.has_at_most(FIELDS_MAX) => {
             Some({ *given }.map(row).collect())
         }
-        Edit::SetOne(field, value) => Some(vec![row((field, value))]),
+        Edit::SetOne(field, value) => Some(smallvec![row((field, value))]),
         Edit::None | Edit::Set(..) | Edit::Date(_) | Edit::Delete(_) => None,
     }
 }

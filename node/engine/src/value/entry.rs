@@ -242,16 +242,22 @@ impl Entry {
         });
     }
 
-    /// An entry to reuse with room for so many bytes, if the last recycled ones have that size.
+    /// An entry to reuse with room for so many bytes, if one of the last two that were recycled has
+    /// that size: a change of a field gives up the row and the former value.
     fn spare(length: usize) -> Option<Self> {
         SPARE.with_borrow_mut(|spare| {
-            let fits = spare.last().is_some_and(|e| e.0.slice.len() == length);
-            let found = if fits { spare.pop() } else { None };
-            if !fits && spare.len() >= SPARE_MAX {
-                // Entries of this size are not needed any more.
-                spare.clear();
+            let mut last = spare.iter().enumerate().rev().take(2);
+            let found = last.find(|(_, entry)| entry.0.slice.len() == length);
+            match found.map(|(at, _)| at) {
+                Some(at) => Some(spare.swap_remove(at)),
+                None => {
+                    if spare.len() >= SPARE_MAX {
+                        // Entries of these sizes are not needed any more.
+                        spare.clear();
+                    }
+                    None
+                }
             }
-            found
         })
     }
 
@@ -496,5 +502,22 @@ mod tests {
         entry.date(5, 2);
         assert_eq!((shared.deadline(), shared.version()), (5, 2));
         assert_eq!((copy.deadline(), copy.version()), (0, 1));
+    }
+
+    #[test]
+    fn the_memory_of_a_row_and_of_a_value_that_are_given_up_is_reused() {
+        Entry::forget_spare();
+        let pair = || {
+            [
+                Entry::of_row(b"field", b"1", 0),
+                Entry::new(b"key", b"field 1", 0, 1),
+            ]
+        };
+        let former = pair();
+        let places = former.each_ref().map(Entry::address);
+        former.map(Entry::recycle);
+        let again = pair();
+        assert_eq!(again.each_ref().map(Entry::address), places);
+        Entry::forget_spare();
     }
 }

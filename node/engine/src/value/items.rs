@@ -15,9 +15,6 @@ use crate::value::outcome::Value;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the lengths of a field and its value take at most.
-const LENGTHS: usize = 10;
-
 /// Appends a run of bytes.
 pub(crate) fn put(out: &mut Vec<u8>, item: &[u8]) {
     let mut left = item.len();
@@ -36,9 +33,17 @@ fn is_same(name: &[u8], field: &[u8]) -> bool {
     name.len() == field.len() && name.last() == field.last() && name == field
 }
 
-/// Runs of bytes in one.
-pub(crate) fn packed<'a>(items: impl Iterator<Item = &'a [u8]>) -> Bytes {
-    let mut out = Vec::new();
+/// What a run of bytes takes with its length.
+const fn put_bytes(item: &[u8]) -> usize {
+    let bits = usize::BITS - item.len().leading_zeros();
+    let length = if bits == 0 { 1 } else { bits.div_ceil(7) };
+    length as usize + item.len()
+}
+
+/// Runs of bytes in one, which takes exactly as many bytes: otherwise it would be allocated more
+/// than once.
+pub(crate) fn packed<'a>(items: impl Iterator<Item = &'a [u8]> + Clone) -> Bytes {
+    let mut out = Vec::with_capacity(items.clone().map(put_bytes).sum());
     items.for_each(|item| put(&mut out, item));
     out.into()
 }
@@ -136,29 +141,41 @@ impl<'a> Pairs<'a> {
         (out, added)
     }
 
-    /// The same with this field. What stands before and behind its value is copied in one go.
+    /// The same with this field, in exactly as many bytes. What stands before and behind its value
+    /// is copied in one go.
     pub(crate) fn with_one(self, field: &[u8], value: &[u8]) -> (Vec<u8>, usize) {
         let all = self.items.0;
-        let mut out = Vec::with_capacity(all.len() + field.len() + value.len() + LENGTHS);
         let (mut items, mut whole) = (self.items, 0);
+        let mut found = None;
         while let Some(name) = items.next() {
             let begin = all.len() - items.0.len();
             if self.valued && items.next().is_none() {
                 break;
             }
             whole = all.len() - items.0.len();
-            if is_same(name, field) {
-                out.extend_from_slice(&all[..begin]);
-                if self.valued {
-                    put(&mut out, value);
-                }
-                out.extend_from_slice(&all[whole..]);
-                return (out, 0);
+            if name == field {
+                found = Some(begin);
+                break;
             }
         }
-        out.extend_from_slice(&all[..whole]);
-        self.put(&mut out, field, value);
-        (out, 1)
+        let value_bytes = if self.valued { put_bytes(value) } else { 0 };
+        // Before the value, and behind it.
+        let (before, behind) = match found {
+            Some(begin) => (&all[..begin], &all[whole..]),
+            None => (&all[..whole], &[][..]),
+        };
+        let field_bytes = found.map_or(put_bytes(field), |_| 0);
+        let bytes = before.len() + field_bytes + value_bytes + behind.len();
+        let mut out = Vec::with_capacity(bytes);
+        out.extend_from_slice(before);
+        if found.is_none() {
+            put(&mut out, field);
+        }
+        if self.valued {
+            put(&mut out, value);
+        }
+        out.extend_from_slice(behind);
+        (out, usize::from(found.is_none()))
     }
 
     /// The same without these fields, and how many there were.
@@ -245,5 +262,36 @@ impl Fields {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.value.as_deref().map_or(0, <[u8]>::len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run that is a byte longer than counted would be allocated twice.
+    #[test]
+    fn runs_of_bytes_take_exactly_what_is_counted() {
+        for length in [0, 1, 127, 128, 129, 16_383, 16_384, 16_385] {
+            let item = vec![b'x'; length];
+            let mut out = Vec::new();
+            put(&mut out, &item);
+            assert_eq!(out.len(), put_bytes(&item), "{length}");
+            for valued in [true, false] {
+                let none = Pairs::of(&[], valued);
+                let (one, added) = none.with_one(b"field", &item);
+                assert_eq!((one.capacity(), added), (one.len(), 1), "{length} {valued}");
+                let (same, added) = Pairs::of(&one, valued).with_one(b"field", &item);
+                assert_eq!(
+                    (same.capacity(), added),
+                    (one.len(), 0),
+                    "{length} {valued}"
+                );
+                assert_eq!(same, one);
+                let (two, added) = Pairs::of(&one, valued).with_one(b"other", b"value");
+                assert_eq!((two.capacity(), added), (two.len(), 1), "{length} {valued}");
+                assert_eq!(Pairs::of(&two, valued).count(), 2);
+            }
+        }
     }
 }
