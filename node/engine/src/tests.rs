@@ -1,6 +1,7 @@
 //! Several shards and their tables in one deterministic world: queues of bytes, a clock, and a very
 //! simple coordinator.
 
+mod at_once;
 mod bounds;
 mod budgets;
 mod clients;

@@ -515,7 +515,7 @@ mod tests {
         };
         let former = pair();
         let places = former.each_ref().map(Entry::address);
-        former.map(Entry::recycle);
+        former.into_iter().for_each(Entry::recycle);
         let again = pair();
         assert_eq!(again.each_ref().map(Entry::address), places);
         Entry::forget_spare();
