@@ -9,12 +9,13 @@ use crate::mutants;
 use bytes::{Bytes, BytesMut};
 use doyen::net::links::LinkHandler;
 use doyen_engine::op::{Action, Failure, Outcome, Work};
-use doyen_engine::{Lane, Malformed, Patience, Request, Shard};
+use doyen_engine::{Lane, Malformed, OpenCaller, Patience, Request, Shard, Token};
 use doyen_gossip::{Input, Time};
 use doyen_placement::MemberId;
 use doyen_placement::level::LEVELS;
 use doyen_placement::mutant::broken;
 use rand::Rng;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Gives the shard what other data threads of the process left in its mailboxes.
@@ -169,14 +170,26 @@ impl World {
         self.evicted += thread.shard.stats().evicted;
         thread.shard_me = me;
         thread.siblings.restart(me);
-        thread.shard = Shard::new(id, limits, seed, now);
+        let heir = Shard::new(id, limits, seed, now);
+        let former = std::mem::replace(&mut thread.shard, heir);
+        let callers = former.into_calls(&mut thread.shard);
+        let in_line: BTreeSet<Token> = callers
+            .filter_map(|caller| match caller {
+                OpenCaller::InLine(token) => Some(token),
+                OpenCaller::Call(..) => None,
+            })
+            .collect();
         thread.buffers.clear();
         thread.shard_links.clear();
         thread.tick_at = None;
         let read = std::mem::take(&mut thread.read)
             .into_iter()
             .map(|(asked, ..)| asked);
-        for (client, serial) in std::mem::take(&mut thread.tokens).into_values().chain(read) {
+        let (kept, lost) = std::mem::take(&mut thread.tokens)
+            .into_iter()
+            .partition::<BTreeMap<_, _>, _>(|(token, _)| in_line.contains(token));
+        thread.tokens = kept;
+        for (client, serial) in lost.into_values().chain(read) {
             self.client_answer(client, serial, &Outcome::Failed(Failure::Unknown));
         }
     }
