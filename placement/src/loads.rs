@@ -217,7 +217,7 @@ impl PartitionLoad {
 }
 
 /// A partition and its load.
-pub type Measured = (PartitionRef, PartitionLoad);
+pub type MeasuredPartition = (PartitionRef, PartitionLoad);
 
 /// A member and its load.
 pub type MeasuredMember = (MemberId, MemberLoad);

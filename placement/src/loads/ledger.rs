@@ -208,9 +208,9 @@ impl Loads {
     pub fn furthest(&self, table: &Table) -> (u64, u64) {
         let burdens = self.burdens(table);
         let weights: u128 = burdens.iter().map(|b| u128::from(b.weight)).sum();
-        let furthest = |of: fn(&Burden) -> u64| {
+        let furthest = |of: fn(&MemberBurden) -> u64| {
             let total: u128 = burdens.iter().map(|b| u128::from(of(b))).sum();
-            let percent = |b: &Burden| {
+            let percent = |b: &MemberBurden| {
                 (u128::from(of(b)) * weights * 100).checked_div(total * u128::from(b.weight))
             };
             burdens
@@ -224,14 +224,14 @@ impl Loads {
     }
 
     /// The burdens of members that may hold data.
-    fn burdens(&self, table: &Table) -> Vec<Burden> {
+    fn burdens(&self, table: &Table) -> Vec<MemberBurden> {
         let receivers = table.members.iter().filter(|m| may_receive(m));
-        let none = |weight: u32| Burden {
+        let none = |weight: u32| MemberBurden {
             work: 0,
             bytes: 0,
             weight: u64::from(weight.max(1)),
         };
-        let mut burdens: BTreeMap<MemberId, Burden> =
+        let mut burdens: BTreeMap<MemberId, MemberBurden> =
             receivers.map(|m| (m.id, none(m.weight))).collect();
         for (at, load) in self.partitions() {
             let Some(partition) = table.partition(at) else {
@@ -254,7 +254,7 @@ impl Loads {
 }
 
 /// The burden of a member, and its weight.
-struct Burden {
+struct MemberBurden {
     work: u64,
     bytes: u64,
     weight: u64,

@@ -1,7 +1,7 @@
 //! A member's reports of its loads to the coordinator: what they contain, and when they are worth
 //! sending.
 
-use super::{Measured, MemberLoad, PartitionLoad, Progress};
+use super::{MeasuredPartition, MemberLoad, PartitionLoad, Progress};
 use crate::id::{Epoch, KeyspaceId, MemberId, PartitionId, PartitionRef};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub struct Report {
     /// The member's own load.
     pub member: MemberLoad,
     /// Loads of partitions that it leads.
-    pub partitions: Vec<Measured>,
+    pub partitions: Vec<MeasuredPartition>,
     /// All copies that it sends.
     pub moves: Vec<Progress>,
     /// Live members whose data ports it has no connection with.
@@ -52,7 +52,7 @@ pub struct Reporter {
 
 impl Reporter {
     /// Takes new measurements.
-    pub fn measure(&mut self, loads: impl IntoIterator<Item = Measured>) {
+    pub fn measure(&mut self, loads: impl IntoIterator<Item = MeasuredPartition>) {
         self.present.extend(loads);
     }
 
@@ -63,7 +63,10 @@ impl Reporter {
 
     /// The next report of the partitions that this member leads. `tenure` gives the epoch at which
     /// each tenure began.
-    pub fn report(&mut self, tenure: impl Fn(PartitionRef) -> Option<Epoch>) -> Vec<Measured> {
+    pub fn report(
+        &mut self,
+        tenure: impl Fn(PartitionRef) -> Option<Epoch>,
+    ) -> Vec<MeasuredPartition> {
         self.present.retain(|at, _| tenure(*at).is_some());
         self.reports += 1;
         if self.reports >= ROUND {

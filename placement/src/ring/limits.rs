@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone)]
 pub(crate) struct GroupLimits {
     /// By level, then by number of the group.
-    rules: [BTreeMap<usize, Rule>; LEVELS],
+    rules: [BTreeMap<usize, CopiesRule>; LEVELS],
     /// The number of copies in all.
     copies: usize,
 }
@@ -22,7 +22,7 @@ pub(crate) struct GroupLimits {
 /// The rule for the groups within one wider group: each takes `even` copies, as far as it has room,
 /// and `more` of them take one further copy.
 #[derive(Debug, Clone, Copy)]
-struct Rule {
+struct CopiesRule {
     even: usize,
     more: usize,
     /// The room of this group.
@@ -121,7 +121,7 @@ impl GroupLimits {
             };
             self.rules[level].insert(
                 number,
-                Rule {
+                CopiesRule {
                     even,
                     more,
                     room,

@@ -72,7 +72,7 @@ const fn schedule(scheduler: Scheduler) -> &'static dyn Schedule {
     match scheduler {
         Scheduler::Repair => &repair::Repair,
         Scheduler::Drain => &drain::Drain,
-        Scheduler::Place => &place::Place,
+        Scheduler::Place => &place::PlaceByRules,
         Scheduler::Copies => &copies::Copies,
         Scheduler::Primaries => &primaries::Primaries,
         Scheduler::Hot => &hot::Hot,

@@ -9,7 +9,7 @@
 use crate::planner::layout::{Seats, search::Search};
 
 /// Partition, seat, taker.
-type Move = (usize, usize, usize);
+type SeatMove = (usize, usize, usize);
 
 impl Seats<'_> {
     /// The shortest chain of moves, each of another partition, that evens out these loads, from the
@@ -22,7 +22,7 @@ impl Seats<'_> {
         loads: &[u64],
         seats: impl Fn(&Self, usize) -> std::ops::Range<usize>,
         mut takers: impl FnMut(&Self, usize, usize, &Search) -> Option<Vec<usize>>,
-    ) -> Option<Vec<Move>> {
+    ) -> Option<Vec<SeatMove>> {
         let mut held: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.topology.len()];
         for (p, seating) in self
             .partitions

@@ -9,9 +9,9 @@ const TANGLED_MAX: u32 = 64;
 /// The number of kinds of members that are tried for that.
 const KINDS_MAX: usize = 64;
 
-pub(super) struct Place;
+pub(super) struct PlaceByRules;
 
-impl Schedule for Place {
+impl Schedule for PlaceByRules {
     fn improve(&self, seats: &mut Seats<'_>) {
         seats.spread();
         seats.enthrone_the_allowed();
