@@ -43,12 +43,12 @@ use std::time::Duration;
 /// Clones share their settings.
 pub struct CachedMap<K, V> {
     map: Map<K, V>,
-    settings: Arc<Settings>,
+    settings: Arc<CachedSettings>,
 }
 
 /// What a program may change while it uses the store.
 #[derive(Debug, Default)]
-struct Settings {
+struct CachedSettings {
     refresh_on_hit: AtomicBool,
     /// A lock that is held for moments. `None`: the time to live of the map, if it has one.
     ttl: Mutex<Option<Duration>>,

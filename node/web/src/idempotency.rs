@@ -90,14 +90,14 @@ use tracing::Instrument;
 /// time to live of the map does not matter.
 #[derive(Clone)]
 pub struct IdempotencyLayer {
-    settings: Arc<Settings>,
+    settings: Arc<IdempotencySettings>,
 }
 
 /// Which caller sends a request.
 type Caller = Arc<dyn Fn(&Request) -> String + Send + Sync>;
 
 #[derive(Clone)]
-struct Settings {
+struct IdempotencySettings {
     requests: Map<RequestKey, StoredRequest>,
     caller: Caller,
     required: bool,
@@ -139,7 +139,7 @@ impl IdempotencyLayer {
         caller: impl Fn(&Request) -> String + Send + Sync + 'static,
     ) -> Self {
         Self {
-            settings: Arc::new(Settings {
+            settings: Arc::new(IdempotencySettings {
                 requests,
                 caller: Arc::new(caller),
                 required: false,
@@ -183,7 +183,7 @@ impl IdempotencyLayer {
         self.with(|settings| settings.response_max = bytes)
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+    fn with(mut self, change: impl FnOnce(&mut IdempotencySettings)) -> Self {
         change(Arc::make_mut(&mut self.settings));
         self
     }
@@ -204,7 +204,7 @@ impl<S> Layer<S> for IdempotencyLayer {
 #[derive(Clone)]
 pub struct Idempotency<S> {
     inner: S,
-    settings: Arc<Settings>,
+    settings: Arc<IdempotencySettings>,
 }
 
 impl<S: fmt::Debug> fmt::Debug for Idempotency<S> {
@@ -262,7 +262,7 @@ where
     }
 }
 
-impl Settings {
+impl IdempotencySettings {
     /// The key of a request that is to run once. `None`: it just runs.
     fn key(&self, request: &Request) -> Result<Option<RequestKey>, Problem> {
         let method = request.method();

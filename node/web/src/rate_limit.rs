@@ -55,11 +55,11 @@ const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 pub struct RateLimitLayer<K, F> {
     limiter: RateLimiter<K>,
     key: F,
-    settings: Arc<Settings>,
+    settings: Arc<RateSettings>,
 }
 
 #[derive(Debug, Clone)]
-struct Settings {
+struct RateSettings {
     name: String,
     policy: Option<HeaderValue>,
     closed: bool,
@@ -98,7 +98,7 @@ impl<K, F> RateLimitLayer<K, F> {
         Self {
             limiter,
             key,
-            settings: Arc::new(Settings {
+            settings: Arc::new(RateSettings {
                 name: quoted("default"),
                 policy: None,
                 closed: false,
@@ -130,7 +130,7 @@ impl<K, F> RateLimitLayer<K, F> {
         self.with(|settings| settings.timeout = limit)
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+    fn with(mut self, change: impl FnOnce(&mut RateSettings)) -> Self {
         change(Arc::make_mut(&mut self.settings));
         self
     }
@@ -214,7 +214,7 @@ where
     }
 }
 
-impl Settings {
+impl RateSettings {
     /// What the limiter decides. `None`: the request passes without a decision.
     async fn ask<K: Serialize>(
         &self,

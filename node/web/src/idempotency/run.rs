@@ -2,7 +2,7 @@
 
 use super::answer::{asks_to_repeat, split};
 use super::record::{Digest, RequestKey, State, StoredRequest, digest};
-use super::{Settings, fingerprinted};
+use super::{IdempotencySettings, fingerprinted};
 use crate::problem::Problem;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -25,7 +25,7 @@ const CLOCK_AHEAD: Duration = Duration::from_millis(1_300);
 const RETRY: Duration = Duration::from_secs(1);
 
 pub(super) struct Run {
-    settings: Arc<Settings>,
+    settings: Arc<IdempotencySettings>,
     key: RequestKey,
     fingerprint: Digest,
     attempt: u64,
@@ -41,7 +41,7 @@ enum Written {
 
 impl Run {
     pub(super) fn new(
-        settings: Arc<Settings>,
+        settings: Arc<IdempotencySettings>,
         key: RequestKey,
         parts: &Parts,
         body: &[u8],
